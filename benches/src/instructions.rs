@@ -1,0 +1,79 @@
+//! Instruction counts, which do not depend on what else the machine does.
+//!
+//! Callgrind counts a whole process; a loop of N and one of 2N differ by N rounds of the loop and
+//! nothing else, which needs neither symbols nor marks in the program.
+
+use std::process::Command;
+
+use crate::engine::Engine;
+use crate::report::{Cell, Line, Report};
+use crate::work::{self, MIX};
+use crate::world::World;
+use crate::{LARGE, SMALL};
+
+const WORKS: [(&str, &str, usize); 4] = [
+    ("decide-hot", "decision, hot", 4 * MIX),
+    ("decide-uniform", "decision, uniform mix", 4 * MIX),
+    ("list-seen", "listing 1,000 tools, seen before", 200),
+    ("list-first", "listing 1,000 tools, first time", 50),
+];
+
+pub fn run(quick: bool) -> Report {
+    let mut report = Report::default();
+    let lines = WORKS.iter().map(|&(work, what, count)| {
+        let count = if quick { count.div_ceil(4) } else { count };
+        let [small, large] = [SMALL, LARGE].map(|rules| per_round(work, rules, count));
+        let cells = vec![Cell::Count(small), Cell::Count(large), Cell::Ratio(large / small)];
+        Line::new(what, cells)
+    });
+    let lines = lines.collect();
+    report.section("Instructions", &["10 rules", "100,000 rules", "growth"], lines);
+    report
+}
+
+/// The other side: does the work, with nothing printed and nothing timed.
+pub fn work(work: &str, rules: &str, count: &str) {
+    let rules = rules.parse().expect("the number of rules is a number");
+    let count = count.parse().expect("the count is a number");
+    let world = World::new(rules);
+    let engine = Engine::new(&world);
+    match work {
+        "decide-hot" => {
+            let requests = world.requests(1);
+            work::decide(&engine, &engine.rows(), &requests, count);
+        }
+        "decide-uniform" => {
+            let requests = world.requests(MIX);
+            work::decide(&engine, &engine.rows(), &requests, count);
+        }
+        "list-seen" => {
+            work::list_seen(&engine.rows_of(0), engine.agent(0), count);
+        }
+        "list-first" => {
+            work::list_first(&engine, 0, count);
+        }
+        _ => panic!("there is no work called {work}"),
+    }
+}
+
+fn per_round(work: &str, rules: usize, count: usize) -> f64 {
+    let once = counted(work, rules, count);
+    let twice = counted(work, rules, 2 * count);
+    (twice as f64 - once as f64) / count as f64
+}
+
+fn counted(work: &str, rules: usize, count: usize) -> u64 {
+    let program = std::env::current_exe().expect("a process knows its program");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args(["work", work, &rules.to_string(), &count.to_string()])
+        .output()
+        .expect("valgrind is installed (Debian: apt install valgrind)");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "valgrind failed:\n{text}");
+    // `==1234== Collected : 5678`
+    let collected = text.lines().find_map(|line| line.split_once("Collected :"));
+    let (_, number) = collected.unwrap_or_else(|| panic!("valgrind counted nothing:\n{text}"));
+    number.trim().parse().expect("callgrind prints a number")
+}

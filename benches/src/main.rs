@@ -1,0 +1,47 @@
+//! Measures the policy engine, beside other ways to decide the same.
+//!
+//! ```text
+//! cargo run --release -p toolward-bench                  # times and ratios of one run
+//! cargo run --release -p toolward-bench -- instructions  # instruction counts, needs valgrind
+//! ```
+//!
+//! `--quick` takes fewer samples, `--json` prints JSON.
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::expect_used, clippy::panic)]
+
+mod compare;
+mod contenders;
+mod engine;
+mod instructions;
+mod loading;
+mod report;
+mod timing;
+mod work;
+mod world;
+
+use std::process::ExitCode;
+
+pub const SMALL: usize = 10;
+pub const LARGE: usize = 100_000;
+
+fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let mut flag = |name: &str| {
+        let before = words.len();
+        words.retain(|word| word != name);
+        words.len() != before
+    };
+    let (quick, json) = (flag("--quick"), flag("--json"));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        [] => compare::run(quick).print(json),
+        ["instructions"] => instructions::run(quick).print(json),
+        // What the program starts itself with.
+        ["work", work, rules, count] => instructions::work(work, rules, count),
+        ["load", file] => loading::load(file),
+        _ => {
+            eprintln!("usage: toolward-bench [instructions] [--quick] [--json]");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}

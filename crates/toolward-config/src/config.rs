@@ -1,0 +1,375 @@
+//! The resolved configuration of the gateway: every value typed, every default filled in.
+//!
+//! What is policy (rules, exposure, hints) is not here but in the `Source` that is loaded with it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::diagnostic::Diagnostic;
+use crate::forms::url;
+pub use crate::forms::{IpRange, Listen};
+use crate::outside::{Env, Files};
+pub use crate::secret::Secret;
+use crate::text::Mark;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub listen: Vec<Listen>,
+    pub public_url: Option<String>,
+    pub allowed_hosts: Vec<String>,
+    pub allowed_origins: Vec<String>,
+    pub trusted_proxies: Vec<IpRange>,
+    pub cors: bool,
+    pub tls: Option<Tls>,
+    /// `None`: switched off.
+    pub admin: Option<SocketAddr>,
+    /// `None` where neither `state` nor the home folder is known.
+    pub state: Option<PathBuf>,
+    pub naming: Naming,
+    pub separator: String,
+    pub list_timeout: Duration,
+    pub limits_of: LimitsOf,
+    pub servers: Vec<Server>,
+    pub agents: Vec<Agent>,
+    pub deny_on_missing_agent: bool,
+    pub jwt: Option<Jwt>,
+    pub builtin: bool,
+    pub audit: Audit,
+    pub telemetry: Telemetry,
+    /// `read_only` of the file, without flag and environment.
+    pub read_only: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7410)))],
+            public_url: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            trusted_proxies: Vec::new(),
+            cors: false,
+            tls: None,
+            admin: Some(SocketAddr::from(([127, 0, 0, 1], 7411))),
+            state: None,
+            naming: Naming::Prefix,
+            separator: "__".into(),
+            list_timeout: Duration::from_secs(5),
+            limits_of: LimitsOf::default(),
+            servers: Vec::new(),
+            agents: Vec::new(),
+            deny_on_missing_agent: true,
+            jwt: None,
+            builtin: false,
+            audit: Audit::default(),
+            telemetry: Telemetry::default(),
+            read_only: false,
+        }
+    }
+}
+
+impl Config {
+    /// Whether some listener can be reached from other machines.
+    pub fn listens_beyond_loopback(&self) -> bool {
+        self.listen.iter().any(|listen| match listen {
+            Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
+            Listen::Unix(_) => false,
+        })
+    }
+
+    /// Whether a caller over HTTP can prove who it is.
+    pub fn authenticates(&self) -> bool {
+        let by_claims = self.jwt.is_some();
+        by_claims || self.agents.iter().any(|agent| !agent.tokens.is_empty())
+    }
+
+    /// Replaces all references to variables and files by their values. What cannot be resolved is
+    /// returned, each with its place; nothing else of the configuration changes.
+    pub fn resolve_secrets(&mut self, env: &impl Env, files: &impl Files) -> Vec<Diagnostic> {
+        let mut findings = Vec::new();
+        for (secret, kind) in self.secrets_mut() {
+            match secret.resolve(env, files) {
+                Ok(()) => findings.extend(kind.misfit(secret)),
+                Err(diagnostic) => findings.push(diagnostic),
+            }
+        }
+        findings
+    }
+
+    /// Files that references name, to be watched like the configuration itself.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        let mut copy = self.clone();
+        let secrets = copy.secrets_mut();
+        secrets.iter().flat_map(|(secret, _)| secret.files()).collect()
+    }
+
+    fn secrets_mut(&mut self) -> Vec<(&mut Secret, SecretKind)> {
+        let mut all = Vec::new();
+        for server in &mut self.servers {
+            match &mut server.connect {
+                Connect::Stdio { env, .. } => {
+                    all.extend(env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
+                }
+                Connect::Http { url, headers, .. } => {
+                    all.push((url, SecretKind::Url));
+                    all.extend(headers.iter_mut().map(|(_, value)| (value, SecretKind::Header)));
+                }
+            }
+        }
+        for agent in &mut self.agents {
+            all.extend(agent.tokens.iter_mut().filter_map(|token| match token {
+                Token::Reference(secret) => Some((secret, SecretKind::Header)),
+                Token::Sha256(_) => None,
+            }));
+        }
+        if let Some(jwt) = &mut self.jwt {
+            all.push((&mut jwt.issuer, SecretKind::Url));
+            if let Jwks::Url(url) = &mut jwt.jwks {
+                all.push((url, SecretKind::Url));
+            }
+        }
+        all.extend(self.telemetry.otlp.as_mut().map(|secret| (secret, SecretKind::Url)));
+        all.extend(self.audit.sinks.iter_mut().filter_map(|sink| match sink {
+            Sink::Otlp(secret) | Sink::Postgres(secret) => Some((secret, SecretKind::Variable)),
+            Sink::Stdout | Sink::Syslog => None,
+        }));
+        all
+    }
+}
+
+/// What a resolved value must look like.
+#[derive(Clone, Copy)]
+enum SecretKind {
+    Variable,
+    Header,
+    Url,
+}
+
+impl SecretKind {
+    fn misfit(self, secret: &Secret) -> Option<Diagnostic> {
+        let value = secret.value()?;
+        match self {
+            SecretKind::Variable if value.contains('\0') => {
+                Some(secret.error("the resolved value holds a NUL character"))
+            }
+            SecretKind::Header if value.chars().any(char::is_control) => {
+                Some(secret.error("the resolved value holds a line break or control character"))
+            }
+            // The value may be secret: only that it is no URL is said.
+            SecretKind::Url if url(value).is_err() => {
+                Some(secret.error("the resolved value is not a URL"))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    pub client_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Naming {
+    /// `SERVER__TOOL`.
+    Prefix,
+    /// Tool names as they are.
+    Flat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitsOf {
+    pub request_bytes: u64,
+    pub response_bytes: u64,
+    pub buffered_bytes: u64,
+    pub streams: u32,
+}
+
+impl Default for LimitsOf {
+    fn default() -> Self {
+        LimitsOf {
+            request_bytes: 4 << 20,
+            response_bytes: 64 << 20,
+            buffered_bytes: 512 << 20,
+            streams: 10_000,
+        }
+    }
+}
+
+/// An MCP server behind the gateway.
+#[derive(Debug, Clone)]
+pub struct Server {
+    pub name: String,
+    pub connect: Connect,
+    pub start: Start,
+    pub timeout: Timeout,
+    pub share: bool,
+    pub max_children: u32,
+    pub description: Option<String>,
+    pub methods: Vec<String>,
+    /// Where the server's key stands.
+    pub mark: Mark,
+}
+
+#[derive(Debug, Clone)]
+pub enum Connect {
+    Stdio { command: String, args: Vec<String>, env: Vec<(String, Secret)>, cwd: Option<PathBuf> },
+    Http { url: Secret, headers: Vec<(String, Secret)>, transport: Option<Transport> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Streamable,
+    Sse,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Lazy,
+    Eager,
+}
+
+/// How long calls may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeout {
+    /// For tools that no pattern names.
+    pub otherwise: Duration,
+    /// By tool name or pattern, first match in file order.
+    pub by_tool: Vec<(String, Duration)>,
+}
+
+impl Default for Timeout {
+    fn default() -> Self {
+        Timeout { otherwise: Duration::from_secs(30), by_tool: Vec::new() }
+    }
+}
+
+/// How an agent is recognised, and what it is offered. Its rules are in the policy.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub name: String,
+    pub tokens: Vec<Token>,
+    /// Claims that a JWT must hold, all of them.
+    pub claims: Vec<(String, serde_json::Value)>,
+    pub uids: Vec<u32>,
+    pub discovery: Discovery,
+    pub mark: Mark,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Token {
+    Sha256([u8; 32]),
+    Reference(Secret),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discovery {
+    Direct,
+    Progressive,
+}
+
+#[derive(Debug, Clone)]
+pub struct Jwt {
+    pub issuer: Secret,
+    pub jwks: Jwks,
+    /// Empty: `public_url` and path.
+    pub audience: Vec<String>,
+    pub algorithms: Vec<String>,
+    pub leeway: Duration,
+}
+
+/// Where the issuer's keys are.
+#[derive(Debug, Clone)]
+pub enum Jwks {
+    Url(Secret),
+    File(PathBuf),
+}
+
+#[derive(Debug, Clone)]
+pub struct Audit {
+    pub dir: PathBuf,
+    pub durability: Durability,
+    pub arguments: Arguments,
+    pub required: bool,
+    pub rotate_size: u64,
+    pub rotate_age: Duration,
+    /// `None`: forever.
+    pub retain: Option<Duration>,
+    pub redact: Vec<String>,
+    pub sinks: Vec<Sink>,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Audit {
+            dir: "audit".into(),
+            durability: Durability::Process,
+            arguments: Arguments::Hash,
+            required: true,
+            rotate_size: 256 << 20,
+            rotate_age: Duration::from_secs(86_400),
+            retain: None,
+            redact: Vec::new(),
+            sinks: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    Process,
+    Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arguments {
+    None,
+    Hash,
+    Redacted,
+    Full,
+}
+
+#[derive(Debug, Clone)]
+pub enum Sink {
+    Stdout,
+    Syslog,
+    Otlp(Secret),
+    Postgres(Secret),
+}
+
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    pub otlp: Option<Secret>,
+    pub metrics: bool,
+    pub log_format: LogFormat,
+    pub log_level: LogLevel,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Telemetry {
+            otlp: None,
+            metrics: true,
+            log_format: LogFormat::Text,
+            log_level: LogLevel::Info,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}

@@ -1,0 +1,365 @@
+//! The checked tree of the main file to the resolved configuration.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{
+    Agent, Arguments, Audit, Config, Discovery, Durability, Jwks, Jwt, LimitsOf, LogFormat,
+    LogLevel, Naming, Sink, Telemetry, Tls, Token,
+};
+use crate::diagnostic::Diagnostic;
+use crate::forms;
+use crate::neutral::quoted;
+use crate::node::{Node, Value};
+use crate::page::Page;
+use crate::rules::{deny_on_missing_agent, strings};
+use crate::servers;
+use crate::text::Span;
+
+/// What paths of a file are relative to.
+pub(crate) struct Folders<'a> {
+    /// The folder of the file.
+    pub(crate) base: &'a Path,
+    /// The user's home, for `~`.
+    pub(crate) home: Option<&'a Path>,
+}
+
+impl Folders<'_> {
+    /// Where the gateway keeps its state unless it is told.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        self.home.map(|home| home.join(".local/state/toolward"))
+    }
+
+    pub(crate) fn path(&self, written: &str) -> PathBuf {
+        match (written.strip_prefix("~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => self.base.join(written),
+        }
+    }
+}
+
+/// The gateway's part of the main file. What has the wrong shape was reported before, and is
+/// passed over here.
+pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Config {
+    let mut config = Config { state: folders.state(), ..Config::default() };
+    if let Some(node) = root.get("listen") {
+        config.listen = one_or_many(node)
+            .filter_map(|node| forms::listen(node.as_str()?).ok())
+            .map(|listen| match listen {
+                forms::Listen::Unix(path) => {
+                    forms::Listen::Unix(folders.path(&path.to_string_lossy()))
+                }
+                tcp => tcp,
+            })
+            .collect();
+        if matches!(&node.value, Value::Seq(items) if items.is_empty()) {
+            page.error(
+                node.span,
+                "`listen` names no address",
+                "leave the key out for `127.0.0.1:7410`",
+            );
+        }
+    }
+    config.public_url = text(root, "public_url");
+    config.allowed_hosts = list(root, "allowed_hosts");
+    config.allowed_origins = list(root, "allowed_origins");
+    config.trusted_proxies = root
+        .get("trusted_proxies")
+        .map(|list| {
+            list.items().iter().filter_map(|node| forms::ip_range(node.as_str()?).ok()).collect()
+        })
+        .unwrap_or_default();
+    config.cors = flag(root, "cors", false);
+    config.tls = root.get("tls").and_then(|node| tls(node, folders));
+    if let Some(admin) = root.get("admin").and_then(Node::as_str) {
+        config.admin = forms::address(admin).ok();
+    }
+    if let Some(state) = root.get("state").and_then(Node::as_str) {
+        config.state = Some(folders.path(state));
+    }
+    if root.get("naming").and_then(Node::as_str) == Some("flat") {
+        config.naming = Naming::Flat;
+    }
+    if let Some(node) = root.get("separator") {
+        check_separator(page, node);
+        config.separator = node.as_str().unwrap_or("__").to_owned();
+    }
+    config.list_timeout = duration(root, "list_timeout", config.list_timeout);
+    config.limits_of = root.get("limits_of").map(limits_of).unwrap_or_default();
+    for (key, node) in servers::listed(root) {
+        servers::check_name(page, key, &config.separator);
+        config.servers.extend(servers::server(page, key, node, folders));
+    }
+    config.agents = agents(page, root, folders);
+    config.deny_on_missing_agent = deny_on_missing_agent(root);
+    config.jwt = root
+        .get("identity")
+        .and_then(|node| node.get("jwt"))
+        .and_then(|node| jwt(page, node, folders));
+    config.builtin = flag(root, "builtin", false);
+    config.audit = audit(page, root.get("audit"), folders);
+    config.telemetry =
+        root.get("telemetry").map(|node| telemetry(page, node, folders)).unwrap_or_default();
+    config.read_only = flag(root, "read_only", false);
+    config
+}
+
+fn text(node: &Node<'_>, key: &str) -> Option<String> {
+    node.get(key).and_then(Node::as_str).map(str::to_owned)
+}
+
+fn list(node: &Node<'_>, key: &str) -> Vec<String> {
+    node.get(key).map(strings).unwrap_or_default()
+}
+
+fn flag(node: &Node<'_>, key: &str, otherwise: bool) -> bool {
+    node.get(key).and_then(Node::as_bool).unwrap_or(otherwise)
+}
+
+fn duration(node: &Node<'_>, key: &str, otherwise: Duration) -> Duration {
+    node.get(key)
+        .and_then(Node::as_str)
+        .and_then(|text| forms::duration(text).ok())
+        .unwrap_or(otherwise)
+}
+
+fn size(node: &Node<'_>, key: &str, otherwise: u64) -> u64 {
+    let read = |node: &Node<'_>| match node.as_int() {
+        Some(bytes) => u64::try_from(bytes).ok(),
+        None => forms::size(node.as_str()?).ok(),
+    };
+    node.get(key).and_then(read).unwrap_or(otherwise)
+}
+
+/// A value, or the values of a list.
+fn one_or_many<'n, 't>(node: &'n Node<'t>) -> impl Iterator<Item = &'n Node<'t>> {
+    let one = node.items().is_empty().then_some(node);
+    one.into_iter().chain(node.items())
+}
+
+fn tls(node: &Node<'_>, folders: &Folders<'_>) -> Option<Tls> {
+    let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| folders.path(path));
+    Some(Tls { cert: path("cert")?, key: path("key")?, client_ca: path("client_ca") })
+}
+
+fn check_separator(page: &mut Page<'_>, node: &Node<'_>) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if node.as_str().is_some_and(|separator| !separator.chars().all(allowed)) {
+        let help =
+            "use letters, digits, `_`, `-` and `.`: clients accept nothing else in a tool's name";
+        page.error(node.span, "the separator may not hold such characters", help);
+    }
+}
+
+fn limits_of(node: &Node<'_>) -> LimitsOf {
+    let otherwise = LimitsOf::default();
+    let streams =
+        node.get("streams").and_then(Node::as_int).and_then(|most| u32::try_from(most).ok());
+    LimitsOf {
+        request_bytes: size(node, "request_bytes", otherwise.request_bytes),
+        response_bytes: size(node, "response_bytes", otherwise.response_bytes),
+        buffered_bytes: size(node, "buffered_bytes", otherwise.buffered_bytes),
+        streams: streams.unwrap_or(otherwise.streams),
+    }
+}
+
+fn agents(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Vec<Agent> {
+    let mut agents = Vec::new();
+    let mut owners = Owners::default();
+    for (key, node) in root.get("agents").into_iter().flat_map(Node::entries) {
+        let mut tokens = Vec::new();
+        for token in node.get("tokens").map(Node::items).unwrap_or_default() {
+            let Some(Ok(hash)) = token.as_str().map(forms::token) else {
+                continue;
+            };
+            let written = match hash {
+                Some(_) => token.as_str().unwrap_or_default().to_ascii_lowercase(),
+                None => token.as_str().unwrap_or_default().to_owned(),
+            };
+            owners.claim(page, "token", &written, &key.name, token.span);
+            tokens.extend(match hash {
+                Some(hash) => Some(Token::Sha256(hash)),
+                None => page.secret(token, folders).map(Token::Reference),
+            });
+        }
+        let mut uids = Vec::new();
+        for node in node.get("uid").into_iter().flat_map(one_or_many) {
+            let Some(uid) = node.as_int().and_then(|uid| u32::try_from(uid).ok()) else {
+                continue;
+            };
+            owners.claim(page, "uid", &uid.to_string(), &key.name, node.span);
+            uids.push(uid);
+        }
+        if let Some((claims, node)) = node.as_map().and_then(|map| map.entry("claims"))
+            && node.as_map().is_some_and(|map| map.is_empty())
+        {
+            page.error(
+                claims.span,
+                "`claims` is empty, and would match every JWT",
+                "name a claim, e.g. `sub`",
+            );
+        }
+        agents.push(Agent {
+            name: key.name.to_string(),
+            tokens,
+            claims: node
+                .get("claims")
+                .into_iter()
+                .flat_map(Node::entries)
+                .map(|(key, node)| (key.name.to_string(), node.to_json()))
+                .collect(),
+            uids,
+            discovery: match node.get("discovery").and_then(Node::as_str) {
+                Some("progressive") => Discovery::Progressive,
+                _ => Discovery::Direct,
+            },
+            mark: page.mark(key.span),
+        });
+    }
+    agents
+}
+
+/// Which agent a credential belongs to: one that names two agents names none.
+#[derive(Default)]
+struct Owners(HashMap<(&'static str, String), (String, Span)>);
+
+impl Owners {
+    fn claim(
+        &mut self,
+        page: &mut Page<'_>,
+        kind: &'static str,
+        value: &str,
+        agent: &str,
+        span: Span,
+    ) {
+        let Some((owner, first)) =
+            self.0.insert((kind, value.to_owned()), (agent.to_owned(), span))
+        else {
+            return;
+        };
+        let message = match owner == agent {
+            true => format!("the {kind} is given twice for {}", quoted(agent)),
+            false => format!("the {kind} belongs to {} and to {}", quoted(&owner), quoted(agent)),
+        };
+        let first = page.mark(first);
+        let diagnostic = Diagnostic::error(message)
+            .related(first, "given first here")
+            .help(format!("a {kind} names exactly one agent"));
+        page.report(span, diagnostic);
+    }
+}
+
+fn jwt(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Jwt> {
+    let jwks = node.get("jwks")?;
+    let written = jwks.as_str()?;
+    let is_url = written.contains("://") || written.contains("${");
+    if written.contains("://")
+        && !written.contains("${")
+        && let Err(misform) = forms::url(written)
+    {
+        page.error(jwks.span, misform.message, "write a URL, or the path of a file");
+    }
+    let algorithms = list(node, "algorithms");
+    if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
+    {
+        page.error(
+            node.get("algorithms")?.span,
+            "`algorithms` accepts none",
+            "leave the key out for the default",
+        );
+    }
+    Some(Jwt {
+        issuer: page.secret(node.get("issuer")?, folders)?,
+        jwks: match is_url {
+            true => Jwks::Url(page.secret(jwks, folders)?),
+            false => Jwks::File(folders.path(written)),
+        },
+        audience: node
+            .get("audience")
+            .into_iter()
+            .flat_map(one_or_many)
+            .filter_map(Node::as_str)
+            .map(str::to_owned)
+            .collect(),
+        algorithms: match algorithms.is_empty() {
+            true => vec!["RS256".into(), "ES256".into()],
+            false => algorithms,
+        },
+        leeway: duration(node, "leeway", Duration::from_secs(60)),
+    })
+}
+
+fn audit(page: &mut Page<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>) -> Audit {
+    let otherwise = Audit { dir: folders.path("audit"), ..Audit::default() };
+    let Some(node) = node else { return otherwise };
+    let rotate = node.get("rotate").unwrap_or(node);
+    let sinks = node.get("sinks").map(Node::items).unwrap_or_default();
+    Audit {
+        dir: node
+            .get("dir")
+            .and_then(Node::as_str)
+            .map_or(otherwise.dir, |path| folders.path(path)),
+        durability: match node.get("durability").and_then(Node::as_str) {
+            Some("disk") => Durability::Disk,
+            _ => Durability::Process,
+        },
+        arguments: match node.get("arguments").and_then(Node::as_str) {
+            Some("none") => Arguments::None,
+            Some("redacted") => Arguments::Redacted,
+            Some("full") => Arguments::Full,
+            _ => Arguments::Hash,
+        },
+        required: flag(node, "required", true),
+        rotate_size: size(rotate, "size", otherwise.rotate_size),
+        rotate_age: duration(rotate, "age", otherwise.rotate_age),
+        retain: node.get("retain").and_then(|node| forms::duration(node.as_str()?).ok()),
+        redact: list(node, "redact"),
+        sinks: sinks.iter().filter_map(|node| sink(page, node, folders)).collect(),
+    }
+}
+
+fn sink(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Sink> {
+    let written = node.as_str()?;
+    let postgres = written.starts_with("postgres://") || written.starts_with("postgresql://");
+    match written {
+        "stdout" => Some(Sink::Stdout),
+        "syslog" => Some(Sink::Syslog),
+        _ if postgres => page.secret(node, folders).map(Sink::Postgres),
+        _ if written.starts_with("http://")
+            || written.starts_with("https://")
+            || written.starts_with("${") =>
+        {
+            page.secret(node, folders).map(Sink::Otlp)
+        }
+        _ => {
+            let message = format!("{} is not a sink", quoted(written));
+            page.error(
+                node.span,
+                message,
+                "a sink is `stdout`, `syslog`, an OTLP URL or a `postgres://` URL",
+            );
+            None
+        }
+    }
+}
+
+fn telemetry(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Telemetry {
+    Telemetry {
+        otlp: node.get("otlp").and_then(|node| page.secret(node, folders)),
+        metrics: node
+            .get("metrics")
+            .is_none_or(|node| node.as_bool().unwrap_or_else(|| node.as_str() != Some("off"))),
+        log_format: match node.get("log_format").and_then(Node::as_str) {
+            Some("json") => LogFormat::Json,
+            _ => LogFormat::Text,
+        },
+        log_level: match node.get("log_level").and_then(Node::as_str) {
+            Some("error") => LogLevel::Error,
+            Some("warn") => LogLevel::Warn,
+            Some("debug") => LogLevel::Debug,
+            Some("trace") => LogLevel::Trace,
+            _ => LogLevel::Info,
+        },
+    }
+}

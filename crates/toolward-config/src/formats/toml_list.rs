@@ -1,0 +1,83 @@
+//! A TOML file with a list of tools, at the top level or under `[chat]`.
+
+use toolward_policy::source::{AllowlistSource, Case};
+
+use crate::diagnostic::Diagnostic;
+use crate::keys::TOML_TOOLS;
+use crate::neutral::quoted;
+use crate::node::{Key, Node};
+use crate::page::Page;
+use crate::rules::{ListKind, entries};
+use crate::text::Span;
+
+/// The list as an allowlist; `None` where that was reported as an error.
+pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
+    let map = root.as_map()?;
+    let chat = map.get("chat");
+    if let Some(chat) = chat.filter(|chat| chat.as_map().is_none()) {
+        page.error(
+            chat.span,
+            format!("`chat` must be a table, not {}", chat.kind()),
+            "write `[chat]`",
+        );
+        return None;
+    }
+    let inner = chat.and_then(Node::as_map);
+    let (path, list) = match (map.entry("tools"), inner.and_then(|chat| chat.entry("tools"))) {
+        (Some((key, list)), None) => {
+            ignored(page, map.iter().filter(|(other, _)| other.name != key.name));
+            ("tools", list)
+        }
+        (None, Some((_, list))) => {
+            let beside = inner.into_iter().flat_map(|chat| chat.iter());
+            ignored(
+                page,
+                map.iter()
+                    .filter(|(key, _)| key.name != "chat")
+                    .chain(beside.filter(|(key, _)| key.name != "tools")),
+            );
+            ("chat.tools", list)
+        }
+        (Some((top, _)), Some((below, _))) => {
+            let first = page.mark(top.span);
+            page.report(
+                below.span,
+                Diagnostic::error("`tools` is given both at the top and under `[chat]`")
+                    .related(first, "given first here")
+                    .help("keep one of the two lists"),
+            );
+            return None;
+        }
+        (None, None) => {
+            let message = "the file has no list `tools`, neither at the top nor under `[chat]`";
+            page.error(
+                Span::default(),
+                message,
+                "write `tools = [\"name\", \"pattern_*\", \"hint:read-only\"]`",
+            );
+            return None;
+        }
+    };
+    page.check(list, &TOML_TOOLS, "tools", false);
+    Some(AllowlistSource {
+        path: path.into(),
+        case: Case::Sensitive,
+        tools: entries(page, list, ListKind::Allowlist),
+        prompts: None,
+        resources: None,
+    })
+}
+
+fn ignored<'n, 't: 'n>(
+    page: &mut Page<'_>,
+    others: impl Iterator<Item = (&'n Key<'t>, &'n Node<'t>)>,
+) {
+    let keys: Vec<_> = others.map(|(key, _)| key).collect();
+    if let [first, ..] = keys.as_slice() {
+        let names: Vec<_> = keys.iter().take(8).map(|key| quoted(&key.name)).collect();
+        let more = if keys.len() > names.len() { ", …" } else { "" };
+        let verb = if keys.len() == 1 { "is" } else { "are" };
+        let message = format!("{}{more} {verb} ignored", names.join(", "));
+        page.warning(first.span, message, "only the list `tools` of such a file is policy");
+    }
+}

@@ -1,0 +1,411 @@
+//! Every key of the configuration, once. Order is the order of the reference page.
+
+/// A table of keys: name, shape, what else holds, and one sentence.
+macro_rules! table {
+    ($vis:vis $table:ident:
+        $($name:literal: $shape:expr $(, $also:ident $(($value:literal))?)* => $doc:literal;)*) => {
+        $vis static $table: &[Key] = &[$(key($name, $shape, $doc)$(.$also($($value)?))*),*];
+    };
+}
+
+mod foreign;
+mod lookup;
+
+pub(crate) use foreign::{PLUGIN_FILE, TOML_TOOLS, TOOL_MANAGER};
+pub(crate) use lookup::{advice, homes, is_main_key, walk};
+
+use crate::shape::Key;
+use crate::shape::Shape::{
+    self, AddressOrOff, Bool, Duration, DurationOr, Either, Integer, IpRange, Keys, Leeway, List,
+    Listen, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret, SecretUrl, Size, Table,
+    Text, Token, Url, Word,
+};
+
+const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
+    Key { name, shape, default: None, doc, required: false, main_only: false, not_yet: false }
+}
+
+impl Key {
+    const fn default(mut self, default: &'static str) -> Self {
+        self.default = Some(default);
+        self
+    }
+
+    const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    const fn main_only(mut self) -> Self {
+        self.main_only = true;
+        self
+    }
+
+    const fn not_yet(mut self) -> Self {
+        self.not_yet = true;
+        self
+    }
+}
+
+const COUNT: Shape = Integer { least: 1, most: u32::MAX as i64 };
+const SELECTOR: Shape = Text("a selector");
+const PATTERN: Shape = Text("a name or pattern");
+const NAME: Shape = Name("a name");
+const STRINGS: Shape = List(&Text("a string"));
+const TEST_CALLS: Shape = List(&Name("a call such as `server/tool`"));
+const CASE: Shape = Word(&["sensitive", "insensitive"]);
+
+/// Only signatures that a public key verifies.
+const ALGORITHMS: &[&str] =
+    &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+
+/// The whole configuration.
+pub const CONFIGURATION: Shape = Keys(&[GATEWAY, AGENTS_KEYS, ALLOWLIST_KEYS, GUARDS, TEST_KEYS]);
+
+/// A file that holds only an allowlist.
+pub(crate) const ALLOWLIST: Shape = Keys(&[ALLOWLIST_KEYS, TEST_KEYS]);
+
+/// A file that holds only rules of agents.
+pub(crate) const AGENTS: Shape = Keys(&[AGENTS_KEYS, TEST_KEYS]);
+
+table! { GATEWAY:
+    "listen": OneOrList(&Listen), default("127.0.0.1:7410"), main_only =>
+        "Address of the MCP endpoint, or a list; `unix:PATH` for a socket. Beyond loopback it \
+         needs authentication.";
+    "public_url": Url, main_only =>
+        "The URL under which clients reach the endpoint.";
+    "allowed_hosts": List(&Name("a host name")), default("loopback names"), main_only =>
+        "Values of `Host` that are accepted beside loopback names.";
+    "allowed_origins": List(&Origin), default("none"), main_only =>
+        "Values of `Origin` that are accepted beside loopback.";
+    "trusted_proxies": List(&IpRange), default("none"), main_only =>
+        "Proxies whose `X-Forwarded-For` is believed.";
+    "cors": Bool, default("false"), main_only =>
+        "Whether browsers at `allowed_origins` get CORS headers.";
+    "tls": Keys(&[TLS]), main_only =>
+        "Certificate and key of the endpoint; reloaded with their files.";
+    "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
+        "Address of page, metrics and status; `off` switches it off.";
+    "state": Path, default("~/.local/state/toolward"), main_only =>
+        "Folder of the sealing key, the control socket and pins.";
+    "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
+        "How tools of several servers are named: `SERVER__TOOL`, or as they are.";
+    "separator": Name("a separator"), default("__"), main_only =>
+        "What stands between server and tool in a prefixed name.";
+    "list_timeout": Duration, default("5s"), main_only =>
+        "How long a server may take to list its tools.";
+    "limits_of": Keys(&[LIMITS_OF]), main_only =>
+        "Bounds on sizes and streams.";
+    "servers": Table { key: "server", value: &Keys(&[SERVER]) }, main_only =>
+        "The MCP servers behind the gateway.";
+    "mcpServers": Table { key: "server", value: &Keys(&[SERVER, CLIENT_SERVER]) }, main_only =>
+        "The same as `servers`, as MCP clients write it (`.mcp.json`).";
+}
+
+table! { AGENTS_KEYS:
+    "agents": Table { key: "agent", value: &Keys(&[AGENT]) } =>
+        "Who may call, and what.";
+    "defaults": Keys(&[DEFAULTS]) =>
+        "What holds for agents that this file does not name.";
+}
+
+table! { ALLOWLIST_KEYS:
+    "allowed_tools": List(&ENTRY_SHAPE) =>
+        "An allowlist for all agents; an empty list allows nothing.";
+    "allowed_prompts": List(&SELECTOR) =>
+        "Prompts that the allowlist allows.";
+    "allowed_resources": List(&SELECTOR) =>
+        "Resources that the allowlist allows.";
+    "case": CASE, default("insensitive") =>
+        "Whether the allowlist's names are compared to the letter.";
+}
+
+table! { GUARDS:
+    "policies": List(&Path), main_only =>
+        "Further layers: files in any format that loads.";
+    "identity": Keys(&[IDENTITY]), main_only =>
+        "How callers are identified beside tokens.";
+    "limits": Keys(&[LIMITS]), main_only, not_yet =>
+        "Rate limits for everyone.";
+    "hooks": List(&Keys(&[HOOK])), main_only, not_yet =>
+        "Programs that are asked before a call is forwarded.";
+    "builtin": Bool, default("false"), main_only =>
+        "Whether the gateway's own server `toolward` is offered.";
+    "audit": Keys(&[AUDIT]), main_only =>
+        "The record of decisions.";
+    "telemetry": Keys(&[TELEMETRY]), main_only =>
+        "Logs, metrics and traces.";
+    "read_only": Bool, default("false"), main_only =>
+        "Whether only tools with `hint:read-only` may be used.";
+}
+
+table! { TEST_KEYS:
+    "tests": List(&Keys(&[TEST])) =>
+        "What the policy must answer; a policy whose tests fail is not loaded.";
+}
+
+table! { TLS:
+    "cert": Path, required =>
+        "Certificate chain, PEM.";
+    "key": Path, required =>
+        "Private key, PEM.";
+    "client_ca": Path =>
+        "Authorities whose client certificates are required.";
+}
+
+table! { LIMITS_OF:
+    "request_bytes": Size, default("4 MiB") =>
+        "The largest request.";
+    "response_bytes": Size, default("64 MiB") =>
+        "The largest response of a server.";
+    "buffered_bytes": Size, default("512 MiB") =>
+        "What all requests together may hold in memory.";
+    "streams": COUNT, default("10000") =>
+        "Open streams.";
+}
+
+table! { pub(crate) SERVER:
+    "command": Name("a program's name") =>
+        "A program that speaks MCP on stdin and stdout. With a `/` in it, relative to this \
+         file.";
+    "args": STRINGS =>
+        "Its arguments.";
+    "env": Table { key: "variable", value: &Secret } =>
+        "Variables that it sees; `${NAME}` and `${file:PATH}` are replaced.";
+    "cwd": Path =>
+        "Its working folder.";
+    "url": SecretUrl =>
+        "The server's MCP endpoint over HTTP.";
+    "headers": Table { key: "header", value: &Secret } =>
+        "Headers of each request; `${NAME}` and `${file:PATH}` are replaced.";
+    "transport": Word(&["streamable", "sse"]), default("detected") =>
+        "The HTTP transport.";
+    "start": Word(&["lazy", "eager"]), default("lazy") =>
+        "Whether the server is started at its first use, or with the gateway.";
+    "timeout":
+        Either(&Duration, &Table { key: "tool pattern", value: &Duration }), default("30s") =>
+        "How long a call may take; a value, or a map from tool pattern.";
+    "share": Bool, default("false") =>
+        "Whether agents share one process of this server.";
+    "max_children": COUNT, default("8") =>
+        "The most processes of this server.";
+    "description": Text("a string") =>
+        "What the server is for.";
+    "expose": List(&EXPOSE_SHAPE), default("all") =>
+        "The server's tools that exist for clients: names, patterns, or renames; an empty list \
+         exposes nothing.";
+    "hints": Table { key: "tool pattern", value: &List(&Name("a hint")) } =>
+        "Hints stated for tools, instead of the server's claims.";
+    "trust_annotations": Bool, default("true") =>
+        "Whether the server's own annotations are believed.";
+    "action_keys":
+        Either(&List(&NAME), &Table { key: "tool pattern", value: &List(&NAME) }),
+        default("[what, action]") =>
+        "Arguments that select an action; a list, or a map from tool pattern.";
+    "methods": List(&Name("a method")) =>
+        "Further methods that may pass.";
+    "limits": Keys(&[RATES]), not_yet =>
+        "Rate limits of this server.";
+}
+
+// What MCP clients write in `mcpServers` beside the keys above.
+table! { CLIENT_SERVER:
+    "type": Word(&["stdio", "http", "streamable-http", "sse"]) =>
+        "How clients name the transport.";
+    "disabled": Bool, default("false") =>
+        "A disabled server is left out.";
+    "alwaysAllow": STRINGS =>
+        "A setting of clients; ignored.";
+    "autoApprove": STRINGS =>
+        "A setting of clients; ignored.";
+}
+
+pub(crate) const EXPOSE_SHAPE: Shape = Either(&Name("a tool's name"), &Keys(&[EXPOSE]));
+
+table! { pub(crate) EXPOSE:
+    "tool": Name("a tool's name"), required =>
+        "The tool's name at its server, or a pattern.";
+    "display_name": Name("a display name") =>
+        "The name that clients see instead.";
+    "display_description": Text("a string") =>
+        "The description that clients see instead.";
+}
+
+pub(crate) const ENTRY_SHAPE: Shape = Either(&SELECTOR, &Keys(&[ENTRY]));
+
+table! { ENTRY:
+    "tool": SELECTOR, required =>
+        "The selector.";
+    "when": Name("a CEL expression") =>
+        "A condition in CEL; where it is false the entry is skipped.";
+    "ask": Bool, default("false"), not_yet =>
+        "A person must approve.";
+    "limit": Rate, not_yet =>
+        "A rate limit of this entry.";
+    "shadow": Bool, default("false"), not_yet =>
+        "Record what the entry would have done; do not act on it.";
+}
+
+table! { AGENT:
+    "tokens": List(&Token), main_only =>
+        "Bearer tokens of the agent: `sha256:HASH`, `${NAME}` or `${file:PATH}`.";
+    "claims": Table { key: "claim", value: &Scalar }, main_only =>
+        "Claims that a JWT must hold to be this agent.";
+    "uid": OneOrList(&Integer { least: 0, most: u32::MAX as i64 }), main_only =>
+        "Users whose processes are this agent on a unix socket.";
+    "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
+        "What the agent may use.";
+    "deny": Keys(&[SIDE]) =>
+        "What the agent may not use; a deny always wins.";
+    "case": CASE, default("sensitive") =>
+        "Whether this agent's names are compared to the letter.";
+    "discovery": Word(&["direct", "progressive"]), default("direct"), main_only =>
+        "Whether the agent lists tools, or finds them through the gateway's own.";
+    "limits": Keys(&[RATES]), not_yet =>
+        "Rate limits of this agent.";
+}
+
+table! { SIDE:
+    "servers": List(&PATTERN) =>
+        "Servers, by name or pattern.";
+    "tools": Table { key: "server", value: &List(&ENTRY_SHAPE) } =>
+        "Tools, by server name or pattern.";
+    "prompts": Table { key: "server", value: &List(&SELECTOR) } =>
+        "Prompts, by server name or pattern.";
+    "resources": Table { key: "server", value: &List(&SELECTOR) } =>
+        "Resources, by server name or pattern.";
+}
+
+table! { ALLOW_ONLY:
+    "client_requests":
+        List(&Word(&["sampling", "elicitation", "roots", "*"])), default("[elicitation]") =>
+        "Requests of servers that may reach this agent's client.";
+}
+
+table! { DEFAULTS:
+    "deny_on_missing_agent": Bool, default("true") =>
+        "Whether a caller that this file does not name is denied; otherwise the agent `default` \
+         holds.";
+}
+
+table! { IDENTITY:
+    "jwt": Keys(&[JWT]) =>
+        "Identity from JSON Web Tokens.";
+}
+
+table! { JWT:
+    "issuer": SecretUrl, required =>
+        "The `iss` claim.";
+    "jwks": Secret, required =>
+        "The issuer's keys: a URL, or a file.";
+    "audience": OneOrList(&Name("an audience")), default("public_url and path") =>
+        "Accepted `aud` claims.";
+    "algorithms":
+        List(&Word(ALGORITHMS)), default("[RS256, ES256]") =>
+        "Accepted algorithms.";
+    "leeway": Leeway, default("60s") =>
+        "How far clocks may differ.";
+}
+
+table! { RATES:
+    "calls": Rate =>
+        "All calls together.";
+    "tools": Table { key: "server/tool pattern", value: &Rate } =>
+        "Calls of matching tools.";
+}
+
+table! { LIMITS:
+    "store": Secret, default("memory") =>
+        "`memory`, or `redis://…` to count across replicas.";
+    "on_store_error": Word(&["deny", "memory"]), default("deny") =>
+        "What holds when the store cannot be reached.";
+    "timeout": Duration, default("50ms") =>
+        "How long the store may take.";
+    "calls": Rate =>
+        "All calls together.";
+    "tools": Table { key: "server/tool pattern", value: &Rate } =>
+        "Calls of matching tools.";
+}
+
+table! { HOOK:
+    "name": NAME, required =>
+        "What the hook is called in records.";
+    "exec": List(&Text("a string")) =>
+        "A program and its arguments.";
+    "policy_sh": Path =>
+        "A bash file that defines `mcp_tools_policy_check`.";
+    "http": SecretUrl =>
+        "A URL that answers.";
+    "persistent": Bool, default("false") =>
+        "Whether one process answers all calls.";
+    "priority": Integer { least: 0, most: 100 }, default("50") =>
+        "Lower runs first.";
+    "critical": Bool, default("true") =>
+        "Whether a failure refuses the call.";
+    "timeout": Duration, default("2s") =>
+        "How long an answer may take.";
+    "enabled": Bool, default("true") =>
+        "Whether the hook is asked.";
+    "arguments": Bool, default("false") =>
+        "Whether the hook sees the call's arguments.";
+    "env": Table { key: "variable", value: &Secret } =>
+        "Variables that it sees.";
+    "pass_env": STRINGS =>
+        "Variables of the gateway that it sees, by name or pattern.";
+    "agents": List(&PATTERN) =>
+        "Agents whose calls it is asked about.";
+    "servers": List(&PATTERN) =>
+        "Servers whose calls it is asked about.";
+    "tools": List(&SELECTOR) =>
+        "Tools whose calls it is asked about.";
+}
+
+table! { AUDIT:
+    "dir": Path, default("audit") =>
+        "Folder of the record.";
+    "durability": Word(&["process", "disk"]), default("process") =>
+        "Whether a record must have reached the kernel or the disk before a call is forwarded.";
+    "arguments": Word(&["none", "hash", "redacted", "full"]), default("hash") =>
+        "How much of a call's arguments is recorded.";
+    "required": Bool, default("true") =>
+        "Whether calls are refused while no record can be written.";
+    "rotate": Keys(&[ROTATE]) =>
+        "When a new file is begun.";
+    "retain": DurationOr("forever"), default("forever") =>
+        "How long files are kept.";
+    "redact": List(&NAME) =>
+        "Argument names and patterns that are never recorded.";
+    "sinks": List(&Secret) =>
+        "Further sinks: `stdout`, `syslog`, an OTLP URL, a `postgres://` URL.";
+}
+
+table! { ROTATE:
+    "size": Size, default("256 MiB") =>
+        "At this size.";
+    "age": Duration, default("1 day") =>
+        "At this age.";
+}
+
+table! { TELEMETRY:
+    "otlp": SecretUrl =>
+        "Where traces are sent.";
+    "metrics": OnOff, default("on") =>
+        "Whether `/metrics` is served on the `admin` address.";
+    "log_format": Word(&["text", "json"]), default("text") =>
+        "How log lines are written.";
+    "log_level": Word(&["error", "warn", "info", "debug", "trace"]), default("info") =>
+        "Which log lines are written.";
+}
+
+table! { TEST:
+    "as": Text("an agent") =>
+        "The agent that calls; without it, a caller without a name.";
+    "allow": TEST_CALLS =>
+        "Calls that must be allowed: `server/tool`, or `server/tool {\"argument\": …}`.";
+    "deny": TEST_CALLS =>
+        "Calls that must be denied.";
+    "ask": TEST_CALLS =>
+        "Calls that a person must approve.";
+    "hidden": TEST_CALLS =>
+        "Tools that the agent must not see.";
+}

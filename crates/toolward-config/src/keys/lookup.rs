@@ -1,0 +1,78 @@
+//! Finding one's way in the table: where a key stands, and what to say about one that does not.
+
+use super::CONFIGURATION;
+use crate::shape::{Key, Shape};
+
+/// A word on keys that people bring along from elsewhere.
+pub(crate) fn advice(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "denied_tools" | "deny_tools" | "blocked_tools" | "disallowed_tools" | "denylist" => {
+            "an allowlist cannot deny; use `agents` with `deny`"
+        }
+        "allowlist" | "whitelist" | "tools_allowed" => {
+            "an allowlist is a list under `allowed_tools`"
+        }
+        "plugins" => {
+            "a plugin file is a layer of its own: name it in `policies` or give it with `--policy`"
+        }
+        "include" | "imports" | "layers" => "further files are named in `policies`",
+        "token" | "api_key" | "password" => {
+            "tokens stand in `agents`, as a list: `tokens: [\"${NAME}\"]`"
+        }
+        "agent" => "`as` names the agent",
+        "type" => "a server has `command` or `url`; `transport` chooses the kind of HTTP",
+        "mode" => "`tools` is an allowlist by itself: remove the key",
+        "action" => "an entry allows its tool by standing in the list: remove the key",
+        "disabled" | "enabled" => "remove the entry, or put a `#` before its lines",
+        _ => return None,
+    })
+}
+
+/// Whether a key at the top of a file says that the file is a whole configuration.
+pub(crate) fn is_main_key(name: &str) -> bool {
+    let Shape::Keys(groups) = CONFIGURATION else {
+        return false;
+    };
+    groups.iter().copied().flatten().any(|key| key.main_only && key.name == name)
+}
+
+/// Where a key stands, if not here: paths of mappings that have it.
+pub(crate) fn homes(name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    // What is not built yet, and the second name of `servers`, would only lead astray.
+    walk(&CONFIGURATION, "", &mut |path, key| {
+        if key.name == name && !path.is_empty() && !key.not_yet {
+            found.push(path.to_owned());
+        }
+        !key.not_yet && key.name != "mcpServers"
+    });
+    found
+}
+
+/// Visits every key with the path of its mapping, and what is below where the answer is yes.
+pub(crate) fn walk(shape: &Shape, path: &str, visit: &mut impl FnMut(&str, &'static Key) -> bool) {
+    match shape {
+        Shape::Keys(groups) => {
+            for key in groups.iter().copied().flatten() {
+                if !visit(path, key) {
+                    continue;
+                }
+                let below = if path.is_empty() {
+                    key.name.to_owned()
+                } else {
+                    format!("{path}.{}", key.name)
+                };
+                walk(&key.shape, &below, visit);
+            }
+        }
+        Shape::Table { key, value } => {
+            walk(value, &format!("{path}.{}", key.to_uppercase()), visit)
+        }
+        Shape::List(item) | Shape::OneOrList(item) => walk(item, &format!("{path}[]"), visit),
+        Shape::Either(one, other) => {
+            walk(one, path, visit);
+            walk(other, path, visit);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,268 @@
+//! Everything that is in force, from files, flags and environment: found, read, and put in order.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toolward_policy::source::Source;
+use toolward_policy::testing::PolicyTest;
+
+use crate::assemble::{Assembly, Given, Role};
+use crate::config::Config;
+use crate::decode::Folders;
+use crate::diagnostic::{Diagnostic, Level};
+use crate::environment;
+use crate::formats::{Format, Syntax, is_script};
+use crate::neutral::quoted;
+use crate::node::{Node, Value};
+use crate::outside::{Env, Files, reason};
+use crate::text::{Mark, Place, Text};
+
+/// The variable that names the main file.
+pub const CONFIG_VARIABLE: &str = "TOOLWARD_CONFIG";
+
+/// What the command line asks to load.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// `-c FILE`.
+    pub main: Option<PathBuf>,
+    /// Without `-c`, look at `TOOLWARD_CONFIG`, `./toolward.yaml` and
+    /// `~/.config/toolward/toolward.yaml`.
+    pub search: bool,
+    /// `--policy` and `--allowlist-config`, in the order given.
+    pub policies: Vec<PolicyFile>,
+    /// `--read-only`.
+    pub read_only: bool,
+    /// A running gateway loads anew: an allowlist that has become empty is an error then.
+    pub reload: bool,
+    /// A `--policy` file may also be a whole configuration, of which only the policy is read.
+    pub whole_configurations: bool,
+}
+
+/// A policy file on the command line.
+#[derive(Debug, Clone)]
+pub struct PolicyFile {
+    pub path: PathBuf,
+    pub flag: PolicyFlag,
+    /// `--format`; `None`: told by content.
+    pub format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyFlag {
+    Policy,
+    AllowlistConfig,
+}
+
+/// Reads the configuration through its view of the outside world.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Loader<F, E> {
+    pub files: F,
+    pub env: E,
+}
+
+/// What was loaded. The policy is not compiled yet.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub source: Source,
+    pub tests: Vec<PolicyTest>,
+    pub warnings: Vec<Diagnostic>,
+    /// Files that were read, to be watched.
+    pub files: Vec<PathBuf>,
+    pub(crate) texts: Vec<(Arc<Text>, Syntax)>,
+    /// Who gave which exposure, by server; without a name: every server's.
+    pub(crate) exposures: Vec<(Option<String>, Mark)>,
+}
+
+/// Why nothing was loaded.
+#[derive(Debug)]
+pub struct Failed {
+    /// Errors first, then warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Files that were read or looked for, to be watched.
+    pub files: Vec<PathBuf>,
+}
+
+impl Loaded {
+    /// A finding about an entry that was loaded, e.g. a condition that does not compile: `file` is
+    /// the name of the entry's layer, `place` the entry's.
+    pub fn diagnostic_at(
+        &self,
+        level: Level,
+        file: &str,
+        place: Place,
+        message: &str,
+    ) -> Diagnostic {
+        let diagnostic = Diagnostic::new(level, message);
+        match self.mark_at(file, place, None) {
+            Some(mark) => diagnostic.at_mark(mark),
+            None => diagnostic,
+        }
+    }
+
+    /// The same, pointing at a value inside the entry, e.g. its `when`.
+    pub fn diagnostic_in(
+        &self,
+        level: Level,
+        file: &str,
+        place: Place,
+        key: &str,
+        message: &str,
+    ) -> Diagnostic {
+        match self.mark_at(file, place, Some(key)) {
+            Some(mark) => Diagnostic::new(level, message).at_mark(mark),
+            None => self.diagnostic_at(level, file, place, message),
+        }
+    }
+
+    /// The file that says what a server exposes.
+    pub fn exposure_file(&self, server: &str) -> Option<&str> {
+        let given = |owner: &Option<String>| owner.as_deref().is_none_or(|name| name == server);
+        self.exposures.iter().find(|(owner, _)| given(owner)).map(|(_, mark)| mark.text.name())
+    }
+
+    /// Spans are not kept for the case that one is asked for: the text is read once more.
+    fn mark_at(&self, file: &str, place: Place, key: Option<&str>) -> Option<Mark> {
+        let (text, syntax) = self.texts.iter().find(|(text, _)| text.name() == file)?;
+        let offset = text.offset(place)?;
+        let root = syntax.parse(text.content()).ok()?;
+        let node = node_at(&root, offset)?;
+        let node = match key {
+            Some(key) => node.get(key)?,
+            None => node,
+        };
+        Some(Mark { text: Arc::clone(text), span: node.span })
+    }
+}
+
+/// The outermost value that begins at an offset.
+fn node_at<'n, 't>(node: &'n Node<'t>, offset: u32) -> Option<&'n Node<'t>> {
+    if node.span.start == offset {
+        // A list that begins with its first entry is not meant: the entry is.
+        if !matches!(node.value, Value::Seq(_)) {
+            return Some(node);
+        }
+    }
+    let inside = |node: &&Node<'_>| {
+        node.span.start <= offset && offset < node.span.end.max(node.span.start + 1)
+    };
+    match &node.value {
+        Value::Seq(items) => items.iter().find(inside).and_then(|node| node_at(node, offset)),
+        Value::Map(map) => {
+            map.iter().map(|(_, node)| node).find(inside).and_then(|node| node_at(node, offset))
+        }
+        _ => None,
+    }
+}
+
+impl<F: Files, E: Env> Loader<F, E> {
+    /// Loads everything, in the order in which a call must pass it: the main file's agents, its
+    /// allowlist, its `policies`, files of the command line, the environment, read-only mode.
+    pub fn load(&self, options: &Options) -> Result<Loaded, Failed> {
+        let mut assembly = Assembly::default();
+        let home = self.home();
+        assembly.config.state = Folders { base: Path::new(""), home: home.as_deref() }.state();
+        if let Some(main) = self.main_file(options, &mut assembly) {
+            self.main(&main, &mut assembly, options);
+        }
+        for policy in &options.policies {
+            let given = Given {
+                role: if options.whole_configurations { Role::Either } else { Role::Layer },
+                format: policy.format,
+                allowlist: policy.flag == PolicyFlag::AllowlistConfig,
+                reload: options.reload,
+            };
+            self.layer(&policy.path, None, given, &mut assembly);
+        }
+        environment::allowlist(&self.env, &mut assembly);
+        environment::read_only(&self.env, options.read_only, &mut assembly);
+        assembly.finish()
+    }
+
+    fn main_file(&self, options: &Options, assembly: &mut Assembly) -> Option<PathBuf> {
+        if options.main.is_some() || !options.search {
+            return options.main.clone();
+        }
+        match self.env.var(CONFIG_VARIABLE) {
+            Some(path) if !path.is_empty() => return Some(PathBuf::from(path)),
+            _ => {}
+        }
+        let home = self.home().map(|home| home.join(".config/toolward/toolward.yaml"));
+        let places = std::iter::once(PathBuf::from("toolward.yaml")).chain(home);
+        for path in places {
+            match self.files.read(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => assembly.watch(&path),
+                // A file that is there but cannot be read is reported where it is read.
+                _ => return Some(path),
+            }
+        }
+        None
+    }
+
+    fn home(&self) -> Option<PathBuf> {
+        self.env.var("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
+    }
+
+    fn main(&self, path: &Path, assembly: &mut Assembly, options: &Options) {
+        let Some((text, syntax)) = self.text(path, None, assembly) else {
+            return;
+        };
+        let home = self.home();
+        let base = path.parent().unwrap_or(Path::new(""));
+        let folders = Folders { base, home: home.as_deref() };
+        let policies = assembly.main(&text, syntax, &folders);
+        for (written, mark) in policies {
+            let given =
+                Given { role: Role::Layer, format: None, allowlist: false, reload: options.reload };
+            self.layer(&folders.path(&written), Some(mark), given, assembly);
+        }
+    }
+
+    fn layer(&self, path: &Path, named: Option<Mark>, given: Given, assembly: &mut Assembly) {
+        if let Some((text, syntax)) = self.text(path, named, assembly) {
+            let syntax = if given.format == Some(Format::Toml) { Syntax::Toml } else { syntax };
+            assembly.layer(&text, syntax, given);
+        }
+    }
+
+    /// The text of a file, which may be named in another one.
+    fn text(
+        &self,
+        path: &Path,
+        named: Option<Mark>,
+        assembly: &mut Assembly,
+    ) -> Option<(Arc<Text>, Syntax)> {
+        assembly.watch(path);
+        let name = path.display().to_string();
+        let bytes = match self.files.read(path) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let message =
+                    format!("the file {} cannot be read: {}", quoted(&name), reason(&error));
+                let diagnostic =
+                    Diagnostic::error(message).help("check the path and its permissions");
+                assembly.report(match named {
+                    Some(mark) => diagnostic.at_mark(mark),
+                    None => diagnostic,
+                });
+                return None;
+            }
+        };
+        if is_script(path, &bytes) {
+            let message = format!("{} is a program, which would be a hook", quoted(&name));
+            assembly
+                .report(Diagnostic::error(message).help("hooks are not supported in this version"));
+            return None;
+        }
+        match Text::from_bytes(name, bytes) {
+            Ok(text) => {
+                let syntax = Syntax::of_file(path, text.content());
+                Some((text, syntax))
+            }
+            Err(diagnostic) => {
+                assembly.report(diagnostic);
+                None
+            }
+        }
+    }
+}

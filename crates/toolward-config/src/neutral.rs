@@ -1,0 +1,61 @@
+//! Text from files, made safe to show: no character that could move the cursor, colour the
+//! terminal, reorder the line or hide itself reaches a person's screen or log.
+
+use std::borrow::Cow;
+
+/// Whether a character may not be shown as it is.
+fn is_hostile(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// One visible character for each hostile one, so that columns stay what they are.
+pub(crate) fn neutral_char(c: char) -> char {
+    match c {
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\u{7f}' => '\u{2421}',
+        _ if is_hostile(c) => '\u{fffd}',
+        _ => c,
+    }
+}
+
+/// The text with every hostile character made visible and harmless.
+pub fn neutralise(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_hostile) {
+        Cow::Owned(text.chars().map(neutral_char).collect())
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// A word from a file as messages show it: in backticks, harmless, and never longer than a line.
+pub(crate) fn quoted(word: &str) -> String {
+    const MOST: usize = 60;
+    let word = neutralise(word);
+    match word.char_indices().nth(MOST) {
+        Some((cut, _)) => format!("`{}…`", &word[..cut]),
+        None => format!("`{word}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_hostile_survives() {
+        let text = "a\u{1b}[31mb\u{202e}c\u{200b}d\r\n\u{85}\u{2066}";
+        let shown = neutralise(text);
+        assert!(!shown.chars().any(is_hostile), "{shown:?}");
+        assert_eq!(shown.chars().count(), text.chars().count());
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        assert_eq!(quoted(&"é".repeat(200)).chars().count(), 63);
+    }
+}

@@ -1,0 +1,330 @@
+//! `servers` (and `mcpServers`): how each server is reached, and what the policy knows about it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use toolward_policy::source::{ActionKeysSource, ServerSource};
+
+use crate::config::{Connect, Secret, Server, Start, Timeout, Transport};
+use crate::decode::Folders;
+use crate::diagnostic::Diagnostic;
+use crate::expose::exposure;
+use crate::forms::{duration, header_name};
+use crate::hints::check_tag;
+use crate::neutral::quoted;
+use crate::node::{Key, Node};
+use crate::page::Page;
+use crate::rules::strings;
+
+/// The name of the gateway's own server.
+const BUILTIN: &str = "toolward";
+
+/// The servers of a file, in its order; those that MCP clients have disabled are left out.
+pub(crate) fn listed<'n, 't>(
+    root: &'n Node<'t>,
+) -> impl Iterator<Item = (&'n Key<'t>, &'n Node<'t>)> {
+    let tables = ["servers", "mcpServers"].into_iter().filter_map(|table| root.get(table));
+    tables.flat_map(Node::entries).filter(|(_, server)| !is_disabled(server))
+}
+
+fn is_disabled(server: &Node<'_>) -> bool {
+    server.get("disabled").and_then(Node::as_bool) == Some(true)
+}
+
+/// What is wrong with the list as a whole, and what is left out of it.
+pub(crate) fn check_list(page: &mut Page<'_>, root: &Node<'_>) {
+    let table = |name: &str| root.as_map().and_then(|map| map.entry(name));
+    if let (Some((first, _)), Some((second, _))) = (table("servers"), table("mcpServers")) {
+        let other = page.mark(first.span);
+        page.report(
+            second.span,
+            Diagnostic::error("`mcpServers` is another name for `servers`, and both are given")
+                .related(other, "given here too")
+                .help("put all servers under `servers`"),
+        );
+    }
+    for (key, _) in table("mcpServers")
+        .into_iter()
+        .flat_map(|(_, servers)| servers.entries())
+        .filter(|(_, server)| is_disabled(server))
+    {
+        let message = format!("the server {} is disabled, and left out", quoted(&key.name));
+        page.warning(key.span, message, "remove `disabled` to use it");
+    }
+}
+
+/// What the policy knows about a server.
+pub(crate) fn source(page: &mut Page<'_>, key: &Key<'_>, node: &Node<'_>) -> ServerSource {
+    let mut server = ServerSource::new(key.name.as_ref());
+    server.expose = node.get("expose").map(|list| exposure(page, list, false));
+    if let Some(hints) = node.get("hints") {
+        for tag in hints.entries().flat_map(|(_, list)| list.items()) {
+            check_tag(page, tag.as_str().unwrap_or_default(), tag.span);
+        }
+        server.hints =
+            hints.entries().map(|(key, list)| (key.name.to_string(), strings(list))).collect();
+    }
+    if let Some(trust) = node.get("trust_annotations").and_then(Node::as_bool) {
+        server.trust_annotations = trust;
+    }
+    if let Some(keys) = node.get("action_keys") {
+        server.action_keys = match keys.as_map() {
+            None => ActionKeysSource::All(strings(keys)),
+            Some(by_tool) => ActionKeysSource::ByTool(
+                by_tool.iter().map(|(key, list)| (key.name.to_string(), strings(list))).collect(),
+            ),
+        };
+    }
+    server
+}
+
+/// A server's key becomes part of tool names and of the endpoint's path.
+pub(crate) fn check_name(page: &mut Page<'_>, key: &Key<'_>, separator: &str) {
+    let name = key.name.as_ref();
+    let shown = quoted(name);
+    let first = separator.chars().next();
+    let (message, help) = if name.is_empty() {
+        ("a server's name may not be empty".to_owned(), "give it a name".to_owned())
+    } else if name == BUILTIN {
+        (
+            format!("the name {shown} is taken by the gateway's own server"),
+            "choose another name".to_owned(),
+        )
+    } else if let Some(bad) =
+        name.chars().find(|c| *c == '/' || c.is_whitespace() || c.is_control())
+    {
+        let bad = quoted(&bad.to_string());
+        (
+            format!("a server's name may not hold {bad}"),
+            "use letters, digits, `-`, `.` and `_`".to_owned(),
+        )
+    } else if name.contains("__") || name.contains(separator) {
+        let separator = if name.contains(separator) { separator } else { "__" };
+        let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
+        (format!("a server's name may not hold {}", quoted(separator)), help)
+    } else if name.ends_with('_') || first.is_some_and(|first| name.ends_with(first)) {
+        let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
+        (format!("the server's name {shown} may not end like the separator begins"), help)
+    } else {
+        return;
+    };
+    page.error(key.span, message, &help);
+}
+
+/// How a server is reached; `None` where that was reported as an error.
+pub(crate) fn server(
+    page: &mut Page<'_>,
+    key: &Key<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Option<Server> {
+    let connect = connect(page, key, node, folders)?;
+    check_client_keys(page, node);
+    Some(Server {
+        name: key.name.to_string(),
+        connect,
+        start: match node.get("start").and_then(Node::as_str) {
+            Some("eager") => Start::Eager,
+            _ => Start::Lazy,
+        },
+        timeout: node.get("timeout").map(timeout).unwrap_or_default(),
+        share: node.get("share").and_then(Node::as_bool).unwrap_or(false),
+        max_children: node
+            .get("max_children")
+            .and_then(Node::as_int)
+            .and_then(|most| u32::try_from(most).ok())
+            .unwrap_or(8),
+        description: node.get("description").and_then(Node::as_str).map(str::to_owned),
+        methods: node.get("methods").map(strings).unwrap_or_default(),
+        mark: page.mark(key.span),
+    })
+}
+
+fn timeout(node: &Node<'_>) -> Timeout {
+    let read = |node: &Node<'_>| duration(node.as_str()?).ok();
+    match node.as_map() {
+        None => Timeout {
+            otherwise: read(node).unwrap_or(Duration::from_secs(30)),
+            ..Timeout::default()
+        },
+        Some(by_tool) => Timeout {
+            by_tool: by_tool
+                .iter()
+                .filter_map(|(key, node)| Some((key.name.to_string(), read(node)?)))
+                .collect(),
+            ..Timeout::default()
+        },
+    }
+}
+
+fn connect(
+    page: &mut Page<'_>,
+    key: &Key<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Option<Connect> {
+    let map = node.as_map()?;
+    let shown = quoted(&key.name);
+    match (map.entry("command"), map.entry("url")) {
+        (Some((command, _)), Some((url, _))) => {
+            let other = page.mark(command.span);
+            page.report(
+                url.span,
+                Diagnostic::error(format!("the server {shown} has both `command` and `url`"))
+                    .label("reached over HTTP")
+                    .related(other, "started as a program")
+                    .help("keep the one by which the server is reached"),
+            );
+            None
+        }
+        (None, None) => {
+            let message = format!("the server {shown} has neither `command` nor `url`");
+            page.error(
+                key.span,
+                message,
+                "add `command` for a program, or `url` for a server over HTTP",
+            );
+            None
+        }
+        (Some((_, command)), None) => {
+            refuse(
+                page,
+                node,
+                &["url", "headers", "transport"],
+                "a server with `command` is not reached over HTTP",
+            );
+            for arg in node.get("args").map(Node::items).unwrap_or_default() {
+                if arg.as_str().is_some_and(|arg| arg.contains("${")) {
+                    let help =
+                        "references are replaced in `env`, `headers`, `url` and `tokens` only";
+                    page.warning(arg.span, "references are not replaced in `args`", help);
+                }
+            }
+            Some(Connect::Stdio {
+                command: program(command.as_str()?, folders.base),
+                args: node.get("args").map(strings).unwrap_or_default(),
+                env: variables(page, node, folders),
+                cwd: node.get("cwd").and_then(Node::as_str).map(|path| folders.path(path)),
+            })
+        }
+        (None, Some((_, url))) => {
+            refuse(
+                page,
+                node,
+                &["args", "env", "cwd", "max_children", "share"],
+                "a server with `url` is not started by the gateway",
+            );
+            let transport =
+                match node.get("transport").or_else(|| node.get("type")).and_then(Node::as_str) {
+                    Some("sse") => Some(Transport::Sse),
+                    Some("streamable" | "streamable-http" | "http") => Some(Transport::Streamable),
+                    _ => None,
+                };
+            Some(Connect::Http {
+                url: page.secret(url, folders)?,
+                headers: headers(page, node, folders),
+                transport,
+            })
+        }
+    }
+}
+
+/// Keys that have no meaning for this kind of server.
+fn refuse(page: &mut Page<'_>, node: &Node<'_>, keys: &[&str], why: &str) {
+    for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
+        page.error(
+            key.span,
+            format!("{} may not stand here: {why}", quoted(&key.name)),
+            "remove it",
+        );
+    }
+}
+
+/// What clients write beside the native keys must agree with them; the rest is theirs alone.
+fn check_client_keys(page: &mut Page<'_>, node: &Node<'_>) {
+    if let Some(kind) = node.get("type") {
+        let fits = match kind.as_str() {
+            Some("stdio") => node.get("command").is_some(),
+            Some(_) => node.get("url").is_some(),
+            None => true,
+        };
+        if !fits {
+            page.error(
+                kind.span,
+                "`type` does not fit the server",
+                "`stdio` has a `command`, the others a `url`",
+            );
+        }
+    }
+    for key in ["alwaysAllow", "autoApprove"] {
+        if let Some((key, _)) = node.as_map().and_then(|map| map.entry(key)) {
+            let message = format!("{} is a setting of clients, and ignored", quoted(&key.name));
+            page.warning(
+                key.span,
+                message,
+                "what is allowed stands in `agents` or `allowed_tools`",
+            );
+        }
+    }
+}
+
+/// A program with a folder in its name is looked for beside the file, others in `PATH`.
+fn program(command: &str, base: &Path) -> String {
+    match command.contains('/') && !command.starts_with('/') {
+        true => base.join(command).to_string_lossy().into_owned(),
+        false => command.to_owned(),
+    }
+}
+
+fn variables(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Vec<(String, Secret)> {
+    let mut variables = Vec::new();
+    for (key, value) in node.get("env").into_iter().flat_map(Node::entries) {
+        if key.name.is_empty() || key.name.contains(['=', '\0']) {
+            page.error(
+                key.span,
+                format!("{} is not a variable's name", quoted(&key.name)),
+                "use letters, digits and `_`",
+            );
+        }
+        warn_of_plain_secret(page, key, value);
+        variables.extend(page.secret(value, folders).map(|value| (key.name.to_string(), value)));
+    }
+    variables
+}
+
+fn headers(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Vec<(String, Secret)> {
+    let mut headers = Vec::new();
+    for (key, value) in node.get("headers").into_iter().flat_map(Node::entries) {
+        if !header_name(&key.name) {
+            page.error(
+                key.span,
+                format!("{} is not a header's name", quoted(&key.name)),
+                "use letters, digits and `-`",
+            );
+        } else if value.as_str().is_some_and(|value| value.chars().any(char::is_control)) {
+            page.error(
+                value.span,
+                "a header may not hold a line break or control character",
+                "remove it",
+            );
+        }
+        warn_of_plain_secret(page, key, value);
+        headers.extend(page.secret(value, folders).map(|value| (key.name.to_string(), value)));
+    }
+    headers
+}
+
+/// A value that looks like a secret belongs into the environment or a file of its own.
+fn warn_of_plain_secret(page: &mut Page<'_>, key: &Key<'_>, value: &Node<'_>) {
+    let name = key.name.to_ascii_lowercase();
+    let secret =
+        ["authorization", "token", "secret", "password", "api_key", "api-key", "apikey", "cookie"];
+    let plain = value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
+    if plain && secret.iter().any(|word| name.contains(word)) {
+        let diagnostic =
+            Diagnostic::warning(format!("{} looks like a secret in plain text", quoted(&key.name)))
+                .help("write a reference such as `${NAME}` or `${file:PATH}`")
+                .hide_marked();
+        page.report(value.span, diagnostic);
+    }
+}

@@ -1,0 +1,160 @@
+//! Who calls, and what a call says beyond the tool's name.
+
+use serde_json::{Map, Value};
+
+use crate::source::DEFAULT_ACTION_KEYS;
+
+/// The one who calls. The name was established by the gateway, never stated by the caller.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Caller<'a> {
+    /// `None`: a caller without a name.
+    pub agent: Option<&'a str>,
+    /// Claims of the credential that established the name.
+    pub claims: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Caller<'a> {
+    pub fn named(agent: &'a str) -> Caller<'a> {
+        Caller { agent: Some(agent), claims: None }
+    }
+}
+
+/// A call's arguments. Whoever parsed them implements this, so that policy never parses a request
+/// a second time.
+pub trait Arguments: Sync {
+    /// Shows each top-level member: its name, and its value where that is a string.
+    fn members(&self, show: &mut dyn FnMut(&str, Option<&str>));
+
+    /// The whole object, asked for only when a condition reads `args`.
+    fn to_json(&self) -> Value;
+}
+
+impl Arguments for Map<String, Value> {
+    fn members(&self, show: &mut dyn FnMut(&str, Option<&str>)) {
+        for (name, value) in self {
+            show(name, value.as_str());
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        Value::Object(self.clone())
+    }
+}
+
+/// What a call says.
+#[derive(Clone, Copy, Default)]
+pub struct Call<'a> {
+    /// Given: this is the action, and the arguments are not searched for one.
+    pub action: Option<&'a str>,
+    pub arguments: Option<&'a dyn Arguments>,
+}
+
+impl<'a> Call<'a> {
+    pub fn with(arguments: &'a dyn Arguments) -> Call<'a> {
+        Call { action: None, arguments: Some(arguments) }
+    }
+}
+
+/// The action of a call, as far as its arguments tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// No action key is there.
+    Missing,
+    Is(Box<str>),
+    Ambiguous(Ambiguity),
+}
+
+/// Why a call's action cannot be told. Servers differ in what they make of such arguments, so that
+/// any guess could be another action than the one carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ambiguity {
+    /// Two action keys hold different strings.
+    TwoActions { first: String, second: String },
+    /// The value under this key is not a string.
+    NotAString { key: String },
+    /// This argument equals an action key only after case folding.
+    CaseVariant { argument: String, key: String },
+    /// No action key is there, and a deny rule speaks of an action.
+    Missing,
+}
+
+impl std::fmt::Display for Ambiguity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TwoActions { first, second } => {
+                write!(f, "the arguments name two actions, `{first}` and `{second}`")
+            }
+            Self::NotAString { key } => write!(f, "the argument `{key}` is not a string"),
+            Self::CaseVariant { argument, key } => {
+                write!(f, "the argument `{argument}` differs from `{key}` only in case")
+            }
+            Self::Missing => write!(f, "the arguments name no action"),
+        }
+    }
+}
+
+impl Action {
+    /// Looks the action up under the tool's action keys.
+    pub(crate) fn of(call: &Call<'_>, keys: &[Box<str>]) -> Action {
+        if let Some(action) = call.action {
+            return Action::Is(action.into());
+        }
+        let Some(arguments) = call.arguments else {
+            return Action::Missing;
+        };
+        let mut found: Vec<Option<String>> = vec![None; keys.len()];
+        let mut problem = None;
+        arguments.members(&mut |name, text| {
+            for (at, key) in keys.iter().enumerate() {
+                if **key == *name {
+                    match text {
+                        Some(text) => found[at] = Some(text.into()),
+                        None => {
+                            problem.get_or_insert(Ambiguity::NotAString { key: name.into() });
+                        }
+                    }
+                } else if !keys.iter().any(|key| **key == *name) && equal_folded(name, key) {
+                    problem.get_or_insert(Ambiguity::CaseVariant {
+                        argument: name.into(),
+                        key: key.to_string(),
+                    });
+                }
+            }
+        });
+        if let Some(problem) = problem {
+            return Action::Ambiguous(problem);
+        }
+        let mut strings = found.into_iter().flatten();
+        let Some(first) = strings.next() else {
+            return Action::Missing;
+        };
+        match strings.find(|other| *other != first) {
+            Some(second) => Action::Ambiguous(Ambiguity::TwoActions { first, second }),
+            None => Action::Is(first.into()),
+        }
+    }
+}
+
+/// Equal for a server that ignores case. Unicode folding, because some do that too (`ſ` is an `s`
+/// to them); this is the one place where being too careful costs nothing.
+fn equal_folded(a: &str, b: &str) -> bool {
+    fn folded(text: &str) -> impl Iterator<Item = char> {
+        text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    }
+    a.eq_ignore_ascii_case(b) || (!(a.is_ascii() && b.is_ascii()) && folded(a).eq(folded(b)))
+}
+
+/// The action that a refusal names: the first string under the default action keys, whatever the
+/// tool's own keys are, so that a hidden tool reads like one that does not exist.
+pub fn stated_action(call: &Call<'_>) -> Option<String> {
+    if let Some(action) = call.action {
+        return Some(action.into());
+    }
+    let mut found = [const { None::<String> }; DEFAULT_ACTION_KEYS.len()];
+    call.arguments?.members(&mut |name, text| {
+        if let Some(at) = DEFAULT_ACTION_KEYS.iter().position(|key| *key == name) {
+            found[at] = text.map(String::from);
+        }
+    });
+    found.into_iter().flatten().next()
+}

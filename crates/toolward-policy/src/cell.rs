@@ -1,0 +1,329 @@
+//! The verdict of one subject for one agent, ready to be asked.
+//!
+//! Most cells are a fixed decision: one copy. Where actions or conditions matter, a cell holds the
+//! few entries that can still decide.
+
+use crate::call::{Action, Ambiguity, Call, Caller};
+use crate::condition::Facts;
+use crate::decision::{Answer, Decision, Step, Verdict, strictest};
+use crate::hints::Hints;
+use crate::selector::fold;
+use crate::tool::Tool;
+use crate::view::{Asked, Candidate, LayerCell, Program};
+
+/// One subject's verdict for one agent on one server.
+#[derive(Debug, Clone)]
+pub struct Cell(Inner);
+
+#[derive(Debug, Clone)]
+enum Inner {
+    Fixed(Decision),
+    Open(Box<Open>),
+}
+
+/// A cell whose answer depends on the call.
+#[derive(Debug, Clone)]
+struct Open {
+    layers: Box<[LayerCell]>,
+    server: Box<str>,
+    subject: Box<str>,
+    definition: std::sync::Arc<str>,
+    hints: Hints,
+    action_keys: Box<[Box<str>]>,
+    /// The values of the action, where the schema gives them as an `enum`.
+    actions: Option<Box<[Option<Box<str>>]>>,
+}
+
+/// What a listing shows of a subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    pub decision: Decision,
+    /// The values that remain of the action's `enum`, where policy removes some.
+    pub actions: Option<Vec<String>>,
+}
+
+impl Cell {
+    pub(crate) fn fixed(decision: Decision) -> Cell {
+        Cell(Inner::Fixed(decision))
+    }
+
+    /// `tool` is `None` for prompts and resources, which have no actions.
+    pub(crate) fn new(
+        layers: Vec<LayerCell>,
+        server: &str,
+        asked: &Asked<'_>,
+        tool: Option<&Tool>,
+        action_keys: &[Box<str>],
+    ) -> Cell {
+        if let Some(decision) = all_fixed(&layers) {
+            return Cell::fixed(decision);
+        }
+        Cell(Inner::Open(Box::new(Open {
+            layers: layers.into(),
+            server: server.into(),
+            subject: asked.name.into(),
+            definition: tool.map_or_else(|| "{}".into(), Tool::shared_definition),
+            hints: asked.hints.clone(),
+            action_keys: action_keys.into(),
+            actions: tool.and_then(|tool| declared_actions(tool, action_keys)),
+        })))
+    }
+
+    /// The decision about a call.
+    #[inline]
+    pub fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
+        match &self.0 {
+            Inner::Fixed(decision) => *decision,
+            Inner::Open(open) => open.decide(caller, call),
+        }
+    }
+
+    /// The decision about a call of a tool that a listing may hide: hidden means not callable.
+    #[inline]
+    pub(crate) fn decide_listed(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
+        match &self.0 {
+            Inner::Fixed(decision) => *decision,
+            Inner::Open(open) => {
+                let decision = open.decide(caller, call);
+                if decision.verdict == Verdict::Deny {
+                    return decision;
+                }
+                let listed = open.list(caller).decision;
+                if listed.verdict == Verdict::Deny { listed } else { decision }
+            }
+        }
+    }
+
+    /// The decision about a listing, in which arguments are not known.
+    pub fn list(&self, caller: Caller<'_>) -> Listing {
+        match &self.0 {
+            Inner::Fixed(decision) => Listing { decision: *decision, actions: None },
+            Inner::Open(open) => open.list(caller),
+        }
+    }
+
+    /// The verdict of a listing, where it does not depend on the caller's claims.
+    #[inline]
+    pub fn settled(&self) -> Option<Decision> {
+        match &self.0 {
+            Inner::Fixed(decision) => Some(*decision),
+            Inner::Open(_) => None,
+        }
+    }
+
+    /// Why the call's action cannot be told, where that is what denied it.
+    pub fn ambiguity(&self, call: &Call<'_>) -> Option<Ambiguity> {
+        match &self.0 {
+            Inner::Fixed(_) => None,
+            Inner::Open(open) => match Action::of(call, &open.action_keys) {
+                Action::Ambiguous(ambiguity) => Some(ambiguity),
+                Action::Missing => Some(Ambiguity::Missing),
+                Action::Is(_) => None,
+            },
+        }
+    }
+}
+
+fn all_fixed(layers: &[LayerCell]) -> Option<Decision> {
+    let mut decisions = Vec::with_capacity(layers.len());
+    for (index, layer) in layers.iter().enumerate() {
+        match layer {
+            LayerCell::Fixed(answer) => decisions.push(answer.in_layer(index as u16)),
+            LayerCell::Program(_) => return None,
+        }
+    }
+    strictest(decisions)
+}
+
+/// The values of the action, if every action key that the schema has gives an `enum`.
+pub(crate) fn declared_actions(
+    tool: &Tool,
+    action_keys: &[Box<str>],
+) -> Option<Box<[Option<Box<str>>]>> {
+    let mut actions: Vec<Option<Box<str>>> = Vec::new();
+    for property in action_keys.iter().filter_map(|key| tool.property(key)) {
+        for value in property.values.as_ref()? {
+            if !actions.contains(value) {
+                actions.push(value.clone());
+            }
+        }
+    }
+    (!actions.is_empty()).then(|| actions.into())
+}
+
+impl Open {
+    fn facts<'a>(&'a self, caller: Caller<'a>, call: &Call<'a>) -> Facts<'a> {
+        Facts {
+            caller,
+            server: &self.server,
+            tool: &self.subject,
+            action: None,
+            arguments: call.arguments,
+            hints: &self.hints,
+            definition: &self.definition,
+        }
+    }
+
+    fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
+        let mut looked_up = None;
+        let mut combined = None;
+        for (index, layer) in self.layers.iter().enumerate() {
+            let answer = match layer {
+                LayerCell::Fixed(answer) => *answer,
+                LayerCell::Program(program) => {
+                    let action = if program.looks_for_action {
+                        looked_up.get_or_insert_with(|| Action::of(call, &self.action_keys))
+                    } else {
+                        &Action::Missing
+                    };
+                    program.decide(action, self.facts(caller, call))
+                }
+            };
+            combined = strictest(combined.into_iter().chain([answer.in_layer(index as u16)]));
+        }
+        // A cell always has a layer; denying is the answer that cannot be wrong.
+        combined.unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny))
+    }
+
+    fn list(&self, caller: Caller<'_>) -> Listing {
+        let facts = self.facts(caller, &Call::default());
+        let mut kept: Option<Vec<bool>> = None;
+        let mut answers = Vec::with_capacity(self.layers.len());
+        for (index, layer) in self.layers.iter().enumerate() {
+            let answer = match layer {
+                LayerCell::Fixed(answer) => *answer,
+                LayerCell::Program(program) => match &self.actions {
+                    Some(actions) if program.names_action => {
+                        let each: Vec<Answer> = actions
+                            .iter()
+                            .map(|action| program.list_action(action.as_deref(), facts))
+                            .collect();
+                        let kept = kept.get_or_insert_with(|| vec![true; actions.len()]);
+                        for (kept, answer) in kept.iter_mut().zip(&each) {
+                            *kept &= answer.verdict != Verdict::Deny;
+                        }
+                        of_all_actions(&each)
+                    }
+                    _ => program.walk(None, facts),
+                },
+            };
+            answers.push(answer.in_layer(index as u16));
+        }
+        let decision =
+            strictest(answers).unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny));
+        let actions = match (&self.actions, kept) {
+            (Some(actions), Some(kept)) if kept.contains(&false) => Some(
+                actions
+                    .iter()
+                    .zip(kept)
+                    .filter(|(_, kept)| *kept)
+                    .filter_map(|(action, _)| action.as_deref().map(String::from))
+                    .collect(),
+            ),
+            _ => None,
+        };
+        Listing { decision, actions }
+    }
+}
+
+/// The listing verdict from those of the action's values.
+pub(crate) fn of_all_actions(each: &[Answer]) -> Answer {
+    let denied = each.iter().filter(|answer| answer.verdict == Verdict::Deny).count();
+    let first_open = each.iter().find(|answer| answer.verdict != Verdict::Deny);
+    match first_open {
+        None => each.first().copied().unwrap_or(Answer::new(Verdict::Deny, Step::DefaultDeny)),
+        Some(first) if denied > 0 => Answer { verdict: Verdict::Depends, ..*first },
+        Some(first) => {
+            let strictest = each.iter().map(|answer| answer.verdict).max();
+            each.iter().find(|answer| Some(answer.verdict) == strictest).copied().unwrap_or(*first)
+        }
+    }
+}
+
+impl Program {
+    fn decide<'a>(&'a self, action: &'a Action, mut facts: Facts<'a>) -> Answer {
+        let action = match action {
+            Action::Ambiguous(_) => return Answer::new(Verdict::Deny, Step::AmbiguousAction),
+            Action::Missing if self.missing_action_denies => {
+                return Answer::new(Verdict::Deny, Step::AmbiguousAction);
+            }
+            Action::Missing => None,
+            Action::Is(action) => Some(&**action),
+        };
+        facts.action = action;
+        let folded = action.map(|action| fold(action, self.case));
+        for candidate in &self.candidates {
+            if candidate.covers(folded.as_deref()) && candidate.condition_holds(&facts) {
+                return candidate.answer;
+            }
+        }
+        self.end
+    }
+
+    /// The listing verdict of one value of the action's `enum`.
+    fn list_action<'a>(&'a self, action: Option<&'a str>, facts: Facts<'a>) -> Answer {
+        match action {
+            // A call with it would hold something that is not a string.
+            None => Answer::new(Verdict::Deny, Step::AmbiguousAction),
+            Some(action) => self.walk(Some(action), facts),
+        }
+    }
+
+    /// Walks the candidates without arguments, and without an action unless it is given. Entries
+    /// that may or may not match leave both outcomes open.
+    fn walk<'a>(&'a self, action: Option<&'a str>, mut facts: Facts<'a>) -> Answer {
+        facts.action = action;
+        let folded = action.map(|action| fold(action, self.case));
+        let mut maybes: Vec<Answer> = Vec::new();
+        let mut end = self.end;
+        for candidate in &self.candidates {
+            let unknown_action = !candidate.by_name && action.is_none();
+            if !unknown_action && !candidate.covers(folded.as_deref()) {
+                continue;
+            }
+            let reads = candidate.when.as_ref().map(|when| when.reads()).unwrap_or_default();
+            if reads.args || (reads.action && action.is_none()) {
+                maybes.push(candidate.answer);
+            } else if !candidate.condition_holds(&facts) {
+                continue;
+            } else if unknown_action {
+                maybes.push(candidate.answer);
+            } else {
+                end = candidate.answer;
+                break;
+            }
+        }
+        let Some(&first) = maybes.first() else {
+            return end;
+        };
+        let outcomes = || maybes.iter().chain([&end]);
+        let denies = outcomes().filter(|answer| answer.verdict == Verdict::Deny).count();
+        if denies == maybes.len() + 1 {
+            return end;
+        }
+        if denies > 0 {
+            return Answer { verdict: Verdict::Depends, ..first };
+        }
+        match outcomes().find(|answer| answer.verdict == Verdict::Ask) {
+            Some(ask) => *ask,
+            None => end,
+        }
+    }
+}
+
+impl Candidate {
+    /// Whether the entry speaks of a call with this action, folded like the entry.
+    fn covers(&self, action: Option<&str>) -> bool {
+        self.by_name
+            || action.is_some_and(|action| self.actions.iter().any(|glob| glob.matches(action)))
+    }
+
+    /// An expression that fails to evaluate never allows: a deny entry then matches, an allow entry
+    /// does not.
+    fn condition_holds(&self, facts: &Facts<'_>) -> bool {
+        match &self.when {
+            None => true,
+            Some(when) => when.holds(facts).unwrap_or(self.answer.verdict == Verdict::Deny),
+        }
+    }
+}

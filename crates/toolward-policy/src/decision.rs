@@ -1,0 +1,182 @@
+//! What a decision says: verdict, layer, step, rule.
+
+/// The answer to "may this agent do this?". The order is from lenient to strict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    Allow,
+    /// While listing: the arguments decide.
+    Depends,
+    /// A person must approve.
+    Ask,
+    Deny,
+}
+
+impl Verdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Allow => "allow",
+            Verdict::Depends => "depends",
+            Verdict::Ask => "ask",
+            Verdict::Deny => "deny",
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The step of the contract that decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    UnknownAgent,
+    ServerDeny,
+    ServerNotAllowed,
+    ServerAllow,
+    ExactDeny,
+    WildcardDeny,
+    ExactAllow,
+    WildcardAllow,
+    ImplicitGrant,
+    DefaultDeny,
+    AllowlistMatch,
+    AllowlistNone,
+    NotExposed,
+    AmbiguousAction,
+    /// A resource's URI that a server could read as another one.
+    UnsafeUri,
+    ReadOnlyMode,
+    NoPolicy,
+    NoSuchTool,
+}
+
+impl Step {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Step::UnknownAgent => "unknown-agent",
+            Step::ServerDeny => "server-deny",
+            Step::ServerNotAllowed => "server-not-allowed",
+            Step::ServerAllow => "server-allow",
+            Step::ExactDeny => "1-exact-deny",
+            Step::WildcardDeny => "2-wildcard-deny",
+            Step::ExactAllow => "3-exact-allow",
+            Step::WildcardAllow => "4-wildcard-allow",
+            Step::ImplicitGrant => "5-implicit-grant",
+            Step::DefaultDeny => "6-default-deny",
+            Step::AllowlistMatch => "allowlist-match",
+            Step::AllowlistNone => "allowlist-none",
+            Step::NotExposed => "not-exposed",
+            Step::AmbiguousAction => "ambiguous-action",
+            Step::UnsafeUri => "unsafe-uri",
+            Step::ReadOnlyMode => "read-only-mode",
+            Step::NoPolicy => "no-policy",
+            Step::NoSuchTool => "no-such-tool",
+        }
+    }
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A decision: small, copied freely, and enough for
+/// [`Policy::describe`](crate::Policy::describe) to say the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    pub verdict: Verdict,
+    /// The index of the layer that answers; `None` for exposure and for "no policy".
+    pub layer: Option<u16>,
+    pub step: Step,
+    /// `None` where no rule matched.
+    pub rule: Option<RuleRef>,
+}
+
+impl Decision {
+    pub(crate) fn outside(verdict: Verdict, step: Step) -> Decision {
+        Decision { verdict, layer: None, step, rule: None }
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+}
+
+/// Which rule of a layer: an address, not a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleRef {
+    pub(crate) side: Side,
+    pub(crate) kind: Kind,
+    /// Index of the agent; zero in an allowlist.
+    pub(crate) agent: u32,
+    /// Index of the key below `tools`; zero where there are no keys.
+    pub(crate) key: u32,
+    pub(crate) entry: u32,
+}
+
+/// Which half of an agent's rules, or an allowlist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    Deny,
+    Allow,
+    Allowlist,
+}
+
+/// What kind of thing a list speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Servers,
+    Tools,
+    Prompts,
+    Resources,
+    ClientRequests,
+}
+
+impl Kind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kind::Servers => "servers",
+            Kind::Tools => "tools",
+            Kind::Prompts => "prompts",
+            Kind::Resources => "resources",
+            Kind::ClientRequests => "client_requests",
+        }
+    }
+}
+
+/// One layer's part of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    pub(crate) step: Step,
+    pub(crate) rule: Option<RuleRef>,
+}
+
+impl Answer {
+    pub(crate) fn new(verdict: Verdict, step: Step) -> Answer {
+        Answer { verdict, step, rule: None }
+    }
+
+    pub(crate) fn by(verdict: Verdict, step: Step, rule: RuleRef) -> Answer {
+        Answer { verdict, step, rule: Some(rule) }
+    }
+
+    pub(crate) fn in_layer(self, layer: u16) -> Decision {
+        Decision { verdict: self.verdict, layer: Some(layer), step: self.step, rule: self.rule }
+    }
+}
+
+/// Combines the answers of all layers: the strictest, from the first layer that gave it; the last
+/// layer's where all allow.
+pub(crate) fn strictest(answers: impl IntoIterator<Item = Decision>) -> Option<Decision> {
+    answers.into_iter().reduce(|held, next| {
+        if next.verdict > held.verdict || (next.verdict == Verdict::Allow && held.is_allowed()) {
+            next
+        } else {
+            held
+        }
+    })
+}

@@ -1,0 +1,140 @@
+//! Capability tags of a tool: from its server's annotations, or stated by the operator.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use crate::selector::Glob;
+use crate::source::Case;
+
+/// The tags that annotations can give. Any other tag is an operator's own.
+pub const BUILT_IN: [&str; 5] =
+    ["read-only", "destructive", "idempotent", "open-world", "closed-world"];
+
+/// A tool's final set of tags, sorted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hints(Box<[Box<str>]>);
+
+impl Hints {
+    pub fn new<S: AsRef<str>>(tags: impl IntoIterator<Item = S>) -> Hints {
+        let mut tags: Vec<Box<str>> = tags.into_iter().map(|tag| tag.as_ref().into()).collect();
+        tags.sort_unstable();
+        tags.dedup();
+        Hints(tags.into())
+    }
+
+    /// No tags at all: what prompts and resources carry.
+    pub fn none() -> &'static Hints {
+        static NONE: LazyLock<Hints> = LazyLock::new(Hints::default);
+        &NONE
+    }
+
+    pub fn contains(&self, tag: &str) -> bool {
+        self.0.binary_search_by(|own| (**own).cmp(tag)).is_ok()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|tag| &**tag)
+    }
+}
+
+/// What a server claims of a tool. A field of the wrong type counts as missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Annotations {
+    pub read_only: Option<bool>,
+    pub destructive: Option<bool>,
+    pub idempotent: Option<bool>,
+    pub open_world: Option<bool>,
+}
+
+impl Annotations {
+    /// Reads the `annotations` member of a tool's definition.
+    pub fn of(value: Option<&Value>) -> Annotations {
+        let Some(Value::Object(members)) = value else {
+            return Annotations::default();
+        };
+        Annotations {
+            read_only: flag(members, "readOnlyHint"),
+            destructive: flag(members, "destructiveHint"),
+            idempotent: flag(members, "idempotentHint"),
+            open_world: flag(members, "openWorldHint"),
+        }
+    }
+
+    /// The tags, with the protocol's defaults where a claim is missing: a tool about which nothing
+    /// is known is destructive and open-world.
+    pub fn hints(self) -> Hints {
+        let mut tags = Vec::with_capacity(3);
+        if self.read_only == Some(true) {
+            tags.push("read-only");
+        } else if self.destructive != Some(false) {
+            tags.push("destructive");
+        }
+        if self.idempotent == Some(true) {
+            tags.push("idempotent");
+        }
+        tags.push(if self.open_world == Some(false) { "closed-world" } else { "open-world" });
+        Hints::new(tags)
+    }
+}
+
+fn flag(members: &Map<String, Value>, name: &str) -> Option<bool> {
+    members.get(name).and_then(Value::as_bool)
+}
+
+/// Hints that the operator states for a server's tools; they replace what the server claims.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StatedHints {
+    by_tool: Vec<(Glob, bool, Vec<String>)>,
+}
+
+impl StatedHints {
+    pub(crate) fn new(stated: &[(String, Vec<String>)]) -> StatedHints {
+        let by_tool = stated
+            .iter()
+            .map(|(tool, tags)| {
+                let exact = !crate::fnmatch::is_pattern(tool);
+                (Glob::new(tool, Case::Sensitive), exact, tags.clone())
+            })
+            .collect();
+        StatedHints { by_tool }
+    }
+
+    pub(crate) fn tags(&self) -> impl Iterator<Item = &String> {
+        self.by_tool.iter().flat_map(|(_, _, tags)| tags)
+    }
+
+    /// What is stated for this tool: an exact key beats pattern keys, several patterns unite.
+    pub(crate) fn of(&self, tool: &str) -> Option<Hints> {
+        let exact = self.by_tool.iter().find(|(key, exact, _)| *exact && key.equals(tool));
+        if let Some((_, _, tags)) = exact {
+            return Some(complete(tags));
+        }
+        let mut stated = self.by_tool.iter().filter(|(key, _, _)| key.matches(tool)).peekable();
+        stated.peek()?;
+        Some(complete(&stated.flat_map(|(_, _, tags)| tags.iter().cloned()).collect::<Vec<_>>()))
+    }
+}
+
+/// Adds the defaults for what is left open. Where statements contradict, the careful one holds.
+fn complete(stated: &[String]) -> Hints {
+    let says = |tag: &str| stated.iter().any(|own| own == tag);
+    let mut tags: Vec<&str> = stated
+        .iter()
+        .map(String::as_str)
+        .filter(|tag| {
+            !matches!(
+                *tag,
+                "read-only" | "destructive" | "non-destructive" | "open-world" | "closed-world"
+            )
+        })
+        .collect();
+    if says("destructive") || !(says("read-only") || says("non-destructive")) {
+        tags.push("destructive");
+    } else if says("read-only") {
+        tags.push("read-only");
+    }
+    let closed = says("closed-world") && !says("open-world");
+    tags.push(if closed { "closed-world" } else { "open-world" });
+    Hints::new(tags)
+}

@@ -1,0 +1,465 @@
+//! Rules that load but cannot mean what somebody wanted.
+//!
+//! Lints look at one agent's lists at a time, through the same indexes that decisions use, so that a
+//! policy of a hundred thousand rules is linted in the time of a load.
+
+use crate::catalogue::Catalogue;
+use crate::decision::{Kind, RuleRef, Side, Verdict};
+use crate::fnmatch::Pattern;
+use crate::hints::BUILT_IN;
+use crate::layer::{Agent, Layer, List, Rule, Rules};
+use crate::policy::Policy;
+use crate::reason::{RuleText, list_name};
+use crate::selector::{Selector, fold};
+use crate::source::{Case, Place};
+use crate::tool::Tool;
+use crate::view::server_step;
+
+/// Something to look at, with the place it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lint {
+    pub kind: LintKind,
+    /// What the layer is called.
+    pub layer: String,
+    pub path: String,
+    pub place: Place,
+    pub message: String,
+    /// A word that may be misspelt, and the words it could have been.
+    pub misspelt: Option<(String, Vec<String>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LintKind {
+    NeverMatches,
+    Shadowed,
+    NoKnownTool,
+    EmptyAllowList,
+    UnknownServer,
+    ToolOrAction,
+    DisplayName,
+    OddName,
+}
+
+impl LintKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LintKind::NeverMatches => "never-matches",
+            LintKind::Shadowed => "shadowed",
+            LintKind::NoKnownTool => "no-known-tool",
+            LintKind::EmptyAllowList => "empty-allow-list",
+            LintKind::UnknownServer => "unknown-server",
+            LintKind::ToolOrAction => "tool-or-action",
+            LintKind::DisplayName => "display-name",
+            LintKind::OddName => "odd-name",
+        }
+    }
+}
+
+impl Policy {
+    /// Looks at every rule. Lints that need to know servers or tools are silent about what the
+    /// catalogue does not know.
+    pub fn lint(&self, catalogue: &Catalogue) -> Vec<Lint> {
+        let mut lints = Vec::new();
+        for layer in &self.layers {
+            let mut linter = Linter { policy: self, catalogue, layer, lints: &mut lints };
+            match &layer.rules {
+                Rules::ReadOnly => {}
+                Rules::Allowlist(allowlist) => {
+                    let at = |entry| RuleRef {
+                        side: Side::Allowlist,
+                        kind: Kind::Tools,
+                        agent: 0,
+                        key: 0,
+                        entry,
+                    };
+                    linter.list(&allowlist.tools, allowlist.case, None, &at);
+                }
+                Rules::Agents(agents) => {
+                    for (at, agent) in agents.agents.iter().enumerate() {
+                        linter.agent(agent, at as u32);
+                    }
+                }
+            }
+        }
+        lints
+    }
+
+    /// Whether an empty allowlist says that nothing is allowed.
+    pub fn allows_nothing_on_purpose(&self) -> bool {
+        self.layers.iter().any(
+            |layer| matches!(&layer.rules, Rules::Allowlist(list) if list.tools.rules.is_empty()),
+        )
+    }
+
+    /// Whether nobody sees any tool of the known catalogue; `None` where no list is known.
+    pub fn hides_everything(&self, catalogue: &Catalogue) -> Option<bool> {
+        catalogue.lists().next()?;
+        let agents = self.agents();
+        let agents = agents.iter().map(|name| Some(*name)).chain([None]);
+        let sees = |agent: Option<&str>| {
+            let caller = crate::Caller { agent, claims: None };
+            catalogue.lists().any(|(server, tools)| {
+                let row = self.row(agent, server, tools);
+                row.iter().any(|(_, cell)| cell.list(caller).decision.verdict != Verdict::Deny)
+            })
+        };
+        Some(!agents.into_iter().any(sees))
+    }
+}
+
+struct Linter<'a> {
+    policy: &'a Policy,
+    catalogue: &'a Catalogue,
+    layer: &'a Layer,
+    lints: &'a mut Vec<Lint>,
+}
+
+impl Linter<'_> {
+    fn agent(&mut self, agent: &Agent, at: u32) {
+        for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
+            let at = |kind, key, entry| RuleRef { side, kind, agent: at, key, entry };
+            for (entry, rule) in lists.servers.iter().enumerate() {
+                self.server(rule, agent.case, at(Kind::Servers, 0, entry as u32));
+            }
+            for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
+                for (key, list) in lists.of(kind).iter().enumerate() {
+                    let at = |entry| at(kind, key as u32, entry);
+                    self.key(agent, list, &at);
+                    if kind == Kind::Tools {
+                        self.list(list, agent.case, Some(list), &at);
+                        if side == Side::Allow {
+                            self.denied(agent, list, &at);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn server(&mut self, rule: &Rule, case: Case, at: RuleRef) {
+        let name = rule.selector.written();
+        let known = |server: &str| rule.selector.matches_server(&fold(server, case));
+        if !rule.selector.is_wildcard()
+            && self.catalogue.servers().next().is_some()
+            && !self.catalogue.servers().any(known)
+        {
+            self.unknown_server(name, at);
+        }
+    }
+
+    /// A key of `tools`: an unknown server, an empty list, a server that is denied anyway.
+    fn key(&mut self, agent: &Agent, list: &List, at: &dyn Fn(u32) -> RuleRef) {
+        let address = at(0);
+        let exact = !crate::fnmatch::is_pattern(&list.key_written);
+        if list.rules.is_empty() {
+            if address.side == Side::Allow {
+                self.push(
+                    LintKind::EmptyAllowList,
+                    address,
+                    format!(
+                        "the list for `{}` is empty, which grants everything the server offers; \
+                         to grant nothing, deny the server",
+                        list.key_written
+                    ),
+                    None,
+                );
+            }
+            return;
+        }
+        if !exact {
+            return;
+        }
+        let server = fold(&list.key_written, agent.case);
+        if self.catalogue.servers().next().is_some()
+            && !self.catalogue.servers().any(|known| list.key.matches(&fold(known, agent.case)))
+        {
+            self.unknown_server(&list.key_written, address);
+        } else if server_step(agent, address.agent, &server).verdict == Verdict::Deny {
+            self.push(
+                LintKind::NeverMatches,
+                address,
+                format!(
+                    "agent `{}` may not use the server `{}` at all, so these rules are never asked",
+                    agent.name, list.key_written
+                ),
+                None,
+            );
+        }
+    }
+
+    fn unknown_server(&mut self, name: &str, at: RuleRef) {
+        let words = self.catalogue.servers().map(String::from).collect();
+        let message = format!("no server is called `{name}`");
+        self.push(LintKind::UnknownServer, at, message, Some((name.into(), words)));
+    }
+
+    fn list(&mut self, list: &List, case: Case, keyed: Option<&List>, at: &dyn Fn(u32) -> RuleRef) {
+        for (entry, rule) in list.rules.iter().enumerate() {
+            let address = at(entry as u32);
+            if self.odd(rule, address) || self.never(rule, address) {
+                continue;
+            }
+            if let Some(earlier) = covered_earlier(list, entry, address.side) {
+                let message = format!(
+                    "`{}` is never asked: `{}` before it covers the same",
+                    rule.selector.written(),
+                    list.rules[earlier].selector.written()
+                );
+                self.push(LintKind::Shadowed, address, message, None);
+                continue;
+            }
+            self.tools(rule, case, keyed, address);
+        }
+    }
+
+    /// Entries that are legal names and hardly ever meant.
+    fn odd(&mut self, rule: &Rule, at: RuleRef) -> bool {
+        let text = rule.selector.written();
+        let message = if text.is_empty() {
+            "an empty entry matches only a tool whose name is empty".into()
+        } else if let Some(name) = text.strip_prefix('!') {
+            format!(
+                "`{text}` is the name of a tool here; to deny `{name}`, put it into a deny list"
+            )
+        } else if text.trim() != text {
+            format!("`{text}` has white space around it, which is part of the name")
+        } else {
+            return false;
+        };
+        self.push(LintKind::OddName, at, message, None);
+        true
+    }
+
+    /// Hints that no tool can carry, and patterns that match no text.
+    fn never(&mut self, rule: &Rule, at: RuleRef) -> bool {
+        let selector = &rule.selector;
+        if let Some(tags) = selector.tags() {
+            let carries = |tag: &str| tags.iter().any(|own| **own == *tag);
+            for (one, other) in [("read-only", "destructive"), ("open-world", "closed-world")] {
+                if carries(one) && carries(other) {
+                    let message = format!("no tool is both `{one}` and `{other}`");
+                    self.push(LintKind::NeverMatches, at, message, None);
+                    return true;
+                }
+            }
+            let stated = self.policy.stated_tags();
+            let known = |tag: &str| BUILT_IN.contains(&tag) || stated.iter().any(|own| own == tag);
+            if let Some(tag) = tags.iter().find(|tag| !known(tag)) {
+                let words = BUILT_IN.iter().map(|tag| tag.to_string()).chain(stated.clone());
+                let message =
+                    format!("no tool carries the hint `{tag}`, and no server's `hints` state it");
+                self.push(
+                    LintKind::NeverMatches,
+                    at,
+                    message,
+                    Some((tag.to_string(), words.collect())),
+                );
+                return true;
+            }
+            return false;
+        }
+        let impossible = Pattern::new(selector.written()).is_impossible();
+        if impossible {
+            let message = format!("`{}` holds a class that no character is in", selector.written());
+            self.push(LintKind::NeverMatches, at, message, None);
+        }
+        impossible
+    }
+
+    /// What the known tools say about a rule.
+    fn tools(&mut self, rule: &Rule, case: Case, keyed: Option<&List>, at: RuleRef) {
+        let applies = |server: &str| keyed.is_none_or(|list| list.key.matches(&fold(server, case)));
+        let mut all_known = true;
+        let mut words = Vec::new();
+        let (mut matched, mut as_tool, mut as_action) = (false, false, false);
+        for server in self.catalogue.servers().filter(|server| applies(server)) {
+            let Some(tools) = self.catalogue.tools(server) else {
+                all_known = false;
+                continue;
+            };
+            for tool in tools.tools() {
+                let said = self.says(rule, case, keyed.is_none(), server, tool, at.side);
+                matched |= said.tool || said.action || said.hint;
+                as_tool |= said.tool;
+                as_action |= said.action;
+            }
+            words.extend(tools.tools().iter().map(|tool| tool.name().to_string()));
+            let renamed = self
+                .policy
+                .exposure(server)
+                .is_some_and(|exposure| exposure.is_taken(rule.selector.written()));
+            if renamed && !said_by_original(tools.tools(), rule) {
+                let message = format!(
+                    "`{}` is a display name on `{server}`; rules speak of original names",
+                    rule.selector.written()
+                );
+                self.push(LintKind::DisplayName, at, message, None);
+                return;
+            }
+        }
+        let text = rule.selector.written();
+        if as_tool && as_action && !rule.selector.is_wildcard() {
+            let message = format!(
+                "`{text}` is the name of a tool and also reads as an action of another one; it \
+                 covers both"
+            );
+            self.push(LintKind::ToolOrAction, at, message, None);
+        } else if !matched && all_known && !words.is_empty() {
+            let message = format!("`{text}` matches no known tool");
+            let misspelt = (!rule.selector.is_wildcard()).then(|| (text.to_string(), words));
+            self.push(LintKind::NoKnownTool, at, message, misspelt);
+        }
+    }
+
+    fn says(
+        &self,
+        rule: &Rule,
+        case: Case,
+        qualified: bool,
+        server: &str,
+        tool: &Tool,
+        side: Side,
+    ) -> Said {
+        let name = fold(tool.name(), case);
+        let long = qualified.then(|| format!("{}.{name}", fold(server, case)));
+        let names = [Some(&*name), long.as_deref()];
+        let declares = self
+            .policy
+            .action_keys(server, tool.name())
+            .iter()
+            .any(|key| tool.property(key).is_some());
+        let by_pattern = side == Side::Deny || declares;
+        let any = |test: &dyn Fn(&str) -> bool| names.iter().flatten().any(|name| test(name));
+        Said {
+            tool: any(&|name| rule.selector.names_tool(name)),
+            action: any(&|name| rule.selector.actions_of(name, by_pattern).next().is_some()),
+            hint: rule.selector.tags().is_some()
+                && rule.selector.carried_by(&self.policy.hints(server, tool)),
+        }
+    }
+
+    /// Allow entries that a deny entry of the same agent takes back whole.
+    fn denied(&mut self, agent: &Agent, list: &List, at: &dyn Fn(u32) -> RuleRef) {
+        for deny in &agent.deny.tools {
+            let same_servers = deny.key_written == list.key_written || &*deny.key_written == "*";
+            if !same_servers {
+                continue;
+            }
+            for (entry, rule) in list.rules.iter().enumerate() {
+                let mut found = Vec::new();
+                candidates_covering(deny, &rule.selector, &mut found);
+                let covering = found
+                    .into_iter()
+                    .map(|at| &deny.rules[at as usize])
+                    .find(|other| other.when.is_none() && covers(&other.selector, &rule.selector));
+                if let Some(other) = covering {
+                    let message = format!(
+                        "`{}` allows nothing: `{}` in {} covers it, and deny wins",
+                        rule.selector.written(),
+                        other.selector.written(),
+                        list_name(Side::Deny, Kind::Tools)
+                    );
+                    self.push(LintKind::Shadowed, at(entry as u32), message, None);
+                }
+            }
+        }
+    }
+
+    fn push(
+        &mut self,
+        kind: LintKind,
+        at: RuleRef,
+        message: String,
+        misspelt: Option<(String, Vec<String>)>,
+    ) {
+        let place = self.layer.rule(at).map(|rule| rule.place).unwrap_or_default();
+        self.lints.push(Lint {
+            kind,
+            layer: self.layer.name.to_string(),
+            path: self.layer.path(at),
+            place,
+            message,
+            misspelt,
+        });
+    }
+}
+
+struct Said {
+    tool: bool,
+    action: bool,
+    hint: bool,
+}
+
+fn said_by_original(tools: &[Tool], rule: &Rule) -> bool {
+    tools.iter().any(|tool| tool.name() == rule.selector.written())
+}
+
+/// An entry before this one, asked in the same step, that covers it.
+fn covered_earlier(list: &List, entry: usize, side: Side) -> Option<usize> {
+    let rule = &list.rules[entry];
+    let mut found = Vec::new();
+    candidates_covering(list, &rule.selector, &mut found);
+    found.sort_unstable();
+    found.into_iter().map(|at| at as usize).find(|&at| {
+        let other = &list.rules[at];
+        let earlier = match side {
+            // An allowlist is asked in file order, the others exact entries first.
+            Side::Allowlist => at < entry,
+            _ => (other.selector.is_wildcard(), at) < (rule.selector.is_wildcard(), entry),
+        };
+        earlier && other.when.is_none() && !other.ask && covers(&other.selector, &rule.selector)
+    })
+}
+
+/// Entries of a list that may cover a selector: found by the text that every match must hold.
+fn candidates_covering(list: &List, selector: &Selector, found: &mut Vec<u32>) {
+    match selector.name_form().map(|form| form.whole.pattern()) {
+        None => {
+            found.extend_from_slice(list.index.hints());
+            list.index.by_name("", found);
+        }
+        Some(Pattern::Exact(text) | Pattern::Prefix(text) | Pattern::Suffix(text)) => {
+            list.index.by_name(text, found);
+            list.index.by_name(selector.written(), found);
+        }
+        Some(Pattern::Any | Pattern::Tokens(_)) => list.index.by_name(selector.written(), found),
+    }
+    found.sort_unstable();
+    found.dedup();
+}
+
+/// Whether everything that `narrow` matches, `wide` matches too. Silence means "not sure".
+fn covers(wide: &Selector, narrow: &Selector) -> bool {
+    if wide.written() == narrow.written() || wide.written() == "*" {
+        return true;
+    }
+    if let Some(narrow) = narrow.tags() {
+        return wide.tags().is_some_and(|wide| wide.iter().all(|tag| narrow.contains(tag)));
+    }
+    let (Some(wide_form), Some(form)) = (wide.name_form(), narrow.name_form()) else {
+        return false;
+    };
+    let names = |pattern: &Pattern| match (wide_form.whole.pattern(), pattern) {
+        (_, Pattern::Exact(text)) => wide.names_tool(text),
+        (Pattern::Prefix(wide), Pattern::Prefix(text)) => text.starts_with(&**wide),
+        (Pattern::Suffix(wide), Pattern::Suffix(text)) => text.ends_with(&**wide),
+        _ => false,
+    };
+    names(form.whole.pattern())
+        && form.every_action.iter().all(|tool| names(tool.pattern()))
+        && form.splits.iter().all(|split| names(split.tool.pattern()))
+}
+
+impl Lint {
+    /// `file:line:column`, or the path.
+    pub fn location(&self) -> String {
+        RuleText {
+            path: self.path.clone(),
+            selector: String::new(),
+            when: None,
+            layer: self.layer.clone(),
+            place: self.place,
+        }
+        .location()
+    }
+}

@@ -1,0 +1,163 @@
+//! A decision in words: the rule it came from, and one sentence.
+
+use crate::decision::{Decision, Kind, Side, Step, Verdict};
+use crate::layer::Rules;
+use crate::policy::Policy;
+use crate::source::Place;
+
+/// The rule behind a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleText {
+    /// Where the rule stands in its file's structure: `agents.dev.deny.tools.db[0]`.
+    pub path: String,
+    /// The selector as written.
+    pub selector: String,
+    /// The condition as written.
+    pub when: Option<String>,
+    /// What its layer is called.
+    pub layer: String,
+    /// `line: 0` where the rule came from no file.
+    pub place: Place,
+}
+
+impl RuleText {
+    /// `file:line:column`, or the path of a rule that came from no file.
+    pub fn location(&self) -> String {
+        match self.place {
+            Place { line: 0, .. } => self.path.clone(),
+            Place { line, column } => format!("{}:{line}:{column}", self.layer),
+        }
+    }
+}
+
+/// What a decision was about, for its sentence.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub agent: Option<&'a str>,
+    pub server: &'a str,
+    /// A tool's name, or that of a prompt or resource.
+    pub subject: &'a str,
+    pub action: Option<&'a str>,
+}
+
+impl Policy {
+    /// The rule that a decision names.
+    pub fn rule(&self, decision: &Decision) -> Option<RuleText> {
+        self.rule_at(decision.layer?, decision.rule?)
+    }
+
+    /// The rule at an address, as an [`Explanation`](crate::explain::Explanation) names it.
+    pub fn rule_at(&self, layer: u16, at: crate::RuleRef) -> Option<RuleText> {
+        let layer = self.layers.get(usize::from(layer))?;
+        let rule = layer.rule(at)?;
+        Some(RuleText {
+            path: layer.path(at),
+            selector: rule.selector.written().into(),
+            when: rule.when.as_ref().map(|when| when.source().into()),
+            layer: layer.name.to_string(),
+            place: rule.place,
+        })
+    }
+
+    /// Why, in one sentence.
+    pub fn reason(&self, decision: &Decision, about: About<'_>) -> String {
+        let rule = self.rule(decision);
+        let About { agent, server, subject, .. } = about;
+        let what = match about.action {
+            Some(action) => format!("{server}/{subject}.{action}"),
+            None => format!("{server}/{subject}"),
+        };
+        let caller = match agent {
+            Some(agent) => format!("agent `{agent}`"),
+            None => "a caller without a name".into(),
+        };
+        let whose = self.whose(decision, agent);
+        let selector = rule.as_ref().map_or("?", |rule| rule.selector.as_str());
+        let place = rule.as_ref().map(RuleText::location).unwrap_or_default();
+        let depends = decision.verdict == Verdict::Depends;
+        match decision.step {
+            Step::UnknownAgent => {
+                format!("no rules are written for {caller}, and callers without rules are denied")
+            }
+            Step::ServerDeny => format!(
+                "`{selector}` in deny.servers of {whose} covers the server `{server}` ({place})"
+            ),
+            Step::ServerNotAllowed => {
+                format!("no entry of allow.servers of {whose} covers the server `{server}`")
+            }
+            Step::ServerAllow if rule.is_none() => {
+                format!("no layer restricts which servers {caller} may use")
+            }
+            Step::ServerAllow => format!(
+                "`{selector}` in allow.servers of {whose} covers the server `{server}` ({place})"
+            ),
+            Step::ExactDeny | Step::WildcardDeny if depends => {
+                format!("`{selector}` in the deny list of {whose} applies to some calls ({place})")
+            }
+            Step::ExactDeny | Step::WildcardDeny => {
+                format!("`{selector}` in the deny list of {whose} covers `{what}` ({place})")
+            }
+            Step::ExactAllow | Step::WildcardAllow | Step::AllowlistMatch if depends => {
+                format!("`{selector}` allows some calls of `{server}/{subject}`, not all ({place})")
+            }
+            Step::ExactAllow | Step::WildcardAllow if decision.verdict == Verdict::Ask => {
+                format!("`{selector}` allows `{what}` to {whose} once a person approves ({place})")
+            }
+            Step::ExactAllow | Step::WildcardAllow => {
+                format!("`{selector}` in the allow list of {whose} covers `{what}` ({place})")
+            }
+            Step::ImplicitGrant => format!(
+                "{whose} may use the server `{server}`, and no allow list narrows what it offers"
+            ),
+            Step::DefaultDeny => {
+                format!("no entry of the allow lists of {whose} for `{server}` covers `{what}`")
+            }
+            Step::AllowlistMatch => {
+                format!("`{selector}` in the allowlist covers `{what}` ({place})")
+            }
+            Step::AllowlistNone => format!("no entry of the allowlist covers `{what}`"),
+            Step::NotExposed => {
+                format!("the server `{server}` does not expose `{subject}` to anybody")
+            }
+            Step::AmbiguousAction => format!(
+                "a rule speaks of actions of `{server}/{subject}`, and the arguments do not say \
+                 clearly which action is meant"
+            ),
+            Step::UnsafeUri => {
+                "the URI has dot segments, encoded separators or characters that servers read \
+                 differently"
+                    .into()
+            }
+            Step::ReadOnlyMode if decision.verdict == Verdict::Allow => {
+                format!("read-only mode: `{server}/{subject}` is marked read-only")
+            }
+            Step::ReadOnlyMode => {
+                format!("read-only mode: `{server}/{subject}` is not marked read-only")
+            }
+            Step::NoPolicy => "there is no policy: everything that is exposed is allowed".into(),
+            Step::NoSuchTool => format!("the server `{server}` has no tool `{subject}`"),
+        }
+    }
+
+    /// Whose rules a decision came from: the agent's own, or those of `default`.
+    fn whose(&self, decision: &Decision, agent: Option<&str>) -> String {
+        let layer = decision.layer.and_then(|layer| self.layers.get(usize::from(layer)));
+        let Some(Rules::Agents(agents)) = layer.map(|layer| &layer.rules) else {
+            return "everyone".into();
+        };
+        match agents.agent(agent).and_then(|at| agents.agents.get(at as usize)) {
+            Some(own) if Some(&*own.name) == agent => format!("agent `{}`", own.name),
+            Some(other) => format!("agent `{}`, which stands in for unknown callers,", other.name),
+            None => "nobody".into(),
+        }
+    }
+}
+
+/// Where in an agent's rules a rule stands, for readers of lints: `deny.tools`.
+pub(crate) fn list_name(side: Side, kind: Kind) -> String {
+    match side {
+        Side::Deny => format!("deny.{}", kind.as_str()),
+        Side::Allow => format!("allow.{}", kind.as_str()),
+        Side::Allowlist => format!("allowed_{}", kind.as_str()),
+    }
+}

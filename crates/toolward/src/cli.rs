@@ -1,0 +1,276 @@
+//! Commands and flags, with the examples that `--help` shows.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Decides which agent may use which MCP tool, and says why.
+#[derive(Debug, Parser)]
+#[command(name = "toolward", version, arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "Exit codes: 0 yes or ok, 1 denied or a failed test, 2 wrong usage, \
+3 invalid configuration.")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The program's commands and flags, for whoever documents them.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Check(CheckArgs),
+    Ls(LsArgs),
+    #[command(name = "can-i")]
+    CanI(CanIArgs),
+    Explain(ExplainArgs),
+    Decide(DecideArgs),
+    Match(MatchArgs),
+    Test(TestArgs),
+    Import(ImportArgs),
+    Schema(SchemaArgs),
+    Completions(CompletionsArgs),
+}
+
+/// Where the policy comes from.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Policy")]
+pub struct PolicyArgs {
+    /// The configuration; without it: TOOLWARD_CONFIG, ./toolward.yaml,
+    /// ~/.config/toolward/toolward.yaml
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A further policy layer, in any format that loads; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<PathBuf>,
+    /// An `allowed_tools` file as a layer; it may be empty, which allows everything
+    #[arg(long, value_name = "FILE")]
+    pub allowlist_config: Vec<PathBuf>,
+    /// Read the --policy files as this format instead of telling it by their content
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub format: Option<Format>,
+    /// Add the read-only layer: only tools with `hint:read-only`
+    #[arg(long)]
+    pub read_only: bool,
+    /// A --policy file may be a whole configuration (set by the command, not by a flag)
+    #[arg(skip)]
+    pub whole_configurations: bool,
+}
+
+/// What is known of the servers' tools.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Tools")]
+pub struct ToolsArgs {
+    /// A saved tool list, a folder of them, or SERVER=FILE for a bare `tools/list` answer
+    #[arg(long = "tools", value_name = "FILE")]
+    pub lists: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Formats of policy files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A native policy layer: agents, defaults, allowed_tools, case, tests
+    Policy,
+    /// A YAML file with `allowed_tools`
+    Allowlist,
+    /// A JSON file with `agents` and `defaults`
+    Agents,
+    /// A YAML file with `plugins.middleware` and the handler `tool_manager`
+    Plugin,
+    /// A TOML file with a `tools` list
+    Toml,
+}
+
+/// Validate everything, and warn of rules that cannot mean what was wanted
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward check
+  toolward check -c toolward.yaml --tools lists/
+  toolward check --policy reviewer.yaml --json")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub tools: ToolsArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Show what an agent may do: tool, verdict, hints, and the rule that says so
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward ls --as reviewer --tools lists/
+  toolward ls --as reviewer --tools github.json --all
+  toolward ls --as reviewer --tools github.json --json")]
+pub struct LsArgs {
+    /// The agent; without it: a caller without a name
+    #[arg(long = "as", value_name = "AGENT")]
+    pub agent: Option<String>,
+    /// Show denied tools too
+    #[arg(long)]
+    pub all: bool,
+    /// Only this server
+    #[arg(long, value_name = "SERVER")]
+    pub server: Option<String>,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub tools: ToolsArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What a question is about.
+#[derive(Debug, Args)]
+pub struct QuestionArgs {
+    /// The agent; without it: a caller without a name
+    #[arg(long = "as", value_name = "AGENT")]
+    pub agent: Option<String>,
+    /// SERVER/TOOL, with the tool's original name
+    #[arg(value_name = "SERVER/TOOL")]
+    pub subject: String,
+    /// The call's arguments, as a JSON object
+    #[arg(value_name = "ARGS_JSON")]
+    pub arguments: Option<String>,
+    /// Ask about a prompt or a resource instead of a tool
+    #[arg(long, value_enum, default_value_t = Kind::Tool, value_name = "KIND")]
+    pub kind: Kind,
+    /// Ask what a listing shows instead of asking about a call
+    #[arg(long, conflicts_with = "arguments")]
+    pub list: bool,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub tools: ToolsArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Tool,
+    Prompt,
+    /// A resource, by its URI
+    Resource,
+}
+
+/// Answer one question, with the exit code too: 0 yes, 1 no
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward can-i --as reviewer github/delete_repo
+  toolward can-i --as reviewer files/write_file '{\"path\": \"/srv/project/a.txt\"}'
+  toolward can-i --as reviewer --kind resource files/file:///etc/passwd")]
+pub struct CanIArgs {
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+/// Show every layer and step that was tried, and what the agent would see
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward explain --as reviewer github/delete_repo
+  toolward explain --as tester browser/interact '{\"action\": \"execute_js\"}'
+  toolward explain --as tester browser/interact --list --tools browser.json")]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    pub question: QuestionArgs,
+}
+
+/// Answer one JSON request a line, for scripts and CI
+#[derive(Debug, Args)]
+#[command(after_help = "A request holds `agent`, `server`, `tool`, and optionally `action`, \
+`arguments`, `definition`,
+`annotations`, `hints`, `query` (call, list or server) and `policy` (an inline policy).
+
+Examples:
+  echo '{\"agent\":\"dev\",\"server\":\"db\",\"tool\":\"drop_table\"}' | toolward decide --policy p.yaml
+  toolward decide < requests.jsonl > answers.jsonl")]
+pub struct DecideArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub tools: ToolsArgs,
+    /// Answers are JSON in any case
+    #[arg(long, hide = true)]
+    pub json: bool,
+}
+
+/// Print the names that a selector matches, one name a line on standard input
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  printf 'get_user\\nset_user\\n' | toolward match 'get_*'
+  jq -r '.tools[].name' github.json | toolward match '*_issue'")]
+pub struct MatchArgs {
+    #[arg(value_name = "PATTERN")]
+    pub pattern: String,
+    /// Ignore case, as an `allowed_tools` list does
+    #[arg(short, long)]
+    pub ignore_case: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Run the `tests:` of the policy
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward test
+  toolward test --policy reviewer.yaml --tools lists/")]
+pub struct TestArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+    #[command(flatten)]
+    pub tools: ToolsArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Turn another system's policy into native YAML
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward import plugin gatekit.yaml > servers.yaml
+  toolward import agents rules.json > policy.yaml
+  toolward import toml config.toml")]
+pub struct ImportArgs {
+    #[arg(value_enum, value_name = "FORMAT")]
+    pub format: Format,
+    /// The file, or - for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// A server that a list for all servers stands for (`_global` of a plugin file)
+    #[arg(long = "server", value_name = "SERVER")]
+    pub servers: Vec<String>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Print the JSON Schema of the configuration, for editors
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward schema > toolward.schema.json
+  # first line of toolward.yaml:
+  # yaml-language-server: $schema=toolward.schema.json")]
+pub struct SchemaArgs {
+    /// The schema is JSON in any case
+    #[arg(long, hide = true)]
+    pub json: bool,
+}
+
+/// Print a completion script for a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward completions bash > ~/.local/share/bash-completion/completions/toolward
+  toolward completions zsh > ~/.zfunc/_toolward")]
+pub struct CompletionsArgs {
+    #[arg(value_enum, value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}

@@ -1,0 +1,13 @@
+//! One file a command.
+
+pub(crate) mod can_i;
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod decide;
+pub(crate) mod explain;
+pub(crate) mod import;
+pub(crate) mod ls;
+pub(crate) mod matching;
+mod question;
+pub(crate) mod schema;
+pub(crate) mod test;

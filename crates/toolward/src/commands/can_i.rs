@@ -1,0 +1,52 @@
+//! `toolward can-i`: yes or no.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+
+use crate::cli::CanIArgs;
+use crate::commands::question::{Question, decision_json};
+use crate::exit::{self, Failure};
+use crate::render::{DIM, paint, verdict};
+
+pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    let json = args.question.output.json;
+    let question = Question::new(args.question, matches)?;
+    let mut decision = question.explain().decision;
+    if decision.verdict != toolward_policy::Verdict::Deny
+        && let Some(subject) = question.subject()
+    {
+        // Hidden means not callable, also with an action that the tool's schema does not name.
+        let cell = question.input.policy.cell(question.agent.as_deref(), &question.server, subject);
+        let listed = cell.list(question.caller()).decision;
+        if listed.verdict == toolward_policy::Verdict::Deny {
+            decision = listed;
+        }
+    }
+    let reason = question.reason(&decision);
+    let mut out = anstream::stdout();
+    if json {
+        writeln!(out, "{}", decision_json(&question.input, &decision, &reason))?;
+    } else {
+        let word = match decision.verdict {
+            toolward_policy::Verdict::Allow => "yes",
+            toolward_policy::Verdict::Deny => "no",
+            other => other.as_str(),
+        };
+        writeln!(out, "{}: {reason}", paint(verdict(decision.verdict), word))?;
+        if question.list_unknown() {
+            writeln!(
+                out,
+                "{}",
+                paint(
+                    DIM,
+                    format!(
+                        "the tools of `{}` are not known, so the answer rests on the name; give --tools",
+                        question.server
+                    )
+                )
+            )?;
+        }
+    }
+    Ok(if decision.verdict == toolward_policy::Verdict::Deny { exit::NO } else { exit::OK })
+}

@@ -1,0 +1,147 @@
+//! `toolward check`: everything that is wrong, or probably not meant.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+use serde_json::{Value, json};
+use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
+use toolward_policy::lint::Lint;
+use toolward_policy::testing::TestOutcome;
+use toolward_policy::{Caller, Verdict};
+
+use crate::cli::CheckArgs;
+use crate::commands::test;
+use crate::exit::{self, Failure};
+use crate::policy_input::Input;
+use crate::render::{BOLD, GREEN, count, paint};
+
+pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    let json = args.output.json;
+    let input = match Input::try_load(&args.policy, &args.tools, matches)? {
+        Ok(input) => input,
+        Err(findings) => return report(&findings, None, &[], json, exit::INVALID),
+    };
+    let mut findings: Vec<Diagnostic> = Vec::new();
+    if input.policy.layer_names().next().is_none() {
+        let message = "there is no policy layer: everything that is exposed is allowed";
+        let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
+        findings.push(Diagnostic::warning(message).help(help));
+    }
+    if input.policy.hides_everything(&input.catalogue) == Some(true)
+        && !input.policy.allows_nothing_on_purpose()
+    {
+        let message = "no agent sees any tool of the known servers";
+        let help = "if that is meant, write `allowed_tools: []`";
+        findings.push(Diagnostic::error(message).help(help));
+    }
+    findings.extend(input.policy.lint(&input.catalogue).iter().map(|lint| finding(&input, lint)));
+    let outcomes =
+        toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
+    let failed: Vec<&TestOutcome<'_>> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
+    let failed: Vec<String> = failed.iter().map(|outcome| test::to_line(&input, outcome)).collect();
+    let invalid = findings.iter().any(|finding| finding.level == Level::Error);
+    let code = match (invalid, failed.is_empty()) {
+        (true, _) => exit::INVALID,
+        (false, false) => exit::NO,
+        (false, true) => exit::OK,
+    };
+    let mut all: Vec<Diagnostic> = findings;
+    // A lint and the loader can find the same; the lint knows more.
+    let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
+    let seen: Vec<_> = all.iter().filter_map(place).collect();
+    let news = |warning: &&Diagnostic| place(warning).is_none_or(|place| !seen.contains(&place));
+    all.extend(input.loaded.warnings.iter().filter(news).cloned());
+    all.extend(unset_secrets(&input));
+    let summary = Summary { text: summary(&input), tests: outcomes.len() };
+    report(&all, Some(summary), &failed, json, code)
+}
+
+/// References that have no value here. Where the gateway starts they are errors.
+fn unset_secrets(input: &Input) -> Vec<Diagnostic> {
+    let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
+    unset.iter_mut().for_each(|finding| finding.level = Level::Warning);
+    unset
+}
+
+struct Summary {
+    text: String,
+    tests: usize,
+}
+
+fn report(
+    findings: &[Diagnostic],
+    summary: Option<Summary>,
+    failed: &[String],
+    json: bool,
+    code: u8,
+) -> Result<u8, Failure> {
+    if json {
+        let findings: Vec<Value> = findings.iter().map(Diagnostic::to_json).collect();
+        let answer = json!({
+            "ok": code == exit::OK,
+            "findings": findings,
+            "failed_tests": failed,
+            "summary": summary.map(|summary| summary.text),
+        });
+        writeln!(anstream::stdout(), "{answer}")?;
+        return Ok(code);
+    }
+    let mut err = anstream::stderr();
+    for finding in findings {
+        writeln!(err, "{}\n", finding.render(true))?;
+    }
+    for test in failed {
+        writeln!(err, "{test}")?;
+    }
+    let mut out = anstream::stdout();
+    if let Some(summary) = summary {
+        let state = if code == exit::OK { paint(GREEN, "ok") } else { paint(BOLD, "not ok") };
+        writeln!(out, "{state}: {}", summary.text)?;
+        if summary.tests > 0 {
+            let passed = summary.tests - failed.len();
+            writeln!(out, "{passed} of {} passed", count(summary.tests, "test"))?;
+        }
+    }
+    Ok(code)
+}
+
+/// What is in force, in numbers.
+fn summary(input: &Input) -> String {
+    let layers = input.policy.layer_names().count();
+    let agents = input.policy.agents();
+    let mut text = format!(
+        "{}, {}, {}",
+        count(layers, "layer"),
+        count(agents.len(), "agent"),
+        count(input.selectors, "selector")
+    );
+    let offered: usize = input.catalogue.lists().map(|(_, tools)| tools.tools().len()).sum();
+    if offered > 0 {
+        let mut visible = 0;
+        for (server, tools) in input.catalogue.lists() {
+            let mut seen = vec![false; tools.tools().len()];
+            for agent in agents.iter().map(|agent| Some(*agent)).chain([None]) {
+                let row = input.policy.row(agent, server, tools);
+                for (seen, (_, cell)) in seen.iter_mut().zip(row.iter()) {
+                    let caller = Caller { agent, claims: None };
+                    *seen |= cell.list(caller).decision.verdict != Verdict::Deny;
+                }
+            }
+            visible += seen.iter().filter(|seen| **seen).count();
+        }
+        text.push_str(&format!("; {visible} of {} visible to someone", count(offered, "tool")));
+    }
+    text
+}
+
+fn finding(input: &Input, lint: &Lint) -> Diagnostic {
+    let message = format!("{} ({})", lint.message, lint.kind.as_str());
+    let mut finding = input.loaded.diagnostic_at(Level::Warning, &lint.layer, lint.place, &message);
+    if finding.mark().is_none() {
+        finding = Diagnostic::warning(format!("{}: {message}", lint.path));
+    }
+    let words = lint.misspelt.as_ref();
+    let nearest =
+        words.and_then(|(word, valid)| suggest::nearest(word, valid.iter().map(String::as_str)));
+    finding.maybe_help(nearest.map(|nearest| format!("did you mean `{nearest}`?")))
+}

@@ -1,0 +1,104 @@
+//! `toolward ls`: what an agent may do.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+use serde_json::json;
+use toolward_config::neutral::neutralise;
+use toolward_policy::reason::About;
+use toolward_policy::{Caller, Verdict};
+
+use crate::cli::LsArgs;
+use crate::commands::question::decision_json;
+use crate::exit::{self, Failure};
+use crate::policy_input::Input;
+use crate::render::{BOLD, DIM, Table, count, paint, verdict};
+
+pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    let input = Input::load(&args.policy, &args.tools, matches)?;
+    if input.catalogue.lists().next().is_none() {
+        return Err(Failure::usage(
+            "error: no tools are known\n  help: give the servers' saved tool lists with --tools FILE",
+        ));
+    }
+    if let Some(server) =
+        args.server.as_deref().filter(|server| !input.catalogue.has_server(server))
+    {
+        let known: Vec<&str> = input.catalogue.servers().collect();
+        let message =
+            format!("error: no server is called `{server}`; there are {}", known.join(", "));
+        return Err(Failure::usage(message));
+    }
+    let agent = args.agent.as_deref();
+    let caller = Caller { agent, claims: None };
+    let mut table = Table::new(&["SERVER", "TOOL", "VERDICT", "HINTS", "RULE"]);
+    let (mut shown, mut offered) = (0, 0);
+    let mut rows = Vec::new();
+    for (server, tools) in input.catalogue.lists() {
+        if args.server.as_deref().is_some_and(|only| only != server) {
+            continue;
+        }
+        for (tool, cell) in input.policy.row(agent, server, tools).iter() {
+            let listing = cell.list(caller);
+            let decision = listing.decision;
+            offered += 1;
+            let visible = decision.verdict != Verdict::Deny;
+            shown += usize::from(visible);
+            if !visible && !args.all {
+                continue;
+            }
+            let hints = input.policy.hints(server, tool);
+            let exposed =
+                input.policy.exposure(server).and_then(|exposure| exposure.show(tool.name()));
+            if args.output.json {
+                let about = About { agent, server, subject: tool.name(), action: None };
+                let mut row = json!({
+                    "server": server,
+                    "tool": tool.name(),
+                    "name": exposed.map_or_else(|| tool.name().into(), |shown| shown.name),
+                    "hints": hints.iter().collect::<Vec<_>>(),
+                    "actions": listing.actions,
+                });
+                let reason = input.policy.reason(&decision, about);
+                if let (Some(row), Some(decision)) =
+                    (row.as_object_mut(), decision_json(&input, &decision, &reason).as_object())
+                {
+                    row.extend(decision.clone());
+                }
+                rows.push(row);
+                continue;
+            }
+            let mut name = neutralise(tool.name()).into_owned();
+            if let Some(shown) = exposed.filter(|shown| *shown.name != *tool.name()) {
+                name = format!("{name} as {}", neutralise(&shown.name));
+            }
+            if let Some(actions) = &listing.actions {
+                name = format!("{name} ({})", neutralise(&actions.join(", ")));
+            }
+            let rule = match input.policy.rule(&decision) {
+                Some(rule) => format!("{} {}", rule.selector, rule.location()),
+                None => decision.step.as_str().into(),
+            };
+            table.row(vec![
+                (neutralise(server).into_owned(), BOLD),
+                (name, anstyle::Style::new()),
+                (decision.verdict.as_str().into(), verdict(decision.verdict)),
+                (hints.iter().collect::<Vec<_>>().join(" "), DIM),
+                (neutralise(&rule).into_owned(), DIM),
+            ]);
+        }
+    }
+    let mut out = anstream::stdout();
+    if args.output.json {
+        writeln!(out, "{}", json!(rows))?;
+        return Ok(exit::OK);
+    }
+    if shown > 0 || args.all {
+        write!(out, "{}", table.render())?;
+    }
+    let who =
+        agent.map_or("a caller without a name".into(), |agent| format!("`{}`", neutralise(agent)));
+    let summary = format!("{who} sees {shown} of {}", count(offered, "tool"));
+    writeln!(out, "{}", paint(DIM, summary))?;
+    Ok(exit::OK)
+}

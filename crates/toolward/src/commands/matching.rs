@@ -1,0 +1,37 @@
+//! `toolward match`: which names a selector matches.
+
+use std::io::{BufRead, Write};
+
+use serde_json::json;
+use toolward_config::neutral::neutralise;
+use toolward_policy::selector::{Selector, fold};
+use toolward_policy::source::Case;
+
+use crate::cli::MatchArgs;
+use crate::exit::{self, Failure};
+
+pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
+    if args.pattern.starts_with("hint:") {
+        return Err(Failure::usage(format!(
+            "error: `{}` speaks of hints, which names do not have\n  help: ask `toolward ls --tools FILE`",
+            neutralise(&args.pattern)
+        )));
+    }
+    let case = if args.ignore_case { Case::Insensitive } else { Case::Sensitive };
+    let selector = Selector::new(&args.pattern, case);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let name = line.strip_suffix('\r').unwrap_or(&line);
+        if !selector.names_tool(&fold(name, case)) {
+            continue;
+        }
+        if args.output.json {
+            writeln!(out, "{}", json!(name))?;
+        } else {
+            writeln!(out, "{name}")?;
+        }
+    }
+    out.flush()?;
+    Ok(exit::OK)
+}

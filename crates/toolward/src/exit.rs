@@ -1,0 +1,50 @@
+//! Exit codes, and what is said on the way out.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Yes, or done.
+pub(crate) const OK: u8 = 0;
+/// Denied, or a test that failed.
+pub(crate) const NO: u8 = 1;
+/// The command was called wrongly.
+pub(crate) const USAGE: u8 = 2;
+/// The configuration or a policy is not valid.
+pub(crate) const INVALID: u8 = 3;
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    /// Already fit for a terminal.
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure { code: USAGE, message: message.into() }
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Failure {
+        Failure { code: INVALID, message: message.into() }
+    }
+
+    pub(crate) fn report(self) -> ExitCode {
+        let mut stderr = anstream::stderr();
+        let text = self.message.trim_end();
+        // Diagnostics bring their own headline.
+        let headline = if text.contains("error") { "" } else { "error: " };
+        let _ = writeln!(stderr, "{headline}{text}");
+        ExitCode::from(self.code)
+    }
+}
+
+/// A reader that has gone away ends the command quietly, any other write error loudly.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Failure { code: OK, message: String::new() },
+            _ => Failure { code: USAGE, message: format!("error: cannot write: {error}") },
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The program `toolward`: commands, and rendering for people. It decides nothing itself.
+
+pub mod cli;
+mod commands;
+mod exit;
+mod policy_input;
+mod render;
+mod tool_lists;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::cli::{Cli, Command};
+use crate::exit::Failure;
+
+/// Runs the program with these arguments.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let matches = match Cli::command().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // Help and version are answers; everything else is wrong usage. A closed pipe is no
+            // reason to complain.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+        }
+    };
+    let outcome = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => dispatch(cli, matches.subcommand().map(|(_, matches)| matches)),
+        Err(error) => Err(Failure::usage(error.to_string())),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure> {
+    match cli.command {
+        Command::Check(args) => commands::check::run(args, matches),
+        Command::Ls(args) => commands::ls::run(args, matches),
+        Command::CanI(args) => commands::can_i::run(args, matches),
+        Command::Explain(args) => commands::explain::run(args, matches),
+        Command::Decide(args) => commands::decide::run(args, matches),
+        Command::Match(args) => commands::matching::run(args),
+        Command::Test(args) => commands::test::run(args, matches),
+        Command::Import(args) => commands::import::run(args),
+        Command::Schema(args) => commands::schema::run(args),
+        Command::Completions(args) => commands::completions::run(args),
+    }
+}

@@ -1,0 +1,156 @@
+//! From flags to something that can be asked: files loaded, policy compiled, tool lists read.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+use toolward_config::{
+    Diagnostic, Disk, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv,
+    suggest,
+};
+use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
+use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
+
+use crate::cli::{Format, PolicyArgs, ToolsArgs};
+use crate::exit::Failure;
+use crate::tool_lists;
+
+/// A policy that can be asked.
+pub(crate) struct Input {
+    pub(crate) loaded: Loaded,
+    pub(crate) policy: Policy,
+    pub(crate) catalogue: Catalogue,
+    /// How many entries the rule lists have.
+    pub(crate) selectors: usize,
+}
+
+impl Input {
+    /// Loads everything, or says what is wrong with it. Warnings go to standard error.
+    pub(crate) fn load(
+        policy: &PolicyArgs,
+        tools: &ToolsArgs,
+        matches: Option<&ArgMatches>,
+    ) -> Result<Input, Failure> {
+        let input = Input::try_load(policy, tools, matches)?
+            .map_err(|diagnostics| invalid(&diagnostics))?;
+        let mut stderr = anstream::stderr();
+        for warning in &input.loaded.warnings {
+            writeln!(stderr, "{}", warning.render(true))?;
+        }
+        Ok(input)
+    }
+
+    /// The same, with findings as values.
+    pub(crate) fn try_load(
+        policy: &PolicyArgs,
+        tools: &ToolsArgs,
+        matches: Option<&ArgMatches>,
+    ) -> Result<Result<Input, Vec<Diagnostic>>, Failure> {
+        let lists = tool_lists::read(&tools.lists)?;
+        let loader = Loader { files: Disk, env: ProcessEnv };
+        Ok(match loader.load(&options(policy, matches)) {
+            Ok(loaded) => Input::compile(loaded, lists),
+            Err(Failed { diagnostics, .. }) => Err(diagnostics),
+        })
+    }
+
+    /// Compiles what was loaded.
+    pub(crate) fn compile(
+        mut loaded: Loaded,
+        lists: Vec<tool_lists::ToolList>,
+    ) -> Result<Input, Vec<Diagnostic>> {
+        let source = std::mem::take(&mut loaded.source);
+        let layers: Vec<String> = source.layers.iter().map(|layer| layer.name.clone()).collect();
+        let mut catalogue = Catalogue::default();
+        for server in &source.servers {
+            catalogue.insert(&server.name, None);
+        }
+        for list in lists {
+            catalogue.insert(&list.server, Some(list.tools));
+        }
+        let selectors = source.selectors();
+        match Policy::compile(source) {
+            Ok(policy) => Ok(Input { loaded, policy, catalogue, selectors }),
+            Err(errors) => {
+                Err(errors.iter().map(|error| diagnostic(&loaded, &layers, error)).collect())
+            }
+        }
+    }
+}
+
+/// What the flags ask to load.
+fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Options {
+    let place = |flag: &str, at: usize| {
+        matches.and_then(|matches| matches.indices_of(flag)?.nth(at)).unwrap_or(usize::MAX)
+    };
+    let format = args.format.map(Format::native);
+    let policies = args.policy.iter().enumerate().map(|(at, path)| {
+        let file = PolicyFile { path: path.clone(), flag: PolicyFlag::Policy, format };
+        (place("policy", at), file)
+    });
+    let allowlists = args.allowlist_config.iter().enumerate().map(|(at, path)| {
+        let flag = PolicyFlag::AllowlistConfig;
+        (place("allowlist_config", at), PolicyFile { path: path.clone(), flag, format: None })
+    });
+    // Layers stand in the order of the command line, whichever flag gave them.
+    let mut files: Vec<(usize, PolicyFile)> = policies.chain(allowlists).collect();
+    files.sort_by_key(|(place, _)| *place);
+    Options {
+        main: args.config.clone(),
+        search: args.policy.is_empty() && args.allowlist_config.is_empty(),
+        policies: files.into_iter().map(|(_, file)| file).collect(),
+        read_only: args.read_only,
+        whole_configurations: args.whole_configurations,
+        ..Options::default()
+    }
+}
+
+impl Format {
+    pub(crate) fn native(self) -> toolward_config::Format {
+        match self {
+            Format::Policy => toolward_config::Format::Policy,
+            Format::Allowlist => toolward_config::Format::Allowlist,
+            Format::Agents => toolward_config::Format::Agents,
+            Format::Plugin => toolward_config::Format::Plugin,
+            Format::Toml => toolward_config::Format::Toml,
+        }
+    }
+}
+
+/// Findings as the failure of a command.
+pub(crate) fn invalid(diagnostics: &[Diagnostic]) -> Failure {
+    let rendered: Vec<String> = diagnostics.iter().map(|finding| finding.render(true)).collect();
+    Failure::invalid(rendered.join("\n\n"))
+}
+
+/// An error of the engine, shown where it stands in a file.
+fn diagnostic(loaded: &Loaded, layers: &[String], error: &CompileError) -> Diagnostic {
+    let file = error.layer.and_then(|layer| layers.get(layer)).map_or("", String::as_str);
+    let message = error.problem.to_string();
+    let at = |key: Option<&str>| match key {
+        Some(key) => loaded.diagnostic_in(Level::Error, file, error.place, key, &message),
+        None => loaded.diagnostic_at(Level::Error, file, error.place, &message),
+    };
+    let nearest = |word: &str, words: &[&str]| match suggest::nearest(word, words.iter().copied()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!("there are {}", words.join(", ")),
+    };
+    match &error.problem {
+        CompileProblem::Condition(problem) => {
+            let help = match problem {
+                ConditionError::Syntax { at, .. } => {
+                    format!("the parser stopped at character {} of the condition", at + 1)
+                }
+                ConditionError::UnknownVariable(name) => nearest(name, &VARIABLES),
+                ConditionError::UnknownFunction(name) => nearest(name, &FUNCTIONS),
+            };
+            at(Some("when")).help(help)
+        }
+        CompileProblem::DisplayName { original, .. } => {
+            at(None).help(format!("write `{original}`"))
+        }
+        CompileProblem::DenyInAllowlist(_) => {
+            at(None).help("to deny a tool, use an agents layer with `deny`")
+        }
+        _ => at(None),
+    }
+}

@@ -1,0 +1,88 @@
+//! Saved tool lists: what a server answered to `tools/list`, in a file.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use toolward_config::json;
+use toolward_config::neutral::neutralise;
+use toolward_config::text::Text;
+use toolward_policy::ToolSet;
+use toolward_policy::tool::DropReason;
+
+use crate::exit::Failure;
+
+/// One server's tools.
+pub(crate) struct ToolList {
+    pub(crate) server: String,
+    pub(crate) tools: ToolSet,
+}
+
+/// Reads what `--tools` names: a file, a folder of files, or `SERVER=FILE`.
+pub(crate) fn read(arguments: &[String]) -> Result<Vec<ToolList>, Failure> {
+    let mut lists = Vec::new();
+    for argument in arguments {
+        let path = Path::new(argument);
+        if path.is_dir() {
+            let mut files = folder(path)?;
+            files.sort();
+            for file in files {
+                lists.push(list(&file, None)?);
+            }
+        } else {
+            match argument.split_once('=') {
+                Some((server, file)) if !path.exists() => {
+                    lists.push(list(Path::new(file), Some(server))?);
+                }
+                _ => lists.push(list(path, None)?),
+            }
+        }
+    }
+    Ok(lists)
+}
+
+fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |error| Failure::usage(format!("error: {}: {error}", path.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.extension().is_some_and(|extension| extension == "json") {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
+    let name = path.display().to_string();
+    let fail = |why: String| Failure::usage(format!("error: {name}: {why}"));
+    let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    let text =
+        Text::from_bytes(&name, bytes).map_err(|finding| Failure::usage(finding.render(true)))?;
+    let value = json::parse(text.content())
+        .map_err(|fault| Failure::usage(fault.in_text(&text).render(true)))?
+        .to_json();
+    // A saved list, a bare result, or a whole answer.
+    let tools = [&value["tools"], &value["result"]["tools"]].into_iter().find_map(Value::as_array);
+    let Some(tools) = tools else {
+        return Err(fail(
+            "no list `tools` is in it: save what a server answers to tools/list".into(),
+        ));
+    };
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let server = server.map(String::from).or_else(|| value["server"].as_str().map(String::from));
+    let Some(server) = server.or(stem) else {
+        return Err(fail("the server's name is not known: write SERVER=FILE".into()));
+    };
+    let (tools, dropped) = ToolSet::read(tools);
+    let mut stderr = anstream::stderr();
+    for entry in dropped {
+        let why = match entry.why {
+            DropReason::NotAnObject => "is not an object".into(),
+            DropReason::NoName => "has no name".into(),
+            DropReason::Repeats(name) => format!("repeats the name `{}`", neutralise(&name)),
+        };
+        writeln!(stderr, "warning: {name}: entry {} {why} and is left out", entry.index)?;
+    }
+    Ok(ToolList { server, tools })
+}

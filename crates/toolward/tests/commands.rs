@@ -1,0 +1,348 @@
+//! What a person sees of each command.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+
+use insta::assert_snapshot;
+use program::toolward;
+
+/// Command line, exit code and both outputs, as one text.
+fn seen(line: &str) -> String {
+    seen_with(line, "")
+}
+
+fn seen_with(line: &str, input: &str) -> String {
+    let run = toolward(&words(line), input);
+    let mut text = format!("$ toolward {line}\n{}", run.stdout);
+    if !run.stderr.is_empty() {
+        text.push_str(&format!("--- stderr\n{}", run.stderr));
+    }
+    text.push_str(&format!("--- exit {}\n", run.code));
+    text
+}
+
+/// Splits at spaces, but not inside single quotes.
+fn words(line: &str) -> Vec<&str> {
+    line.split('\'')
+        .enumerate()
+        .flat_map(
+            |(at, part)| if at % 2 == 1 { vec![part] } else { part.split_whitespace().collect() },
+        )
+        .collect()
+}
+
+const SAMPLE: &str = "-c examples/first-policy/toolward.yaml --tools examples/first-policy/tools";
+
+/// A folder with one file, and the file's path.
+fn file(name: &str, content: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    let path = path.to_str().unwrap().to_string();
+    (folder, path)
+}
+
+/// The same with the folder's own name taken out of what is seen.
+fn seen_in(folder: &tempfile::TempDir, line: &str) -> String {
+    seen(line).replace(folder.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn help_has_examples() {
+    for command in [
+        "check",
+        "ls",
+        "can-i",
+        "explain",
+        "decide",
+        "match",
+        "test",
+        "import",
+        "schema",
+        "completions",
+    ] {
+        let help = toolward(&[command, "--help"], "").stdout;
+        assert!(help.contains("Examples:"), "{command}");
+        assert!(
+            command == "completions"
+                || help.contains("--json")
+                || ["schema", "decide"].contains(&command),
+            "{command}"
+        );
+    }
+    assert_snapshot!(seen("--help"));
+    assert_snapshot!("no_command", seen(""));
+    assert_snapshot!("unknown_command", seen("chekc"));
+}
+
+#[test]
+fn check_says_what_is_in_force() {
+    assert_snapshot!(seen(&format!("check {SAMPLE}")));
+}
+
+#[test]
+fn check_as_json() {
+    assert_snapshot!(seen(&format!("check --json {SAMPLE}")));
+}
+
+#[test]
+fn check_shows_mistakes_with_their_place() {
+    let (folder, path) = file("p.yaml", "agents:\n  dev:\n    alow:\n      servers: [\"*\"]\n");
+    assert_snapshot!(seen_in(&folder, &format!("check --policy {path}")));
+}
+
+#[test]
+fn check_shows_what_is_wrong_with_a_condition() {
+    let content = "allowed_tools:\n  - tool: write_file\n    when: 'arg.path.startsWith(\"/srv/\")'\n  - tool: x\n    when: 'args.path.startWith(\"/srv/\")'\n";
+    let (folder, path) = file("p.yaml", content);
+    assert_snapshot!(seen_in(&folder, &format!("check --policy {path}")));
+    let (folder, path) =
+        file("p.yaml", "allowed_tools:\n  - tool: write_file\n    when: 'args.path =='\n");
+    assert_snapshot!(
+        "a_condition_that_does_not_parse",
+        seen_in(&folder, &format!("check --policy {path}"))
+    );
+}
+
+#[test]
+fn check_warns_of_rules_that_cannot_mean_what_was_wanted() {
+    let content = "\
+agents:
+  dev:
+    allow:
+      servers: [tracker, brwser]
+      tools:
+        tracker: [get_isue, \"get_*\", get_issue, \"hint:readonly\", \"\"]
+        browser: []
+    deny:
+      tools:
+        tracker: [add_comment, \"*_comment\"]
+";
+    let (folder, path) = file("p.yaml", content);
+    assert_snapshot!(seen_in(
+        &folder,
+        &format!("check --policy {path} --tools examples/first-policy/tools")
+    ));
+}
+
+#[test]
+fn check_refuses_a_policy_that_hides_everything() {
+    let (folder, path) = file("p.yaml", "allowed_tools: [nothing_like_this]\n");
+    assert_snapshot!(seen_in(
+        &folder,
+        &format!("check --policy {path} --tools examples/first-policy/tools")
+    ));
+}
+
+#[test]
+fn check_reports_failed_tests() {
+    let content =
+        "allowed_tools: [observe]\ntests:\n  - {allow: [browser/observe, browser/interact]}\n";
+    let (folder, path) = file("p.yaml", content);
+    assert_snapshot!(seen_in(&folder, &format!("check --policy {path}")));
+}
+
+#[test]
+fn ls_shows_what_an_agent_may_do() {
+    assert_snapshot!(seen(&format!("ls --as reviewer --all {SAMPLE}")));
+    assert_snapshot!("ls_of_a_stranger", seen(&format!("ls --as stranger {SAMPLE}")));
+    assert_snapshot!(
+        "ls_one_server_json",
+        seen(&format!("ls --as reviewer --server browser --json {SAMPLE}"))
+    );
+}
+
+#[test]
+fn ls_needs_tool_lists() {
+    assert_snapshot!(seen("ls --as reviewer -c examples/first-policy/toolward.yaml"));
+    assert_snapshot!("ls_of_an_unknown_server", seen(&format!("ls --server brwser {SAMPLE}")));
+}
+
+#[test]
+fn can_i_answers_with_a_sentence_and_an_exit_code() {
+    assert_snapshot!(seen(&format!("can-i --as reviewer tracker/get_issue {SAMPLE}")));
+    assert_snapshot!(
+        "can_i_no",
+        seen(&format!("can-i --as reviewer browser/interact '{{\"action\": \"click\"}}' {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "can_i_json",
+        seen(&format!("can-i --json --as reviewer tracker/delete_project {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "can_i_no_such_tool",
+        seen(&format!("can-i --as reviewer tracker/nothing {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "can_i_list_not_known",
+        seen("can-i --as reviewer tracker/get_issue -c examples/first-policy/toolward.yaml")
+    );
+    assert_snapshot!(
+        "can_i_no_such_server",
+        seen(&format!("can-i --as reviewer trakcer/get_issue {SAMPLE}"))
+    );
+    assert_snapshot!("can_i_wrong_usage", seen("can-i --as reviewer get_issue"));
+    assert_snapshot!("can_i_bad_arguments", seen("can-i --as reviewer a/b '[1]'"));
+}
+
+#[test]
+fn can_i_never_allows_what_the_listing_hides() {
+    let (_folder, path) = file("p.yaml", "allowed_tools: [interact.fly]\n");
+    let run = toolward(
+        &[
+            "can-i",
+            "browser/interact",
+            r#"{"action": "fly"}"#,
+            "--policy",
+            &path,
+            "--tools",
+            "examples/first-policy/tools",
+        ],
+        "",
+    );
+    assert_eq!(run.code, 1, "{}", run.stdout);
+}
+
+#[test]
+fn can_i_knows_prompts_and_resources() {
+    let (_folder, path) =
+        file("p.yaml", "allowed_tools: [\"*\"]\nallowed_resources: [\"file:///srv/*\"]\n");
+    let ask = |kind: &str, name: &str| {
+        toolward(&["can-i", "--policy", &path, "--kind", kind, name], "").code
+    };
+    assert_eq!(ask("prompt", "s/p"), 0);
+    assert_eq!(ask("resource", "s/file:///srv/a"), 0);
+    assert_eq!(ask("resource", "s/file:///etc/passwd"), 1);
+    assert_eq!(ask("resource", "s/file:///srv/../etc/passwd"), 1);
+}
+
+#[test]
+fn explain_shows_every_step() {
+    assert_snapshot!(seen(&format!(
+        "explain --as reviewer browser/interact '{{\"action\": \"execute_js\"}}' {SAMPLE}"
+    )));
+    assert_snapshot!(
+        "explain_hidden",
+        seen(&format!("explain --as reviewer tracker/delete_project {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "explain_allowed",
+        seen(&format!(
+            "explain --as maintainer tracker/delete_project '{{\"name\": \"scratch-1\"}}' {SAMPLE}"
+        ))
+    );
+    assert_snapshot!(
+        "explain_condition_fails",
+        seen(&format!("explain --as maintainer tracker/delete_project '{{\"name\": 7}}' {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "explain_list",
+        seen(&format!("explain --as reviewer browser/interact --list {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "explain_json",
+        seen(&format!("explain --json --as stranger tracker/add_comment {SAMPLE}"))
+    );
+    assert_snapshot!(
+        "explain_ambiguous",
+        seen(&format!(
+            "explain --as reviewer browser/interact '{{\"action\": \"navigate\", \"Action\": \"click\"}}' {SAMPLE}"
+        ))
+    );
+    assert_snapshot!(
+        "explain_not_exposed",
+        seen(&format!("explain --as reviewer browser/configure {SAMPLE}"))
+    );
+}
+
+#[test]
+fn explain_shows_several_layers() {
+    let (folder, path) = file("more.yaml", "allowed_tools: [observe]\n");
+    assert_snapshot!(seen_in(
+        &folder,
+        &format!("explain --as reviewer tracker/get_issue {SAMPLE} --policy {path} --read-only")
+    ));
+}
+
+#[test]
+fn match_prints_names() {
+    let names = "get_user\nset_user\nGET_ALL\nobserve\n";
+    assert_snapshot!(seen_with("match 'get_*'", names));
+    assert_snapshot!("match_ignore_case", seen_with("match -i 'get_*'", names));
+    assert_snapshot!("match_every_action", seen_with("match 'observe.*'", names));
+    assert_snapshot!("match_none", seen_with("match 'x*'", names));
+    assert_snapshot!("match_hint", seen_with("match hint:read-only", names));
+}
+
+#[test]
+fn test_runs_the_policy_s_own_tests() {
+    assert_snapshot!(seen(&format!("test {SAMPLE}")));
+    let content = "allowed_tools: [\"hint:read-only\"]\ntests:\n  - {allow: [tracker/get_issue], hidden: [tracker/add_comment]}\n";
+    let (folder, path) = file("p.yaml", content);
+    assert_snapshot!("a_failed_test", seen_in(&folder, &format!("test --policy {path}")));
+    assert_snapshot!(
+        "the_same_test_with_tool_lists",
+        seen_in(&folder, &format!("test --policy {path} --tools examples/first-policy/tools"))
+    );
+    let (folder, path) = file("p.yaml", "allowed_tools: [a]\n");
+    assert_snapshot!("no_tests", seen_in(&folder, &format!("test --policy {path} --json")));
+}
+
+#[test]
+fn import_writes_native_yaml() {
+    let (folder, path) =
+        file("c.toml", "[chat]\ntools = [\"hint:read-only\", \"shell\"]\nmodel = \"x\"\n");
+    assert_snapshot!(seen_in(&folder, &format!("import toml {path}")));
+    let plugin = "plugins:\n  middleware:\n    files:\n      - handler: tool_manager\n        config:\n          tools:\n            - {tool: internal_read_file, display_name: read_file}\n            - {tool: list}\n";
+    let (folder, path) = file("p.yaml", plugin);
+    assert_snapshot!("import_plugin", seen_in(&folder, &format!("import plugin {path}")));
+    assert_snapshot!("import_wrong_format", seen_in(&folder, &format!("import toml {path}")));
+}
+
+#[test]
+fn schema_is_json_schema() {
+    let run = toolward(&["schema"], "");
+    let schema: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(run.code, 0);
+    assert!(schema["properties"]["agents"].is_object());
+}
+
+#[test]
+fn completions_are_written_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let run = toolward(&["completions", shell], "");
+        assert!(run.code == 0 && run.stdout.contains("can-i"), "{shell}");
+    }
+}
+
+#[test]
+fn hostile_names_reach_no_terminal() {
+    let list =
+        r#"{"server": "s", "tools": [{"name": "a\u001b[31mred\u202etxt"}, {"name": "a\nb"}]}"#;
+    let (_folder, path) = file("s.json", list);
+    let (_policy, policy) = file("p.yaml", "allowed_tools: [\"*\"]\n");
+    let run = toolward(&["ls", "--policy", &policy, "--tools", &path], "");
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", run.stdout);
+    assert!(!run.stdout.contains('\u{202e}'));
+    assert_eq!(run.stdout.lines().count(), 4, "{}", run.stdout);
+}
+
+#[test]
+fn a_broken_tool_list_says_what_is_wrong() {
+    let (folder, path) =
+        file("s.json", "{\"tools\": [{\"name\": \"a\"}, 7, {\"name\": \"\"}, {\"name\": \"a\"}]}");
+    assert_snapshot!(seen_in(
+        &folder,
+        &format!(
+            "ls --tools {path} --policy examples/first-policy/toolward.yaml --allowlist-config /dev/null"
+        )
+    ));
+    let (folder, path) = file("s.json", "{\"tools\": [}");
+    assert_snapshot!(
+        "a_tool_list_that_is_not_json",
+        seen_in(&folder, &format!("ls --tools {path}"))
+    );
+    let (folder, path) = file("s.json", "{}");
+    assert_snapshot!("a_tool_list_without_tools", seen_in(&folder, &format!("ls --tools {path}")));
+}

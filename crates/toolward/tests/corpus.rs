@@ -1,0 +1,76 @@
+//! Tool lists that real servers sent. They are other people's words and not part of this
+//! repository: where they are not beside it, these tests say so and stop.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod program;
+
+use std::path::PathBuf;
+
+use program::toolward;
+use serde_json::{Value, json};
+
+fn corpus() -> Option<Vec<PathBuf>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        eprintln!("skipped: there are no real tool lists beside this repository");
+        return None;
+    };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    Some(files)
+}
+
+/// The contract's table, said once more.
+fn hints(annotations: &Value) -> Vec<&'static str> {
+    let is = |name: &str, value: bool| annotations[name].as_bool() == Some(value);
+    let mut hints = vec![if is("openWorldHint", false) { "closed-world" } else { "open-world" }];
+    if is("readOnlyHint", true) {
+        hints.push("read-only");
+    } else if !is("destructiveHint", false) {
+        hints.push("destructive");
+    }
+    if is("idempotentHint", true) {
+        hints.push("idempotent");
+    }
+    hints.sort();
+    hints
+}
+
+#[test]
+fn real_lists_load_and_hints_follow_the_table() {
+    let Some(files) = corpus() else { return };
+    assert_eq!(files.len(), 18);
+    for file in files {
+        let list: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let path = file.to_str().unwrap();
+        let run = toolward(&["ls", "--json", "--all", "--tools", path], "");
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{path}");
+        let shown: Vec<Value> = serde_json::from_str(&run.stdout).unwrap();
+        let offered = list["tools"].as_array().unwrap();
+        assert_eq!(shown.len(), offered.len(), "{path}");
+        for (shown, tool) in shown.iter().zip(offered) {
+            assert_eq!(shown["server"], list["server"]);
+            assert_eq!(shown["tool"], tool["name"]);
+            assert_eq!(shown["hints"], json!(hints(&tool["annotations"])), "{}", tool["name"]);
+        }
+    }
+}
+
+#[test]
+fn read_only_mode_shows_exactly_the_tools_marked_read_only() {
+    let Some(files) = corpus() else { return };
+    let (mut shown, mut offered) = (0, 0);
+    for file in files {
+        let list: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        let run = toolward(&["ls", "--json", "--read-only", "--tools", file.to_str().unwrap()], "");
+        let names: Vec<Value> = serde_json::from_str(&run.stdout).unwrap();
+        let marked = |tool: &&Value| tool["annotations"]["readOnlyHint"] == true;
+        let marked: Vec<&Value> = list["tools"].as_array().unwrap().iter().filter(marked).collect();
+        let names: Vec<&Value> = names.iter().map(|row| &row["tool"]).collect();
+        assert_eq!(names, marked.iter().map(|tool| &tool["name"]).collect::<Vec<_>>());
+        shown += names.len();
+        offered += list["tools"].as_array().unwrap().len();
+    }
+    assert!(shown > 0 && shown < offered);
+}

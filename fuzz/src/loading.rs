@@ -1,0 +1,43 @@
+//! Any bytes as a file: as the main file, as a policy, as an allowlist.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use toolward_config::{Level, Loader, Options, PolicyFile, PolicyFlag};
+use toolward_policy::Policy;
+
+/// Loads the bytes in every role a file can have. Whatever happens has to be said: what does not
+/// load gives an error that can be shown, and what loads compiles or gives errors with places.
+pub fn load(name: &str, bytes: &[u8]) {
+    let path = PathBuf::from(name);
+    let as_policy = |flag| Options {
+        policies: vec![PolicyFile { path: path.clone(), flag, format: None }],
+        ..Options::default()
+    };
+    let main = Options { main: Some(path.clone()), ..Options::default() };
+    let policy = as_policy(PolicyFlag::Policy);
+    let allowlist = as_policy(PolicyFlag::AllowlistConfig);
+    for options in [main, policy, allowlist] {
+        let files = HashMap::from([(path.clone(), bytes)]);
+        let loader = Loader { files, env: HashMap::<String, String>::new() };
+        match loader.load(&options) {
+            Err(failed) => {
+                assert!(failed.diagnostics.iter().any(|d| d.level == Level::Error));
+                for diagnostic in &failed.diagnostics {
+                    assert!(!diagnostic.render(false).is_empty());
+                }
+            }
+            Ok(loaded) => {
+                for diagnostic in &loaded.warnings {
+                    assert!(!diagnostic.render(false).is_empty());
+                }
+                let Err(errors) = Policy::compile(loaded.source.clone()) else { continue };
+                assert!(!errors.is_empty());
+                for error in errors {
+                    let message = error.problem.to_string();
+                    loaded.diagnostic_at(Level::Error, name, error.place, &message).render(false);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Files that are made from the code: `cargo xtask generate` writes them, `--check` fails where they
+//! are stale.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["generate"] => false,
+        ["generate", "--check"] => true,
+        _ => {
+            eprintln!("usage: cargo xtask generate [--check]");
+            return ExitCode::from(2);
+        }
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let files = [
+        ("docs/reference/commands.md", commands()),
+        ("docs/reference/configuration.md", toolward_config::reference()),
+        ("docs/reference/toolward.schema.json", format!("{:#}\n", toolward_config::schema())),
+    ];
+    let mut stale = 0;
+    for (name, content) in files {
+        let path = root.join(name);
+        if std::fs::read_to_string(&path).is_ok_and(|existing| existing == content) {
+            continue;
+        }
+        if check {
+            eprintln!("{name} is stale: run `cargo xtask generate`");
+            stale += 1;
+            continue;
+        }
+        let folder = path.parent().map(std::fs::create_dir_all);
+        if let Err(error) = folder.unwrap_or(Ok(())).and_then(|()| std::fs::write(&path, content)) {
+            eprintln!("{name}: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!("{name} written");
+    }
+    if stale > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The commands as their `--help` shows them.
+fn commands() -> String {
+    let mut page = String::from("# Commands\n\nThis page is made from the program's own help.\n");
+    let mut program = toolward::cli::command();
+    program.build();
+    for command in program.get_subcommands_mut() {
+        if command.get_name() == "help" {
+            continue;
+        }
+        let mut command = command.clone().term_width(96).disable_help_flag(false);
+        let name = command.get_name().to_string();
+        let help = command.render_long_help().to_string();
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let _ =
+            write!(page, "\n## `toolward {name}`\n\n```text\n{}\n```\n", lines.join("\n").trim());
+    }
+    page
+}
