@@ -33,8 +33,8 @@ pub fn run(quick: bool, report: &mut Report) {
         loads
     });
     let line = |what: &str, of: fn(&Load) -> f64| {
-        let [small, large] = [&small, &large]
-            .map(|loads| Time::of(&mut loads.iter().map(of).collect::<Vec<f64>>()));
+        let [small, large] =
+            [&small, &large].map(|loads| Time::of(&mut loads.iter().map(of).collect::<Vec<f64>>()));
         let growth = large.median_ns / small.median_ns;
         (Line::new(what, vec![Cell::Time(small), Cell::Time(large), Cell::Ratio(growth)]), large)
     };
@@ -67,11 +67,7 @@ fn load_apart(file: &Path) -> Load {
 
 /// The other side: loads, and prints nanoseconds of reading and compiling, and the peak in kB.
 pub fn load(file: &str) {
-    let policies = vec![PolicyFile {
-        path: file.into(),
-        flag: PolicyFlag::Policy,
-        format: None,
-    }];
+    let policies = vec![PolicyFile { path: file.into(), flag: PolicyFlag::Policy, format: None }];
     let loader = Loader { files: Disk, env: HashMap::<String, String>::new() };
     let start = Instant::now();
     let loaded = loader.load(&Options { policies, ..Options::default() });

@@ -23,9 +23,7 @@ pub fn time(effort: Effort, mut work: impl FnMut() -> usize) -> Time {
     let begin = Instant::now();
     work();
     let mut times = Vec::with_capacity(effort.samples);
-    while times.len() < 3
-        || (times.len() < effort.samples && begin.elapsed() < effort.budget)
-    {
+    while times.len() < 3 || (times.len() < effort.samples && begin.elapsed() < effort.budget) {
         let start = Instant::now();
         let operations = work();
         times.push(start.elapsed().as_nanos() as f64 / operations as f64);
@@ -48,6 +46,12 @@ pub fn readable(ns: f64) -> String {
         ns if ns < 1e9 => (ns / 1e6, "ms"),
         ns => (ns / 1e9, "s"),
     };
-    let digits = if value < 10.0 { 2 } else if value < 100.0 { 1 } else { 0 };
+    let digits = if value < 10.0 {
+        2
+    } else if value < 100.0 {
+        1
+    } else {
+        0
+    };
     format!("{value:.digits$} {unit}")
 }

@@ -17,10 +17,11 @@ const VERBS: [&str; 25] = [
     "sync", "copy", "move", "tag",
 ];
 const NOUNS: [&str; 40] = [
-    "issue", "pull", "branch", "commit", "file", "folder", "table", "row", "index", "user", "group",
-    "role", "token", "page", "comment", "label", "release", "job", "build", "artifact", "image",
-    "volume", "node", "pod", "secret", "event", "alert", "metric", "trace", "message", "channel",
-    "thread", "invoice", "order", "product", "ticket", "contact", "calendar", "document", "sheet",
+    "issue", "pull", "branch", "commit", "file", "folder", "table", "row", "index", "user",
+    "group", "role", "token", "page", "comment", "label", "release", "job", "build", "artifact",
+    "image", "volume", "node", "pod", "secret", "event", "alert", "metric", "trace", "message",
+    "channel", "thread", "invoice", "order", "product", "ticket", "contact", "calendar",
+    "document", "sheet",
 ];
 const DETAILS: [&str; 20] = [
     "all", "batch", "by_id", "by_name", "history", "status", "draft", "archive", "summary", "raw",
@@ -79,7 +80,9 @@ impl World {
         let agents = if rules <= 10 { 2 } else { 50 };
         let rules = match rules {
             10 => ten_rules(&tools),
-            count => (0..count).map(|n| rule(n / agents, n % agents, &tools, &mut random)).collect(),
+            count => {
+                (0..count).map(|n| rule(n / agents, n % agents, &tools, &mut random)).collect()
+            }
         };
         let agents = (0..agents).map(|n| format!("agent-{n:02}")).collect();
         World { agents, servers, tools, rules }
@@ -101,7 +104,7 @@ impl World {
             let list = match side.tools.iter_mut().position(|list| list.key == key) {
                 Some(at) => &mut side.tools[at],
                 None => {
-                    side.tools.push(KeyedList { key: key.into(), entries: Vec::new() });
+                    side.tools.push(KeyedList { key: key.into(), ..KeyedList::default() });
                     let last = side.tools.len() - 1;
                     &mut side.tools[last]
                 }
@@ -144,7 +147,8 @@ impl World {
     }
 
     pub fn tool_sets(&self) -> Vec<ToolSet> {
-        let set = |names: &Vec<String>| ToolSet::new(names.iter().map(|n| Tool::named(n)).collect());
+        let set =
+            |names: &Vec<String>| ToolSet::new(names.iter().map(|n| Tool::named(n)).collect());
         self.tools.iter().map(set).collect()
     }
 

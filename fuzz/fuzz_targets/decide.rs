@@ -101,6 +101,7 @@ impl<'a> View<'a> {
         let called = self.row.decide(self.caller(), tool.name(), &self.call());
         if listing.decision.verdict == Verdict::Deny {
             assert_eq!(called.verdict, Verdict::Deny, "{:?} is hidden", tool.name());
+            return;
         }
         assert_ne!(called.verdict, Verdict::Depends, "a call is decided");
         // The first tool of a name is the one in the row; others of that name are not shown.
@@ -161,7 +162,9 @@ impl<'a> View<'a> {
             _ => None,
         });
         for (_, agent) in agents.into_iter().flatten() {
-            agent.deny.tools.push(KeyedList { key: key.clone(), entries: vec![entry.clone()] });
+            let entries = vec![entry.clone()];
+            let list = KeyedList { key: key.clone(), entries, ..KeyedList::default() };
+            agent.deny.tools.push(list);
         }
         self.narrows(source);
 
@@ -173,7 +176,8 @@ impl<'a> View<'a> {
                 agents_layers += 1;
                 for (_, agent) in &mut agents.agents {
                     let entries = vec![Entry::new("*")];
-                    agent.deny.tools.push(KeyedList { key: "*".into(), entries });
+                    let list = KeyedList { key: "*".into(), entries, ..KeyedList::default() };
+                    agent.deny.tools.push(list);
                 }
             }
         }

@@ -23,7 +23,8 @@ pub struct Scene {
     pub arguments: Option<Map<String, Value>>,
 }
 
-const AGENTS: [&str; 4] = ["one", "two", "default", "nobody"];
+const AGENTS: [&str; 3] = ["one", "two", "default"];
+const CALLERS: [&str; 5] = ["one", "one", "two", "default", "nobody"];
 const SERVERS: [&str; 5] = ["s", "t", "S", "s.a", "a"];
 const SERVER_PATTERNS: [&str; 8] = ["*", "s", "s*", "?", "[st]", "S", "t", ""];
 const TOOLS: [&str; 14] = [
@@ -33,6 +34,8 @@ const PIECES: [&str; 18] = [
     "a", "b", ".", "*", ".*", "?", "[ab]", "[!a]", "A", "[", "]", "é", "s", "-", "!", "hint:x", "B",
     "[b-a]",
 ];
+/// Both halves of `tool.action`.
+const HALVES: [&str; 8] = ["a", "b", "*", "?", "[ab]", "a*", "A", "a.b"];
 const HINTS: [&str; 6] = [
     "hint:read-only", "hint:destructive", "hint:open-world+destructive", "hint:x", "hint:",
     "hint:read-only+closed-world",
@@ -52,15 +55,23 @@ const CONDITIONS: [&str; 18] = [
 ];
 
 pub fn scene(u: &mut Unstructured<'_>) -> Result<Scene> {
+    // Half of the policies have no conditions at all: the model knows none.
+    let conditions = u.ratio(1, 2)?;
+    // Mostly one layer, because one of several nearly always denies.
+    let count = *u.choose(&[1, 1, 1, 1, 2, 3, 0])?;
+    let mut layers: Vec<LayerSource> = (0..count).map(|_| layer(u)).collect::<Result<_>>()?;
+    if !conditions {
+        layers.iter_mut().for_each(drop_conditions);
+    }
     Ok(Scene {
         source: Source {
             servers: some(u, 2, server)?,
-            expose_everywhere: maybe(u, 10, exposure)?,
-            layers: some(u, 3, layer)?,
+            expose_everywhere: maybe(u, 20, exposure)?,
+            layers,
         },
         further: layer(u)?,
         further_deny: (word(u, &SERVER_PATTERNS)?, Entry { ask: false, ..entry(u)? }),
-        agent: maybe_not(u, 8, |u| word(u, &AGENTS))?,
+        agent: maybe_not(u, 8, |u| word(u, &CALLERS))?,
         claims: claims(u)?,
         server: word(u, &SERVERS)?,
         tools: some(u, 3, tool)?,
@@ -73,10 +84,24 @@ pub fn tools(scene: &Scene) -> Vec<Tool> {
     scene.tools.iter().map(|(name, definition)| Tool::new(name, definition)).collect()
 }
 
+fn drop_conditions(layer: &mut LayerSource) {
+    let drop_all = |entries: &mut Vec<Entry>| entries.iter_mut().for_each(|e| e.when = None);
+    match &mut layer.rules {
+        RulesSource::ReadOnly => {}
+        RulesSource::Allowlist(list) => drop_all(&mut list.tools),
+        RulesSource::Agents(agents) => {
+            for (_, agent) in &mut agents.agents {
+                let lists = agent.allow.tools.iter_mut().chain(&mut agent.deny.tools);
+                lists.for_each(|list| drop_all(&mut list.entries));
+            }
+        }
+    }
+}
+
 fn server(u: &mut Unstructured<'_>) -> Result<ServerSource> {
     Ok(ServerSource {
         name: word(u, &SERVERS)?,
-        expose: maybe(u, 4, exposure)?,
+        expose: maybe(u, 8, exposure)?,
         hints: some(u, 2, |u| Ok((selector(u)?, some(u, 3, |u| word(u, &TAGS))?)))?,
         trust_annotations: u.ratio(3, 4)?,
         action_keys: match u.int_in_range(0..=3)? {
@@ -140,7 +165,7 @@ fn side(u: &mut Unstructured<'_>, allow: bool) -> Result<SideSource> {
         for entry in &mut entries {
             entry.ask &= allow;
         }
-        Ok(KeyedList { key: word(u, &SERVER_PATTERNS)?, entries })
+        Ok(KeyedList { key: word(u, &SERVER_PATTERNS)?, entries, ..KeyedList::default() })
     };
     let mut servers: Vec<Entry> = some(u, 2, |u| Ok(word(u, &SERVER_PATTERNS)?.into()))?;
     // Most servers are open, or little would get to the tools.
@@ -168,6 +193,7 @@ fn selector(u: &mut Unstructured<'_>) -> Result<String> {
     match u.int_in_range(0..=9)? {
         0..=2 => word(u, &TOOLS),
         3 => word(u, &HINTS),
+        4..=6 => Ok([word(u, &HALVES)?, word(u, &HALVES)?].join(".")),
         _ => Ok(some(u, 5, |u| word(u, &PIECES))?.concat()),
     }
 }

@@ -23,7 +23,8 @@ pub fn load(name: &str, bytes: &[u8]) {
         match loader.load(&options) {
             Err(failed) => {
                 assert!(failed.diagnostics.iter().any(|d| d.level == Level::Error));
-                for diagnostic in &failed.diagnostics {
+                // Garbage can have hundreds of errors, and drawing them all is most of the time.
+                for diagnostic in failed.diagnostics.iter().take(5) {
                     assert!(!diagnostic.render(false).is_empty());
                 }
             }

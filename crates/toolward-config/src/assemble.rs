@@ -237,7 +237,14 @@ impl Assembly {
                 (servers::source(&mut page, key, node), at)
             })
             .collect();
-        let agents = rules::has_rules(root).then(|| rules::agents(&mut page, root));
+        // A file that says nothing else than who is missing is about agents too: about none.
+        let nothing_else = root.as_map().is_some_and(|map| {
+            map.iter().all(|(key, node)| {
+                key.name == "defaults" || (key.name == "agents" && node.entries().next().is_none())
+            })
+        });
+        let has_agents = nothing_else || rules::has_rules(root);
+        let agents = has_agents.then(|| rules::agents(&mut page, root));
         let allowlist = rules::allowlist(&mut page, root);
         self.tests.extend(policy_tests::read(&mut page, root));
         for (mut server, at) in servers {

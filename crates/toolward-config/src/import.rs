@@ -79,7 +79,7 @@ fn write_servers(yaml: &mut Yaml, source: &Source, servers: &[&str]) -> Result<(
         return Err(Diagnostic::error(
             "the file's list holds for every server, and native lists for one each",
         )
-        .help("name the servers that the list stands for"));
+        .help("name the servers that the list stands for, each with `--server`"));
     }
     let mut lists = own.chain(every).peekable();
     if lists.peek().is_some() {
@@ -142,18 +142,12 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource) {
         yaml.line(0, "agents:");
     }
     for (name, agent) in &layer.agents {
-        let before = yaml.0.len();
         yaml.line(1, &format!("{}:", scalar(name)));
-        let empty = yaml.0.len();
         if agent.case == Case::Insensitive {
             yaml.line(2, "case: insensitive");
         }
         write_side(yaml, "allow", &agent.allow, agent.client_requests.as_deref());
         write_side(yaml, "deny", &agent.deny, None);
-        if yaml.0.len() == empty {
-            yaml.0.truncate(before);
-            yaml.line(1, &format!("{}: {{}}", scalar(name)));
-        }
     }
     if !layer.deny_on_missing_agent {
         yaml.line(0, "defaults:");
@@ -164,19 +158,23 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource) {
 fn write_side(yaml: &mut Yaml, name: &str, side: &SideSource, client_requests: Option<&[String]>) {
     let lists =
         [("tools", &side.tools), ("prompts", &side.prompts), ("resources", &side.resources)];
-    if side.servers.is_empty()
+    // `allow` is written even where it grants nothing: in a main file, an agent without it is only
+    // an identity.
+    let allow = name == "allow";
+    if !allow
+        && side.servers.is_empty()
         && lists.iter().all(|(_, list)| list.is_empty())
         && client_requests.is_none()
     {
         return;
     }
     yaml.line(2, &format!("{name}:"));
-    if !side.servers.is_empty() {
+    if allow || !side.servers.is_empty() {
         write_list(yaml, 3, "servers", &side.servers);
     }
     for (key, lists) in lists.into_iter().filter(|(_, lists)| !lists.is_empty()) {
         yaml.line(3, &format!("{key}:"));
-        for KeyedList { key, entries } in lists {
+        for KeyedList { key, entries, .. } in lists {
             write_list(yaml, 4, &scalar(key), entries);
         }
     }

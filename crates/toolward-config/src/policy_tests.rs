@@ -27,8 +27,8 @@ pub(crate) fn read(page: &mut Page<'_>, root: &Node<'_>) -> Vec<PolicyTest> {
 
 fn case(page: &mut Page<'_>, node: &Node<'_>, expect: Expect) -> Option<TestCase> {
     let written = node.as_str()?;
-    let (name, arguments) = match written.find(" {") {
-        Some(at) => (written[..at].trim_end(), Some(written[at + 1..].trim())),
+    let (name, arguments) = match written.split_once(char::is_whitespace) {
+        Some((name, arguments)) => (name, Some(arguments.trim())),
         None => (written, None),
     };
     let Some((server, tool)) =
@@ -46,8 +46,14 @@ fn case(page: &mut Page<'_>, node: &Node<'_>, expect: Expect) -> Option<TestCase
     };
     let arguments = match arguments.map(json::parse) {
         None => None,
-        // It begins with a brace, so that it is an object.
-        Some(Ok(arguments)) => arguments.to_json().as_object().cloned(),
+        Some(Ok(arguments)) if arguments.as_map().is_some() => {
+            arguments.to_json().as_object().cloned()
+        }
+        Some(Ok(arguments)) => {
+            let message = format!("the arguments of the call are {}", arguments.kind());
+            page.error(node.span, message, "after the tool's name stands one JSON object");
+            return None;
+        }
         Some(Err(fault)) => {
             let message = format!("the arguments of the call are not JSON: {}", fault.message);
             page.error(node.span, message, "after the tool's name stands one JSON object");

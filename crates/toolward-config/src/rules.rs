@@ -64,6 +64,7 @@ fn side(page: &mut Page<'_>, node: &Node<'_>, kind: ListKind) -> SideSource {
             .map(|(key, list)| KeyedList {
                 key: key.name.to_string(),
                 entries: entries(page, list, kind),
+                place: page.place(key.span),
             })
             .collect(),
         None => Vec::new(),

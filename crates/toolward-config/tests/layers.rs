@@ -105,7 +105,10 @@ fn the_main_files_agents_are_a_layer_once_one_has_rules() {
     assert!(order(&main_file(identities).unwrap()).is_empty());
     let with_rules = "agents: {dev: {tokens: ['${T}']}, ops: {deny: {}}}\n";
     assert_eq!(order(&main_file(with_rules).unwrap()), ["toolward.yaml:agents"]);
-    assert!(order(&main_file("defaults: {deny_on_missing_agent: false}").unwrap()).is_empty());
+    // A file that says nothing else is about agents all the same, and about none of them.
+    for text in ["{}", "agents: {}", "defaults: {deny_on_missing_agent: true}"] {
+        assert_eq!(order(&main_file(text).unwrap()), ["toolward.yaml:agents"], "{text}");
+    }
 }
 
 #[test]
@@ -426,10 +429,7 @@ fn tests_are_collected_from_all_files() {
     assert_eq!(loaded.tests.len(), 2);
     let first = &loaded.tests[0];
     assert_eq!(first.agent.as_deref(), Some("dev"));
-    assert_eq!(
-        (first.cases[0].server.as_str(), first.cases[0].tool.as_str()),
-        ("a", "b/c")
-    );
+    assert_eq!((first.cases[0].server.as_str(), first.cases[0].tool.as_str()), ("a", "b/c"));
     assert_eq!(first.cases[1].arguments, serde_json::json!({"path": "/x y"}).as_object().cloned());
     assert_eq!(loaded.tests[1].agent, None);
 }

@@ -4,9 +4,9 @@
 //! only when its entry is reached. It has three outcomes: true, false, and "failed to evaluate",
 //! which never allows.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use cel::common::ast::{EntryExpr, Expr};
+use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 use cel::common::types::CelString;
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -44,12 +44,23 @@ const TYPES: [&str; 9] =
 static ENV: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(false)));
 
+/// Brackets may nest this deep, and an expression may have this many operators and members: the
+/// parser and the evaluator recurse, and a file must not be able to end the program.
+const DEEPEST: usize = 16;
+const MOST_OPERATORS: usize = 100;
+/// The stack that parsing the deepest expression needs many times over, also in a debug build.
+const PARSER_STACK: usize = 32 << 20;
+/// An expression that loops over arguments has no answer beyond this many values: what a caller
+/// sends must not decide how long a decision takes.
+const MOST_LOOPED: usize = 2000;
+
 /// A checked expression.
 #[derive(Debug)]
 pub struct Condition {
     program: Program,
     source: Box<str>,
     reads: Reads,
+    loops: bool,
 }
 
 /// Which of the variables that are not known while listing an expression reads.
@@ -69,6 +80,12 @@ pub enum ConditionError {
     },
     UnknownVariable(String),
     UnknownFunction(String),
+    /// Brackets nest too deep, or there are too many operators.
+    TooComplex,
+    /// `all`, `exists`, `map` or `filter` inside another one.
+    NestedLoops,
+    /// It has the same answer for every call, and that is not true or false.
+    NotACondition(String),
 }
 
 impl std::fmt::Display for ConditionError {
@@ -81,6 +98,15 @@ impl std::fmt::Display for ConditionError {
             Self::UnknownFunction(name) => {
                 write!(f, "the condition calls `{name}`, which is not a function here")
             }
+            Self::TooComplex => write!(
+                f,
+                "the condition nests deeper than {DEEPEST} brackets or has more than \
+                 {MOST_OPERATORS} operators"
+            ),
+            Self::NestedLoops => {
+                write!(f, "the condition has a loop (`all`, `exists`, `map`, `filter`) in a loop")
+            }
+            Self::NotACondition(why) => write!(f, "the condition is never true or false: it {why}"),
         }
     }
 }
@@ -99,7 +125,10 @@ pub(crate) struct Facts<'a> {
 
 impl Condition {
     pub fn new(source: &str) -> Result<Condition, ConditionError> {
-        let program = ENV.compile(source).map_err(|errors| syntax_error(source, &errors))?;
+        if too_complex(source) {
+            return Err(ConditionError::TooComplex);
+        }
+        let program = parse(source)?;
         let mut names = Names::default();
         names.walk(program.expression(), &mut Vec::new());
         let known = |name: &str| VARIABLES.contains(&name) || TYPES.contains(&name);
@@ -111,7 +140,17 @@ impl Condition {
         }
         let reads = |name: &str| names.variables.iter().any(|own| own == name);
         let reads = Reads { args: reads("args"), action: reads("action") };
-        Ok(Condition { program, source: source.into(), reads })
+        if names.nested_loops {
+            return Err(ConditionError::NestedLoops);
+        }
+        for regex in &names.regexes {
+            let literal = serde_json::Value::from(regex.as_str()).to_string();
+            check_constant(&parse(&format!("''.matches({literal})"))?)?;
+        }
+        if names.variables.is_empty() {
+            check_constant(&program)?;
+        }
+        Ok(Condition { program, source: source.into(), reads, loops: names.loops > 0 })
     }
 
     pub fn source(&self) -> &str {
@@ -124,13 +163,79 @@ impl Condition {
 
     /// True, false, or why the expression has no answer.
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> Result<bool, String> {
-        let mut context = Context::with_env(ENV.clone());
-        context.set_variable_resolver(facts);
-        match self.program.execute(&context) {
-            Ok(Value::Bool(answer)) => Ok(answer),
-            Ok(other) => Err(format!("gives {} instead of true or false", other.type_of())),
-            Err(error) => Err(error.to_string()),
+        let scope = Scope::new(facts);
+        if self.loops
+            && let Some(arguments) = facts.arguments
+            && count(&arguments.to_json()) > MOST_LOOPED
+        {
+            return Err(format!("loops over more than {MOST_LOOPED} values"));
         }
+        let mut context = Context::with_env(ENV.clone());
+        context.set_variable_resolver(&scope);
+        truth(self.program.execute(&context))
+    }
+}
+
+fn truth(result: cel::ResolveResult) -> Result<bool, String> {
+    match result {
+        Ok(Value::Bool(answer)) => Ok(answer),
+        Ok(other) => Err(format!("gives {} instead of true or false", other.type_of())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses on a stack of its own, because the parser recurses.
+fn parse(source: &str) -> Result<Program, ConditionError> {
+    let failed = || ConditionError::Syntax { message: "it could not be parsed".into(), at: 0 };
+    std::thread::scope(|scope| {
+        let parser = std::thread::Builder::new()
+            .stack_size(PARSER_STACK)
+            .spawn_scoped(scope, || ENV.compile(source).map_err(|e| syntax_error(source, &e)));
+        match parser.map(|parser| parser.join()) {
+            Ok(Ok(parsed)) => parsed,
+            _ => Err(failed()),
+        }
+    })
+}
+
+/// What depends on nothing must already be a condition.
+fn check_constant(program: &Program) -> Result<(), ConditionError> {
+    let context = Context::with_env(ENV.clone());
+    truth(program.execute(&context)).map(|_| ()).map_err(ConditionError::NotACondition)
+}
+
+/// Counts brackets and operators outside of strings.
+fn too_complex(source: &str) -> bool {
+    let (mut depth, mut deepest, mut operators) = (0usize, 0, 0);
+    let mut quote = None;
+    let mut escaped = false;
+    for c in source.chars() {
+        match (quote, c) {
+            (Some(_), _) if escaped => escaped = false,
+            (Some(_), '\\') => escaped = true,
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '(' | '[' | '{') => {
+                depth += 1;
+                operators += 1;
+                deepest = deepest.max(depth);
+            }
+            (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
+            (None, '.' | '?' | '+' | '-' | '*' | '/' | '%' | '!' | '<' | '>' | '=' | '&' | '|') => {
+                operators += 1;
+            }
+            _ => {}
+        }
+    }
+    deepest > DEEPEST || operators > MOST_OPERATORS
+}
+
+fn count(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Json::Object(members) => 1 + members.values().map(count).sum::<usize>(),
+        _ => 1,
     }
 }
 
@@ -163,6 +268,10 @@ fn syntax_error(source: &str, errors: &cel::ParseErrors) -> ConditionError {
 struct Names {
     variables: Vec<String>,
     functions: Vec<String>,
+    /// Patterns that are given to `matches` as they are.
+    regexes: Vec<String>,
+    loops: usize,
+    nested_loops: bool,
 }
 
 impl Names {
@@ -178,6 +287,12 @@ impl Names {
             }
             Expr::Call(call) => {
                 self.functions.push(call.func_name.clone());
+                if call.func_name == "matches"
+                    && let Some(Expr::Literal(LiteralValue::String(regex))) =
+                        call.args.last().map(|argument| &argument.expr)
+                {
+                    self.regexes.push(regex.inner().to_string());
+                }
                 for part in call.target.as_deref().into_iter().chain(&call.args) {
                     self.walk(part, bound);
                 }
@@ -197,6 +312,9 @@ impl Names {
                 bound.push(comprehension.accu_var.clone());
                 bound.push(comprehension.iter_var.clone());
                 bound.extend(comprehension.iter_var2.clone());
+                // The variable in which a loop collects is bound in its body and nowhere else.
+                self.nested_loops |= bound[..depth].contains(&comprehension.accu_var);
+                self.loops += 1;
                 self.walk(&comprehension.loop_cond, bound);
                 self.walk(&comprehension.loop_step, bound);
                 self.walk(&comprehension.result, bound);
@@ -222,31 +340,51 @@ impl Names {
     }
 }
 
-/// Variables are made when an expression reads them: most calls never turn their arguments into
-/// CEL values.
-impl VariableResolver for Facts<'_> {
+/// The variables of one evaluation. They are made when an expression reads them, and once: most
+/// calls never turn their arguments into CEL values.
+struct Scope<'a> {
+    facts: &'a Facts<'a>,
+    args: OnceLock<Option<Box<dyn Val>>>,
+    claims: OnceLock<Option<Box<dyn Val>>>,
+    definition: OnceLock<Option<Box<dyn Val>>>,
+}
+
+impl<'a> Scope<'a> {
+    fn new(facts: &'a Facts<'a>) -> Scope<'a> {
+        Scope { facts, args: OnceLock::new(), claims: OnceLock::new(), definition: OnceLock::new() }
+    }
+}
+
+impl VariableResolver for Scope<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        let facts = self.facts;
         let text = |text: &'b str| Some(CowVal::owned(CelString::from(text)));
+        let empty = || Json::Object(Default::default());
         match variable {
-            "server" => text(self.server),
-            "tool" => text(self.tool),
-            "agent" => self.caller.agent.map_or_else(|| owned(Value::Null), text),
-            "action" => self.action.map_or_else(|| owned(Value::Null), text),
-            "hints" => owned(Value::from(self.hints.iter().map(String::from).collect::<Vec<_>>())),
-            "args" => owned(match self.arguments {
-                Some(arguments) => from_json(arguments.to_json()),
-                None => from_json(Json::Object(Default::default())),
-            }),
-            "claims" => owned(from_json(match self.caller.claims {
+            "server" => text(facts.server),
+            "tool" => text(facts.tool),
+            "agent" => facts.caller.agent.map_or_else(|| owned(Value::Null), text),
+            "action" => facts.action.map_or_else(|| owned(Value::Null), text),
+            "hints" => owned(Value::from(facts.hints.iter().map(String::from).collect::<Vec<_>>())),
+            "args" => kept(&self.args, || facts.arguments.map_or_else(empty, |a| a.to_json())),
+            "claims" => kept(&self.claims, || match facts.caller.claims {
                 Some(claims) => Json::Object(claims.clone()),
-                None => Json::Object(Default::default()),
-            })),
-            "definition" => {
-                owned(from_json(serde_json::from_str(self.definition).unwrap_or(Json::Null)))
-            }
+                None => empty(),
+            }),
+            "definition" => kept(&self.definition, || {
+                serde_json::from_str(facts.definition).unwrap_or(Json::Null)
+            }),
             _ => None,
         }
     }
+}
+
+fn kept<'b>(
+    cell: &'b OnceLock<Option<Box<dyn Val>>>,
+    make: impl FnOnce() -> Json,
+) -> Option<CowVal<'b, 'b>> {
+    let value = cell.get_or_init(|| from_json(make()).try_into().ok());
+    value.as_ref().map(|value| CowVal::Borrowed(value.as_ref()))
 }
 
 fn owned<'b>(value: Value) -> Option<CowVal<'b, 'b>> {

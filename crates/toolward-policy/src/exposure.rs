@@ -127,6 +127,11 @@ impl Exposure {
         self.show(name).is_some_and(|shown| *shown.name == *name).then_some(name)
     }
 
+    /// The tool behind a display name.
+    pub fn renamed_from(&self, name: &str) -> Option<&str> {
+        self.renamed.get(name).map(|tool| &**tool)
+    }
+
     /// Display names and the tools they stand for.
     pub fn renames(&self) -> impl Iterator<Item = (&str, &str)> {
         self.renamed.iter().map(|(name, tool)| (&**name, &**tool))

@@ -55,6 +55,7 @@ pub(crate) struct Lists {
 pub(crate) struct List {
     pub(crate) key: Glob,
     pub(crate) key_written: Box<str>,
+    pub(crate) key_place: Place,
     pub(crate) rules: Vec<Rule>,
     pub(crate) index: Index,
     /// A condition of this list reads `action`.
@@ -145,6 +146,19 @@ impl Layer {
         Layer { name: layer.name.into(), rules }
     }
 
+    pub(crate) fn reads_arguments(&self) -> bool {
+        let reads = |list: &List| {
+            list.rules.iter().any(|rule| rule.when.as_ref().is_some_and(|when| when.reads().args))
+        };
+        match &self.rules {
+            Rules::ReadOnly => false,
+            Rules::Allowlist(list) => reads(&list.tools),
+            Rules::Agents(layer) => layer.agents.iter().any(|agent| {
+                agent.deny.tools.iter().any(reads) || agent.allow.tools.iter().any(reads)
+            }),
+        }
+    }
+
     /// The rule at an address of this layer.
     pub(crate) fn rule(&self, at: RuleRef) -> Option<&Rule> {
         let list = match &self.rules {
@@ -163,28 +177,46 @@ impl Layer {
         list.rules.get(at.entry as usize)
     }
 
-    /// An exact rule for this tool in a list that stands under this very server.
-    pub(crate) fn exact_rule(&self, server: &str, tool: &str) -> Option<RuleRef> {
+    /// Exact rules that speak of this tool, with the key of the list they stand under; without one
+    /// in an allowlist, where `server.tool` counts too.
+    pub(crate) fn exact_rules<'a>(
+        &'a self,
+        server: &str,
+        tool: &str,
+    ) -> Vec<(RuleRef, Option<(&'a Glob, Case)>)> {
         match &self.rules {
-            Rules::ReadOnly => None,
+            Rules::ReadOnly => Vec::new(),
             Rules::Allowlist(list) => {
-                let entry = list.tools.exact(&fold(&format!("{server}.{tool}"), list.case))?;
-                Some(RuleRef { side: Side::Allowlist, kind: Kind::Tools, agent: 0, key: 0, entry })
+                let names = [tool.to_string(), format!("{server}.{tool}")];
+                let names = names.map(|name| fold(&name, list.case).into_owned());
+                let at = |entry| RuleRef {
+                    side: Side::Allowlist,
+                    kind: Kind::Tools,
+                    agent: 0,
+                    key: 0,
+                    entry,
+                };
+                let found = names.iter().filter_map(|name| list.tools.exact(name));
+                found.map(|entry| (at(entry), None)).collect()
             }
             Rules::Agents(layer) => {
-                let lists = layer.agents.iter().enumerate().flat_map(|(at, agent)| {
-                    [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)].into_iter().flat_map(
-                        move |(side, lists)| {
-                            lists.tools.iter().enumerate().map(move |list| (at, agent, side, list))
-                        },
-                    )
-                });
-                lists.into_iter().find_map(|(at, agent, side, (key, list))| {
-                    let same = list.key.equals(&fold(server, agent.case));
-                    let entry = list.exact(&fold(tool, agent.case)).filter(|_| same)?;
-                    let (agent, key) = (at as u32, key as u32);
-                    Some(RuleRef { side, kind: Kind::Tools, agent, key, entry })
-                })
+                let mut found = Vec::new();
+                for (at, agent) in layer.agents.iter().enumerate() {
+                    let (server, tool) = (fold(server, agent.case), fold(tool, agent.case));
+                    for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
+                        for (key, list) in lists.tools.iter().enumerate() {
+                            if list.key.matches(&server)
+                                && let Some(entry) = list.exact(&tool)
+                            {
+                                let (agent_at, key) = (at as u32, key as u32);
+                                let kind = Kind::Tools;
+                                let rule = RuleRef { side, kind, agent: agent_at, key, entry };
+                                found.push((rule, Some((&list.key, agent.case))));
+                            }
+                        }
+                    }
+                }
+                found
             }
         }
     }
@@ -304,7 +336,8 @@ impl Compiler<'_> {
                 let mut path = format!("{path}.{}", kind.as_str());
                 push_key(&mut path, &list.key);
                 let rules = self.rules(list.entries, case, &path, deny);
-                compiled.push(List::new(&list.key, case, normalised(rules, kind, case)));
+                let rules = normalised(rules, kind, case);
+                compiled.push(List { key_place: list.place, ..List::new(&list.key, case, rules) });
             }
             compiled
         };
@@ -392,11 +425,11 @@ fn normalised(mut rules: Vec<Rule>, kind: Kind, case: Case) -> Vec<Rule> {
 }
 
 impl List {
-    /// The entry that is this very name.
+    /// An entry that is this very name, or an action of it.
     fn exact(&self, name: &str) -> Option<u32> {
         let exact = |rule: &Rule| {
-            let form = rule.selector.name_form();
-            !rule.selector.is_wildcard() && form.is_some_and(|form| form.whole.equals(name))
+            let whole = rule.selector.name_form().is_some_and(|form| form.whole.equals(name));
+            !rule.selector.is_wildcard() && (whole || rule.selector.spells_action_of(name))
         };
         self.rules.iter().position(exact).map(|entry| entry as u32)
     }
@@ -405,6 +438,7 @@ impl List {
         List {
             key: Glob::new(key, case),
             key_written: key.into(),
+            key_place: Place::default(),
             index: Index::new(rules.iter().map(|rule| &rule.selector)),
             reads_action: rules
                 .iter()

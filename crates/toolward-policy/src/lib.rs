@@ -18,8 +18,10 @@
 //! reviewer.allow.tools = vec![KeyedList {
 //!     key: "github".into(),
 //!     entries: vec!["hint:read-only".into(), "add_comment".into()],
+//!     ..KeyedList::default()
 //! }];
-//! reviewer.deny.tools = vec![KeyedList { key: "*".into(), entries: vec!["delete_*".into()] }];
+//! let delete = vec!["delete_*".into()];
+//! reviewer.deny.tools = vec![KeyedList { key: "*".into(), entries: delete, ..KeyedList::default() }];
 //! let layer = LayerSource {
 //!     name: "policy.yaml".into(),
 //!     rules: RulesSource::Agents(AgentsSource {

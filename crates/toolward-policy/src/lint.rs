@@ -143,7 +143,7 @@ impl Linter<'_> {
             && self.catalogue.servers().next().is_some()
             && !self.catalogue.servers().any(known)
         {
-            self.unknown_server(name, at);
+            self.unknown_server(name, at, rule.place);
         }
     }
 
@@ -153,9 +153,10 @@ impl Linter<'_> {
         let exact = !crate::fnmatch::is_pattern(&list.key_written);
         if list.rules.is_empty() {
             if address.side == Side::Allow {
-                self.push(
+                self.push_at(
                     LintKind::EmptyAllowList,
                     address,
+                    list.key_place,
                     format!(
                         "the list for `{}` is empty, which grants everything the server offers; \
                          to grant nothing, deny the server",
@@ -173,7 +174,7 @@ impl Linter<'_> {
         if self.catalogue.servers().next().is_some()
             && !self.catalogue.servers().any(|known| list.key.matches(&fold(known, agent.case)))
         {
-            self.unknown_server(&list.key_written, address);
+            self.unknown_server(&list.key_written, address, list.key_place);
         } else if server_step(agent, address.agent, &server).verdict == Verdict::Deny {
             self.push(
                 LintKind::NeverMatches,
@@ -187,10 +188,10 @@ impl Linter<'_> {
         }
     }
 
-    fn unknown_server(&mut self, name: &str, at: RuleRef) {
+    fn unknown_server(&mut self, name: &str, at: RuleRef, place: Place) {
         let words = self.catalogue.servers().map(String::from).collect();
         let message = format!("no server is called `{name}`");
-        self.push(LintKind::UnknownServer, at, message, Some((name.into(), words)));
+        self.push_at(LintKind::UnknownServer, at, place, message, Some((name.into(), words)));
     }
 
     fn list(&mut self, list: &List, case: Case, keyed: Option<&List>, at: &dyn Fn(u32) -> RuleRef) {
@@ -221,6 +222,8 @@ impl Linter<'_> {
             format!(
                 "`{text}` is the name of a tool here; to deny `{name}`, put it into a deny list"
             )
+        } else if is_nearly_hint(text) {
+            format!("`{text}` is the name of a tool here; a hint is written `hint:read-only`")
         } else if text.trim() != text {
             format!("`{text}` has white space around it, which is part of the name")
         } else {
@@ -323,11 +326,7 @@ impl Linter<'_> {
         let name = fold(tool.name(), case);
         let long = qualified.then(|| format!("{}.{name}", fold(server, case)));
         let names = [Some(&*name), long.as_deref()];
-        let declares = self
-            .policy
-            .action_keys(server, tool.name())
-            .iter()
-            .any(|key| tool.property(key).is_some());
+        let declares = tool.declares_action(self.policy.action_keys(server, tool.name()));
         let by_pattern = side == Side::Deny || declares;
         let any = |test: &dyn Fn(&str) -> bool| names.iter().flatten().any(|name| test(name));
         Said {
@@ -373,6 +372,17 @@ impl Linter<'_> {
         misspelt: Option<(String, Vec<String>)>,
     ) {
         let place = self.layer.rule(at).map(|rule| rule.place).unwrap_or_default();
+        self.push_at(kind, at, place, message, misspelt);
+    }
+
+    fn push_at(
+        &mut self,
+        kind: LintKind,
+        at: RuleRef,
+        place: Place,
+        message: String,
+        misspelt: Option<(String, Vec<String>)>,
+    ) {
         self.lints.push(Lint {
             kind,
             layer: self.layer.name.to_string(),
@@ -388,6 +398,12 @@ struct Said {
     tool: bool,
     action: bool,
     hint: bool,
+}
+
+/// `Hint:…`, `hint :…`: meant as a hint, and read as a name.
+fn is_nearly_hint(text: &str) -> bool {
+    let before = text.split(':').next().filter(|before| before.len() < text.len());
+    before.is_some_and(|before| before != "hint" && before.trim().eq_ignore_ascii_case("hint"))
 }
 
 fn said_by_original(tools: &[Tool], rule: &Rule) -> bool {

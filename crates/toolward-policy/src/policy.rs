@@ -63,12 +63,11 @@ pub(crate) struct Named<'a> {
 
 impl Named<'_> {
     pub(crate) fn asked(&self, action_keys: &[Box<str>]) -> Asked<'_> {
-        let declared = |key: &str| self.tool.is_some_and(|tool| tool.property(key).is_some());
         Asked {
             kind: self.kind,
             name: &self.name,
             hints: self.hints,
-            declares_action: action_keys.iter().any(|key| declared(key)),
+            declares_action: self.tool.is_some_and(|tool| tool.declares_action(action_keys)),
         }
     }
 }
@@ -234,6 +233,11 @@ impl Policy {
         names
     }
 
+    /// Whether a condition of some rule reads arguments.
+    pub fn reads_arguments(&self) -> bool {
+        self.layers.iter().any(Layer::reads_arguments)
+    }
+
     /// What the layers are called, in order.
     pub fn layer_names(&self) -> impl Iterator<Item = &str> {
         self.layers.iter().map(|layer| &*layer.name)
@@ -329,28 +333,39 @@ impl Policy {
     fn display_names_in_rules(&self) -> Vec<CompileError> {
         let mut errors = Vec::new();
         for (name, server) in &self.servers {
-            let Some(exposure) = &server.exposure else {
-                continue;
-            };
+            let Some(exposure) = &server.exposure else { continue };
             for (display, original) in exposure.renames() {
                 for (layer, rules) in self.layers.iter().enumerate() {
-                    let Some(at) = rules.exact_rule(name, display) else {
-                        continue;
-                    };
-                    errors.push(CompileError {
-                        layer: Some(layer),
-                        path: rules.path(at),
-                        place: rules.rule(at).map(|rule| rule.place).unwrap_or_default(),
-                        problem: CompileProblem::DisplayName {
-                            selector: display.into(),
-                            server: name.to_string(),
-                            original: original.into(),
-                        },
-                    });
+                    for (at, key) in rules.exact_rules(name, display) {
+                        let applies = |server: &str| {
+                            key.is_none_or(|(key, case)| key.matches(&fold(server, case)))
+                        };
+                        if self.could_be_original(display, applies) {
+                            continue;
+                        }
+                        let rule = rules.rule(at);
+                        errors.push(CompileError {
+                            layer: Some(layer),
+                            path: rules.path(at),
+                            place: rule.map(|rule| rule.place).unwrap_or_default(),
+                            problem: CompileProblem::DisplayName {
+                                selector: rule.map_or(display, |r| r.selector.written()).into(),
+                                server: name.to_string(),
+                                original: original.into(),
+                            },
+                        });
+                    }
                 }
             }
         }
         errors
+    }
+
+    /// Whether a server to which a rule applies may have a tool of that original name.
+    fn could_be_original(&self, name: &str, applies: impl Fn(&str) -> bool) -> bool {
+        self.servers.iter().filter(|(server, _)| applies(server)).any(|(_, server)| {
+            server.exposure.as_ref().is_none_or(|exposure| exposure.show(name).is_some())
+        })
     }
 
     /// Hints of the operator's own that some server states.

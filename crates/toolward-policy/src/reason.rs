@@ -129,7 +129,7 @@ impl Policy {
                     .into()
             }
             Step::ReadOnlyMode if decision.verdict == Verdict::Allow => {
-                format!("read-only mode: `{server}/{subject}` is marked read-only")
+                format!("read-only mode: `{server}/{subject}` only reads")
             }
             Step::ReadOnlyMode => {
                 format!("read-only mode: `{server}/{subject}` is not marked read-only")

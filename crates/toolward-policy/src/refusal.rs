@@ -23,36 +23,33 @@ pub struct Refusal {
     pub allowed_tools: Vec<String>,
 }
 
-impl Policy {
-    /// The refusal of a call by the name and action it was sent with. It depends on agent and
-    /// policy alone, never on whether the tool exists.
-    pub fn refusal(
-        &self,
-        caller: Caller<'_>,
-        offers: &[Offer<'_>],
-        tool: &str,
-        action: Option<&str>,
-    ) -> Refusal {
-        let mut allowed_tools = self.allowed_tools(caller, offers);
-        if allowed_tools.len() > MOST_NAMED {
-            allowed_tools.truncate(MOST_NAMED);
-            allowed_tools.push("…".into());
-        }
-        let what = match action {
-            Some(action) => format!("{tool}.{action}"),
-            None => tool.into(),
-        };
-        let allowed = match allowed_tools.as_slice() {
-            [] => "nothing".into(),
-            some => some.join(", "),
-        };
-        let message = format!("{what} is not permitted. Allowed: {allowed}");
-        Refusal { message, allowed_tools }
+/// The refusal of a call by the name and action it was sent with. `allowed` depends on agent and
+/// policy alone, so that a refusal never tells whether the tool exists.
+pub fn refusal(allowed: &[String], tool: &str, action: Option<&str>) -> Refusal {
+    let mut allowed_tools = allowed.to_vec();
+    if allowed_tools.len() > MOST_NAMED {
+        allowed_tools.truncate(MOST_NAMED);
+        allowed_tools.push("…".into());
     }
+    let what = match action {
+        Some(action) => format!("{tool}.{action}"),
+        None => tool.into(),
+    };
+    let allowed = match allowed_tools.as_slice() {
+        [] => "nothing".into(),
+        some => some.join(", "),
+    };
+    let message = format!("{what} is not permitted. Allowed: {allowed}");
+    Refusal { message, allowed_tools }
+}
 
+impl Policy {
     /// What the agent may use, in the words of the policy: allowlist entries as written,
     /// `server/selector` for each allow entry, `server/*` for an implicit grant.
     pub fn allowed_tools(&self, caller: Caller<'_>, offers: &[Offer<'_>]) -> Vec<String> {
+        if self.layers.is_empty() {
+            return offers.iter().map(|offer| format!("{}/*", offer.server)).collect();
+        }
         let mut named = Vec::new();
         for layer in &self.layers {
             match &layer.rules {

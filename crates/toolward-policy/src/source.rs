@@ -142,11 +142,13 @@ pub struct SideSource {
 }
 
 /// The selectors under one key of `tools`, `prompts` or `resources`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyedList {
     /// A server's name or a pattern.
     pub key: String,
     pub entries: Vec<Entry>,
+    /// Where the key stands.
+    pub place: Place,
 }
 
 /// A layer that holds for all agents.

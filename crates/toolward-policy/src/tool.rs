@@ -15,6 +15,7 @@ pub struct Tool {
     annotations: Annotations,
     properties: Box<[Property]>,
     definition: Arc<str>,
+    declares_action: bool,
 }
 
 /// A top-level property of a tool's input schema.
@@ -33,6 +34,7 @@ impl Tool {
             annotations: Annotations::default(),
             properties: Box::default(),
             definition: "{}".into(),
+            declares_action: false,
         }
     }
 
@@ -48,6 +50,7 @@ impl Tool {
             properties: properties.into_iter().flatten().map(Property::of).collect(),
             // A map always serialises; an empty object stands in for the impossible.
             definition: serde_json::to_string(definition).unwrap_or_else(|_| "{}".into()).into(),
+            declares_action: false,
         }
     }
 
@@ -65,14 +68,15 @@ impl Tool {
         self
     }
 
-    /// The same tool with a property that its schema may not name.
-    pub fn with_property(mut self, name: &str) -> Tool {
-        if self.property(name).is_none() {
-            let mut properties = std::mem::take(&mut self.properties).into_vec();
-            properties.push(Property { name: name.into(), values: None });
-            self.properties = properties.into();
-        }
+    /// The same tool, whose schema counts as declaring an action key.
+    pub fn with_declared_action(mut self) -> Tool {
+        self.declares_action = true;
         self
+    }
+
+    /// Whether the schema has one of these action keys.
+    pub(crate) fn declares_action(&self, action_keys: &[Box<str>]) -> bool {
+        self.declares_action || action_keys.iter().any(|key| self.property(key).is_some())
     }
 
     pub(crate) fn shared_definition(&self) -> Arc<str> {

@@ -7,14 +7,65 @@ pub enum UnsafeUri {
     DotSegment,
     /// `%2f` or `%5c`: a separator that some servers decode.
     EncodedSeparator,
-    /// A backslash, a space or a control character.
+    /// A backslash, a space, a control character, or a file's path that servers read differently.
     BadCharacter,
     /// A `%` without two hexadecimal digits behind it.
     BadEscape,
+    /// Not a URI at all.
+    NoScheme,
 }
 
-/// Lower-case scheme and host, upper-case escapes, no escape for what needs none.
+/// One spelling for URIs that servers take for the same resource: lower-case scheme and host, no
+/// default or empty port, upper-case escapes and none that is not needed, no fragment, no empty
+/// query, and for files no host `localhost` and three slashes.
 pub fn normalise(uri: &str) -> Result<String, UnsafeUri> {
+    let text = unescape(uri)?;
+    let text = text.split('#').next().unwrap_or_default();
+    let text = text.strip_suffix('?').unwrap_or(text);
+    let Some((scheme, rest)) = text.split_once(':') else { return Err(UnsafeUri::NoScheme) };
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    if !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) || !scheme.bytes().all(plain) {
+        return Err(UnsafeUri::NoScheme);
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    let (authority, path) = match rest.strip_prefix("//") {
+        None => (None, rest),
+        Some(rest) => {
+            let end = rest.find(['/', '?']).unwrap_or(rest.len());
+            let (authority, path) = rest.split_at(end);
+            (Some(authority), path)
+        }
+    };
+    let segments = path.split('?').next().unwrap_or_default();
+    if segments.split(['/', ':']).any(|segment| segment == "." || segment == "..") {
+        return Err(UnsafeUri::DotSegment);
+    }
+    if scheme == "file" {
+        let host = authority.unwrap_or_default().to_ascii_lowercase();
+        let host = if host == "localhost" { String::new() } else { host };
+        if segments.contains("//") || !segments.starts_with('/') {
+            return Err(UnsafeUri::BadCharacter);
+        }
+        return Ok(format!("file://{host}{path}"));
+    }
+    let Some(authority) = authority else { return Ok(format!("{scheme}:{path}")) };
+    let (user, host) = match authority.rsplit_once('@') {
+        Some((user, host)) => (format!("{user}@"), host),
+        None => (String::new(), authority),
+    };
+    let host = host.to_ascii_lowercase();
+    let default = match scheme.as_str() {
+        "http" | "ws" => ":80",
+        "https" | "wss" => ":443",
+        _ => ":",
+    };
+    let host = host.strip_suffix(default).or_else(|| host.strip_suffix(':')).unwrap_or(&host);
+    let path = if path.is_empty() && default != ":" { "/" } else { path };
+    Ok(format!("{scheme}://{user}{host}{path}"))
+}
+
+/// Escapes in one spelling, and none for what needs none.
+fn unescape(uri: &str) -> Result<String, UnsafeUri> {
     let mut text = String::with_capacity(uri.len());
     let mut rest = uri;
     while let Some(c) = rest.chars().next() {
@@ -27,13 +78,12 @@ pub fn normalise(uri: &str) -> Result<String, UnsafeUri> {
             continue;
         }
         let digits = rest.get(..2).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
-        let Some(digits) = digits else {
-            return Err(UnsafeUri::BadEscape);
-        };
+        let Some(digits) = digits else { return Err(UnsafeUri::BadEscape) };
         rest = &rest[2..];
         let byte = u8::from_str_radix(digits, 16).map_err(|_| UnsafeUri::BadEscape)?;
         match byte {
             b'/' | b'\\' => return Err(UnsafeUri::EncodedSeparator),
+            0..=0x1f | 0x7f => return Err(UnsafeUri::BadCharacter),
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
                 text.push(char::from(byte));
             }
@@ -43,27 +93,5 @@ pub fn normalise(uri: &str) -> Result<String, UnsafeUri> {
             }
         }
     }
-    let (scheme, rest) = match text.split_once(':') {
-        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest.to_string()),
-        None => return dot_free(text),
-    };
-    let rest = match rest.strip_prefix("//") {
-        None => rest,
-        Some(rest) => {
-            let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-            let (authority, path) = rest.split_at(end);
-            let (user, host) = match authority.rsplit_once('@') {
-                Some((user, host)) => (format!("{user}@"), host),
-                None => (String::new(), authority),
-            };
-            format!("//{user}{}{path}", host.to_ascii_lowercase())
-        }
-    };
-    dot_free(format!("{scheme}:{rest}"))
-}
-
-fn dot_free(uri: String) -> Result<String, UnsafeUri> {
-    let path = uri.split(['?', '#']).next().unwrap_or_default();
-    let dotted = path.split(['/', ':']).any(|segment| segment == "." || segment == "..");
-    if dotted { Err(UnsafeUri::DotSegment) } else { Ok(uri) }
+    Ok(text)
 }

@@ -10,7 +10,7 @@ use toolward_policy::condition::{Condition, ConditionError};
 use toolward_policy::explain::{Outcome, Query};
 use toolward_policy::lint::LintKind;
 use toolward_policy::reason::About;
-use toolward_policy::refusal::Offer;
+use toolward_policy::refusal::{Offer, refusal};
 use toolward_policy::source::*;
 use toolward_policy::testing::{Expect, PolicyTest, TestCase};
 use toolward_policy::{
@@ -181,6 +181,43 @@ fn conditions_are_checked_at_load() {
 }
 
 #[test]
+fn no_condition_can_end_the_program_or_take_forever() {
+    let deep = |open: &str, close: &str, depth: usize| {
+        format!("{}true{}", open.repeat(depth), close.repeat(depth))
+    };
+    for depth in [50, 500, 100_000] {
+        for (open, close) in [("(", ")"), ("[", "]"), ("bool(", ")")] {
+            let error = Condition::new(&deep(open, close, depth)).unwrap_err();
+            assert_eq!(error, ConditionError::TooComplex, "{open} {depth}");
+        }
+    }
+    assert_eq!(Condition::new(&"1+".repeat(5000)).unwrap_err(), ConditionError::TooComplex);
+    assert_eq!(
+        Condition::new("args.l.all(a, args.l.exists(b, b == a))").unwrap_err(),
+        ConditionError::NestedLoops
+    );
+    assert!(Condition::new("args.l.filter(a, a > 1).all(a, a < 9)").is_ok());
+    let nested = deep("(", ")", 16).replace("true", "args.ok");
+    let policy = policy(&json!({"allowed_tools": [
+        {"tool": "deep", "when": nested}, {"tool": "loop", "when": "args.l.all(x, x == 1)"}
+    ]}));
+    let ask = |tool: &str, arguments: Value| {
+        decide(&policy, json!({"server": "s", "tool": tool, "arguments": arguments})).0
+    };
+    assert_eq!(ask("deep", json!({"ok": true})), "allow");
+    assert_eq!(ask("loop", json!({"l": vec![1; 1000]})), "allow");
+    assert_eq!(ask("loop", json!({"l": vec![1; 5000]})), "deny");
+}
+
+#[test]
+fn a_condition_that_can_never_be_true_or_false_is_refused() {
+    for text in ["1", "'true'", "null", "[]", "args.x.matches('(')"] {
+        assert!(matches!(Condition::new(text), Err(ConditionError::NotACondition(_))), "{text}");
+    }
+    assert!(Condition::new("true").is_ok() && Condition::new("false").is_ok());
+}
+
+#[test]
 fn every_documented_function_can_be_called() {
     let expressions = [
         "size(args.s) == 3",
@@ -227,9 +264,7 @@ fn conditions_see_what_the_contract_says() {
     ] {
         assert!(holds(when), "{when}");
     }
-    for when in
-        ["args.n", "'yes'", "args.missing == 1", "args.n == '1'", "claims.sub == 'x'", "1/0 == 1"]
-    {
+    for when in ["args.n", "args.missing == 1", "args.n == '1'", "claims.sub == 'x'"] {
         assert!(!holds(when), "{when}");
     }
 }
@@ -364,6 +399,29 @@ fn a_resource_cannot_be_spelled_around_a_rule() {
 }
 
 #[test]
+fn a_web_resource_cannot_be_spelled_around_a_rule() {
+    let policy = agent(
+        json!({"servers": ["*"]}),
+        json!({"resources": {"*": ["http://ex.com/x", "https://ex.com"]}}),
+    );
+    let denied = |uri: &str| {
+        let cell = policy.cell(Some("dev"), "s", Subject::Resource(uri));
+        cell.decide(Caller::named("dev"), &Call::default()).verdict == Verdict::Deny
+    };
+    for uri in [
+        "http://ex.com:80/x",
+        "http://ex.com:/x",
+        "HTTP://EX.com/x?",
+        "http://ex.com/x#a",
+        "https://ex.com:443/",
+        "https://ex.com",
+    ] {
+        assert!(denied(uri), "{uri}");
+    }
+    assert!(!denied("http://ex.com:8080/x") && !denied("http://ex.com/x?q=1"));
+}
+
+#[test]
 fn client_requests_are_elicitation_unless_the_agent_says_otherwise() {
     let request = |allow: Value, name: &str| {
         let policy = agent(allow, json!({}));
@@ -416,7 +474,9 @@ fn a_rule_that_names_a_tool_by_its_display_name_is_refused() {
         literal: false,
     };
     let mut source = source(&json!({"agents": {"dev": {"deny": {"tools": {"files": ["read"]}}}}}));
-    source.servers.push(ServerSource { expose: Some(expose), ..ServerSource::new("files") });
+    source
+        .servers
+        .push(ServerSource { expose: Some(expose.clone()), ..ServerSource::new("files") });
     let errors = Policy::compile(source).unwrap_err();
     assert!(
         matches!(&errors[0].problem, CompileProblem::DisplayName { original, .. } if original == "internal_read")
@@ -576,12 +636,13 @@ fn refusals_name_what_is_allowed_and_nothing_hidden() {
     let row = policy.row(Some("dev"), "browser", &browser);
     let git = policy.row(Some("dev"), "git", &ToolSet::new(vec![]));
     let offers = [Offer { server: "browser", row: &row }, Offer { server: "git", row: &git }];
-    let refusal = policy.refusal(Caller::named("dev"), &offers, "shell", Some("run"));
+    let refused =
+        refusal(&policy.allowed_tools(Caller::named("dev"), &offers), "shell", Some("run"));
     assert_eq!(
-        refusal.message,
+        refused.message,
         "shell.run is not permitted. Allowed: browser/observe, browser/interact.navigate, browser/get_*, git/*"
     );
-    let stranger = policy.refusal(Caller::named("ghost"), &offers, "shell", None);
+    let stranger = refusal(&policy.allowed_tools(Caller::named("ghost"), &offers), "shell", None);
     assert_eq!(stranger.message, "shell is not permitted. Allowed: nothing");
 }
 

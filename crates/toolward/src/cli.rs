@@ -21,6 +21,7 @@ pub fn command() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Wrap(WrapArgs),
     Check(CheckArgs),
     Ls(LsArgs),
     #[command(name = "can-i")]
@@ -57,6 +58,9 @@ pub struct PolicyArgs {
     /// A --policy file may be a whole configuration (set by the command, not by a flag)
     #[arg(skip)]
     pub whole_configurations: bool,
+    /// Without files on the command line, look for the configuration (set by the command)
+    #[arg(skip = true)]
+    pub search: bool,
 }
 
 /// What is known of the servers' tools.
@@ -89,6 +93,44 @@ pub enum Format {
     Plugin,
     /// A TOML file with a `tools` list
     Toml,
+}
+
+/// Put policy around one stdio server; tool names stay as they are
+///
+/// The client talks to this process as it would to the server. The agent sees only the tools that
+/// policy allows, calls only what it sees, and every call is recorded before it is forwarded.
+/// Only tools pass in this version: prompts, resources and the server's questions to the client do
+/// not, and neither client nor server is told that the other could do them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward wrap --allowlist-config allow.yaml -- npx -y @modelcontextprotocol/server-filesystem .
+  toolward wrap --policy policy.yaml --agent reviewer --name github -- github-mcp-server stdio
+  toolward wrap --read-only --env GITHUB_TOKEN -- github-mcp-server stdio")]
+pub struct WrapArgs {
+    /// A policy layer, in any format that loads; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub policy: Vec<PathBuf>,
+    /// An `allowed_tools` file as a layer; it may be empty, which allows everything
+    #[arg(long, value_name = "FILE")]
+    pub allowlist_config: Vec<PathBuf>,
+    /// Only tools with `hint:read-only`
+    #[arg(long)]
+    pub read_only: bool,
+    /// The agent that calls
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    /// What rules call the server; without it: the command's own name
+    #[arg(long, value_name = "SERVER")]
+    pub name: Option<String>,
+    /// A variable that the server gets: NAME, or NAME=VALUE; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub env: Vec<String>,
+    /// The folder of the audit record; without it: ~/.local/state/toolward/audit
+    #[arg(long, value_name = "DIR")]
+    pub audit: Option<PathBuf>,
+    /// The server's command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// Validate everything, and warn of rules that cannot mean what was wanted

@@ -11,3 +11,4 @@ pub(crate) mod matching;
 mod question;
 pub(crate) mod schema;
 pub(crate) mod test;
+pub(crate) mod wrap;

@@ -29,7 +29,15 @@ impl Failure {
         Failure { code: INVALID, message: message.into() }
     }
 
+    /// What is wrong, without colours.
+    pub(crate) fn text(&self) -> String {
+        anstream::adapter::strip_str(&self.message).to_string()
+    }
+
     pub(crate) fn report(self) -> ExitCode {
+        if self.message.is_empty() {
+            return ExitCode::from(self.code);
+        }
         let mut stderr = anstream::stderr();
         let text = self.message.trim_end();
         // Diagnostics bring their own headline.

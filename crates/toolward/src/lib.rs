@@ -8,6 +8,7 @@ mod render;
 mod tool_lists;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -22,7 +23,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // Help and version are answers; everything else is wrong usage. A closed pipe is no
             // reason to complain.
-            let _ = error.print();
+            let text = error.render().to_string();
+            match toolward_config::neutral::neutralise(&text.replace('\n', "")) {
+                std::borrow::Cow::Borrowed(_) => drop(error.print()),
+                // A word of the command line would do something to the terminal.
+                harmless => drop(writeln!(std::io::stderr(), "{harmless}")),
+            }
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
         }
     };
@@ -38,6 +44,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure> {
     match cli.command {
+        Command::Wrap(args) => commands::wrap::run(args, matches),
         Command::Check(args) => commands::check::run(args, matches),
         Command::Ls(args) => commands::ls::run(args, matches),
         Command::CanI(args) => commands::can_i::run(args, matches),

@@ -3,12 +3,13 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use sha2::{Digest, Sha256};
 use toolward_config::{
     Diagnostic, Disk, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv,
     suggest,
 };
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
-use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
+use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy, Source};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
 use crate::exit::Failure;
@@ -21,6 +22,10 @@ pub(crate) struct Input {
     pub(crate) catalogue: Catalogue,
     /// How many entries the rule lists have.
     pub(crate) selectors: usize,
+    /// Servers that some file exposes tools of.
+    pub(crate) exposed: Vec<String>,
+    /// The hash of everything the policy says.
+    pub(crate) version: String,
 }
 
 impl Input {
@@ -33,6 +38,9 @@ impl Input {
         let input = Input::try_load(policy, tools, matches)?
             .map_err(|diagnostics| invalid(&diagnostics))?;
         let mut stderr = anstream::stderr();
+        if policy.search && input.is_empty() {
+            writeln!(stderr, "{}", nothing_found().render(true))?;
+        }
         for warning in &input.loaded.warnings {
             writeln!(stderr, "{}", warning.render(true))?;
         }
@@ -53,6 +61,11 @@ impl Input {
         })
     }
 
+    /// Whether nothing at all was loaded: no file, no layer of flags or environment.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loaded.config.servers.is_empty() && self.policy.layer_names().next().is_none()
+    }
+
     /// Compiles what was loaded.
     pub(crate) fn compile(
         mut loaded: Loaded,
@@ -67,9 +80,12 @@ impl Input {
         for list in lists {
             catalogue.insert(&list.server, Some(list.tools));
         }
+        let exposing = source.servers.iter().filter(|server| server.expose.is_some());
+        let exposed = exposing.map(|server| server.name.clone()).collect();
         let selectors = source.selectors();
+        let version = version(&source);
         match Policy::compile(source) {
-            Ok(policy) => Ok(Input { loaded, policy, catalogue, selectors }),
+            Ok(policy) => Ok(Input { loaded, policy, catalogue, selectors, exposed, version }),
             Err(errors) => {
                 Err(errors.iter().map(|error| diagnostic(&loaded, &layers, error)).collect())
             }
@@ -96,12 +112,18 @@ fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Options {
     files.sort_by_key(|(place, _)| *place);
     Options {
         main: args.config.clone(),
-        search: args.policy.is_empty() && args.allowlist_config.is_empty(),
+        search: args.search,
         policies: files.into_iter().map(|(_, file)| file).collect(),
         read_only: args.read_only,
         whole_configurations: args.whole_configurations,
         ..Options::default()
     }
+}
+
+/// A short hash of what a policy says, places included.
+fn version(source: &Source) -> String {
+    let hash = Sha256::digest(format!("{source:?}"));
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Format {
@@ -114,6 +136,15 @@ impl Format {
             Format::Toml => toolward_config::Format::Toml,
         }
     }
+}
+
+/// Said wherever an answer rests on nothing.
+pub(crate) fn nothing_found() -> Diagnostic {
+    let message = "no configuration was found, and no policy was given: everything is allowed";
+    Diagnostic::warning(message).help(
+        "looked at TOOLWARD_CONFIG, ./toolward.yaml and ~/.config/toolward/toolward.yaml; give a \
+         file with -c or --policy",
+    )
 }
 
 /// Findings as the failure of a command.
@@ -142,6 +173,13 @@ fn diagnostic(loaded: &Loaded, layers: &[String], error: &CompileError) -> Diagn
                 }
                 ConditionError::UnknownVariable(name) => nearest(name, &VARIABLES),
                 ConditionError::UnknownFunction(name) => nearest(name, &FUNCTIONS),
+                ConditionError::TooComplex => "split it into several entries".into(),
+                ConditionError::NestedLoops => {
+                    "its time would grow with the square of what a caller sends".into()
+                }
+                ConditionError::NotACondition(_) => {
+                    "a condition is an expression such as `args.path.startsWith(\"/srv/\")`".into()
+                }
             };
             at(Some("when")).help(help)
         }

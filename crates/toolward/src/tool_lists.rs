@@ -42,7 +42,8 @@ pub(crate) fn read(arguments: &[String]) -> Result<Vec<ToolList>, Failure> {
 }
 
 fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let unreadable = |error| Failure::usage(format!("error: {}: {error}", path.display()));
+    let name = path.display().to_string();
+    let unreadable = |error| Failure::usage(format!("error: {}: {error}", neutralise(&name)));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
@@ -55,7 +56,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     let name = path.display().to_string();
-    let fail = |why: String| Failure::usage(format!("error: {name}: {why}"));
+    let fail = |why: String| Failure::usage(format!("error: {}: {why}", neutralise(&name)));
     let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
     let text =
         Text::from_bytes(&name, bytes).map_err(|finding| Failure::usage(finding.render(true)))?;
@@ -70,6 +71,9 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
         ));
     };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    if !matches!(value["server"], Value::Null | Value::String(_)) {
+        return Err(fail("`server` must be a string".into()));
+    }
     let server = server.map(String::from).or_else(|| value["server"].as_str().map(String::from));
     let Some(server) = server.or(stem) else {
         return Err(fail("the server's name is not known: write SERVER=FILE".into()));
@@ -82,7 +86,16 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
             DropReason::NoName => "has no name".into(),
             DropReason::Repeats(name) => format!("repeats the name `{}`", neutralise(&name)),
         };
+        let name = neutralise(&name);
         writeln!(stderr, "warning: {name}: entry {} {why} and is left out", entry.index)?;
+    }
+    let cut = [&value["nextCursor"], &value["result"]["nextCursor"]];
+    if cut.iter().any(|cursor| cursor.is_string()) {
+        let name = neutralise(&name);
+        writeln!(
+            stderr,
+            "warning: {name}: `nextCursor` says that the list goes on; this is not all"
+        )?;
     }
     Ok(ToolList { server, tools })
 }

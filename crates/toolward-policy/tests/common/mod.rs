@@ -73,7 +73,13 @@ fn side(value: &Value) -> SideSource {
 
 fn keyed(value: &Value) -> Vec<KeyedList> {
     let lists = value.as_object().into_iter().flatten();
-    lists.map(|(key, list)| KeyedList { key: key.clone(), entries: entries(list) }).collect()
+    lists
+        .map(|(key, list)| KeyedList {
+            key: key.clone(),
+            entries: entries(list),
+            ..KeyedList::default()
+        })
+        .collect()
 }
 
 pub fn entries(value: &Value) -> Vec<Entry> {
@@ -110,7 +116,7 @@ impl Request {
         }
         let action = text("action");
         if action.is_some() {
-            tool = tool.with_property("action");
+            tool = tool.with_declared_action();
         }
         Request {
             agent: text("agent"),

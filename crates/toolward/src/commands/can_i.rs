@@ -12,18 +12,8 @@ use crate::render::{DIM, paint, verdict};
 pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
     let question = Question::new(args.question, matches)?;
-    let mut decision = question.explain().decision;
-    if decision.verdict != toolward_policy::Verdict::Deny
-        && let Some(subject) = question.subject()
-    {
-        // Hidden means not callable, also with an action that the tool's schema does not name.
-        let cell = question.input.policy.cell(question.agent.as_deref(), &question.server, subject);
-        let listed = cell.list(question.caller()).decision;
-        if listed.verdict == toolward_policy::Verdict::Deny {
-            decision = listed;
-        }
-    }
-    let reason = question.reason(&decision);
+    let (decision, hidden) = question.decide(&question.explain());
+    let reason = question.why(&decision, hidden);
     let mut out = anstream::stdout();
     if json {
         writeln!(out, "{}", decision_json(&question.input, &decision, &reason))?;

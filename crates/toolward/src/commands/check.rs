@@ -12,7 +12,7 @@ use toolward_policy::{Caller, Verdict};
 use crate::cli::CheckArgs;
 use crate::commands::test;
 use crate::exit::{self, Failure};
-use crate::policy_input::Input;
+use crate::policy_input::{Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
 
 pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -21,7 +21,14 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         Ok(input) => input,
         Err(findings) => return report(&findings, None, &[], json, exit::INVALID),
     };
+    if args.policy.search && input.is_empty() {
+        let mut nothing = nothing_found();
+        nothing.level = Level::Error;
+        return report(&[nothing], None, &[], json, exit::INVALID);
+    }
     let mut findings: Vec<Diagnostic> = Vec::new();
+    findings.extend(listener(&input));
+    findings.extend(unknown_names(&input));
     if input.policy.layer_names().next().is_none() {
         let message = "there is no policy layer: everything that is exposed is allowed";
         let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
@@ -54,6 +61,47 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     all.extend(unset_secrets(&input));
     let summary = Summary { text: summary(&input), tests: outcomes.len() };
     report(&all, Some(summary), &failed, json, code)
+}
+
+/// A listener that others can reach must know who calls, and have a policy.
+fn listener(input: &Input) -> Option<Diagnostic> {
+    let config = &input.loaded.config;
+    let open = input.policy.layer_names().next().is_none() || !config.authenticates();
+    (config.listens_beyond_loopback() && open).then(|| {
+        let message = "`listen` can be reached from elsewhere, without a policy or authentication";
+        Diagnostic::error(message).help("listen on 127.0.0.1, or give agents `tokens` and rules")
+    })
+}
+
+/// Names that exposures and tests use, and nobody has.
+fn unknown_names(input: &Input) -> Vec<Diagnostic> {
+    let servers: Vec<&str> =
+        input.loaded.config.servers.iter().map(|server| server.name.as_str()).collect();
+    let agents = input.policy.agents();
+    let unknown = |what: &str, name: &str, words: &[&str]| {
+        let nearest = suggest::nearest(name, words.iter().copied());
+        let message = format!("{what} `{name}`, which nothing else mentions");
+        let help = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
+        Diagnostic::warning(message).maybe_help(help)
+    };
+    let mut findings = Vec::new();
+    if !servers.is_empty() {
+        let exposed = input.exposed.iter().filter(|name| !servers.contains(&name.as_str()));
+        findings
+            .extend(exposed.map(|name| unknown("tools are exposed on the server", name, &servers)));
+    }
+    for test in &input.loaded.tests {
+        // Whoever is not named may be meant where `default` stands in.
+        let named = agents.is_empty() || agents.contains(&"default");
+        if let Some(agent) = test.agent.as_deref().filter(|name| !named && !agents.contains(name)) {
+            findings.push(unknown("a test is about the agent", agent, &agents));
+        }
+        let cases = test.cases.iter().filter(|_| !servers.is_empty());
+        for case in cases.filter(|case| !servers.contains(&case.server.as_str())) {
+            findings.push(unknown("a test is about the server", &case.server, &servers));
+        }
+    }
+    findings
 }
 
 /// References that have no value here. Where the gateway starts they are errors.

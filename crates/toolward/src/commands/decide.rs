@@ -31,7 +31,9 @@ pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<
     let mut failed = false;
     loop {
         line.clear();
-        if stdin.read_until(b'\n', &mut line)? == 0 {
+        let read = stdin.read_until(b'\n', &mut line);
+        let read = read.map_err(|error| Failure::usage(format!("error: cannot read: {error}")))?;
+        if read == 0 {
             break;
         }
         if line.trim_ascii().is_empty() {
@@ -141,7 +143,7 @@ enum Query {
 impl Request {
     fn read(node: &Node<'_>) -> Result<Request, String> {
         if !matches!(node.value, NodeValue::Map(_)) {
-            return Err("a request is a JSON object".into());
+            return Err("a request must be a JSON object".into());
         }
         let query = match text(node, "query")?.as_deref() {
             None | Some("call") => Query::Call,
@@ -160,9 +162,9 @@ impl Request {
             None => None,
             Some(Value::Array(tags)) => {
                 let tags: Option<Vec<&str>> = tags.iter().map(Value::as_str).collect();
-                Some(Hints::new(tags.ok_or("`hints` is a list of strings")?))
+                Some(Hints::new(tags.ok_or("`hints` must be a list of strings")?))
             }
-            Some(_) => return Err("`hints` is a list of strings".into()),
+            Some(_) => return Err("`hints` must be a list of strings".into()),
         };
         Ok(Request {
             agent: text(node, "agent")?,
@@ -202,7 +204,7 @@ impl Request {
         if self.query == Query::Server {
             return policy.decide_server(agent, &self.server);
         }
-        let Some(tool) = self.tool(policy, base) else {
+        let Some(tool) = self.tool(base) else {
             return Decision {
                 verdict: Verdict::Deny,
                 layer: None,
@@ -230,7 +232,7 @@ impl Request {
     }
 
     /// The tool as the request describes it, else as a saved list does.
-    fn tool(&self, policy: &Policy, base: Option<&Input>) -> Option<Tool> {
+    fn tool(&self, base: Option<&Input>) -> Option<Tool> {
         let mut tool = match (&self.definition, base) {
             (Some(definition), _) => Tool::new(&self.tool, definition),
             (None, Some(base)) => base.catalogue.tool(&self.server, &self.tool)?,
@@ -239,11 +241,9 @@ impl Request {
         if self.annotations.is_some() {
             tool = tool.with_annotations(Annotations::of(self.annotations.as_ref()));
         }
-        if self.action.is_some()
-            && let Some(key) = policy.action_keys(&self.server, &self.tool).first()
-        {
-            // A stated action counts as found under a key that the schema declares.
-            tool = tool.with_property(key);
+        // A stated action counts as found under a key that the schema declares.
+        if self.action.is_some() {
+            tool = tool.with_declared_action();
         }
         Some(tool)
     }
@@ -259,7 +259,7 @@ fn text(node: &Node<'_>, key: &str) -> Result<Option<String>, String> {
         None => Ok(None),
         Some(value) => match value.as_str() {
             Some(text) => Ok(Some(text.into())),
-            None => Err(format!("`{key}` is a string")),
+            None => Err(format!("`{key}` must be a string")),
         },
     }
 }
@@ -268,6 +268,6 @@ fn object(node: &Node<'_>, key: &str) -> Result<Option<Map<String, Value>>, Stri
     match present(node, key).map(Node::to_json) {
         None => Ok(None),
         Some(Value::Object(members)) => Ok(Some(members)),
-        Some(_) => Err(format!("`{key}` is an object")),
+        Some(_) => Err(format!("`{key}` must be an object")),
     }
 }

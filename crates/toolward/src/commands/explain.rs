@@ -19,17 +19,26 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     let list = args.question.list;
     let question = Question::new(args.question, matches)?;
     let explanation = question.explain();
+    let (decision, hidden) = question.decide(&explanation);
+    let answer = Answer { explanation, decision, why: question.why(&decision, hidden) };
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", to_json(&question, &explanation))?;
+        writeln!(out, "{}", to_json(&question, &answer))?;
     } else {
-        write!(out, "{}", to_text(&question, &explanation, list))?;
+        write!(out, "{}", to_text(&question, &answer, list))?;
     }
-    Ok(if explanation.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
+    Ok(if decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }
 
-fn to_text(question: &Question, explanation: &Explanation, list: bool) -> String {
-    let decision = &explanation.decision;
+/// The way through the layers, and what holds in the end.
+struct Answer {
+    explanation: Explanation,
+    decision: Decision,
+    why: String,
+}
+
+fn to_text(question: &Question, answer: &Answer, list: bool) -> String {
+    let Answer { explanation, decision, why } = answer;
     let mut lines = Vec::new();
     let who = match &question.agent {
         Some(agent) => neutralise(agent).into_owned(),
@@ -49,10 +58,10 @@ fn to_text(question: &Question, explanation: &Explanation, list: bool) -> String
         lines.extend(layer_text(question, layer));
     }
     if explanation.layers.is_empty() {
-        lines.push(format!("{}  {}", decision.step, question.reason(decision)));
+        lines.push(format!("{}  {why}", decision.step));
     }
     lines.push(String::new());
-    lines.push(format!("because {}", question.reason(decision)));
+    lines.push(format!("because {why}"));
     lines.extend(agent_sees(question, decision, list));
     lines.join("\n") + "\n"
 }
@@ -143,13 +152,14 @@ fn refusal(question: &Question) -> (String, Vec<String>) {
         .collect();
     let offers: Vec<Offer<'_>> = rows.iter().map(|(server, row)| Offer { server, row }).collect();
     let action = question.action();
+    let allowed = input.policy.allowed_tools(question.caller(), &offers);
     let refusal =
-        input.policy.refusal(question.caller(), &offers, &question.exposed(), action.as_deref());
+        toolward_policy::refusal::refusal(&allowed, &question.exposed(), action.as_deref());
     (neutralise(&refusal.message).into_owned(), refusal.allowed_tools)
 }
 
-fn to_json(question: &Question, explanation: &Explanation) -> Value {
-    let decision = &explanation.decision;
+fn to_json(question: &Question, answer: &Answer) -> Value {
+    let Answer { explanation, decision, why } = answer;
     let layers: Vec<Value> = explanation
         .layers
         .iter()
@@ -164,7 +174,7 @@ fn to_json(question: &Question, explanation: &Explanation) -> Value {
             })
         })
         .collect();
-    let mut answer = decision_json(&question.input, decision, &question.reason(decision));
+    let mut answer = decision_json(&question.input, decision, why);
     answer["listed"] = json!(question.is_listed());
     answer["hints"] = json!(question.hints.iter().collect::<Vec<_>>());
     answer["layers"] = json!(layers);

@@ -3,14 +3,17 @@
 use std::io::{Read, Write};
 
 use serde_json::json;
+use toolward_config::neutral::neutralise;
+use toolward_config::{Inline, load_inline};
 
-use crate::cli::ImportArgs;
+use crate::cli::{Format, ImportArgs};
 use crate::exit::{self, Failure};
-use crate::policy_input::invalid;
+use crate::policy_input::{Input, invalid};
 
 pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let name = args.file.display().to_string();
-    let unreadable = |error| Failure::usage(format!("error: {name}: {error}"));
+    let shown = neutralise(&name).into_owned();
+    let unreadable = |error| Failure::usage(format!("error: {shown}: {error}"));
     let mut text = String::new();
     if name == "-" {
         std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
@@ -20,7 +23,17 @@ pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let servers: Vec<&str> = args.servers.iter().map(String::as_str).collect();
     let imported = toolward_config::import(args.format.native(), &name, &text, &servers)
         .map_err(|failed| invalid(&failed.diagnostics))?;
+    // What is written must be a policy that loads.
+    let loaded = load_inline(Inline::Text(&imported.yaml));
+    loaded
+        .map_err(|failed| failed.diagnostics)
+        .and_then(|loaded| Input::compile(loaded, Vec::new()))
+        .map_err(|findings| invalid(&findings))?;
     let mut stderr = anstream::stderr();
+    if args.format == Format::Plugin {
+        let note = "this belongs into the main file, beside `command` or `url` of each server";
+        writeln!(stderr, "note: {note}")?;
+    }
     for warning in &imported.warnings {
         writeln!(stderr, "{}", warning.render(true))?;
     }

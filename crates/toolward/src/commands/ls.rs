@@ -25,8 +25,9 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         args.server.as_deref().filter(|server| !input.catalogue.has_server(server))
     {
         let known: Vec<&str> = input.catalogue.servers().collect();
-        let message =
-            format!("error: no server is called `{server}`; there are {}", known.join(", "));
+        let known = known.join(", ");
+        let (server, known) = (neutralise(server), neutralise(&known));
+        let message = format!("error: no server is called `{server}`; there are {known}");
         return Err(Failure::usage(message));
     }
     let agent = args.agent.as_deref();
@@ -72,7 +73,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
             if let Some(shown) = exposed.filter(|shown| *shown.name != *tool.name()) {
                 name = format!("{name} as {}", neutralise(&shown.name));
             }
-            if let Some(actions) = &listing.actions {
+            if let Some(actions) = listing.actions.as_ref().filter(|actions| !actions.is_empty()) {
                 name = format!("{name} ({})", neutralise(&actions.join(", ")));
             }
             let rule = match input.policy.rule(&decision) {
@@ -83,7 +84,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
                 (neutralise(server).into_owned(), BOLD),
                 (name, anstyle::Style::new()),
                 (decision.verdict.as_str().into(), verdict(decision.verdict)),
-                (hints.iter().collect::<Vec<_>>().join(" "), DIM),
+                (neutralise(&hints.iter().collect::<Vec<_>>().join(" ")).into_owned(), DIM),
                 (neutralise(&rule).into_owned(), DIM),
             ]);
         }

@@ -1,6 +1,6 @@
 //! `toolward match`: which names a selector matches.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::json;
 use toolward_config::neutral::neutralise;
@@ -19,6 +19,7 @@ pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
     }
     let case = if args.ignore_case { Case::Insensitive } else { Case::Sensitive };
     let selector = Selector::new(&args.pattern, case);
+    let terminal = std::io::stdout().is_terminal();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -28,6 +29,8 @@ pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
         }
         if args.output.json {
             writeln!(out, "{}", json!(name))?;
+        } else if terminal {
+            writeln!(out, "{}", neutralise(name))?;
         } else {
             writeln!(out, "{name}")?;
         }

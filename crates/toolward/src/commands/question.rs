@@ -53,6 +53,13 @@ impl Question {
                 "error: no server is called `{server}`\n  help: {help}"
             )));
         }
+        if let Some(original) = input.policy.exposure(server).and_then(|e| e.renamed_from(name)) {
+            let (name, original) = (neutralise(name), neutralise(original));
+            return Err(Failure::usage(format!(
+                "error: `{name}` is what clients call `{original}`; rules speak of original names\n  \
+                 help: ask about `{server}/{original}`"
+            )));
+        }
         let tool = match args.kind {
             Kind::Tool => input.catalogue.tool(server, name),
             _ => Some(Tool::named(name)),
@@ -123,6 +130,31 @@ impl Question {
                 layers: Vec::new(),
             },
         }
+    }
+
+    /// The decision, and whether it is the listing that denies: hidden means not callable, also with
+    /// an action that the tool's schema does not name.
+    pub(crate) fn decide(&self, explanation: &Explanation) -> (Decision, bool) {
+        let decision = explanation.decision;
+        let Some(subject) = self.subject().filter(|_| decision.verdict != Verdict::Deny) else {
+            return (decision, false);
+        };
+        let cell = self.input.policy.cell(self.agent.as_deref(), &self.server, subject);
+        let listed = cell.list(self.caller()).decision;
+        if listed.verdict == Verdict::Deny { (listed, true) } else { (decision, false) }
+    }
+
+    /// Why, in a sentence.
+    pub(crate) fn why(&self, decision: &Decision, hidden: bool) -> String {
+        if hidden {
+            return neutralise(&format!(
+                "`{}/{}` is not in the agent's list, because no action of its schema is allowed; \
+                 what is hidden cannot be called",
+                self.server, self.name
+            ))
+            .into_owned();
+        }
+        self.reason(decision)
     }
 
     /// Whether the tool is in the agent's listing.

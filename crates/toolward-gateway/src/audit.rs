@@ -1,0 +1,156 @@
+//! The record of what was decided and what came of it: one JSON object a line.
+//!
+//! An [`Intent`] is written before a call is forwarded. Whoever holds it ends it with an outcome; one
+//! that is dropped records `aborted`. Where nothing can be written, nothing is forwarded.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// Where records go.
+#[derive(Debug)]
+pub struct Audit {
+    file: Mutex<File>,
+    /// Makes ids of several processes differ.
+    process: u32,
+    counter: AtomicU64,
+}
+
+/// The record could not be written, so that nothing may happen.
+#[derive(Debug)]
+pub struct NotRecorded(std::io::Error);
+
+impl std::fmt::Display for NotRecorded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the audit record cannot be written: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotRecorded {}
+
+impl Audit {
+    /// Opens the record in a folder, which is made if need be. Only this user can read it.
+    pub fn open(folder: &Path) -> Result<Arc<Audit>, NotRecorded> {
+        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(folder).map_err(NotRecorded)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(folder.join("audit.jsonl"))
+            .map_err(NotRecorded)?;
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| NotRecorded(std::io::Error::other(error.to_string())))?;
+        let process = u32::from_le_bytes(bytes);
+        Ok(Arc::new(Audit { file: Mutex::new(file), process, counter: AtomicU64::new(0) }))
+    }
+
+    /// An id that sorts by time.
+    pub fn id(&self) -> String {
+        let counter = self.counter.fetch_add(1, Ordering::Relaxed);
+        format!("{:012x}-{:08x}-{counter:x}", micros(), self.process)
+    }
+
+    /// Writes one record of its own: a listing, a refusal, a start.
+    pub fn record(
+        &self,
+        id: &str,
+        kind: &str,
+        facts: Map<String, Value>,
+    ) -> Result<(), NotRecorded> {
+        let mut record = Map::new();
+        record.insert("id".into(), id.into());
+        record.insert("time_us".into(), micros().into());
+        record.insert("kind".into(), kind.into());
+        record.extend(facts);
+        let mut line = Value::Object(record).to_string();
+        line.push('\n');
+        // One write a record: a line is there whole or, after a crash, torn at the end.
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(line.as_bytes()).map_err(NotRecorded)
+    }
+
+    /// Writes the intent of a call. Without it nothing is forwarded.
+    pub fn intend(
+        self: &Arc<Self>,
+        id: String,
+        facts: Map<String, Value>,
+    ) -> Result<Intent, NotRecorded> {
+        self.record(&id, "intent", facts)?;
+        Ok(Intent { audit: self.clone(), id, begun: Instant::now(), ended: false })
+    }
+}
+
+/// A call that is about to be forwarded, or has been.
+#[derive(Debug)]
+#[must_use]
+pub struct Intent {
+    audit: Arc<Audit>,
+    id: String,
+    begun: Instant,
+    ended: bool,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    pub name: &'static str,
+    pub error_code: Option<i64>,
+    pub bytes_out: usize,
+}
+
+impl Intent {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Ends the intent. The call has happened: a record that fails now is told by the next intent.
+    pub fn end(mut self, outcome: Outcome) {
+        self.write(outcome);
+    }
+
+    fn write(&mut self, outcome: Outcome) {
+        self.ended = true;
+        let duration = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let facts = json!({
+            "intent": self.id,
+            "outcome": outcome.name,
+            "error_code": outcome.error_code,
+            "duration_us": duration,
+            "bytes_out": outcome.bytes_out,
+        });
+        let facts = facts.as_object().cloned().unwrap_or_default();
+        let _ = self.audit.record(&self.audit.id(), "outcome", facts);
+    }
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.write(Outcome { name: "aborted", error_code: None, bytes_out: 0 });
+        }
+    }
+}
+
+/// The hash under which arguments are recorded.
+pub fn digest(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().fold(String::from("sha256:"), |mut text, byte| {
+        use std::fmt::Write;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,102 @@
+//! A client's connection: standard input and output, one message a line.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use toolward_wire::line::{self, LineDecoder};
+use toolward_wire::{MAX_REQUEST, Message, Sender};
+
+use crate::pipeline::{Gateway, Next};
+use crate::present;
+
+/// Messages to the client, in order.
+pub type Outbox = mpsc::UnboundedSender<Bytes>;
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The client closed it.
+    Closed,
+    /// The server could not be started; the client has been told.
+    NotStarted(String),
+}
+
+/// Serves one client until it closes its side. Requests that are under way then are cancelled.
+pub async fn stdio(
+    gateway: Arc<Gateway>,
+    mut input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> Ended {
+    let (out, bodies) = mpsc::unbounded_channel();
+    let writer = tokio::spawn(write(output, bodies));
+    let mut lines = LineDecoder::new(MAX_REQUEST);
+    let mut running = JoinSet::new();
+    let mut ended = Ended::Closed;
+    'connection: loop {
+        while let Some(line) = lines.next_line() {
+            let message = match line {
+                Ok(line) => Message::parse(line, MAX_REQUEST, Sender::Client),
+                Err(error) => {
+                    let _ = out.send(present::too_long(&error.to_string()));
+                    continue;
+                }
+            };
+            let message = match message {
+                Ok(message) => message,
+                Err(malformed) => {
+                    let _ = out.send(present::malformed(&malformed));
+                    continue;
+                }
+            };
+            match gateway.clone().receive(message, &out).await {
+                Next::Nothing => {}
+                Next::Work(work) => {
+                    running.spawn(work);
+                }
+                Next::Stop(why) => {
+                    ended = Ended::NotStarted(why);
+                    break 'connection;
+                }
+            }
+        }
+        tokio::select! {
+            read = input.read_buf(lines.buffer()) => match read {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            },
+            // Finished work is collected, so that memory does not grow with calls.
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+        }
+    }
+    running.shutdown().await;
+    drop(out);
+    gateway.close();
+    let _ = writer.await;
+    ended
+}
+
+async fn write(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::UnboundedReceiver<Bytes>) {
+    let mut buffer = Vec::new();
+    while let Some(body) = bodies.recv().await {
+        buffer.clear();
+        line::encode(&body, &mut buffer);
+        while let Ok(body) = bodies.try_recv() {
+            line::encode(&body, &mut buffer);
+        }
+        if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
+            break;
+        }
+    }
+}
+
+/// The answer to a client's first request where the gateway cannot start; `None` for a line that is
+/// not a request.
+pub fn startup_error(line: &[u8], why: &str) -> Option<Bytes> {
+    let message = Message::parse(Bytes::copy_from_slice(line), MAX_REQUEST, Sender::Client).ok()?;
+    let id = message.id()?;
+    let text = format!("toolward cannot start:\n{why}");
+    Some(present::internal(id, "not_started", &text, false))
+}

@@ -1,0 +1,62 @@
+//! A call's arguments as they were sent. Policy reads them from here, so that what is decided on is
+//! what is forwarded, and no second parser can disagree.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::raw::Raw;
+use crate::string::fold;
+
+/// The arguments object of a call.
+///
+/// ```
+/// use toolward_wire::{Arguments, Raw};
+///
+/// let raw = Raw::scan(br#"{"action": "navi\u0067ate", "Action": 2}"#, 1024).unwrap();
+/// let arguments = Arguments::new(raw);
+/// let seen: Vec<_> = arguments.members().map(|(name, value)| (name, value.as_str())).collect();
+/// assert_eq!(seen[0], ("action".into(), Some("navigate".into())));
+/// assert_eq!(seen[1], ("Action".into(), None));
+/// assert_eq!(arguments.folded_twin(), Some(("action".into(), "Action".into())));
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Arguments<'b> {
+    raw: Raw<'b>,
+}
+
+impl<'b> Arguments<'b> {
+    pub fn new(raw: Raw<'b>) -> Arguments<'b> {
+        Arguments { raw }
+    }
+
+    pub fn raw(self) -> Raw<'b> {
+        self.raw
+    }
+
+    /// The top-level members in their order, with their names unescaped.
+    pub fn members(self) -> impl Iterator<Item = (Cow<'b, str>, Raw<'b>)> {
+        self.raw.members().map(|member| (member.name(), member.value))
+    }
+
+    /// The value at a path of keys.
+    pub fn at<'p>(self, path: impl IntoIterator<Item = &'p str>) -> Option<Raw<'b>> {
+        path.into_iter().try_fold(self.raw, |raw, key| raw.member(key))
+    }
+
+    /// The whole object as a tree.
+    pub fn to_json(self) -> Value {
+        self.raw.to_json()
+    }
+
+    /// Two keys that a reader who ignores case takes for one.
+    pub fn folded_twin(self) -> Option<(String, String)> {
+        let mut seen: Vec<(String, Cow<'b, str>)> =
+            self.members().map(|(name, _)| (fold(&name), name)).collect();
+        seen.sort_by(|a, b| a.0.cmp(&b.0));
+        seen.windows(2).find_map(|pair| match pair {
+            [(a, first), (b, second)] if a == b => Some((first.to_string(), second.to_string())),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,373 @@
+//! The headers of 2026-07-28, which repeat parts of the body for those who do not read it. The body
+//! is the truth: what comes in must equal it, what goes out is made from it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+use crate::message::Message;
+use crate::method::{MethodRow, NameAt, PolicySubject};
+use crate::raw::{Raw, Shape};
+use crate::words::meta;
+
+pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+pub const METHOD: &str = "mcp-method";
+pub const NAME: &str = "mcp-name";
+pub const PARAM_PREFIX: &str = "mcp-param-";
+
+/// A header that does not agree with the body: -32020.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mismatch {
+    Missing {
+        header: String,
+    },
+    /// Not printable ASCII, or not base64 where it says so.
+    Unreadable {
+        header: String,
+    },
+    Differs {
+        header: String,
+    },
+    /// The body has no such value.
+    Unexpected {
+        header: String,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { header } => write!(f, "the header `{header}` is missing"),
+            Self::Unreadable { header } => write!(f, "the header `{header}` cannot be read"),
+            Self::Differs { header } => {
+                write!(f, "the header `{header}` differs from the body")
+            }
+            Self::Unexpected { header } => {
+                write!(f, "the header `{header}` has no counterpart in the body")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// The three standard headers of a request, as they came.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Standard<'a> {
+    pub protocol_version: Option<&'a str>,
+    pub method: Option<&'a str>,
+    pub name: Option<&'a str>,
+}
+
+impl Standard<'_> {
+    /// Compares the headers of a modern request with its body.
+    pub fn check(&self, message: &Message, row: &MethodRow) -> Result<(), Mismatch> {
+        let version = message.meta(meta::PROTOCOL_VERSION).and_then(Raw::as_str);
+        equal(PROTOCOL_VERSION, self.protocol_version, version.as_deref(), false)?;
+        equal(METHOD, self.method, message.method().as_deref(), false)?;
+        // The extension that has tasks is younger than many clients: there the header may be missing.
+        if self.name.is_none() && row.subject == PolicySubject::Task {
+            return Ok(());
+        }
+        equal(NAME, self.name, mirrored(message, row).as_deref(), true)
+    }
+}
+
+/// The three standard headers for a modern request that goes out.
+pub fn standard(message: &Message, row: &MethodRow) -> Vec<(&'static str, String)> {
+    let mut headers = Vec::with_capacity(3);
+    if let Some(version) = message.meta(meta::PROTOCOL_VERSION).and_then(Raw::as_str) {
+        headers.push((PROTOCOL_VERSION, encode(&version).into_owned()));
+    }
+    headers.push((METHOD, row.name.to_string()));
+    if let Some(name) = mirrored(message, row) {
+        headers.push((NAME, encode(&name).into_owned()));
+    }
+    headers
+}
+
+/// The name that `Mcp-Name` repeats: of tools, prompts, resources and tasks.
+fn mirrored<'m>(message: &'m Message, row: &MethodRow) -> Option<Cow<'m, str>> {
+    use PolicySubject::{Prompt, Resource, Task, Tool};
+    match (row.subject, row.name_at) {
+        (Tool | Prompt | Resource | Task, NameAt::Param(param)) => {
+            message.param(param).and_then(Raw::as_str)
+        }
+        _ => None,
+    }
+}
+
+fn equal(
+    header: &str,
+    sent: Option<&str>,
+    body: Option<&str>,
+    encoded: bool,
+) -> Result<(), Mismatch> {
+    let header = || header.to_string();
+    match (sent, body) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err(Mismatch::Missing { header: header() }),
+        (Some(_), None) => Err(Mismatch::Unexpected { header: header() }),
+        (Some(sent), Some(body)) => {
+            let sent = if encoded { decode(sent) } else { plain(sent).then(|| sent.into()) };
+            match sent {
+                None => Err(Mismatch::Unreadable { header: header() }),
+                Some(sent) if sent == body => Ok(()),
+                Some(_) => Err(Mismatch::Differs { header: header() }),
+            }
+        }
+    }
+}
+
+const OPEN: &str = "=?base64?";
+const CLOSE: &str = "?=";
+
+/// A value as a header may carry it: as it is, or in base64 where that would not arrive unchanged.
+///
+/// ```
+/// use toolward_wire::headers::{decode, encode};
+///
+/// assert_eq!(encode("us-west1"), "us-west1");
+/// assert_eq!(encode(" padded "), "=?base64?IHBhZGRlZCA=?=");
+/// assert_eq!(decode("=?base64?IHBhZGRlZCA=?=").unwrap(), " padded ");
+/// ```
+pub fn encode(value: &str) -> Cow<'_, str> {
+    if plain(value) && sentinel(value).is_none() {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)))
+}
+
+/// What a header's value says; `None` where it cannot be read in exactly one way.
+pub fn decode(value: &str) -> Option<Cow<'_, str>> {
+    match sentinel(value) {
+        Some(inner) => {
+            let bytes = STANDARD.decode(inner).ok()?;
+            String::from_utf8(bytes).ok().map(Cow::Owned)
+        }
+        None => plain(value).then_some(Cow::Borrowed(value)),
+    }
+}
+
+fn sentinel(value: &str) -> Option<&str> {
+    value.strip_prefix(OPEN)?.strip_suffix(CLOSE)
+}
+
+/// Whether a value arrives unchanged as a header: printable ASCII, no space at its ends.
+fn plain(value: &str) -> bool {
+    let printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+    printable && value.trim_matches([' ', '\t']).len() == value.len()
+}
+
+/// The `Mcp-Param-*` headers of one tool, from the `x-mcp-header` marks in its input schema.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParamHeaders {
+    headers: Vec<ParamHeader>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ParamHeader {
+    /// With its prefix, in lower case.
+    name: String,
+    path: Vec<String>,
+    integer: bool,
+}
+
+/// Why a tool's marks are invalid: such a tool is dropped where it comes over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkProblem {
+    /// Not a string that can be part of a header's name.
+    BadName { path: String },
+    /// Two marks with the same name.
+    Repeated { name: String },
+    /// The property is not a string, integer or boolean.
+    BadType { path: String },
+    /// The property cannot be reached through `properties` alone.
+    Unreachable,
+}
+
+impl fmt::Display for MarkProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName { path } => write!(f, "`x-mcp-header` at `{path}` is not a header name"),
+            Self::Repeated { name } => write!(f, "`x-mcp-header` has `{name}` twice"),
+            Self::BadType { path } => {
+                write!(f, "`x-mcp-header` at `{path}` is not on a string, integer or boolean")
+            }
+            Self::Unreachable => {
+                write!(f, "`x-mcp-header` stands where `properties` alone do not lead")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MarkProblem {}
+
+const MARK: &str = "x-mcp-header";
+
+impl ParamHeaders {
+    /// Reads the marks of an input schema.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use toolward_wire::headers::ParamHeaders;
+    /// use toolward_wire::{Arguments, Raw};
+    ///
+    /// let schema = json!({"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    /// let headers = ParamHeaders::read(&schema).unwrap();
+    /// let arguments = Raw::scan(br#"{"region": "us-west1"}"#, 1024).unwrap();
+    /// assert_eq!(
+    ///     headers.make(Some(Arguments::new(arguments))),
+    ///     [("mcp-param-region".to_string(), "us-west1".to_string())]
+    /// );
+    /// ```
+    pub fn read(schema: &Value) -> Result<ParamHeaders, MarkProblem> {
+        let mut found = ParamHeaders::default();
+        if marked(schema).is_some() {
+            return Err(MarkProblem::Unreachable);
+        }
+        found.object(schema, &mut Vec::new())?;
+        Ok(found)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty()
+    }
+
+    /// A schema that `properties` alone lead to.
+    fn object(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), MarkProblem> {
+        let Value::Object(keywords) = schema else {
+            return Ok(());
+        };
+        for (keyword, value) in keywords {
+            match (keyword.as_str(), value) {
+                ("properties", Value::Object(properties)) => {
+                    for (name, property) in properties {
+                        path.push(name.clone());
+                        self.property(property, path)?;
+                        path.pop();
+                    }
+                }
+                _ if subschemas(keyword, value).any(any_mark) => {
+                    return Err(MarkProblem::Unreachable);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn property(&mut self, property: &Value, path: &mut Vec<String>) -> Result<(), MarkProblem> {
+        if let Some(mark) = marked(property) {
+            let at = || path.join(".");
+            let token = mark.as_str().filter(|name| is_token(name));
+            let token = token.ok_or_else(|| MarkProblem::BadName { path: at() })?;
+            let kind = property.get("type").and_then(Value::as_str);
+            if !matches!(kind, Some("string" | "integer" | "boolean")) {
+                return Err(MarkProblem::BadType { path: at() });
+            }
+            let name = format!("{PARAM_PREFIX}{}", token.to_ascii_lowercase());
+            if self.headers.iter().any(|header| header.name == name) {
+                return Err(MarkProblem::Repeated { name: token.to_string() });
+            }
+            let integer = kind == Some("integer");
+            self.headers.push(ParamHeader { name, path: path.clone(), integer });
+        }
+        self.object(property, path)
+    }
+
+    /// The headers for a call that goes out.
+    pub fn make(&self, arguments: Option<Arguments<'_>>) -> Vec<(String, String)> {
+        self.headers
+            .iter()
+            .filter_map(|header| {
+                let text = header.body(arguments)?;
+                Some((header.name.clone(), encode(&text).into_owned()))
+            })
+            .collect()
+    }
+
+    /// Compares the headers of a call that came in; `sent` gives a header's value by its name in
+    /// lower case.
+    pub fn check<'h>(
+        &self,
+        arguments: Option<Arguments<'_>>,
+        sent: impl Fn(&str) -> Option<&'h str>,
+    ) -> Result<(), Mismatch> {
+        for header in &self.headers {
+            let (sent, body) = (sent(&header.name), header.body(arguments));
+            let agrees = equal(&header.name, sent, body.as_deref(), true);
+            if let Err(Mismatch::Differs { .. }) = agrees
+                && header.integer
+                && let (Some(sent), Some(body)) = (sent.and_then(decode), body)
+                && whole(&sent).is_some_and(|sent| Some(sent) == whole(&body))
+            {
+                continue;
+            }
+            agrees?;
+        }
+        Ok(())
+    }
+}
+
+impl ParamHeader {
+    /// The value in the body as text; `None` where there is none, or none that a header can say.
+    fn body<'b>(&self, arguments: Option<Arguments<'b>>) -> Option<Cow<'b, str>> {
+        let value = arguments?.at(self.path.iter().map(String::as_str))?;
+        match value.shape() {
+            Shape::String => value.as_str(),
+            Shape::Number => std::str::from_utf8(value.bytes()).ok().map(Cow::Borrowed),
+            Shape::Bool => Some(Cow::Borrowed(if value.as_bool()? { "true" } else { "false" })),
+            Shape::Null | Shape::Array | Shape::Object => None,
+        }
+    }
+}
+
+/// An integer, also as `42.0`, without its trailing zeros.
+fn whole(text: &str) -> Option<&str> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = whole.strip_prefix('-').unwrap_or(whole);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|byte| byte == b'0');
+    (is_number && is_whole).then_some(whole)
+}
+
+/// A schema's own mark. A property that is called so is no mark: it stands under `properties`.
+fn marked(schema: &Value) -> Option<&Value> {
+    schema.as_object().and_then(|schema| schema.get(MARK))
+}
+
+/// The schemas directly under a keyword.
+fn subschemas<'v>(keyword: &str, value: &'v Value) -> Box<dyn Iterator<Item = &'v Value> + 'v> {
+    match keyword {
+        // Data, not schemas.
+        "const" | "enum" | "default" | "examples" | "required" => Box::new(std::iter::empty()),
+        "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas" => {
+            Box::new(value.as_object().into_iter().flat_map(|map| map.values()))
+        }
+        _ => match value {
+            Value::Array(schemas) => Box::new(schemas.iter()),
+            Value::Object(_) => Box::new(std::iter::once(value)),
+            _ => Box::new(std::iter::empty()),
+        },
+    }
+}
+
+/// Whether a mark stands anywhere in a schema.
+fn any_mark(schema: &Value) -> bool {
+    let Value::Object(keywords) = schema else {
+        return false;
+    };
+    keywords.contains_key(MARK)
+        || keywords.iter().any(|(keyword, value)| subschemas(keyword, value).any(any_mark))
+}
+
+/// The characters of a header's name (RFC 9110, token).
+fn is_token(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(allowed)
+}

@@ -1,0 +1,115 @@
+//! One message a line: the framing of stdio.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Cuts a stream of bytes into lines, each at most `limit` bytes long.
+///
+/// ```
+/// use toolward_wire::line::LineDecoder;
+///
+/// let mut lines = LineDecoder::new(64);
+/// lines.push(b"{\"a\":1}\r\n\n{\"b\"");
+/// assert_eq!(lines.next_line().unwrap().unwrap(), &b"{\"a\":1}"[..]);
+/// assert!(lines.next_line().is_none());
+/// lines.push(b":2}\n");
+/// assert_eq!(lines.next_line().unwrap().unwrap(), &b"{\"b\":2}"[..]);
+/// ```
+#[derive(Debug)]
+pub struct LineDecoder {
+    buffer: BytesMut,
+    /// Bytes at the start of the buffer that hold no newline.
+    searched: usize,
+    limit: usize,
+    /// The rest of a line that was too long is passed over.
+    skipping: bool,
+}
+
+/// A line was longer than the limit; it was passed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LineTooLong {
+    pub limit: usize,
+}
+
+impl std::fmt::Display for LineTooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a line is longer than {} bytes", self.limit)
+    }
+}
+
+impl std::error::Error for LineTooLong {}
+
+impl LineDecoder {
+    pub fn new(limit: usize) -> LineDecoder {
+        LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The buffer, for reading into it without a copy: append only.
+    pub fn buffer(&mut self) -> &mut BytesMut {
+        &mut self.buffer
+    }
+
+    /// The next whole line without its end. Empty lines are passed over. A line that is too long
+    /// is an error once, and the lines after it come as usual.
+    pub fn next_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
+        loop {
+            let fresh = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(found) = memchr::memchr(b'\n', fresh) else {
+                self.searched = self.buffer.len();
+                if self.skipping {
+                    self.buffer.clear();
+                    self.searched = 0;
+                } else if self.searched > self.limit.saturating_add(1) {
+                    self.skipping = true;
+                    self.buffer.clear();
+                    self.searched = 0;
+                    return Some(Err(LineTooLong { limit: self.limit }));
+                }
+                return None;
+            };
+            let mut line = self.buffer.split_to(self.searched + found);
+            self.buffer.advance(1);
+            self.searched = 0;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            if line.last() == Some(&b'\r') {
+                line.truncate(line.len() - 1);
+            }
+            if line.len() > self.limit {
+                return Some(Err(LineTooLong { limit: self.limit }));
+            }
+            if line.iter().all(|byte| matches!(byte, b' ' | b'\t')) {
+                continue;
+            }
+            return Some(Ok(line.freeze()));
+        }
+    }
+
+    /// How many bytes wait for the rest of their line.
+    pub fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+/// Writes a message as one line. A newline in a message can only be space between its parts, for
+/// strings hold none unescaped; it is written as a space, and every other byte as it is.
+pub fn encode(body: &[u8], out: &mut Vec<u8>) {
+    out.reserve(body.len() + 1);
+    one_line(body, out);
+    out.push(b'\n');
+}
+
+/// Appends `body` with its newlines turned into spaces.
+pub(crate) fn one_line(body: &[u8], out: &mut Vec<u8>) {
+    let from = out.len();
+    out.extend_from_slice(body);
+    for byte in out.get_mut(from..).unwrap_or_default() {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A server's list, read entry by entry from its raw array: one malformed entry is dropped and
+//! reported, the others pass with all their fields.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::edit::{Change, Place, Splice, change_object};
+use crate::message::Message;
+use crate::method::PolicySubject;
+use crate::raw::{Raw, Shape};
+use crate::scan::{self, ScanError};
+use crate::span::Span;
+use crate::string;
+use crate::words::is_variant_of;
+
+/// The four lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListKind {
+    Tools,
+    Prompts,
+    Resources,
+    ResourceTemplates,
+}
+
+impl ListKind {
+    pub fn of(subject: PolicySubject) -> Option<ListKind> {
+        match subject {
+            PolicySubject::ToolList => Some(Self::Tools),
+            PolicySubject::PromptList => Some(Self::Prompts),
+            PolicySubject::ResourceList => Some(Self::Resources),
+            PolicySubject::TemplateList => Some(Self::ResourceTemplates),
+            _ => None,
+        }
+    }
+
+    /// The member of the result that holds the array.
+    pub const fn member(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources => "resources",
+            Self::ResourceTemplates => "resourceTemplates",
+        }
+    }
+
+    /// The member of an entry by which it is asked for.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tools | Self::Prompts => "name",
+            Self::Resources => "uri",
+            Self::ResourceTemplates => "uriTemplate",
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    pub entries: Vec<Entry>,
+    pub malformed: Vec<MalformedEntry>,
+    pub next_cursor: Option<String>,
+}
+
+/// Why a whole page cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListProblem {
+    /// The result has no such array.
+    NoArray {
+        member: &'static str,
+    },
+    BadCursor,
+}
+
+impl fmt::Display for ListProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoArray { member } => write!(f, "the result has no array `{member}`"),
+            Self::BadCursor => write!(f, "`nextCursor` is not a string"),
+        }
+    }
+}
+
+impl std::error::Error for ListProblem {}
+
+/// An entry that was dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MalformedEntry {
+    pub index: usize,
+    /// Its name, where it has one.
+    pub name: Option<String>,
+    pub problem: EntryProblem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryProblem {
+    NotAnObject,
+    /// A key stands twice, at any depth.
+    Json(ScanError),
+    /// The member that names it is missing, empty or not a string.
+    NoName {
+        member: &'static str,
+    },
+    /// An earlier entry has the same name.
+    Repeated,
+    /// A member differs from one that the gateway reads only in case.
+    CaseVariant {
+        key: String,
+    },
+}
+
+impl fmt::Display for EntryProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAnObject => write!(f, "the entry is not an object"),
+            Self::Json(error) => write!(f, "{error}"),
+            Self::NoName { member } => write!(f, "`{member}` is not a non-empty string"),
+            Self::Repeated => write!(f, "an earlier entry has the same name"),
+            Self::CaseVariant { key } => {
+                write!(f, "`{key}` differs from a protocol member only in case")
+            }
+        }
+    }
+}
+
+/// Members of an entry that the gateway reads.
+const READ: &[&str] =
+    &["name", "uri", "uriTemplate", "description", "inputSchema", "annotations", "_meta"];
+
+impl List {
+    /// Reads the page in a result. `seen` holds the names of the pages before, and gets those of
+    /// this one.
+    pub fn read(
+        message: &Message,
+        kind: ListKind,
+        seen: &mut HashSet<Box<str>>,
+    ) -> Result<List, ListProblem> {
+        let member = kind.member();
+        let array = message
+            .result_member(member)
+            .filter(|array| array.shape() == Shape::Array)
+            .ok_or(ListProblem::NoArray { member })?;
+        let next_cursor = match message.result_member("nextCursor") {
+            None => None,
+            Some(cursor) if cursor.shape() == Shape::Null => None,
+            Some(cursor) => Some(cursor.as_str().ok_or(ListProblem::BadCursor)?.into_owned()),
+        };
+        let mut list = List { next_cursor, ..List::default() };
+        for (index, (raw, _)) in array.elements().enumerate() {
+            let bytes = message.body().slice_ref(raw.bytes());
+            let checked = match message.has_duplicates() {
+                true => scan::check(&bytes, usize::MAX).map(|_| ()).map_err(EntryProblem::Json),
+                false => Ok(()),
+            };
+            let entry = checked.and_then(|()| Entry::scanned(bytes, kind)).and_then(|entry| {
+                match seen.insert(entry.name.clone()) {
+                    true => Ok(entry),
+                    false => Err(EntryProblem::Repeated),
+                }
+            });
+            match entry {
+                Ok(entry) => list.entries.push(entry),
+                Err(problem) => {
+                    let name = raw.member(kind.key()).and_then(Raw::as_str);
+                    let name = name.map(|name| name.into_owned());
+                    list.malformed.push(MalformedEntry { index, name, problem });
+                }
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// One entry: a tool, prompt, resource or template, with all its fields.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    bytes: Bytes,
+    name: Box<str>,
+}
+
+impl Entry {
+    /// Reads an entry from elsewhere than an answer.
+    pub fn parse(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryProblem> {
+        let span = scan::check(&bytes, usize::MAX).map_err(EntryProblem::Json)?;
+        Entry::scanned(bytes.slice(span.range()), kind)
+    }
+
+    fn scanned(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryProblem> {
+        let raw = Raw::scanned(&bytes);
+        if !raw.is_object() {
+            return Err(EntryProblem::NotAnObject);
+        }
+        let mut name = None;
+        for member in raw.members() {
+            let key = member.name();
+            if key == kind.key() {
+                name = member.value.as_str();
+            } else if is_variant_of(READ, &key) {
+                return Err(EntryProblem::CaseVariant { key: key.into_owned() });
+            }
+        }
+        match name {
+            Some(name) if !name.is_empty() => {
+                let name = name.into_owned().into();
+                Ok(Entry { bytes, name })
+            }
+            _ => Err(EntryProblem::NoName { member: kind.key() }),
+        }
+    }
+
+    /// The name, URI or URI template.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The entry as it was sent.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub fn raw(&self) -> Raw<'_> {
+        Raw::scanned(&self.bytes)
+    }
+
+    /// Begins to change what clients see of it.
+    pub fn edit(&self) -> EntryEdit<'_> {
+        EntryEdit { entry: self, changes: Vec::new(), enums: Vec::new() }
+    }
+}
+
+/// Collects changes to an entry; every other byte stays.
+///
+/// ```
+/// use toolward_wire::list::{Entry, ListKind};
+///
+/// let bytes = br#"{"name": "a", "inputSchema": {"properties": {"do": {"enum": ["x", "y"]}}}}"#;
+/// let tool = Entry::parse(bytes[..].into(), ListKind::Tools).unwrap();
+/// let shown = tool.edit().name("b").keep_enum("do", &["y"]).finish();
+/// assert_eq!(
+///     &shown[..],
+///     br#"{"name": "b", "inputSchema": {"properties": {"do": {"enum": ["y"]}}}}"#
+/// );
+/// ```
+#[must_use]
+pub struct EntryEdit<'a> {
+    entry: &'a Entry,
+    changes: Vec<Change<'a>>,
+    enums: Vec<(Span, Vec<u8>)>,
+}
+
+impl<'a> EntryEdit<'a> {
+    pub fn name(self, name: &str) -> EntryEdit<'a> {
+        self.set("name", name)
+    }
+
+    pub fn description(self, text: &str) -> EntryEdit<'a> {
+        self.set("description", text)
+    }
+
+    fn set(mut self, key: &'static str, text: &str) -> EntryEdit<'a> {
+        let value = Some(string::quote(text).into());
+        self.changes.retain(|change| change.key != key);
+        self.changes.push(Change { key: key.into(), value });
+        self
+    }
+
+    /// Leaves of `inputSchema.properties.KEY.enum` only the strings in `keep`, in their order.
+    pub fn keep_enum(mut self, key: &str, keep: &[&str]) -> EntryEdit<'a> {
+        let path = ["inputSchema", "properties", key, "enum"];
+        if let Some((values, span)) = find(self.entry.raw(), &path)
+            && values.shape() == Shape::Array
+        {
+            let mut kept = vec![b'['];
+            for (value, _) in values.elements() {
+                let stays = value.as_str().is_some_and(|text| keep.contains(&text.as_ref()));
+                if stays {
+                    if kept.len() > 1 {
+                        kept.extend_from_slice(b", ");
+                    }
+                    kept.extend_from_slice(value.bytes());
+                }
+            }
+            kept.push(b']');
+            self.enums.retain(|(earlier, _)| *earlier != span);
+            self.enums.push((span, kept));
+        }
+        self
+    }
+
+    pub fn finish(self) -> Bytes {
+        if self.changes.is_empty() && self.enums.is_empty() {
+            return self.entry.bytes.clone();
+        }
+        let mut splice = Splice::new();
+        let places: Vec<Place<'_>> = self
+            .entry
+            .raw()
+            .members()
+            .map(|member| Place {
+                name: member.name(),
+                key: member.key_span,
+                value: member.value_span,
+            })
+            .collect();
+        change_object(&mut splice, 0, &places, self.changes);
+        for (span, values) in self.enums {
+            splice.replace(span, values);
+        }
+        splice.apply(&self.entry.bytes).into()
+    }
+}
+
+/// The value at a path of keys, and where it lies in the bytes of `raw`.
+fn find<'b>(raw: Raw<'b>, path: &[&str]) -> Option<(Raw<'b>, Span)> {
+    let whole = Span::new(0, raw.bytes().len());
+    path.iter().try_fold((raw, whole), |(raw, span), key| {
+        let member = raw.members().find(|member| member.is(key))?;
+        Some((member.value, member.value_span.after(span.start)))
+    })
+}
+
+/// Entries as a JSON array, to be kept and sent many times.
+pub fn array<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
+    let mut array = vec![b'['];
+    for entry in entries {
+        if array.len() > 1 {
+            array.push(b',');
+        }
+        array.extend_from_slice(entry);
+    }
+    array.push(b']');
+    array.into()
+}
+
+/// The result of a list request. `more` are further members with their JSON values, such as
+/// `resultType` and `ttlMs`.
+pub fn result(
+    kind: ListKind,
+    array: &[u8],
+    next_cursor: Option<&str>,
+    more: &[(&str, &[u8])],
+) -> Vec<u8> {
+    let mut result = Vec::with_capacity(array.len() + 256);
+    result.push(b'{');
+    string::write(kind.member(), &mut result);
+    result.push(b':');
+    result.extend_from_slice(array);
+    if let Some(cursor) = next_cursor {
+        result.extend_from_slice(b",\"nextCursor\":");
+        string::write(cursor, &mut result);
+    }
+    for (key, value) in more {
+        result.push(b',');
+        string::write(key, &mut result);
+        result.push(b':');
+        result.extend_from_slice(value);
+    }
+    result.push(b'}');
+    result
+}

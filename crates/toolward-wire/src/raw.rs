@@ -1,0 +1,277 @@
+//! A JSON value as the bytes it was sent with. Only the scanner makes one, so that walking it needs
+//! no checks and cannot disagree with what was scanned.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Number, Value};
+
+use crate::scan::{self, ScanError};
+use crate::span::Span;
+use crate::string;
+
+/// A scanned JSON value, without space around it.
+///
+/// ```
+/// use toolward_wire::Raw;
+///
+/// let raw = Raw::scan(br#" {"path": "\u002ftmp", "depth": 2} "#, 1024).unwrap();
+/// let path = raw.member("path").unwrap();
+/// assert_eq!(path.bytes(), br#""\u002ftmp""#);
+/// assert_eq!(path.as_str().unwrap(), "/tmp");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Raw<'b> {
+    bytes: &'b [u8],
+}
+
+/// The six kinds of JSON value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Null,
+    Bool,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+/// A member of an object.
+#[derive(Debug, Clone, Copy)]
+pub struct RawMember<'b> {
+    /// The content of the key, as sent and without its quotes.
+    key: &'b [u8],
+    pub value: Raw<'b>,
+    /// Where the key with its quotes lies in the object's bytes.
+    pub key_span: Span,
+    /// Where the value lies in the object's bytes.
+    pub value_span: Span,
+}
+
+impl<'b> Raw<'b> {
+    /// Scans any JSON value, as strictly as a request is read.
+    pub fn scan(bytes: &'b [u8], limit: usize) -> Result<Raw<'b>, ScanError> {
+        Ok(Raw { bytes: scan::check(bytes, limit)?.of(bytes) })
+    }
+
+    /// INVARIANT: `bytes` are one value that the scanner accepted.
+    pub(crate) fn scanned(bytes: &'b [u8]) -> Raw<'b> {
+        Raw { bytes }
+    }
+
+    pub fn bytes(self) -> &'b [u8] {
+        self.bytes
+    }
+
+    pub fn shape(self) -> Shape {
+        match self.bytes.first() {
+            Some(b'{') => Shape::Object,
+            Some(b'[') => Shape::Array,
+            Some(b'"') => Shape::String,
+            Some(b't' | b'f') => Shape::Bool,
+            Some(b'-' | b'0'..=b'9') => Shape::Number,
+            _ => Shape::Null,
+        }
+    }
+
+    pub fn is_object(self) -> bool {
+        self.shape() == Shape::Object
+    }
+
+    /// A number without fraction and exponent.
+    pub fn is_integer(self) -> bool {
+        self.shape() == Shape::Number && self.bytes.iter().skip(1).all(u8::is_ascii_digit)
+    }
+
+    /// What a string says.
+    pub fn as_str(self) -> Option<Cow<'b, str>> {
+        (self.shape() == Shape::String).then(|| string::unescape(content(self.bytes)))
+    }
+
+    /// An integer that fits.
+    pub fn as_i64(self) -> Option<i64> {
+        if !self.is_integer() {
+            return None;
+        }
+        std::str::from_utf8(self.bytes).ok()?.parse().ok()
+    }
+
+    pub fn as_bool(self) -> Option<bool> {
+        match self.bytes {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The members of an object in their order; none of anything else.
+    pub fn members(self) -> Members<'b> {
+        Members { bytes: self.bytes, at: if self.is_object() { 1 } else { self.bytes.len() } }
+    }
+
+    /// The elements of an array in their order; none of anything else.
+    pub fn elements(self) -> Elements<'b> {
+        let is_array = self.shape() == Shape::Array;
+        Elements { bytes: self.bytes, at: if is_array { 1 } else { self.bytes.len() } }
+    }
+
+    /// The value under a key.
+    pub fn member(self, name: &str) -> Option<Raw<'b>> {
+        self.members().find(|member| member.is(name)).map(|member| member.value)
+    }
+
+    /// The same value as a tree.
+    pub fn to_json(self) -> Value {
+        match self.shape() {
+            Shape::Null => Value::Null,
+            Shape::Bool => Value::Bool(self.bytes == b"true"),
+            Shape::Number => number(self.bytes),
+            Shape::String => Value::String(self.as_str().unwrap_or_default().into_owned()),
+            Shape::Array => self.elements().map(|(element, _)| element.to_json()).collect(),
+            Shape::Object => {
+                let mut map = Map::new();
+                for member in self.members() {
+                    map.insert(member.name().into_owned(), member.value.to_json());
+                }
+                Value::Object(map)
+            }
+        }
+    }
+}
+
+impl<'b> RawMember<'b> {
+    /// The key, unescaped.
+    pub fn name(&self) -> Cow<'b, str> {
+        string::unescape(self.key)
+    }
+
+    pub fn is(&self, name: &str) -> bool {
+        says(self.key, name)
+    }
+}
+
+/// Whether the content of a string says `text`.
+fn says(content: &[u8], text: &str) -> bool {
+    content == text.as_bytes() || (content.contains(&b'\\') && string::unescape(content) == text)
+}
+
+/// A string's bytes without the quotes.
+pub(crate) fn content(string: &[u8]) -> &[u8] {
+    string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// Integers that fit stay integers; the scanner has refused what is beyond a double.
+fn number(bytes: &[u8]) -> Value {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let integer = !bytes.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+    if integer && text != "-0" {
+        if let Ok(number) = text.parse::<u64>() {
+            return Value::Number(number.into());
+        }
+        if let Ok(number) = text.parse::<i64>() {
+            return Value::Number(number.into());
+        }
+    }
+    text.parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
+}
+
+/// See [`Raw::members`].
+#[derive(Debug, Clone)]
+pub struct Members<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Iterator for Members<'b> {
+    type Item = RawMember<'b>;
+
+    fn next(&mut self) -> Option<RawMember<'b>> {
+        let start = next_item(self.bytes, self.at)?;
+        let key_end = value_end(self.bytes, start);
+        let mut value = skip_space(self.bytes, key_end);
+        value = skip_space(self.bytes, value + 1);
+        self.at = value_end(self.bytes, value);
+        let (key_span, value_span) = (Span::new(start, key_end), Span::new(value, self.at));
+        Some(RawMember {
+            key: content(key_span.of(self.bytes)),
+            value: Raw { bytes: value_span.of(self.bytes) },
+            key_span,
+            value_span,
+        })
+    }
+}
+
+/// See [`Raw::elements`]; each with its place in the array's bytes.
+#[derive(Debug, Clone)]
+pub struct Elements<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Iterator for Elements<'b> {
+    type Item = (Raw<'b>, Span);
+
+    fn next(&mut self) -> Option<(Raw<'b>, Span)> {
+        let start = next_item(self.bytes, self.at)?;
+        self.at = value_end(self.bytes, start);
+        let span = Span::new(start, self.at);
+        Some((Raw { bytes: span.of(self.bytes) }, span))
+    }
+}
+
+/// Where the next member or element begins, after an optional comma.
+fn next_item(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut at = skip_space(bytes, at);
+    if bytes.get(at) == Some(&b',') {
+        at = skip_space(bytes, at + 1);
+    }
+    match bytes.get(at) {
+        None | Some(b'}' | b']') => None,
+        Some(_) => Some(at),
+    }
+}
+
+fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        at += 1;
+    }
+    at
+}
+
+/// The end of the value that begins at `at`. The bytes were scanned, so that brackets pair up.
+fn value_end(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at) {
+        Some(b'"') => string_end(bytes, at),
+        Some(b'{' | b'[') => {
+            let mut depth = 0usize;
+            let mut at = at;
+            while let Some(byte) = bytes.get(at) {
+                match byte {
+                    b'"' => {
+                        at = string_end(bytes, at);
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => {
+                        depth = depth.saturating_sub(1);
+                        if depth == 0 {
+                            return at + 1;
+                        }
+                    }
+                    _ => {}
+                }
+                at += 1;
+            }
+            bytes.len()
+        }
+        _ => {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let ends =
+                |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
+            at + rest.iter().position(ends).unwrap_or(rest.len())
+        }
+    }
+}
+
+fn string_end(bytes: &[u8], at: usize) -> usize {
+    string::end(bytes, at).map_or(bytes.len(), |(end, _)| end)
+}

@@ -1,0 +1,244 @@
+//! Server-sent events, the framing of streamed HTTP answers.
+
+use bytes::Bytes;
+
+use crate::line::one_line;
+
+/// One event.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SseEvent {
+    /// The event's type; `message` where none is given.
+    pub event: Option<String>,
+    pub data: Bytes,
+    pub id: Option<String>,
+    /// Milliseconds to wait before connecting again.
+    pub retry: Option<u64>,
+}
+
+impl SseEvent {
+    /// An event without data carries no message: it gives an id or a retry time.
+    pub fn is_primer(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// Whether this is an ordinary event, which carries a message.
+    pub fn is_message(&self) -> bool {
+        !self.is_primer() && self.event.as_deref().is_none_or(|event| event == "message")
+    }
+}
+
+/// An event was larger than the limit. The stream cannot be read on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventTooLarge {
+    pub limit: usize,
+}
+
+impl std::fmt::Display for EventTooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "an event is larger than {} bytes", self.limit)
+    }
+}
+
+impl std::error::Error for EventTooLarge {}
+
+/// Reads a stream of events, piece by piece.
+///
+/// ```
+/// use toolward_wire::sse::SseDecoder;
+///
+/// let mut events = SseDecoder::new(1024);
+/// events.push(b": hello\nid: 7\r\ndata:\r\n\r\ndata: {\"a\"");
+/// assert!(events.next_event().unwrap().unwrap().is_primer());
+/// assert!(events.next_event().is_none());
+/// events.push(b":1}\n\n");
+/// assert_eq!(&events.next_event().unwrap().unwrap().data[..], b"{\"a\":1}");
+/// ```
+#[derive(Debug)]
+pub struct SseDecoder {
+    input: Vec<u8>,
+    /// What lies before is read.
+    at: usize,
+    /// From `at` up to here there is no end of a line.
+    searched: usize,
+    /// A newline right at the start belongs to the carriage return before it.
+    after_return: bool,
+    started: bool,
+    limit: usize,
+    /// Bytes in the fields of the event so far.
+    size: usize,
+    failed: bool,
+    event: Option<String>,
+    data: Vec<u8>,
+    has_data: bool,
+    id: Option<String>,
+    retry: Option<u64>,
+}
+
+impl SseDecoder {
+    /// An event, and a line, may have `limit` bytes.
+    pub fn new(limit: usize) -> SseDecoder {
+        SseDecoder {
+            input: Vec::new(),
+            at: 0,
+            searched: 0,
+            after_return: false,
+            started: false,
+            limit,
+            size: 0,
+            failed: false,
+            event: None,
+            data: Vec::new(),
+            has_data: false,
+            id: None,
+            retry: None,
+        }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.failed {
+            return;
+        }
+        self.input.drain(..self.at);
+        self.searched = self.searched.saturating_sub(self.at);
+        self.at = 0;
+        self.input.extend_from_slice(bytes);
+    }
+
+    /// The next whole event.
+    pub fn next_event(&mut self) -> Option<Result<SseEvent, EventTooLarge>> {
+        if self.failed {
+            return None;
+        }
+        if !self.started {
+            const MARK: &[u8] = "\u{feff}".as_bytes();
+            if self.input.len() < MARK.len() && MARK.starts_with(&self.input) {
+                return None;
+            }
+            self.started = true;
+            self.at += if self.input.starts_with(MARK) { MARK.len() } else { 0 };
+        }
+        let input = std::mem::take(&mut self.input);
+        let next = self.read(&input);
+        if !self.failed {
+            self.input = input;
+        }
+        next
+    }
+
+    fn read(&mut self, input: &[u8]) -> Option<Result<SseEvent, EventTooLarge>> {
+        loop {
+            if self.after_return {
+                match input.get(self.at) {
+                    None => return None,
+                    Some(b'\n') => self.at += 1,
+                    Some(_) => {}
+                }
+                self.after_return = false;
+            }
+            self.searched = self.searched.max(self.at);
+            let fresh = input.get(self.searched..).unwrap_or_default();
+            let Some(found) = memchr::memchr2(b'\n', b'\r', fresh) else {
+                self.searched = input.len();
+                return self.too_large(input.len() - self.at).map(Err);
+            };
+            let end = self.searched + found;
+            let line = input.get(self.at..end).unwrap_or_default();
+            self.after_return = input.get(end) == Some(&b'\r');
+            self.at = end + 1;
+            if let Some(error) = self.too_large(line.len()) {
+                return Some(Err(error));
+            }
+            if line.is_empty() {
+                if let Some(event) = self.dispatch() {
+                    return Some(Ok(event));
+                }
+                continue;
+            }
+            if !line.starts_with(b":") {
+                self.size += line.len();
+                self.field(line);
+            }
+        }
+    }
+
+    fn too_large(&mut self, more: usize) -> Option<EventTooLarge> {
+        // The names of the fields are not counted against the data.
+        if self.size + more > self.limit.saturating_add(64) {
+            self.failed = true;
+            self.data = Vec::new();
+            return Some(EventTooLarge { limit: self.limit });
+        }
+        None
+    }
+
+    fn field(&mut self, line: &[u8]) {
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let (name, value) = line.split_at(colon);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match name {
+            b"data" => {
+                if self.has_data {
+                    self.data.push(b'\n');
+                }
+                self.data.extend_from_slice(value);
+                self.has_data = true;
+            }
+            b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
+            b"id" if !value.contains(&0) => {
+                self.id = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
+                self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            }
+            _ => {}
+        }
+    }
+
+    /// At an empty line: the event, if there was any field.
+    fn dispatch(&mut self) -> Option<SseEvent> {
+        self.size = 0;
+        self.has_data = false;
+        let event = SseEvent {
+            event: self.event.take().filter(|event| !event.is_empty()),
+            data: std::mem::take(&mut self.data).into(),
+            id: self.id.take(),
+            retry: self.retry.take(),
+        };
+        (event != SseEvent::default()).then_some(event)
+    }
+}
+
+/// Writes an event that carries a message. Newlines between the message's parts become spaces.
+pub fn encode(event: Option<&str>, id: Option<&str>, body: &[u8], out: &mut Vec<u8>) {
+    fields(event, id, None, out);
+    out.extend_from_slice(b"data: ");
+    one_line(body, out);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes an event without data, which tells the client an id to resume from.
+pub fn encode_primer(id: &str, retry: Option<u64>, out: &mut Vec<u8>) {
+    fields(None, Some(id), retry, out);
+    out.extend_from_slice(b"data:\n\n");
+}
+
+/// Writes a comment, which keeps the connection alive.
+pub fn encode_keep_alive(out: &mut Vec<u8>) {
+    out.extend_from_slice(b":\n\n");
+}
+
+fn fields(event: Option<&str>, id: Option<&str>, retry: Option<u64>, out: &mut Vec<u8>) {
+    for (name, value) in [("event", event), ("id", id)] {
+        if let Some(value) = value {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            // A field that could end its line would let its value write fields of its own.
+            out.extend(value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | 0)));
+            out.push(b'\n');
+        }
+    }
+    if let Some(retry) = retry {
+        out.extend_from_slice(format!("retry: {retry}\n").as_bytes());
+    }
+}
