@@ -2,13 +2,32 @@
 //! What is accepted is evaluated too.
 #![no_main]
 
+use std::thread;
+
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use toolward_policy::condition::Condition;
 use toolward_policy::source::{AllowlistSource, Case, Entry, LayerSource, RulesSource, Source};
 use toolward_policy::{Call, Caller, Policy, Tool, Verdict};
 
+/// What a thread has that serves requests.
+const STACK: usize = 2 << 20;
+
 fuzz_target!(|text: &str| {
+    // A text in three parts stands for a long one: the middle is repeated.
+    let parts: Vec<&str> = text.split('\u{1}').collect();
+    let text = match parts[..] {
+        [head, middle, tail] => {
+            let middle = middle.repeat(20_000 / middle.len().max(1));
+            [head, &middle, tail].concat()
+        }
+        _ => text.to_string(),
+    };
+    let checked = thread::Builder::new().stack_size(STACK).spawn(move || check(&text));
+    checked.expect("a thread starts").join().expect("the check does not panic");
+});
+
+fn check(text: &str) {
     let condition = Condition::new(text);
     let entry = Entry { when: Some(text.into()), ..Entry::new("*") };
     let list = AllowlistSource {
@@ -29,4 +48,4 @@ fuzz_target!(|text: &str| {
     let called = policy.decide(caller, "files", &tool, &Call::with(&arguments));
     assert!(matches!(called.verdict, Verdict::Allow | Verdict::Deny));
     policy.list(caller, "files", &tool);
-});
+}

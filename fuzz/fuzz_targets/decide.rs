@@ -4,90 +4,146 @@
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use toolward_fuzz::arbitrary::{Scene, scene, tools};
+use toolward_fuzz::arbitrary::{Request, Scene, scene, tools};
 use toolward_fuzz::model;
 use toolward_policy::explain::Query;
-use toolward_policy::source::{Entry, KeyedList, RulesSource, Source};
+use toolward_policy::source::{AgentsSource, Entry, KeyedList, LayerSource, RulesSource, Source};
 use toolward_policy::{Call, Caller, Decision, Policy, Row, Subject, Tool, ToolSet, Verdict};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(scene) = scene(&mut Unstructured::new(data)) else { return };
     let Ok(policy) = Policy::compile(scene.source.clone()) else { return };
-    let view = View::new(&scene, policy);
-    for (at, tool) in view.tools.iter().enumerate() {
-        view.fast_is_plain(tool);
-        view.fast_is_the_model(tool, at);
-        view.listing_means_callable(tool);
+    let narrower: Vec<Policy> = [with_further_layer(&scene), with_further_deny(&scene)]
+        .into_iter()
+        .filter_map(|source| Policy::compile(source).ok())
+        .collect();
+    let closed = with_everything_denied(&scene).and_then(|source| Policy::compile(source).ok());
+    let tools = tools(&scene);
+    for request in &scene.requests {
+        let view = View::new(&scene, request, &policy, &tools);
+        for (at, tool) in tools.iter().enumerate() {
+            view.fast_is_plain(tool);
+            view.fast_is_the_model(tool, at);
+            view.listing_means_callable(tool);
+            for narrower in &narrower {
+                view.is_narrowed_by(narrower, tool);
+            }
+            if let Some(closed) = &closed {
+                let denied = closed.decide(view.caller(), &request.server, tool, &view.call());
+                assert_eq!(denied.verdict, Verdict::Deny, "denied: {:?}", tool.name());
+            }
+        }
+        view.other_subjects();
     }
-    view.other_subjects();
-    view.a_further_layer_narrows();
-    view.a_further_deny_narrows();
 });
 
-/// One policy, and how the scene's caller sees it.
+fn with_further_layer(scene: &Scene) -> Source {
+    let mut source = scene.source.clone();
+    source.layers.push(scene.further.clone());
+    source
+}
+
+/// In the first layer that has agents, for all of them.
+fn with_further_deny(scene: &Scene) -> Source {
+    let mut source = scene.source.clone();
+    let (key, entry) = &scene.further_deny;
+    if let Some(agents) = source.layers.iter_mut().find_map(agents) {
+        deny(agents, key, entry);
+    }
+    source
+}
+
+fn with_everything_denied(scene: &Scene) -> Option<Source> {
+    let mut source = scene.source.clone();
+    let agents = source.layers.iter_mut().find_map(agents)?;
+    deny(agents, "*", &Entry::new("*"));
+    Some(source)
+}
+
+fn agents(layer: &mut LayerSource) -> Option<&mut AgentsSource> {
+    match &mut layer.rules {
+        RulesSource::Agents(agents) => Some(agents),
+        _ => None,
+    }
+}
+
+fn deny(agents: &mut AgentsSource, key: &str, entry: &Entry) {
+    for (_, agent) in &mut agents.agents {
+        let (key, entries) = (key.into(), vec![entry.clone()]);
+        agent.deny.tools.push(KeyedList { key, entries, ..KeyedList::default() });
+    }
+}
+
+/// One policy, and how a caller sees it.
 struct View<'a> {
     scene: &'a Scene,
-    policy: Policy,
-    tools: Vec<Tool>,
+    request: &'a Request,
+    policy: &'a Policy,
+    tools: &'a [Tool],
     row: Row,
 }
 
 impl<'a> View<'a> {
-    fn new(scene: &'a Scene, policy: Policy) -> View<'a> {
-        let tools = tools(scene);
-        let row = policy.row(scene.agent.as_deref(), &scene.server, &ToolSet::new(tools.clone()));
-        View { scene, policy, tools, row }
+    fn new(
+        scene: &'a Scene,
+        request: &'a Request,
+        policy: &'a Policy,
+        tools: &'a [Tool],
+    ) -> View<'a> {
+        let set = ToolSet::new(tools.to_vec());
+        let row = policy.row(request.agent.as_deref(), &request.server, &set);
+        View { scene, request, policy, tools, row }
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller { agent: self.scene.agent.as_deref(), claims: Some(&self.scene.claims) }
+        Caller { agent: self.request.agent.as_deref(), claims: Some(&self.request.claims) }
     }
 
     fn call(&self) -> Call<'_> {
         Call {
-            action: self.scene.action.as_deref(),
-            arguments: self.scene.arguments.as_ref().map(|arguments| arguments as _),
+            action: self.request.action.as_deref(),
+            arguments: self.request.arguments.as_ref().map(|arguments| arguments as _),
         }
     }
 
     fn decide(&self, tool: &Tool, call: &Call<'_>) -> Decision {
-        self.policy.decide(self.caller(), &self.scene.server, tool, call)
+        self.policy.decide(self.caller(), &self.request.server, tool, call)
     }
 
     fn explain(&self, subject: Subject<'_>, query: Query<'_>) -> Decision {
-        self.policy.explain(self.caller(), &self.scene.server, subject, query).decision
+        self.policy.explain(self.caller(), &self.request.server, subject, query).decision
     }
 
     fn fast_is_plain(&self, tool: &Tool) {
-        let hints = self.policy.hints(&self.scene.server, tool);
+        let hints = self.policy.hints(&self.request.server, tool);
         let subject = Subject::Tool(tool, &hints);
         let plain = self.explain(subject, Query::Call(self.call()));
         assert_eq!(self.decide(tool, &self.call()), plain, "call of {:?}", tool.name());
-        let listed = self.policy.list(self.caller(), &self.scene.server, tool).decision;
+        let listed = self.policy.list(self.caller(), &self.request.server, tool).decision;
         assert_eq!(listed, self.explain(subject, Query::List), "listing of {:?}", tool.name());
 
-        let server = self.policy.decide_server(self.scene.agent.as_deref(), &self.scene.server);
+        let server = self.policy.decide_server(self.request.agent.as_deref(), &self.request.server);
         assert!(server.verdict != Verdict::Deny || plain.verdict == Verdict::Deny);
     }
 
     fn fast_is_the_model(&self, tool: &Tool, at: usize) {
-        let scene = self.scene;
-        if model::has_conditions(&scene.source.layers) {
+        let (layers, request) = (&self.scene.source.layers, self.request);
+        if model::has_conditions(layers) {
             return;
         }
         let exposed = |e: &toolward_policy::exposure::Exposure| e.show(tool.name()).is_some();
-        let wanted = if self.policy.exposure(&scene.server).is_none_or(exposed) {
+        let wanted = if self.policy.exposure(&request.server).is_none_or(exposed) {
             let asked = model::Asked {
-                agent: scene.agent.as_deref(),
-                server: &scene.server,
+                agent: request.agent.as_deref(),
+                server: &request.server,
                 tool: tool.name(),
-                definition: &scene.tools[at].1,
-                hints: &self.policy.hints(&scene.server, tool),
-                action_keys: self.policy.action_keys(&scene.server, tool.name()),
-                action: scene.action.as_deref(),
-                arguments: scene.arguments.as_ref(),
+                definition: &self.scene.tools[at].1,
+                hints: &self.policy.hints(&request.server, tool),
+                action_keys: self.policy.action_keys(&request.server, tool.name()),
+                action: request.action.as_deref(),
+                arguments: request.arguments.as_ref(),
             };
-            model::verdict(&scene.source.layers, &asked)
+            model::verdict(layers, &asked)
         } else {
             Verdict::Deny
         };
@@ -112,7 +168,7 @@ impl<'a> View<'a> {
         let definition: serde_json::Value =
             serde_json::from_str(tool.definition()).unwrap_or_default();
         let Some(kept) = listing.actions else { return };
-        let keys = self.policy.action_keys(&self.scene.server, tool.name());
+        let keys = self.policy.action_keys(&self.request.server, tool.name());
         let values = keys.iter().flat_map(|key| {
             let values = definition["inputSchema"]["properties"][&**key]["enum"].as_array();
             values.into_iter().flatten().filter_map(|value| value.as_str())
@@ -129,7 +185,7 @@ impl<'a> View<'a> {
     }
 
     fn other_subjects(&self) {
-        let agent = self.scene.agent.as_deref();
+        let agent = self.request.agent.as_deref();
         for (name, _) in &self.scene.tools {
             let subjects = [
                 Subject::Prompt(name),
@@ -139,7 +195,7 @@ impl<'a> View<'a> {
                 Subject::ClientRequest("elicitation"),
             ];
             for subject in subjects {
-                let cell = self.policy.cell(agent, &self.scene.server, subject);
+                let cell = self.policy.cell(agent, &self.request.server, subject);
                 let plain = self.explain(subject, Query::Call(self.call()));
                 assert_eq!(cell.decide(self.caller(), &self.call()), plain, "{subject:?}");
                 let plain = self.explain(subject, Query::List);
@@ -148,60 +204,14 @@ impl<'a> View<'a> {
         }
     }
 
-    fn a_further_layer_narrows(&self) {
-        let mut source = self.scene.source.clone();
-        source.layers.push(self.scene.further.clone());
-        self.narrows(source);
-    }
-
-    fn a_further_deny_narrows(&self) {
-        let mut source = self.scene.source.clone();
-        let (key, entry) = &self.scene.further_deny;
-        let agents = source.layers.iter_mut().find_map(|layer| match &mut layer.rules {
-            RulesSource::Agents(agents) => Some(&mut agents.agents),
-            _ => None,
-        });
-        for (_, agent) in agents.into_iter().flatten() {
-            let entries = vec![entry.clone()];
-            let list = KeyedList { key: key.clone(), entries, ..KeyedList::default() };
-            agent.deny.tools.push(list);
-        }
-        self.narrows(source);
-
-        // A deny for everything leaves nothing, whatever allows it.
-        let mut source = self.scene.source.clone();
-        let mut agents_layers = 0;
-        for layer in &mut source.layers {
-            if let RulesSource::Agents(agents) = &mut layer.rules {
-                agents_layers += 1;
-                for (_, agent) in &mut agents.agents {
-                    let entries = vec![Entry::new("*")];
-                    let list = KeyedList { key: "*".into(), entries, ..KeyedList::default() };
-                    agent.deny.tools.push(list);
-                }
-            }
-        }
-        let Ok(policy) = Policy::compile(source) else { return };
-        if agents_layers > 0 {
-            for tool in &self.tools {
-                let denied = policy.decide(self.caller(), &self.scene.server, tool, &self.call());
-                assert_eq!(denied.verdict, Verdict::Deny, "denied: {:?}", tool.name());
-            }
-        }
-    }
-
-    /// Nothing that is denied here may be allowed by `source`.
-    fn narrows(&self, source: Source) {
-        let Ok(policy) = Policy::compile(source) else { return };
-        let other = View::new(self.scene, policy);
-        for tool in &self.tools {
-            let (held, next) = (self.decide(tool, &self.call()), other.decide(tool, &other.call()));
-            assert!(next.verdict >= held.verdict, "{held:?} became {next:?}");
-            let list = |view: &View<'_>| {
-                view.policy.list(view.caller(), &view.scene.server, tool).decision.verdict
-            };
-            let (held, next) = (list(self), list(&other));
-            assert!(next == Verdict::Deny || held != Verdict::Deny, "{held:?} became {next:?}");
-        }
+    /// Nothing that is denied here may be allowed there.
+    fn is_narrowed_by(&self, narrower: &Policy, tool: &Tool) {
+        let server = &self.request.server;
+        let held = self.decide(tool, &self.call());
+        let next = narrower.decide(self.caller(), server, tool, &self.call());
+        assert!(next.verdict >= held.verdict, "{held:?} became {next:?}");
+        let list = |policy: &Policy| policy.list(self.caller(), server, tool).decision.verdict;
+        let (held, next) = (list(self.policy), list(narrower));
+        assert!(next == Verdict::Deny || held != Verdict::Deny, "{held:?} became {next:?}");
     }
 }

@@ -7,18 +7,23 @@ use serde_json::{Map, Value, json};
 use toolward_policy::Tool;
 use toolward_policy::source::*;
 
-/// What a target asks the engine.
+/// A policy, and what it is asked.
 pub struct Scene {
     pub source: Source,
     /// A layer that is added to the others later.
     pub further: LayerSource,
-    /// A deny entry that is added later, to one agent of one layer.
+    /// A deny entry that is added later, and the key it stands under.
     pub further_deny: (String, Entry),
+    /// The name and definition of each tool.
+    pub tools: Vec<(String, Map<String, Value>)>,
+    pub requests: Vec<Request>,
+}
+
+/// Who calls, where, and with what.
+pub struct Request {
     pub agent: Option<String>,
     pub claims: Map<String, Value>,
     pub server: String,
-    /// The name and definition of each tool.
-    pub tools: Vec<(String, Map<String, Value>)>,
     pub action: Option<String>,
     pub arguments: Option<Map<String, Value>>,
 }
@@ -27,54 +32,88 @@ const AGENTS: [&str; 3] = ["one", "two", "default"];
 const CALLERS: [&str; 5] = ["one", "one", "two", "default", "nobody"];
 const SERVERS: [&str; 5] = ["s", "t", "S", "s.a", "a"];
 const SERVER_PATTERNS: [&str; 8] = ["*", "s", "s*", "?", "[st]", "S", "t", ""];
-const TOOLS: [&str; 14] = [
-    "a", "b", "ab", "a.b", "A", "a.b.a", "b.a", "é", "a[b]", "", "hint:x", "s.a", ".", "a.*",
-];
+const TOOLS: [&str; 14] =
+    ["a", "b", "ab", "a.b", "A", "a.b.a", "b.a", "é", "a[b]", "", "hint:x", "s.a", ".", "a.*"];
 const PIECES: [&str; 18] = [
-    "a", "b", ".", "*", ".*", "?", "[ab]", "[!a]", "A", "[", "]", "é", "s", "-", "!", "hint:x", "B",
-    "[b-a]",
+    "a", "b", ".", "*", ".*", "?", "[ab]", "[!a]", "A", "[", "]", "é", "s", "-", "!", "hint:x",
+    "B", "[b-a]",
 ];
 /// Both halves of `tool.action`.
 const HALVES: [&str; 8] = ["a", "b", "*", "?", "[ab]", "a*", "A", "a.b"];
 const HINTS: [&str; 6] = [
-    "hint:read-only", "hint:destructive", "hint:open-world+destructive", "hint:x", "hint:",
+    "hint:read-only",
+    "hint:destructive",
+    "hint:open-world+destructive",
+    "hint:x",
+    "hint:",
     "hint:read-only+closed-world",
 ];
 const TAGS: [&str; 8] = [
-    "read-only", "destructive", "non-destructive", "idempotent", "open-world", "closed-world", "x",
+    "read-only",
+    "destructive",
+    "non-destructive",
+    "idempotent",
+    "open-world",
+    "closed-world",
+    "x",
     "",
 ];
 const ACTIONS: [&str; 7] = ["a", "b", "A", "ab", "", "a.b", "é"];
 const ACTION_KEYS: [&str; 6] = ["what", "action", "op", "Action", "x", "wHat"];
 const CONDITIONS: [&str; 18] = [
-    "true", "false", "args.x == 1", "action == 'a'", "args.missing.y", "agent == 'one'",
-    "tool.startsWith('a')", "'x' in hints", "1", "has(args.x)", "claims.role == 'admin'",
-    "definition.name == 'a'", "server == 's' && args.x > 1", "size(args) > 0 || action == 'b'",
-    "action != null && action.startsWith('a')", "hints.exists(h, h == 'read-only')",
-    "args.all(k, k != 'x')", "string(args.x) == '1' ? true : agent == null",
+    "true",
+    "false",
+    "args.x == 1",
+    "action == 'a'",
+    "args.missing.y",
+    "agent == 'one'",
+    "tool.startsWith('a')",
+    "'x' in hints",
+    "1",
+    "has(args.x)",
+    "claims.role == 'admin'",
+    "definition.name == 'a'",
+    "server == 's' && args.x > 1",
+    "size(args) > 0 || action == 'b'",
+    "action != null && action.startsWith('a')",
+    "hints.exists(h, h == 'read-only')",
+    "args.all(k, k != 'x')",
+    "string(args.x) == '1' ? true : agent == null",
 ];
 
 pub fn scene(u: &mut Unstructured<'_>) -> Result<Scene> {
-    // Half of the policies have no conditions at all: the model knows none.
-    let conditions = u.ratio(1, 2)?;
-    // Mostly one layer, because one of several nearly always denies.
-    let count = *u.choose(&[1, 1, 1, 1, 2, 3, 0])?;
-    let mut layers: Vec<LayerSource> = (0..count).map(|_| layer(u)).collect::<Result<_>>()?;
-    if !conditions {
-        layers.iter_mut().for_each(drop_conditions);
-    }
-    Ok(Scene {
+    let mut scene = Scene {
+        tools: some(u, 3, tool)?,
+        requests: (0..4).map(|_| request(u)).collect::<Result<_>>()?,
         source: Source {
             servers: some(u, 2, server)?,
             expose_everywhere: maybe(u, 20, exposure)?,
-            layers,
+            // Mostly one layer, because one of several nearly always denies.
+            layers: match u.int_in_range(0..=9)? {
+                0 => Vec::new(),
+                1 => vec![layer(u)?, layer(u)?, layer(u)?],
+                2 | 3 => vec![layer(u)?, layer(u)?],
+                _ => vec![layer(u)?],
+            },
         },
         further: layer(u)?,
         further_deny: (word(u, &SERVER_PATTERNS)?, Entry { ask: false, ..entry(u)? }),
+    };
+    // Most policies have no conditions: the model knows none, and parsing them takes most of the
+    // time.
+    if u.ratio(3, 4)? {
+        scene.source.layers.iter_mut().for_each(drop_conditions);
+        drop_conditions(&mut scene.further);
+        scene.further_deny.1.when = None;
+    }
+    Ok(scene)
+}
+
+fn request(u: &mut Unstructured<'_>) -> Result<Request> {
+    Ok(Request {
         agent: maybe_not(u, 8, |u| word(u, &CALLERS))?,
         claims: claims(u)?,
         server: word(u, &SERVERS)?,
-        tools: some(u, 3, tool)?,
         action: maybe(u, 3, |u| word(u, &ACTIONS))?,
         arguments: maybe_not(u, 4, arguments)?,
     })
@@ -86,13 +125,20 @@ pub fn tools(scene: &Scene) -> Vec<Tool> {
 
 fn drop_conditions(layer: &mut LayerSource) {
     let drop_all = |entries: &mut Vec<Entry>| entries.iter_mut().for_each(|e| e.when = None);
+    let drop_side = |side: &mut SideSource| {
+        let lists = side.tools.iter_mut().chain(&mut side.prompts).chain(&mut side.resources);
+        lists.for_each(|list| drop_all(&mut list.entries));
+    };
     match &mut layer.rules {
         RulesSource::ReadOnly => {}
-        RulesSource::Allowlist(list) => drop_all(&mut list.tools),
+        RulesSource::Allowlist(list) => {
+            drop_all(&mut list.tools);
+            list.prompts.iter_mut().chain(&mut list.resources).for_each(drop_all);
+        }
         RulesSource::Agents(agents) => {
             for (_, agent) in &mut agents.agents {
-                let lists = agent.allow.tools.iter_mut().chain(&mut agent.deny.tools);
-                lists.for_each(|list| drop_all(&mut list.entries));
+                drop_side(&mut agent.allow);
+                drop_side(&mut agent.deny);
             }
         }
     }
@@ -212,7 +258,8 @@ fn tool(u: &mut Unstructured<'_>) -> Result<(String, Map<String, Value>)> {
     let mut annotations = Map::new();
     for key in ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"] {
         if u.ratio(1, 3)? {
-            annotations.insert(key.into(), u.choose(&[json!(true), json!(false), json!(1)])?.clone());
+            annotations
+                .insert(key.into(), u.choose(&[json!(true), json!(false), json!(1)])?.clone());
         }
     }
     let definition = json!({

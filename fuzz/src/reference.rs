@@ -44,11 +44,7 @@ pub fn names_tool(selector: &str, tool: &str) -> bool {
 
 /// The ways in which a dotted selector names an action of the tool: whether its left part is the
 /// tool's name to the letter, and the pattern of the action.
-pub fn named_actions<'a>(
-    selector: &'a str,
-    tool: &str,
-    by_pattern: bool,
-) -> Vec<(bool, &'a str)> {
+pub fn named_actions<'a>(selector: &'a str, tool: &str, by_pattern: bool) -> Vec<(bool, &'a str)> {
     if is_hint(selector) {
         return Vec::new();
     }

@@ -10,6 +10,7 @@
 //! | room | is |
 //! |---|---|
 //! | [`listen`] | a client's connection: stdio |
+//! | `session` | what stands behind a connection: the handshake, the agent's view of the server |
 //! | [`decide`] | what an agent may see ([`View`](decide::View)), and the [`Permit`](decide::Permit) that only a decision makes |
 //! | [`audit`] | the record: an intent before forwarding, an outcome after |
 //! | [`upstream`] | a server's connection: a child process |
@@ -22,4 +23,6 @@ pub mod decide;
 pub mod listen;
 pub mod pipeline;
 pub mod present;
+mod record;
+mod session;
 pub mod upstream;

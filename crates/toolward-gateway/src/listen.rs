@@ -31,7 +31,7 @@ pub async fn stdio(
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> Ended {
     let (out, bodies) = mpsc::unbounded_channel();
-    let writer = tokio::spawn(write(output, bodies));
+    let writer = tokio::spawn(write_lines(output, bodies));
     let mut lines = LineDecoder::new(MAX_REQUEST);
     let mut running = JoinSet::new();
     let mut ended = Ended::Closed;
@@ -78,7 +78,11 @@ pub async fn stdio(
     ended
 }
 
-async fn write(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::UnboundedReceiver<Bytes>) {
+/// Writes messages, one a line; what waits together is written together.
+pub(crate) async fn write_lines(
+    mut output: impl AsyncWrite + Unpin,
+    mut bodies: mpsc::UnboundedReceiver<Bytes>,
+) {
     let mut buffer = Vec::new();
     while let Some(body) = bodies.recv().await {
         buffer.clear();

@@ -3,28 +3,23 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use serde_json::json;
+use tokio::sync::Mutex as AsyncMutex;
 use toolward_policy::Policy;
-use toolward_wire::error::{code, request_body, result_body};
-use toolward_wire::exchange::{Done, Event, cancelled_request};
+use toolward_wire::error::{code, result_body};
+use toolward_wire::exchange::{Done, Event};
 use toolward_wire::method::PolicySubject;
 use toolward_wire::{Era, Id, Kind, Message, MethodRow, Raw, Revision, Sender, meta};
 
-use crate::audit::{Audit, Outcome, digest};
-use crate::catalogue::{Catalogue, Offered};
-use crate::decide::{Client, Permit, Refused, View};
+use crate::audit::{Audit, Outcome};
+use crate::decide::{Client, Refused, View};
 use crate::listen::Outbox;
 use crate::present;
-use crate::upstream::{Launch, Log, Opening, Unavailable, Upstream};
-
-/// A list longer than this many pages is not believed.
-const MOST_PAGES: usize = 1000;
-/// A server that is silent for so long does not know what it was asked.
-const SILENCE: Duration = Duration::from_secs(5);
+use crate::record::{arguments_digest, outcome};
+use crate::upstream::{Launch, Log, Unavailable, Upstream};
 
 /// One client in front of one server.
 pub struct Gateway {
@@ -37,16 +32,16 @@ pub struct Gateway {
     pub log: Log,
     /// How long a call may take.
     pub timeout: Duration,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// One fetch of the list at a time.
-    view: AsyncMutex<Option<Arc<View>>>,
+    pub(crate) view: AsyncMutex<Option<Arc<View>>>,
 }
 
 #[derive(Default)]
-struct State {
-    upstream: Option<Upstream>,
+pub(crate) struct State {
+    pub(crate) upstream: Option<Upstream>,
     /// Requests of the client that are under way, and the server's ids for them.
-    running: HashMap<Vec<u8>, u64>,
+    pub(crate) running: HashMap<Vec<u8>, u64>,
 }
 
 /// What follows from a message.
@@ -142,7 +137,7 @@ impl Gateway {
         out: Outbox,
     ) {
         // The agent's view of the server: what is hidden is not in it.
-        let view = match self.view(era).await {
+        let view = match self.view().await {
             Ok(view) => view,
             Err(Unavailable(why)) => {
                 let _ = out.send(present::unavailable(&id, &self.launch.name, &why));
@@ -270,7 +265,7 @@ impl Gateway {
             let _ = out.send(present::invalid(&id, code::INVALID_PARAMS, why, None));
             return;
         }
-        let view = match self.view(era).await {
+        let view = match self.view().await {
             Ok(view) => view,
             Err(Unavailable(why)) => {
                 let _ = out.send(present::unavailable(&id, &self.launch.name, &why));
@@ -290,280 +285,6 @@ impl Gateway {
         }
         let _ = out.send(present::tools(&id, era, &view));
     }
-}
-
-/// Connections.
-impl Gateway {
-    /// `initialize` of a legacy client: the server's own words about itself, cut to what passes.
-    async fn initialize(self: &Arc<Self>, message: &Message, id: &Id, out: &Outbox) -> Next {
-        // A modern client that found no modern server begins anew.
-        let begun = self.state().upstream.as_ref().is_some_and(|one| one.era() == Era::Legacy);
-        if begun {
-            let why = "the session has already begun";
-            let _ = out.send(present::invalid(id, code::INVALID_REQUEST, why, None));
-            return Next::Nothing;
-        }
-        let asked = message.param("protocolVersion").and_then(Raw::as_str).unwrap_or_default();
-        let revision = Revision::parse(&asked)
-            .filter(|revision| revision.era() == Era::Legacy)
-            .unwrap_or(Revision::newest(Era::Legacy));
-        let info = match message.param("clientInfo").filter(|raw| raw.is_object()) {
-            Some(info) => info.to_json(),
-            None => json!({"name": "toolward", "version": env!("CARGO_PKG_VERSION")}),
-        };
-        // Nothing that a server may ask of a client passes yet, so that no capability is declared.
-        let params =
-            json!({"protocolVersion": revision.as_str(), "capabilities": {}, "clientInfo": info});
-        *self.view.lock().await = None;
-        self.connect(Opening::Legacy { params: params.to_string().into() }, out);
-        let hello = match self.hello().await {
-            Ok(Some(hello)) => hello,
-            Ok(None) => return Next::Stop("the server said nothing".into()),
-            Err(Unavailable(why)) => {
-                let _ = out.send(present::unavailable(id, &self.launch.name, &start_help(&why)));
-                return Next::Stop(why);
-            }
-        };
-        let mut edit = hello.edit().id(id);
-        let tools =
-            hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some();
-        edit = edit.set_result("capabilities", capabilities(tools));
-        if let Some(text) = hello.result_member("instructions").and_then(Raw::as_str) {
-            let hidden = match self.view(Era::Legacy).await {
-                Ok(view) => view.names().1.iter().any(|name| text.contains(name.as_str())),
-                Err(_) => true,
-            };
-            if hidden {
-                edit = edit.remove_result("instructions");
-            }
-        }
-        let _ = out.send(edit.finish());
-        Next::Nothing
-    }
-
-    /// `server/discover` of a modern client.
-    async fn discover(self: Arc<Self>, id: Id, out: Outbox) {
-        let answer = self.ask("server/discover", "{}", SILENCE).await;
-        match answer {
-            Ok(answer) if answer.kind() == Kind::Response => {
-                let tools = answer
-                    .result_member("capabilities")
-                    .and_then(|raw| raw.member("tools"))
-                    .is_some();
-                let mut edit = answer.edit().id(&id);
-                edit = edit
-                    .set_result("capabilities", capabilities(tools))
-                    .set_result("cacheScope", &b"\"private\""[..])
-                    .set_result("ttlMs", &b"5000"[..])
-                    .remove_result("instructions");
-                let _ = out.send(edit.finish());
-            }
-            Ok(answer) => drop(out.send(answer.edit().id(&id).finish())),
-            Err(Unavailable(why)) => {
-                let _ = out.send(present::unavailable(&id, &self.launch.name, &start_help(&why)));
-            }
-        }
-    }
-
-    /// The server's connection: begun by `initialize`, or by the first modern request.
-    fn upstream(self: &Arc<Self>, era: Era, out: &Outbox) -> Result<Upstream, Unavailable> {
-        if let Some(upstream) = &self.state().upstream {
-            return match upstream.era() == era {
-                true => Ok(upstream.clone()),
-                false => Err(Unavailable("the connection began in the other era".into())),
-            };
-        }
-        match era {
-            Era::Legacy => Err(Unavailable("the session begins with `initialize`".into())),
-            Era::Modern => Ok(self.connect(Opening::Modern, out)),
-        }
-    }
-
-    fn connect(self: &Arc<Self>, opening: Opening, out: &Outbox) -> Upstream {
-        let (changed, mut changes) = mpsc::unbounded_channel();
-        let era = opening.era();
-        let upstream = Upstream::new(self.launch.clone(), opening, self.log.clone(), changed);
-        self.state().upstream = Some(upstream.clone());
-        let (gateway, out) = (Arc::downgrade(self), out.downgrade());
-        // Follows the server's list: whoever sees something else from now on is told.
-        tokio::spawn(async move {
-            while changes.recv().await.is_some() {
-                while changes.try_recv().is_ok() {}
-                let (Some(gateway), Some(out)) = (gateway.upgrade(), out.upgrade()) else { return };
-                let before = gateway.view.lock().await.take();
-                let after = gateway.view(era).await.ok();
-                let same = match (&before, &after) {
-                    (Some(before), Some(after)) => before.array() == after.array(),
-                    (before, _) => before.is_none(),
-                };
-                if !same && era == Era::Legacy {
-                    let _ = out.send(request_body(None, "notifications/tools/list_changed", None));
-                }
-            }
-        });
-        upstream
-    }
-
-    /// The agent's view of the server, made once and again when the list changes.
-    async fn view(&self, era: Era) -> Result<Arc<View>, Unavailable> {
-        let mut view = self.view.lock().await;
-        if let Some(view) = &*view {
-            return Ok(view.clone());
-        }
-        let catalogue = self.catalogue(era).await?;
-        let made = View::new(&self.policy, &self.client, &self.launch.name, &catalogue);
-        let made = Arc::new(made);
-        *view = Some(made.clone());
-        Ok(made)
-    }
-
-    /// All pages of the server's list.
-    async fn catalogue(&self, _era: Era) -> Result<Catalogue, Unavailable> {
-        let mut offered = Offered::default();
-        let mut cursor: Option<String> = None;
-        for _ in 0..MOST_PAGES {
-            let params = match &cursor {
-                None => json!({}),
-                Some(cursor) => json!({ "cursor": cursor }),
-            };
-            let answer = self.ask("tools/list", &params.to_string(), self.timeout).await?;
-            if answer.kind() == Kind::Error {
-                let why = answer.error_message().unwrap_or_default().into_owned();
-                return Err(Unavailable(format!("it does not list its tools: {why}")));
-            }
-            let next = offered.add_page(&answer).map_err(|why| Unavailable(why.to_string()))?;
-            match next {
-                None => break,
-                Some(next) if cursor.as_ref() == Some(&next) => {
-                    return Err(Unavailable("its list does not end".into()));
-                }
-                Some(next) => cursor = Some(next),
-            }
-        }
-        for entry in &offered.malformed {
-            let line = format!(
-                "{}: tool {} is left out: {}",
-                self.launch.name, entry.index, entry.problem
-            );
-            (self.log)(&line);
-        }
-        Ok(offered.finish())
-    }
-
-    /// A request of the gateway's own, to its end.
-    async fn ask(
-        &self,
-        method: &'static str,
-        params: &str,
-        patience: Duration,
-    ) -> Result<Message, Unavailable> {
-        let gone = || Unavailable("it ended before it answered".into());
-        let upstream = self.state().upstream.clone().ok_or_else(gone)?;
-        let params = upstream.with_terms(params);
-        let mut opened = upstream.ask(method, params.as_bytes()).ok_or_else(gone)?;
-        let answer = tokio::time::timeout(patience, async {
-            loop {
-                match opened.events.recv().await {
-                    Some(Event::Done(Done::Answer { message, .. })) => return Ok(message),
-                    Some(Event::Done(Done::Failed(_))) | None => return Err(gone()),
-                    Some(_) => {}
-                }
-            }
-        });
-        match answer.await {
-            Ok(answer) => answer,
-            Err(_) => {
-                upstream.cancel(opened.minted, true);
-                Err(Unavailable(format!("it did not answer `{method}` in time")))
-            }
-        }
-    }
-
-    async fn hello(&self) -> Result<Option<Message>, Unavailable> {
-        let upstream = self.state().upstream.clone();
-        match upstream {
-            Some(upstream) => upstream.hello().await,
-            None => Err(Unavailable("there is no connection".into())),
-        }
-    }
-
-    fn notified(&self, message: &Message) {
-        let cancelled = message.method().as_deref() == Some("notifications/cancelled");
-        if let Some(id) = cancelled_request(message).filter(|_| cancelled) {
-            let state = self.state();
-            if let (Some(minted), Some(upstream)) = (state.running.get(id.raw()), &state.upstream) {
-                upstream.cancel(*minted, false);
-            }
-        }
-    }
-
-    /// Lets go of the server; its process ends.
-    pub fn close(&self) {
-        self.state().upstream = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the record holds.
-impl Gateway {
-    fn facts(&self, id: &Id) -> Map<String, Value> {
-        let mut facts = Map::new();
-        facts.insert("agent".into(), json!(self.client.agent));
-        facts.insert("identity".into(), self.client.identity.into());
-        facts.insert("request_id".into(), String::from_utf8_lossy(id.raw()).into());
-        facts.insert("policy".into(), self.version.as_str().into());
-        facts
-    }
-
-    fn intent(&self, permit: &Permit, id: &Id) -> Map<String, Value> {
-        let mut facts = self.facts(id);
-        facts.insert("server".into(), self.launch.name.as_str().into());
-        facts.insert("exposed_name".into(), permit.exposed().into());
-        facts.insert("action".into(), json!(permit.action()));
-        facts.extend(self.decided(permit.decided()));
-        facts.insert("arguments".into(), arguments_digest(permit.message()));
-        facts.insert("bytes_in".into(), permit.message().body().len().into());
-        facts
-    }
-
-    fn decided(&self, decided: &crate::decide::Decided) -> Map<String, Value> {
-        let decision = &decided.decision;
-        let facts = json!({
-            "tool": decided.original,
-            "verdict": decision.verdict.as_str(),
-            "layer": decision.layer,
-            "step": decision.step.as_str(),
-            "rule": self.policy.rule(decision).map(|rule| rule.path),
-            "reason": decided.reason,
-        });
-        facts.as_object().cloned().unwrap_or_default()
-    }
-}
-
-fn arguments_digest(message: &Message) -> Value {
-    json!(message.arguments().map(|arguments| digest(arguments.raw().bytes())))
-}
-
-fn outcome(failure: toolward_wire::exchange::Failure) -> &'static str {
-    use toolward_wire::exchange::Failure;
-    match failure {
-        Failure::Cancelled => "cancelled",
-        Failure::Gone => "server-gone",
-        Failure::TimedOut => "timed-out",
-        Failure::BadAnswer => "bad-answer",
-        Failure::Asked => "question-refused",
-    }
-}
-
-fn capabilities(tools: bool) -> &'static [u8] {
-    if tools { b"{\"tools\":{\"listChanged\":true}}" } else { b"{}" }
-}
-
-fn start_help(why: &str) -> String {
-    format!("{why}. Start the server's command by hand to see what it says")
 }
 
 /// Checks what a modern request must say of itself.

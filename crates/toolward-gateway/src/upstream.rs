@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use toolward_wire::error::{code, error_body, request_body, result_body};
 use toolward_wire::exchange::{Done, Event, Exchange, Failure, Questions, Step};
-use toolward_wire::line::{self, LineDecoder};
+use toolward_wire::line::LineDecoder;
 use toolward_wire::{
     Era, Id, Kind, MAX_ANSWER, MAX_REQUEST, Message, MethodRow, Revision, Sender, meta, method,
 };
 
 use crate::decide::Permit;
+use crate::listen::write_lines;
 
 /// Variables that every child gets, where they are set.
 const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
@@ -259,21 +260,9 @@ impl Task {
 
 /// Writes in a task of its own: a server that does not read must not keep its answers from being
 /// read.
-fn write_task(mut stdin: ChildStdin) -> mpsc::UnboundedSender<Bytes> {
-    let (writer, mut bodies) = mpsc::unbounded_channel::<Bytes>();
-    tokio::spawn(async move {
-        let mut buffer = Vec::new();
-        while let Some(body) = bodies.recv().await {
-            buffer.clear();
-            line::encode(&body, &mut buffer);
-            while let Ok(body) = bodies.try_recv() {
-                line::encode(&body, &mut buffer);
-            }
-            if stdin.write_all(&buffer).await.is_err() {
-                break;
-            }
-        }
-    });
+fn write_task(stdin: ChildStdin) -> mpsc::UnboundedSender<Bytes> {
+    let (writer, bodies) = mpsc::unbounded_channel();
+    tokio::spawn(write_lines(stdin, bodies));
     writer
 }
 
