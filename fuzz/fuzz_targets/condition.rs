@@ -14,6 +14,10 @@ use toolward_policy::{Call, Caller, Policy, Tool, Verdict};
 const STACK: usize = 2 << 20;
 
 fuzz_target!(|text: &str| {
+    // A stack overflow ends the process before libFuzzer can save the input.
+    if let Some(file) = std::env::var_os("FUZZ_LAST_INPUT") {
+        std::fs::write(file, text).expect("the last input can be kept");
+    }
     // A text in three parts stands for a long one: the middle is repeated.
     let parts: Vec<&str> = text.split('\u{1}').collect();
     let text = match parts[..] {

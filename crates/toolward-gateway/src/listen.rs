@@ -73,7 +73,7 @@ pub async fn stdio(
     }
     running.shutdown().await;
     drop(out);
-    gateway.close();
+    gateway.close().await;
     let _ = writer.await;
     ended
 }

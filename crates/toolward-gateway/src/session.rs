@@ -234,9 +234,12 @@ impl Gateway {
         }
     }
 
-    /// Lets go of the server; its process ends.
-    pub fn close(&self) {
-        self.state().upstream = None;
+    /// Lets go of the server, and waits until its process has ended.
+    pub async fn close(&self) {
+        let upstream = self.state().upstream.take();
+        if let Some(upstream) = upstream {
+            upstream.close().await;
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::error::{code, error_body, request_body, result_body};
 use toolward_wire::exchange::{Done, Event, Exchange, Failure, Questions, Step};
 use toolward_wire::line::LineDecoder;
@@ -75,6 +76,8 @@ pub struct Upstream {
     commands: mpsc::UnboundedSender<Order>,
     next: Arc<AtomicU64>,
     era: Era,
+    /// Closed once the task, and with it the process, has ended.
+    ended: watch::Receiver<()>,
 }
 
 enum Order {
@@ -101,13 +104,25 @@ impl Upstream {
         let (commands, orders) = mpsc::unbounded_channel();
         let era = opening.era();
         let next = Arc::new(AtomicU64::new(1));
-        let upstream = Upstream { commands, next: next.clone(), era };
-        tokio::spawn(Task { launch, opening, log, changed, next }.run(orders));
-        upstream
+        let (running, ended) = watch::channel(());
+        let task = Task { launch, opening, log, changed, next: next.clone() };
+        tokio::spawn(async move {
+            task.run(orders).await;
+            drop(running);
+        });
+        Upstream { commands, next, era, ended }
     }
 
     pub fn era(&self) -> Era {
         self.era
+    }
+
+    /// Gives up this handle and, where it was the last, waits until the process has ended.
+    pub async fn close(self) {
+        let mut ended = self.ended.clone();
+        drop(self);
+        // Nothing is ever sent: the channel only closes.
+        let _ = tokio::time::timeout(FAREWELL * 3, ended.changed()).await;
     }
 
     /// Parameters of the gateway's own requests, with what a modern server wants to know.
@@ -201,6 +216,8 @@ impl Task {
                         return;
                     }
                     (self.log)(&format!("{}: the server has ended", self.launch.name));
+                    // The next process may offer something else.
+                    let _ = self.changed.send(());
                 }
             }
             strikes = if begun.elapsed() < SETTLED { (strikes + 1).min(6) } else { 0 };
@@ -244,6 +261,7 @@ impl Task {
         }
         let mut process = Process {
             writer: write_task(stdin),
+            group: child.id().and_then(|id| Pid::from_raw(id.cast_signed())),
             child,
             stdout,
             lines: LineDecoder::new(MAX_ANSWER),
@@ -269,6 +287,8 @@ fn write_task(stdin: ChildStdin) -> mpsc::UnboundedSender<Bytes> {
 /// A running child and what waits for it.
 struct Process {
     writer: mpsc::UnboundedSender<Bytes>,
+    /// The process group, which can outlive the child.
+    group: Option<Pid>,
     child: Child,
     stdout: ChildStdout,
     lines: LineDecoder,
@@ -290,6 +310,7 @@ impl Process {
                         return Some(message);
                     }
                     Ok(message) => self.unattributed(&message, None),
+                    Err(unreadable) if unreadable.id == id.as_number() => return None,
                     Err(_) => {}
                 }
             }
@@ -321,7 +342,10 @@ impl Process {
                 },
                 message = self.message() => match message {
                     Some(Ok(message)) => self.received(message, task),
-                    Some(Err(why)) => (task.log)(&format!("{}: {why}", self.name)),
+                    Some(Err(unreadable)) => {
+                        (task.log)(&format!("{}: {}", self.name, unreadable.why));
+                        self.unreadable(unreadable.id);
+                    }
                     None => {
                         self.bury();
                         return false;
@@ -350,13 +374,20 @@ impl Process {
     }
 
     /// The next message; `None` once the child has closed its output.
-    async fn message(&mut self) -> Option<Result<Message, String>> {
+    async fn message(&mut self) -> Option<Result<Message, Unreadable>> {
         loop {
-            if let Some(line) = self.lines.next_line() {
-                let line = line.map_err(|error| error.to_string());
-                return Some(line.and_then(|line| {
-                    Message::parse(line, MAX_ANSWER, Sender::Server).map_err(|e| e.to_string())
-                }));
+            match self.lines.next_line() {
+                None => {}
+                Some(Err(error)) => {
+                    return Some(Err(Unreadable { why: error.to_string(), id: None }));
+                }
+                Some(Ok(line)) => {
+                    let message = Message::parse(line.clone(), MAX_ANSWER, Sender::Server);
+                    return Some(message.map_err(|malformed| Unreadable {
+                        why: malformed.to_string(),
+                        id: seems_to_answer(&line),
+                    }));
+                }
             }
             match self.stdout.read_buf(self.lines.buffer()).await {
                 Ok(0) | Err(_) => return None,
@@ -377,6 +408,16 @@ impl Process {
                 self.carry_out(minted, step);
             }
             None => self.unattributed(&message, Some(&task.changed)),
+        }
+    }
+
+    /// Whoever waits for an answer that nobody can read hears that at once.
+    fn unreadable(&mut self, id: Option<u64>) {
+        if let Some((minted, (exchange, _))) =
+            id.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?)))
+        {
+            let step = exchange.unreadable();
+            self.carry_out(minted, step);
         }
     }
 
@@ -422,28 +463,42 @@ impl Process {
                 let _ = events.send(event);
             }
         }
-        self.kill(rustix::process::Signal::KILL);
+        self.kill(Signal::KILL);
     }
 
     /// Ends the child in order: end of input, then a request, then force.
     async fn farewell(&mut self) {
         let (closed, _) = mpsc::unbounded_channel();
         self.writer = closed;
-        for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        for signal in [Signal::TERM, Signal::KILL] {
             if tokio::time::timeout(FAREWELL, self.child.wait()).await.is_ok() {
                 break;
             }
             self.kill(signal);
         }
+        // What the server started and left behind ends with it.
+        self.kill(Signal::KILL);
     }
 
     /// Signals the whole process group, so that nothing the server started stays behind.
-    fn kill(&self, signal: rustix::process::Signal) {
-        let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        if let Some(group) = group {
-            let _ = rustix::process::kill_process_group(group, signal);
+    fn kill(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, signal);
         }
     }
+}
+
+/// A line of the server that is no message, and the request that it seems to answer.
+struct Unreadable {
+    why: String,
+    id: Option<u64>,
+}
+
+/// The request that an unreadable line seems to answer. A guess is good enough: all that follows
+/// from it is an error instead of silence.
+fn seems_to_answer(line: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(line).ok()?;
+    value.get("id").filter(|_| value.get("method").is_none())?.as_u64()
 }
 
 fn is_answer(message: &Message) -> bool {

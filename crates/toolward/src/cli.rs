@@ -128,6 +128,9 @@ pub struct WrapArgs {
     /// The folder of the audit record; without it: ~/.local/state/toolward/audit
     #[arg(long, value_name = "DIR")]
     pub audit: Option<PathBuf>,
+    /// How long a call may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
     /// The server's command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

@@ -444,6 +444,47 @@ fn a_change_of_the_list_is_told_where_the_view_changed() {
 }
 
 #[test]
+fn an_answer_that_two_readers_could_read_differently_is_an_error_at_once() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["twice"])).ready();
+    let begun = Instant::now();
+    let answer = wrapped.call("twice", json!({}));
+    assert_eq!(answer["error"]["data"]["error"], "bad_answer", "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_answered_and_cancelled() {
+    let flags = vec!["--timeout".into(), "1".into()];
+    let mut wrapped =
+        Setup { flags, ..setup("allowed_tools: [\"*\"]\n", names(&["hang", "a"])) }.ready();
+    let answer = wrapped.call("hang", json!({}));
+    assert_eq!(answer["error"]["data"]["error"], "server_timeout", "{answer}");
+    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    assert!(
+        std::fs::read_to_string(wrapped.file("log")).unwrap().contains("notifications/cancelled")
+    );
+}
+
+#[test]
+fn nothing_that_the_server_started_stays_behind() {
+    for terminated in [false, true] {
+        let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["spawn"])).ready();
+        let pid: u32 = Wrapped::text(&wrapped.call("spawn", json!({}))).parse().unwrap();
+        let alive = || {
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            !state.is_empty() && !state.contains(") Z ")
+        };
+        assert!(alive());
+        if terminated {
+            let own = wrapped.child.id().to_string();
+            assert!(Command::new("kill").args(["-TERM", &own]).status().unwrap().success());
+        }
+        wrapped.close();
+        assert!(!alive(), "terminated: {terminated}");
+    }
+}
+
+#[test]
 fn the_server_sees_only_declared_variables() {
     let flags = vec!["--env".into(), "GIVEN=1".into()];
     let mut wrapped =

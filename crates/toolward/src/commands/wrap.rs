@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use toolward_config::neutral::neutralise;
@@ -67,20 +68,26 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Fai
     let audit = Audit::open(&audit_folder(args.audit.as_deref())?)
         .map_err(|error| Failure::invalid(format!("error: {error}")))?;
     let client = Client { agent: args.agent.clone(), identity: "launch-flag" };
-    Ok(Gateway::new(input.policy, input.version, client, launch, audit, log))
+    let mut gateway = Gateway::new(input.policy, input.version, client, launch, audit, log);
+    gateway.timeout = Duration::from_secs(args.timeout);
+    Ok(gateway)
 }
 
 fn serve(gateway: Gateway) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let session = listen::stdio(Arc::new(gateway), tokio::io::stdin(), tokio::io::stdout());
+        let gateway = Arc::new(gateway);
+        let session = listen::stdio(gateway.clone(), tokio::io::stdin(), tokio::io::stdout());
         tokio::select! {
             ended = session => ended,
-            () = terminated() => Ended::Closed,
+            () = terminated() => {
+                gateway.close().await;
+                Ended::Closed
+            }
         }
     });
     // Reading standard input cannot be interrupted; nothing waits for it any more.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    runtime.shutdown_background();
     match ended {
         Ended::Closed => Ok(exit::OK),
         Ended::NotStarted(why) => Err(Failure::invalid(format!("error: {}", neutralise(&why)))),

@@ -5,6 +5,7 @@ what was not. TOOLS is a JSON file with the list; with PAGE, that many tools a p
 """
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -66,6 +67,11 @@ for line in sys.stdin:
             send({"jsonrpc": "2.0", "id": "q", "method": "sampling/createMessage", "params": {}})
             reply = sys.stdin.readline()
             answer(text(reply))
+        elif name == "twice":
+            sys.stdout.write('{"jsonrpc":"2.0","id":%d,"result":{"content":[],"content":[]}}\n' % id)
+            sys.stdout.flush()
+        elif name == "spawn":
+            answer(text(str(subprocess.Popen(["sleep", "300"]).pid)))
         elif name == "environment":
             answer(text(" ".join(sorted(os.environ))))
         elif name == "stray":
