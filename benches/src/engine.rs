@@ -7,7 +7,7 @@ use toolward_policy::{Call, Caller, Decision, Policy, Row, ToolSet, Verdict};
 use crate::world::{Request, World};
 
 pub struct Engine {
-    pub policy: Policy,
+    policy: Policy,
     agents: Vec<String>,
     servers: Vec<String>,
     tool_sets: Vec<ToolSet>,
@@ -25,8 +25,13 @@ pub struct RowsByName<'a>(HashMap<(&'a str, &'a str), Row>);
 
 impl Engine {
     pub fn new(world: &World) -> Engine {
+        let policy = Policy::compile(world.source()).expect("the generated policy compiles");
+        Engine::with(policy, world)
+    }
+
+    pub fn with(policy: Policy, world: &World) -> Engine {
         Engine {
-            policy: Policy::compile(world.source()).expect("the generated policy compiles"),
+            policy,
             agents: world.agents.clone(),
             servers: world.servers.clone(),
             tool_sets: world.tool_sets(),

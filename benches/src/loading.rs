@@ -6,11 +6,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use toolward_config::{Disk, Loader, Options, PolicyFile, PolicyFlag};
+use toolward_config::{Disk, Loaded, Loader, Options, PolicyFile, PolicyFlag};
 use toolward_policy::Policy;
 
+use crate::engine::Engine;
 use crate::report::{Cell, Line, Report};
 use crate::timing::Time;
+use crate::work::MIX;
 use crate::world::World;
 use crate::{LARGE, SMALL};
 
@@ -25,8 +27,9 @@ pub fn run(quick: bool, report: &mut Report) {
     let samples = if quick { 3 } else { 15 };
     let [small, large] = [SMALL, LARGE].map(|rules| {
         let file = std::env::temp_dir().join(format!("toolward-bench-{}.yaml", std::process::id()));
-        let text = World::new(rules).yaml();
-        std::fs::write(&file, &text).expect("the temporary folder takes a file");
+        let world = World::new(rules);
+        std::fs::write(&file, world.yaml()).expect("the temporary folder takes a file");
+        verify(&world, &file);
         let loads: Vec<Load> = (0..samples).map(|_| load_apart(&file)).collect();
         // A file that stays behind in the temporary folder does no harm.
         let _ = std::fs::remove_file(&file);
@@ -65,19 +68,36 @@ fn load_apart(file: &Path) -> Load {
     Load { read_ns, compile_ns, peak_kb }
 }
 
+/// The file must say what the generated policy says, or loading it proves nothing.
+fn verify(world: &World, file: &Path) {
+    let policy = Policy::compile(read(file).source).expect("the generated policy compiles");
+    let engines = [Engine::new(world), Engine::with(policy, world)];
+    let [wanted, loaded] = engines.each_ref().map(Engine::rows);
+    for request in &world.requests(MIX) {
+        let [wanted, loaded] = [(&engines[0], &wanted), (&engines[1], &loaded)]
+            .map(|(engine, rows)| rows.decide(engine.agent(request.agent), request));
+        let (wanted, loaded) = ((wanted.verdict, wanted.step), (loaded.verdict, loaded.step));
+        assert_eq!(loaded, wanted, "the loaded policy differs on {}", request.tool);
+    }
+}
+
 /// The other side: loads, and prints nanoseconds of reading and compiling, and the peak in kB.
 pub fn load(file: &str) {
-    let policies = vec![PolicyFile { path: file.into(), flag: PolicyFlag::Policy, format: None }];
-    let loader = Loader { files: Disk, env: HashMap::<String, String>::new() };
     let start = Instant::now();
-    let loaded = loader.load(&Options { policies, ..Options::default() });
-    let loaded = loaded.unwrap_or_else(|failed| panic!("{}", failed.diagnostics[0].render(false)));
+    let loaded = read(file.as_ref());
     let read = start.elapsed();
     let start = Instant::now();
     let policy = Policy::compile(loaded.source).expect("the generated policy compiles");
     let compile = start.elapsed();
     println!("{} {} {}", read.as_nanos(), compile.as_nanos(), peak_kb());
     drop(policy);
+}
+
+fn read(file: &Path) -> Loaded {
+    let policies = vec![PolicyFile { path: file.into(), flag: PolicyFlag::Policy, format: None }];
+    let loader = Loader { files: Disk, env: HashMap::<String, String>::new() };
+    let loaded = loader.load(&Options { policies, ..Options::default() });
+    loaded.unwrap_or_else(|failed| panic!("{}", failed.diagnostics[0].render(false)))
 }
 
 fn peak_kb() -> u64 {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use cel::common::ast::{EntryExpr, Expr, LiteralValue};
+use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
 use cel::common::types::CelString;
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -44,12 +44,12 @@ const TYPES: [&str; 9] =
 static ENV: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(false)));
 
-/// Brackets may nest this deep, and an expression may have this many operators and members: the
-/// parser and the evaluator recurse, and a file must not be able to end the program.
-const DEEPEST: usize = 16;
-const MOST_OPERATORS: usize = 100;
-/// The stack that parsing the deepest expression needs many times over, also in a debug build.
-const PARSER_STACK: usize = 32 << 20;
+/// The longest expression, in characters, and the deepest tree that it may have. The parser and the
+/// evaluator recurse, and a file must not be able to end the program.
+const LONGEST: usize = 2000;
+const DEEPEST: usize = 48;
+/// Parsing the longest expression needs a fraction of this stack, also in a debug build.
+const PARSER_STACK: usize = 64 << 20;
 /// An expression that loops over arguments has no answer beyond this many values: what a caller
 /// sends must not decide how long a decision takes.
 const MOST_LOOPED: usize = 2000;
@@ -80,7 +80,7 @@ pub enum ConditionError {
     },
     UnknownVariable(String),
     UnknownFunction(String),
-    /// Brackets nest too deep, or there are too many operators.
+    /// It is too long, or its parts nest too deep.
     TooComplex,
     /// `all`, `exists`, `map` or `filter` inside another one.
     NestedLoops,
@@ -100,8 +100,7 @@ impl std::fmt::Display for ConditionError {
             }
             Self::TooComplex => write!(
                 f,
-                "the condition nests deeper than {DEEPEST} brackets or has more than \
-                 {MOST_OPERATORS} operators"
+                "the condition is longer than {LONGEST} characters or nests deeper than {DEEPEST} parts"
             ),
             Self::NestedLoops => {
                 write!(f, "the condition has a loop (`all`, `exists`, `map`, `filter`) in a loop")
@@ -125,7 +124,7 @@ pub(crate) struct Facts<'a> {
 
 impl Condition {
     pub fn new(source: &str) -> Result<Condition, ConditionError> {
-        if too_complex(source) {
+        if source.chars().count() > LONGEST {
             return Err(ConditionError::TooComplex);
         }
         let program = parse(source)?;
@@ -184,13 +183,20 @@ fn truth(result: cel::ResolveResult) -> Result<bool, String> {
     }
 }
 
-/// Parses on a stack of its own, because the parser recurses.
+/// Parses on a stack of its own, because the parser recurses. A tree that is too deep is taken apart
+/// there too.
 fn parse(source: &str) -> Result<Program, ConditionError> {
+    let parse = || {
+        let program = ENV.compile(source).map_err(|errors| syntax_error(source, &errors))?;
+        match depth(program.expression()) > DEEPEST {
+            true => Err(ConditionError::TooComplex),
+            false => Ok(program),
+        }
+    };
     let failed = || ConditionError::Syntax { message: "it could not be parsed".into(), at: 0 };
     std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new()
-            .stack_size(PARSER_STACK)
-            .spawn_scoped(scope, || ENV.compile(source).map_err(|e| syntax_error(source, &e)));
+        let parser =
+            std::thread::Builder::new().stack_size(PARSER_STACK).spawn_scoped(scope, parse);
         match parser.map(|parser| parser.join()) {
             Ok(Ok(parsed)) => parsed,
             _ => Err(failed()),
@@ -198,37 +204,34 @@ fn parse(source: &str) -> Result<Program, ConditionError> {
     })
 }
 
+/// How deep the parts of an expression nest.
+fn depth(node: &IdedExpr) -> usize {
+    let deepest = |parts: &mut dyn Iterator<Item = &IdedExpr>| parts.map(depth).max().unwrap_or(0);
+    let entries = |entries: &[IdedEntryExpr]| {
+        let depth_of = |entry: &IdedEntryExpr| match &entry.expr {
+            EntryExpr::StructField(field) => depth(&field.value),
+            EntryExpr::MapEntry(member) => depth(&member.key).max(depth(&member.value)),
+        };
+        entries.iter().map(depth_of).max().unwrap_or(0)
+    };
+    1 + match &node.expr {
+        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => 0,
+        Expr::Call(call) => deepest(&mut call.target.as_deref().into_iter().chain(&call.args)),
+        Expr::List(list) => deepest(&mut list.elements.iter()),
+        Expr::Select(select) => depth(&select.operand),
+        Expr::Map(map) => entries(&map.entries),
+        Expr::Struct(message) => entries(&message.entries),
+        Expr::Comprehension(one) => deepest(
+            &mut [&one.iter_range, &one.accu_init, &one.loop_cond, &one.loop_step, &one.result]
+                .into_iter(),
+        ),
+    }
+}
+
 /// What depends on nothing must already be a condition.
 fn check_constant(program: &Program) -> Result<(), ConditionError> {
     let context = Context::with_env(ENV.clone());
     truth(program.execute(&context)).map(|_| ()).map_err(ConditionError::NotACondition)
-}
-
-/// Counts brackets and operators outside of strings.
-fn too_complex(source: &str) -> bool {
-    let (mut depth, mut deepest, mut operators) = (0usize, 0, 0);
-    let mut quote = None;
-    let mut escaped = false;
-    for c in source.chars() {
-        match (quote, c) {
-            (Some(_), _) if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '(' | '[' | '{') => {
-                depth += 1;
-                operators += 1;
-                deepest = deepest.max(depth);
-            }
-            (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
-            (None, '.' | '?' | '+' | '-' | '*' | '/' | '%' | '!' | '<' | '>' | '=' | '&' | '|') => {
-                operators += 1;
-            }
-            _ => {}
-        }
-    }
-    deepest > DEEPEST || operators > MOST_OPERATORS
 }
 
 fn count(value: &Json) -> usize {
@@ -323,11 +326,7 @@ impl Names {
         }
     }
 
-    fn walk_entries(
-        &mut self,
-        entries: &[cel::common::ast::IdedEntryExpr],
-        bound: &mut Vec<String>,
-    ) {
+    fn walk_entries(&mut self, entries: &[IdedEntryExpr], bound: &mut Vec<String>) {
         for entry in entries {
             match &entry.expr {
                 EntryExpr::StructField(field) => self.walk(&field.value, bound),
