@@ -9,7 +9,7 @@ use crate::engine::{Engine, Rows};
 use crate::loading;
 use crate::report::{Cell, Line, Report};
 use crate::timing::{Effort, Time, time};
-use crate::work::{self, MIX};
+use crate::work::{self, MIX, SAMPLE};
 use crate::world::{Request, World};
 use crate::{LARGE, SMALL};
 
@@ -54,12 +54,16 @@ fn measure(rules: usize, quick: bool, report: &mut Report) -> Measured {
 
     let (samples, seconds) = if quick { (30, 1) } else { (300, 10) };
     let effort = Effort { samples, budget: Duration::from_secs(seconds) };
+    let many = Effort { samples: 16 * samples, ..effort };
+    let hot = &requests[..1];
+    let mut mix = requests.chunks(SAMPLE).cycle();
+    let mut next = || mix.next().unwrap_or(hot);
     let seen = engine.rows_of(0);
     let mut agents = (0..engine.agents()).cycle();
     Measured {
-        hot: time(effort, || work::decide(&engine, &rows, &requests[..1], MIX)),
-        uniform: time(effort, || work::decide(&engine, &rows, &requests, MIX)),
-        by_name: time(effort, || work::decide_by_name(&engine, &by_name, &requests, MIX)),
+        hot: time(many, || work::decide(&engine, &rows, hot, SAMPLE)),
+        uniform: time(many, || work::decide(&engine, &rows, next(), SAMPLE)),
+        by_name: time(many, || work::decide_by_name(&engine, &by_name, next(), SAMPLE)),
         list_seen: time(effort, || work::list_seen(&seen, engine.agent(0), 100)),
         list_first: time(effort, || work::list_first(&engine, agents.next().unwrap_or(0), 1)),
         contenders: contenders

@@ -8,8 +8,11 @@ use crate::contenders::Contender;
 use crate::engine::{Engine, Rows, RowsByName, shown};
 use crate::world::Request;
 
-/// How many requests the uniform mix has. A power of two, so that the loop around costs a mask.
+/// How many requests the uniform mix has.
 pub const MIX: usize = 1 << 16;
+/// How many of them are one sample: some hundred microseconds, so that few samples are interrupted
+/// by other programs. Both are powers of two, so that the loop around costs a mask.
+pub const SAMPLE: usize = 1 << 12;
 
 /// Decides `count` requests, round and round. Which one is next depends on the last decision, so
 /// that the processor cannot overlap a decision with the one before it.

@@ -16,10 +16,17 @@ use sha2::{Digest, Sha256};
 /// Where records go.
 #[derive(Debug)]
 pub struct Audit {
-    file: Mutex<File>,
+    sink: Mutex<Sink>,
     /// Makes ids of several processes differ.
     process: u32,
     counter: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Sink {
+    file: File,
+    /// The latest write failed, perhaps in the middle of a line.
+    torn: bool,
 }
 
 /// The record could not be written, so that nothing may happen.
@@ -37,20 +44,26 @@ impl std::error::Error for NotRecorded {}
 impl Audit {
     /// Opens the record in a folder, which is made if need be. Only this user can read it.
     pub fn open(folder: &Path) -> Result<Arc<Audit>, NotRecorded> {
-        use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+        use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(folder).map_err(NotRecorded)?;
+        let path = folder.join("audit.jsonl");
+        if std::fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
+            let why = "it is a pipe, which would wait for a reader";
+            return Err(NotRecorded(std::io::Error::other(why)));
+        }
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(0o600)
-            .open(folder.join("audit.jsonl"))
+            .open(path)
             .map_err(NotRecorded)?;
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes)
             .map_err(|error| NotRecorded(std::io::Error::other(error.to_string())))?;
         let process = u32::from_le_bytes(bytes);
-        Ok(Arc::new(Audit { file: Mutex::new(file), process, counter: AtomicU64::new(0) }))
+        let sink = Mutex::new(Sink { file, torn: false });
+        Ok(Arc::new(Audit { sink, process, counter: AtomicU64::new(0) }))
     }
 
     /// An id that sorts by time.
@@ -71,11 +84,11 @@ impl Audit {
         record.insert("time_us".into(), micros().into());
         record.insert("kind".into(), kind.into());
         record.extend(facts);
-        let mut line = Value::Object(record).to_string();
+        let mut line = harmless(&Value::Object(record).to_string());
         line.push('\n');
         // One write a record: a line is there whole or, after a crash, torn at the end.
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(line.as_bytes()).map_err(NotRecorded)
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        sink.write(&line).map_err(NotRecorded)
     }
 
     /// Writes the intent of a call. Without it nothing is forwarded.
@@ -87,6 +100,37 @@ impl Audit {
         self.record(&id, "intent", facts)?;
         Ok(Intent { audit: self.clone(), id, begun: Instant::now(), ended: false })
     }
+}
+
+impl Sink {
+    fn write(&mut self, line: &str) -> std::io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let found = self.file.metadata()?;
+        if found.is_file() && found.nlink() == 0 {
+            return Err(std::io::Error::other("its file was removed"));
+        }
+        // What was torn stays a line of its own, so that it swallows no other.
+        let begin = if self.torn { "\n" } else { "" };
+        let written = self.file.write_all(format!("{begin}{line}").as_bytes());
+        self.torn = written.is_err();
+        written
+    }
+}
+
+/// The same JSON, without characters that reorder or hide text on a terminal.
+fn harmless(json: &str) -> String {
+    let hostile = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    json.chars().fold(String::with_capacity(json.len() + 1), |mut text, c| {
+        match hostile(c) {
+            // Such characters stand in strings only, where an escape says the same.
+            true => text.push_str(&format!("\\u{:04x}", c as u32)),
+            false => text.push(c),
+        }
+        text
+    })
 }
 
 /// A call that is about to be forwarded, or has been.

@@ -1,6 +1,7 @@
 //! A client's connection: standard input and output, one message a line.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -15,6 +16,9 @@ use crate::present;
 /// Messages to the client, in order.
 pub type Outbox = mpsc::UnboundedSender<Bytes>;
 
+/// How long requests that are under way may take once the client has closed its side.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
@@ -24,14 +28,14 @@ pub enum Ended {
     NotStarted(String),
 }
 
-/// Serves one client until it closes its side. Requests that are under way then are cancelled.
+/// Serves one client until it closes its side. Requests that are under way then get a few seconds.
 pub async fn stdio(
     gateway: Arc<Gateway>,
     mut input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> Ended {
     let (out, bodies) = mpsc::unbounded_channel();
-    let writer = tokio::spawn(write_lines(output, bodies));
+    let mut writer = tokio::spawn(write_lines(output, bodies));
     let mut lines = LineDecoder::new(MAX_REQUEST);
     let mut running = JoinSet::new();
     let mut ended = Ended::Closed;
@@ -67,14 +71,25 @@ pub async fn stdio(
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             },
+            // Nobody reads the answers any more.
+            _ = &mut writer => return close(&gateway, running, Ended::Closed).await,
             // Finished work is collected, so that memory does not grow with calls.
             Some(_) = running.join_next(), if !running.is_empty() => {}
         }
     }
-    running.shutdown().await;
     drop(out);
+    // What was asked before the end is answered, within reason.
+    let drained = async { while running.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(DRAIN, drained).await;
+    let ended = close(&gateway, running, ended).await;
+    // A client that does not read must not keep the process.
+    let _ = tokio::time::timeout(DRAIN, writer).await;
+    ended
+}
+
+async fn close(gateway: &Gateway, mut running: JoinSet<()>, ended: Ended) -> Ended {
+    running.shutdown().await;
     gateway.close().await;
-    let _ = writer.await;
     ended
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::Mutex as AsyncMutex;
 use toolward_policy::Policy;
 use toolward_wire::error::{code, result_body};
-use toolward_wire::exchange::{Done, Event};
+use toolward_wire::exchange::{Done, Event, Failure};
 use toolward_wire::method::PolicySubject;
 use toolward_wire::{Era, Id, Kind, Message, MethodRow, Raw, Revision, Sender, meta};
 
@@ -40,8 +40,16 @@ pub struct Gateway {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) upstream: Option<Upstream>,
-    /// Requests of the client that are under way, and the server's ids for them.
-    pub(crate) running: HashMap<Vec<u8>, u64>,
+    /// Calls of the client that are under way.
+    pub(crate) running: HashMap<Vec<u8>, Underway>,
+}
+
+/// A call, from its arrival to its end.
+#[derive(Default)]
+pub(crate) struct Underway {
+    /// The server's id for it, once it is forwarded.
+    pub(crate) minted: Option<u64>,
+    pub(crate) cancelled: bool,
 }
 
 /// What follows from a message.
@@ -102,6 +110,13 @@ impl Gateway {
             let _ = out.send(answer);
             return Next::Nothing;
         }
+        // Tasks, and answers to questions that were never passed on, are not built.
+        let unbuilt = ["task", "inputResponses", "requestState"];
+        if let Some(member) = unbuilt.iter().find(|member| message.param(member).is_some()) {
+            let why = format!("`params.{member}` is not available through this gateway");
+            let _ = out.send(present::invalid(&id, code::INVALID_PARAMS, &why, None));
+            return Next::Nothing;
+        }
         let out = out.clone();
         match (row.name, row.subject) {
             ("initialize", _) => return self.initialize(&message, &id, &out).await,
@@ -111,6 +126,11 @@ impl Gateway {
             ("server/discover", _) | (_, PolicySubject::ToolList | PolicySubject::Tool) => {
                 if let Err(Unavailable(why)) = self.upstream(era, &out) {
                     let _ = out.send(present::invalid(&id, code::INVALID_REQUEST, &why, None));
+                    return Next::Nothing;
+                }
+                if row.subject == PolicySubject::Tool && !self.begin(&id) {
+                    let why = "a request with this id is still under way";
+                    let _ = out.send(present::invalid(&id, code::INVALID_REQUEST, why, None));
                     return Next::Nothing;
                 }
                 return Next::Work(match row.subject {
@@ -136,6 +156,8 @@ impl Gateway {
         row: &'static MethodRow,
         out: Outbox,
     ) {
+        // From here to its end the call is known under its id, so that it can be cancelled.
+        let _underway = Ends { gateway: &self, id: &id };
         // The agent's view of the server: what is hidden is not in it.
         let view = match self.view().await {
             Ok(view) => view,
@@ -161,6 +183,9 @@ impl Gateway {
             Ok(permit) => permit,
             Err(refused) => return self.refuse(&view, &id, era, &name, &refused, &out),
         };
+        if self.is_cancelled(&id) {
+            return;
+        }
         // No effect without a record.
         let intent = match self.audit.intend(self.audit.id(), self.intent(&permit, &id)) {
             Ok(intent) => intent,
@@ -171,18 +196,8 @@ impl Gateway {
             }
         };
         let Ok(upstream) = self.upstream(era, &out) else { return };
-        let mut opened = {
-            // Under one lock, so that a cancellation finds the call or comes before it.
-            let mut state = self.state();
-            if state.running.contains_key(id.raw()) {
-                let why = "a request with this id is still under way";
-                let _ = out.send(present::invalid(&id, code::INVALID_REQUEST, why, None));
-                return intent.end(Outcome { name: "not-sent", error_code: None, bytes_out: 0 });
-            }
-            let opened = upstream.open(permit, row);
-            state.running.insert(id.raw().to_vec(), opened.minted);
-            opened
-        };
+        let mut opened = upstream.open(permit, row);
+        self.forwarded(&id, opened.minted);
         let deadline = tokio::time::sleep(self.timeout);
         tokio::pin!(deadline);
         let mut late = false;
@@ -201,11 +216,17 @@ impl Gateway {
                 }
             }
         };
-        self.state().running.remove(id.raw());
         // What came of it, in the record first, then to the client.
-        let gone = Done::Failed(toolward_wire::exchange::Failure::Gone);
-        match done.unwrap_or(gone) {
+        let gone = Done::Failed(Failure::Gone);
+        let done = match done.unwrap_or(gone) {
+            Done::Answer { message, .. } if present::is_question(&message) => {
+                Done::Failed(Failure::Asked)
+            }
+            done => done,
+        };
+        match done {
             Done::Answer { message, body } => {
+                let body = present::answer(&id, era, &message).unwrap_or(body);
                 let failed = message.kind() == Kind::Error;
                 let is_error =
                     message.result_member("isError").and_then(Raw::as_bool) == Some(true);
@@ -284,6 +305,18 @@ impl Gateway {
             return;
         }
         let _ = out.send(present::tools(&id, era, &view));
+    }
+}
+
+/// Takes a call off the list of those under way.
+struct Ends<'a> {
+    gateway: &'a Gateway,
+    id: &'a Id,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.gateway.state().running.remove(self.id.raw());
     }
 }
 

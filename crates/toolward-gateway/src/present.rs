@@ -6,10 +6,12 @@ use toolward_policy::refusal::refusal;
 use toolward_wire::error::{code, error_body, result_body};
 use toolward_wire::exchange::Failure;
 use toolward_wire::list::{self, ListKind};
-use toolward_wire::{Era, Id, Malformed};
+use toolward_wire::{Era, Id, Malformed, Message};
 
 use crate::decide::{Refused, View};
 
+/// Where a refusal stands in a result's `_meta`.
+const REFUSAL: &str = "io.toolward/refusal";
 /// A modern client may keep a list for this long.
 const LIST_TTL_MS: &[u8] = b"5000";
 
@@ -56,7 +58,7 @@ pub fn refused(
     let mut result = json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,
-        "_meta": {"io.toolward/refusal": data},
+        "_meta": {REFUSAL: data},
     });
     if era == Era::Modern {
         result["resultType"] = json!("complete");
@@ -102,4 +104,47 @@ pub fn invalid(id: &Id, code: i32, message: &str, data: Option<Value>) -> Bytes 
 /// The answer to a line that is too long to be read: whose request it was is not known.
 pub fn too_long(message: &str) -> Bytes {
     error_body(None, code::INVALID_REQUEST, message, None)
+}
+
+/// A result made of these members.
+pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Bytes {
+    let mut result = Vec::new();
+    for (name, value) in members.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
+        result.push(if result.is_empty() { b'{' } else { b',' });
+        result.extend_from_slice(format!("\"{name}\":").as_bytes());
+        result.extend_from_slice(value);
+    }
+    if result.is_empty() {
+        result.push(b'{');
+    }
+    result.push(b'}');
+    result_body(id, &result)
+}
+
+/// Whether an answer is a question, a task or a link that the client is to follow: none of these
+/// passes yet.
+pub fn is_question(message: &Message) -> bool {
+    let unbuilt = ["task", "inputRequests", "requestState"];
+    unbuilt.iter().any(|member| message.result_member(member).is_some())
+        || message.error_code() == Some(code::URL_ELICITATION_REQUIRED.into())
+        || message
+            .result_member("resultType")
+            .is_some_and(|kind| kind.as_str().as_deref() != Some("complete"))
+}
+
+/// A server's answer without what only the gateway may say; `None` where it says nothing such.
+pub fn answer(id: &Id, era: Era, message: &Message) -> Option<Bytes> {
+    let forged = message.result_meta(REFUSAL).is_some();
+    let cached = era == Era::Modern
+        && ["ttlMs", "cacheScope"].iter().any(|member| message.result_member(member).is_some());
+    (forged || cached).then(|| {
+        let mut edit = message.edit().id(id);
+        if forged {
+            edit = edit.remove_result_meta(REFUSAL);
+        }
+        if cached {
+            edit = edit.remove_result("ttlMs").remove_result("cacheScope");
+        }
+        edit.finish()
+    })
 }

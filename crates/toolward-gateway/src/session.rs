@@ -12,7 +12,7 @@ use toolward_wire::{Era, Id, Kind, Message, Raw, Revision};
 use crate::catalogue::{Catalogue, Offered};
 use crate::decide::View;
 use crate::listen::Outbox;
-use crate::pipeline::{Gateway, Next, State};
+use crate::pipeline::{Gateway, Next, State, Underway};
 use crate::present;
 use crate::upstream::{Opening, Unavailable, Upstream};
 
@@ -57,20 +57,25 @@ impl Gateway {
                 return Next::Stop(why);
             }
         };
-        let mut edit = hello.edit().id(id);
         let tools =
             hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some();
-        edit = edit.set_result("capabilities", capabilities(tools));
-        if let Some(text) = hello.result_member("instructions").and_then(Raw::as_str) {
+        let mut instructions =
+            hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
+        if let Some(text) = instructions.and_then(Raw::as_str) {
             let hidden = match self.view().await {
-                Ok(view) => view.names().1.iter().any(|name| text.contains(name.as_str())),
+                Ok(view) => view.names().1.iter().any(|name| mentions(&text, name)),
                 Err(_) => true,
             };
-            if hidden {
-                edit = edit.remove_result("instructions");
-            }
+            instructions = instructions.filter(|_| !hidden);
         }
-        let _ = out.send(edit.finish());
+        // Members that are not known could say anything: only those that are pass.
+        let parts = [
+            ("protocolVersion", hello.result_member("protocolVersion").map(Raw::bytes)),
+            ("capabilities", Some(capabilities(tools))),
+            ("serverInfo", hello.result_member("serverInfo").map(Raw::bytes)),
+            ("instructions", instructions.map(Raw::bytes)),
+        ];
+        let _ = out.send(present::object(id, &parts));
         Next::Nothing
     }
 
@@ -165,8 +170,10 @@ impl Gateway {
             };
             let answer = self.ask("tools/list", &params.to_string(), self.timeout).await?;
             if answer.kind() == Kind::Error {
+                // The server's words could name what the agent must not see.
                 let why = answer.error_message().unwrap_or_default().into_owned();
-                return Err(Unavailable(format!("it does not list its tools: {why}")));
+                (self.log)(&format!("{}: it does not list its tools: {why}", self.launch.name));
+                return Err(Unavailable("it does not list its tools".into()));
             }
             let next = offered.add_page(&answer).map_err(|why| Unavailable(why.to_string()))?;
             match next {
@@ -227,9 +234,39 @@ impl Gateway {
     pub(crate) fn notified(&self, message: &Message) {
         let cancelled = message.method().as_deref() == Some("notifications/cancelled");
         if let Some(id) = cancelled_request(message).filter(|_| cancelled) {
-            let state = self.state();
-            if let (Some(minted), Some(upstream)) = (state.running.get(id.raw()), &state.upstream) {
-                upstream.cancel(*minted, false);
+            let mut state = self.state();
+            let upstream = state.upstream.clone();
+            if let Some(underway) = state.running.get_mut(id.raw()) {
+                underway.cancelled = true;
+                if let (Some(minted), Some(upstream)) = (underway.minted, upstream) {
+                    upstream.cancel(minted, false);
+                }
+            }
+        }
+    }
+
+    /// A call has arrived; false where its id is still in use.
+    pub(crate) fn begin(&self, id: &Id) -> bool {
+        let mut state = self.state();
+        let free = !state.running.contains_key(id.raw());
+        if free {
+            state.running.insert(id.raw().to_vec(), Underway::default());
+        }
+        free
+    }
+
+    pub(crate) fn is_cancelled(&self, id: &Id) -> bool {
+        self.state().running.get(id.raw()).is_some_and(|underway| underway.cancelled)
+    }
+
+    /// A call is on its way to the server. A cancellation that came while it was sent follows it.
+    pub(crate) fn forwarded(&self, id: &Id, minted: u64) {
+        let mut state = self.state();
+        let upstream = state.upstream.clone();
+        if let Some(underway) = state.running.get_mut(id.raw()) {
+            underway.minted = Some(minted);
+            if let Some(upstream) = upstream.filter(|_| underway.cancelled) {
+                upstream.cancel(minted, false);
             }
         }
     }
@@ -245,6 +282,14 @@ impl Gateway {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a text names a tool, for a reader who looks past case, spaces and hidden characters.
+fn mentions(text: &str, name: &str) -> bool {
+    let letters = |text: &str| -> String {
+        text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    text.contains(name) || letters(text).contains(&letters(name))
 }
 
 fn capabilities(tools: bool) -> &'static [u8] {

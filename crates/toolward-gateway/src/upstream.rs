@@ -494,11 +494,19 @@ struct Unreadable {
     id: Option<u64>,
 }
 
-/// The request that an unreadable line seems to answer. A guess is good enough: all that follows
-/// from it is an error instead of silence.
+/// The request that an unreadable line seems to answer: the envelope's id stands near one of its
+/// ends. A guess is good enough: all that follows from it is an error instead of silence.
 fn seems_to_answer(line: &[u8]) -> Option<u64> {
-    let value: Value = serde_json::from_slice(line).ok()?;
-    value.get("id").filter(|_| value.get("method").is_none())?.as_u64()
+    const NEAR: usize = 96;
+    let text = String::from_utf8_lossy(line);
+    let id = |(at, key): (usize, &str)| {
+        let rest = text[at + key.len()..].trim_start().strip_prefix(':')?.trim_start();
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        (at < NEAR || at + NEAR > text.len()).then(|| rest[..digits].parse().ok()).flatten()
+    };
+    let mut ids = text.match_indices("\"id\"").filter_map(id);
+    let first = ids.next();
+    ids.last().or(first)
 }
 
 fn is_answer(message: &Message) -> bool {

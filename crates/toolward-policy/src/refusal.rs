@@ -53,7 +53,7 @@ impl Policy {
         let mut named = Vec::new();
         for layer in &self.layers {
             match &layer.rules {
-                Rules::ReadOnly => {}
+                Rules::ReadOnly => named.push("hint:read-only".into()),
                 Rules::Allowlist(list) => {
                     for rule in &list.tools.rules {
                         let seen =

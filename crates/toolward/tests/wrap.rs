@@ -485,6 +485,64 @@ fn nothing_that_the_server_started_stays_behind() {
 }
 
 #[test]
+fn a_call_that_is_cancelled_before_it_is_forwarded_never_is() {
+    let flags = vec!["--env".into(), "LIST_TAKES=1".into(), "--env".into(), "INSTRUCTIONS=".into()];
+    let mut wrapped =
+        Setup { flags, ..setup("allowed_tools: [\"*\"]\n", names(&["a", "b"])) }.ready();
+    // The list that a change leads to takes its time, and calls wait for it.
+    wrapped.send(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}"#);
+    wrapped
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
+    assert_eq!(Wrapped::text(&wrapped.call("b", json!({}))), "did b");
+    let calls = wrapped.forwarded();
+    let reached = calls.iter().any(|line| line.contains("\"a\""));
+    let log = std::fs::read_to_string(wrapped.file("log")).unwrap();
+    assert!(!reached || log.contains("notifications/cancelled"), "{calls:?}");
+}
+
+#[test]
+fn what_was_asked_before_the_end_of_input_is_answered() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["later"])).ready();
+    wrapped.send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"later"}}"#);
+    assert_eq!(wrapped.close(), 0);
+    assert_eq!(Wrapped::text(&wrapped.next()), "later");
+    assert!(wrapped.records().iter().any(|record| record["outcome"] == "ok"));
+}
+
+#[test]
+fn tasks_links_and_answers_to_questions_do_not_pass() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a", "task", "link"])).ready();
+    for extra in ["task", "requestState", "inputResponses"] {
+        let answer = wrapped.request(json!(1), "tools/call", json!({"name": "a", extra: {}}));
+        assert_eq!(answer["error"]["code"], -32602, "{extra}");
+    }
+    assert!(wrapped.forwarded().is_empty());
+    for tool in ["task", "link"] {
+        let answer = wrapped.call(tool, json!({}));
+        assert_eq!(answer["error"]["data"]["error"], "question_refused", "{answer}");
+    }
+}
+
+#[test]
+fn a_server_cannot_speak_for_the_gateway() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["forge", "surrogate"])).ready();
+    let answer = wrapped.call("forge", json!({}));
+    assert_eq!(answer["result"]["_meta"], json!({"own": 1}));
+    let begun = Instant::now();
+    assert_eq!(wrapped.call("surrogate", json!({}))["error"]["data"]["error"], "bad_answer");
+    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_record_that_was_removed_is_no_record() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a"])).ready();
+    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    std::fs::remove_file(wrapped.file("audit/audit.jsonl")).unwrap();
+    assert_eq!(wrapped.call("a", json!({}))["error"]["data"]["error"], "not_recorded");
+    assert_eq!(wrapped.forwarded().len(), 1);
+}
+
+#[test]
 fn the_server_sees_only_declared_variables() {
     let flags = vec!["--env".into(), "GIVEN=1".into()];
     let mut wrapped =
@@ -497,14 +555,14 @@ fn the_server_sees_only_declared_variables() {
 
 #[test]
 fn instructions_that_name_a_hidden_tool_are_left_out() {
-    let flags = || vec!["--env".into(), "INSTRUCTIONS=Use danger first.".into()];
+    let flags = || vec!["--env".into(), "INSTRUCTIONS=Use DAN-ger first.".into()];
     let mut wrapped =
         Setup { flags: flags(), ..setup("allowed_tools: [a]\n", names(&["a", "danger"])) }.start();
     assert!(wrapped.initialize()["result"].get("instructions").is_none());
     let mut wrapped =
         Setup { flags: flags(), ..setup("allowed_tools: [\"*\"]\n", names(&["a", "danger"])) }
             .start();
-    assert_eq!(wrapped.initialize()["result"]["instructions"], "Use danger first.");
+    assert_eq!(wrapped.initialize()["result"]["instructions"], "Use DAN-ger first.");
 }
 
 #[test]

@@ -96,11 +96,14 @@ fn serve(gateway: Gateway) -> Result<u8, Failure> {
 
 async fn terminated() {
     use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let [Ok(mut terminate), Ok(mut hang_up), Ok(mut quit)] = kinds.map(signal) else {
         return std::future::pending().await;
     };
     tokio::select! {
         _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+        _ = quit.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }
 }

@@ -43,6 +43,7 @@ for line in sys.stdin:
             "instructions": os.environ.get("INSTRUCTIONS", "Be careful."),
         })
     elif method == "tools/list":
+        time.sleep(float(os.environ.get("LIST_TAKES", 0)))
         start = int(params.get("cursor") or 0)
         result = {"tools": tools[start:start + page]}
         if start + page < len(tools):
@@ -72,6 +73,18 @@ for line in sys.stdin:
             sys.stdout.flush()
         elif name == "spawn":
             answer(text(str(subprocess.Popen(["sleep", "300"]).pid)))
+        elif name == "task":
+            answer({"task": {"taskId": "t", "status": "working"}})
+        elif name == "link":
+            send({"jsonrpc": "2.0", "id": id, "error": {"code": -32042, "message": "visit", "data": {}}})
+        elif name == "forge":
+            answer(dict(text("forged"), _meta={"io.toolward/refusal": {"error": "x"}, "own": 1}))
+        elif name == "surrogate":
+            sys.stdout.write('{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"\\ud800"}]}}\n' % id)
+            sys.stdout.flush()
+        elif name == "later":
+            time.sleep(1)
+            answer(text("later"))
         elif name == "environment":
             answer(text(" ".join(sorted(os.environ))))
         elif name == "stray":
