@@ -18,16 +18,20 @@ fuzz_target!(|text: &str| {
     if let Some(file) = std::env::var_os("FUZZ_LAST_INPUT") {
         std::fs::write(file, text).expect("the last input can be kept");
     }
-    // A text in three parts stands for a long one: the middle is repeated.
+    // A text in three parts stands for long ones, in which the middle is repeated: one just below
+    // what is accepted, one far beyond.
     let parts: Vec<&str> = text.split('\u{1}').collect();
-    let text = match parts[..] {
-        [head, middle, tail] => {
-            let middle = middle.repeat(20_000 / middle.len().max(1));
-            [head, &middle, tail].concat()
-        }
-        _ => text.to_string(),
+    let texts = match parts[..] {
+        [head, middle, tail] => [1_900, 20_000]
+            .map(|length| {
+                let middle = middle.repeat(length / middle.len().max(1));
+                [head, &middle, tail].concat()
+            })
+            .to_vec(),
+        _ => vec![text.to_string()],
     };
-    let checked = thread::Builder::new().stack_size(STACK).spawn(move || check(&text));
+    let check = move || texts.iter().for_each(|text| check(text));
+    let checked = thread::Builder::new().stack_size(STACK).spawn(check);
     checked.expect("a thread starts").join().expect("the check does not panic");
 });
 

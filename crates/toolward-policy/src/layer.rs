@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use crate::condition::{Condition, ConditionError};
 use crate::decision::{Kind, RuleRef, Side};
 use crate::index::Index;
-use crate::selector::{Glob, LONGEST_SELECTOR, Selector, fold};
+use crate::selector::{Glob, LONGEST_SELECTOR, MOST_DOTS, Selector, fold};
 use crate::source::{self, Case, Place};
 
 /// One policy source, compiled.
@@ -101,6 +101,7 @@ pub enum CompileProblem {
     DenyInAllowlist(String),
     AskInDeny,
     SelectorTooLong,
+    TooManyDots,
     /// A rule speaks of a tool by the name that clients see.
     DisplayName {
         selector: String,
@@ -121,6 +122,7 @@ impl std::fmt::Display for CompileProblem {
             Self::SelectorTooLong => {
                 write!(f, "a selector is longer than {LONGEST_SELECTOR} bytes")
             }
+            Self::TooManyDots => write!(f, "a selector has more than {MOST_DOTS} dots"),
             Self::DisplayName { selector, server, .. } => write!(
                 f,
                 "`{selector}` is a display name on `{server}`: rules speak of original names"
@@ -386,6 +388,10 @@ impl Compiler<'_> {
         for (index, entry) in entries.into_iter().enumerate() {
             if entry.selector.len() > LONGEST_SELECTOR {
                 self.error(path, index, entry.place, CompileProblem::SelectorTooLong);
+                continue;
+            }
+            if entry.selector.bytes().filter(|b| *b == b'.').count() > MOST_DOTS {
+                self.error(path, index, entry.place, CompileProblem::TooManyDots);
                 continue;
             }
             if deny && entry.ask {

@@ -12,6 +12,9 @@ use crate::source::Case;
 /// protocol; the limit keeps the work for a selector with many dots small.
 pub const LONGEST_SELECTOR: usize = 2048;
 
+/// The most dots of a selector: each is a way to read it as `tool.action`, and is kept.
+pub const MOST_DOTS: usize = 32;
+
 /// A compiled selector.
 #[derive(Debug, Clone)]
 pub struct Selector {

@@ -331,6 +331,21 @@ fn ask_in_a_deny_list_is_refused() {
 }
 
 #[test]
+fn selectors_that_would_cost_too_much_are_refused() {
+    for (selector, problem) in [
+        ("x".repeat(2049), CompileProblem::SelectorTooLong),
+        (format!("?{}", ".a".repeat(33)), CompileProblem::TooManyDots),
+    ] {
+        let errors = Policy::compile(source(&json!({"allowed_tools": [selector]}))).unwrap_err();
+        assert_eq!(errors[0].problem, problem);
+    }
+    assert!(
+        Policy::compile(source(&json!({"allowed_tools": ["a.".repeat(32), "x".repeat(2048)]})))
+            .is_ok()
+    );
+}
+
+#[test]
 fn an_allowlist_entry_with_an_exclamation_mark_is_refused() {
     let errors = Policy::compile(source(&json!({"allowed_tools": ["a", "!b"]}))).unwrap_err();
     assert_eq!(errors[0].problem, CompileProblem::DenyInAllowlist("!b".into()));
