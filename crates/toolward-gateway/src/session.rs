@@ -274,8 +274,10 @@ impl Gateway {
     /// Lets go of the server, and waits until its process has ended.
     pub async fn close(&self) {
         let upstream = self.state().upstream.take();
-        if let Some(upstream) = upstream {
-            upstream.close().await;
+        let ended = upstream.as_ref().map(Upstream::ended);
+        drop(upstream);
+        if let Some(ended) = ended {
+            ended.await;
         }
     }
 

@@ -117,12 +117,13 @@ impl Upstream {
         self.era
     }
 
-    /// Gives up this handle and, where it was the last, waits until the process has ended.
-    pub async fn close(self) {
+    /// Resolves once the process has ended, which it does when no handle is left.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.ended.clone();
-        drop(self);
-        // Nothing is ever sent: the channel only closes.
-        let _ = tokio::time::timeout(FAREWELL * 3, ended.changed()).await;
+        async move {
+            // Nothing is ever sent: the channel only closes.
+            let _ = tokio::time::timeout(FAREWELL * 3, ended.changed()).await;
+        }
     }
 
     /// Parameters of the gateway's own requests, with what a modern server wants to know.
@@ -463,7 +464,6 @@ impl Process {
                 let _ = events.send(event);
             }
         }
-        self.kill(Signal::KILL);
     }
 
     /// Ends the child in order: end of input, then a request, then force.
@@ -476,8 +476,6 @@ impl Process {
             }
             self.kill(signal);
         }
-        // What the server started and left behind ends with it.
-        self.kill(Signal::KILL);
     }
 
     /// Signals the whole process group, so that nothing the server started stays behind.
@@ -485,6 +483,13 @@ impl Process {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+/// What the server started and left behind ends with it, however the gateway ends.
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill(Signal::KILL);
     }
 }
 

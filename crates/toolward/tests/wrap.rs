@@ -482,7 +482,8 @@ fn nothing_that_the_server_started_stays_behind() {
         // The signal is sent before the gateway ends; the process may need a moment to die.
         let begun = Instant::now();
         while alive() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "terminated: {terminated}");
+            let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(begun.elapsed() < Duration::from_secs(5), "terminated: {terminated}: {state}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
