@@ -494,15 +494,14 @@ fn a_call_that_is_cancelled_before_it_is_forwarded_never_is() {
     let flags = vec!["--env".into(), "LIST_TAKES=1".into(), "--env".into(), "INSTRUCTIONS=".into()];
     let mut wrapped =
         Setup { flags, ..setup("allowed_tools: [\"*\"]\n", names(&["a", "b"])) }.ready();
-    // The list that a change leads to takes its time, and calls wait for it.
+    // Without instructions nobody has asked for the list yet: the first call waits for it.
     wrapped.send(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a"}}"#);
     wrapped
         .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
     assert_eq!(Wrapped::text(&wrapped.call("b", json!({}))), "did b");
     let calls = wrapped.forwarded();
-    let reached = calls.iter().any(|line| line.contains("\"a\""));
-    let log = std::fs::read_to_string(wrapped.file("log")).unwrap();
-    assert!(!reached || log.contains("notifications/cancelled"), "{calls:?}");
+    assert!(!calls.iter().any(|line| line.contains("\"a\"")), "{calls:?}");
+    assert_eq!(calls.len(), 1);
 }
 
 #[test]

@@ -36,12 +36,13 @@ for line in sys.stdin:
 
     if method == "initialize":
         initialize = params
-        answer({
+        hello = {
             "protocolVersion": params["protocolVersion"],
             "capabilities": {"tools": {}, "prompts": {}, "logging": {}},
             "serverInfo": {"name": "scripted", "version": "1"},
             "instructions": os.environ.get("INSTRUCTIONS", "Be careful."),
-        })
+        }
+        answer({key: value for key, value in hello.items() if value != ""})
     elif method == "tools/list":
         time.sleep(float(os.environ.get("LIST_TAKES", 0)))
         start = int(params.get("cursor") or 0)
