@@ -7,11 +7,15 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use hashbrown::HashSet;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::decide::View;
+use crate::record::{Facts, names};
 
 /// Where records go.
 #[derive(Debug)]
@@ -20,7 +24,12 @@ pub struct Audit {
     /// Makes ids of several processes differ.
     process: u32,
     counter: AtomicU64,
+    /// Views whose names the record has.
+    views: Mutex<HashSet<String>>,
 }
+
+/// So many views are remembered.
+const MOST_VIEWS: usize = 10_000;
 
 #[derive(Debug)]
 struct Sink {
@@ -63,7 +72,8 @@ impl Audit {
             .map_err(|error| NotRecorded(std::io::Error::other(error.to_string())))?;
         let process = u32::from_le_bytes(bytes);
         let sink = Mutex::new(Sink { file, torn: false });
-        Ok(Arc::new(Audit { sink, process, counter: AtomicU64::new(0) }))
+        let (counter, views) = Default::default();
+        Ok(Arc::new(Audit { sink, process, counter, views }))
     }
 
     /// An id that sorts by time.
@@ -73,17 +83,12 @@ impl Audit {
     }
 
     /// Writes one record of its own: a listing, a refusal, a start.
-    pub fn record(
-        &self,
-        id: &str,
-        kind: &str,
-        facts: Map<String, Value>,
-    ) -> Result<(), NotRecorded> {
+    pub fn record(&self, id: &str, kind: &str, facts: &Facts) -> Result<(), NotRecorded> {
         let mut record = Map::new();
         record.insert("id".into(), id.into());
         record.insert("time_us".into(), micros().into());
         record.insert("kind".into(), kind.into());
-        record.extend(facts);
+        record.extend(facts.iter().map(|(name, value)| (name.clone(), value.clone())));
         let mut line = harmless(&Value::Object(record).to_string());
         line.push('\n');
         // One write a record: a line is there whole or, after a crash, torn at the end.
@@ -91,12 +96,30 @@ impl Audit {
         sink.write(&line).map_err(NotRecorded)
     }
 
+    /// Writes that a view was listed; its names only where the record has not had them yet.
+    pub fn listing(&self, view: &View, mut facts: Facts) -> Result<(), NotRecorded> {
+        let new = !self.views().contains(view.id());
+        if new {
+            facts.insert("names".into(), names(view));
+        }
+        self.record(&self.id(), "list", &facts)?;
+        if new {
+            let mut views = self.views();
+            // Names that are written twice do no harm.
+            if views.len() >= MOST_VIEWS {
+                views.clear();
+            }
+            views.insert(view.id().into());
+        }
+        Ok(())
+    }
+
+    fn views(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Writes the intent of a call. Without it nothing is forwarded.
-    pub fn intend(
-        self: &Arc<Self>,
-        id: String,
-        facts: Map<String, Value>,
-    ) -> Result<Intent, NotRecorded> {
+    pub fn intend(self: &Arc<Self>, id: String, facts: &Facts) -> Result<Intent, NotRecorded> {
         self.record(&id, "intent", facts)?;
         Ok(Intent { audit: self.clone(), id, begun: Instant::now(), ended: false })
     }
@@ -172,7 +195,7 @@ impl Intent {
             "bytes_out": outcome.bytes_out,
         });
         let facts = facts.as_object().cloned().unwrap_or_default();
-        let _ = self.audit.record(&self.audit.id(), "outcome", facts);
+        let _ = self.audit.record(&self.audit.id(), "outcome", &facts);
     }
 }
 

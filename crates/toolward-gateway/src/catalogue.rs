@@ -2,9 +2,12 @@
 
 use std::collections::HashSet;
 
+use hashbrown::HashMap;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use toolward_policy::{Tool, ToolSet};
 use toolward_wire::Message;
+use toolward_wire::headers::{MarkProblem, ParamHeaders};
 use toolward_wire::list::{Entry, List, ListKind, ListProblem, MalformedEntry};
 
 /// What a server offers, gathered over all pages of its list.
@@ -25,15 +28,39 @@ impl Offered {
         Ok(page.next_cursor)
     }
 
-    pub fn finish(self) -> Catalogue {
-        let tools = self.entries.iter().map(|entry| {
-            match entry.raw().to_json() {
-                Value::Object(definition) => Tool::new(entry.name(), &definition),
-                // An entry is an object, or it would have been left out.
-                _ => Tool::named(entry.name()),
+    /// The list. Over HTTP, a tool whose header marks are invalid is dropped, as the protocol says.
+    pub fn finish(self, over_http: bool) -> Catalogue {
+        let mut catalogue = Catalogue {
+            entries: Vec::with_capacity(self.entries.len()),
+            tools: ToolSet::new(Vec::new()),
+            headers: HashMap::new(),
+            dropped: Vec::new(),
+            hash: [0; 32],
+        };
+        let mut tools = Vec::with_capacity(self.entries.len());
+        let mut hash = Sha256::new();
+        for entry in self.entries {
+            // An entry is an object, or it would have been left out.
+            let Value::Object(definition) = entry.raw().to_json() else { continue };
+            let schema = definition.get("inputSchema");
+            match schema.map(ParamHeaders::read).transpose() {
+                Err(problem) if over_http => {
+                    catalogue.dropped.push((entry.name().into(), problem));
+                    continue;
+                }
+                Ok(Some(headers)) if !headers.is_empty() => {
+                    catalogue.headers.insert(entry.name().into(), headers);
+                }
+                _ => {}
             }
-        });
-        Catalogue { tools: ToolSet::new(tools.collect()), entries: self.entries }
+            tools.push(Tool::new(entry.name(), &definition));
+            hash.update((entry.bytes().len() as u64).to_le_bytes());
+            hash.update(entry.bytes());
+            catalogue.entries.push(entry);
+        }
+        catalogue.tools = ToolSet::new(tools);
+        catalogue.hash = hash.finalize().into();
+        catalogue
     }
 }
 
@@ -42,6 +69,10 @@ impl Offered {
 pub struct Catalogue {
     entries: Vec<Entry>,
     tools: ToolSet,
+    /// `Mcp-Param-*` headers, for the tools that have some.
+    headers: HashMap<Box<str>, ParamHeaders>,
+    dropped: Vec<(Box<str>, MarkProblem)>,
+    hash: [u8; 32],
 }
 
 impl Catalogue {
@@ -52,5 +83,20 @@ impl Catalogue {
 
     pub fn tools(&self) -> &ToolSet {
         &self.tools
+    }
+
+    /// The headers that calls of a tool carry over HTTP.
+    pub fn headers(&self, tool: &str) -> Option<&ParamHeaders> {
+        self.headers.get(tool)
+    }
+
+    /// Tools that are left out, and why.
+    pub fn dropped(&self) -> &[(Box<str>, MarkProblem)] {
+        &self.dropped
+    }
+
+    /// The hash of the entries as sent.
+    pub fn hash(&self) -> &[u8; 32] {
+        &self.hash
     }
 }

@@ -1,73 +1,138 @@
 //! What an agent may see and call. Listing and calling come from the same cells.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hashbrown::HashMap;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
 use toolward_policy::refusal::Offer;
-use toolward_policy::{Arguments, Call, Caller, Cell, Decision, Policy, Verdict};
-use toolward_wire::{Message, list};
+use toolward_policy::{Arguments, Call, Cell, Decision, Policy, Row, ToolSet, Verdict};
+use toolward_wire::headers::ParamHeaders;
+use toolward_wire::{Message, MethodRow, list};
 
 use crate::catalogue::Catalogue;
+use crate::client::Caller;
+use crate::names::Naming;
+use crate::upstream::{Outgoing, Server, Unavailable};
 
-/// Who calls, as the gateway established it.
-#[derive(Debug, Clone)]
-pub struct Client {
-    pub agent: Option<String>,
-    /// How the name was established.
-    pub identity: &'static str,
-}
-
-impl Client {
-    pub fn caller(&self) -> Caller<'_> {
-        Caller { agent: self.agent.as_deref(), claims: None }
-    }
-}
-
-/// What one agent may see of one server. What is hidden from it is not in here.
+/// What one agent may see of the servers it may use. What is hidden from it is not in here.
 #[derive(Debug)]
 pub struct View {
-    server: Box<str>,
     shown: HashMap<Box<str>, Seen>,
     array: Bytes,
     allowed: Vec<String>,
-    /// Names that the server offers and the agent does not see; for the record only.
-    removed: Vec<String>,
-    names: Vec<String>,
+    servers: Vec<OfServer>,
+    /// A hash of everything that is shown and removed.
+    id: String,
+    /// What came of each server, for clients that see several.
+    outcomes: Bytes,
 }
 
 /// A tool under the name that clients use.
 #[derive(Debug)]
 struct Seen {
+    /// The server's index, in the view and in the configuration.
+    at: usize,
+    server: usize,
     original: Box<str>,
     cell: Cell,
+    headers: Option<ParamHeaders>,
+}
+
+/// What a view has of one server.
+#[derive(Debug)]
+pub struct OfServer {
+    pub name: Box<str>,
+    pub offered: usize,
+    /// Names that clients use.
+    pub shown: Vec<String>,
+    /// Names that the server offers and the agent does not see; for the record only.
+    pub removed: Vec<String>,
+    pub unavailable: Option<Unavailable>,
+}
+
+/// A server that the agent may use, and its list or why there is none.
+pub struct Part<'a> {
+    pub server: &'a Server,
+    pub list: Result<Arc<Catalogue>, Unavailable>,
 }
 
 impl View {
-    pub fn new(policy: &Policy, client: &Client, server: &str, catalogue: &Catalogue) -> View {
-        let caller = client.caller();
-        let row = policy.row(caller.agent, server, catalogue.tools());
-        let exposure = policy.exposure(server);
+    /// `naming` is `None` where names stay as they are.
+    pub fn new(
+        policy: &Policy,
+        caller: &Caller,
+        naming: Option<&Naming>,
+        parts: &[Part<'_>],
+    ) -> View {
+        let unknown = ToolSet::new(Vec::new());
+        let row = |part: &Part<'_>| {
+            let tools = part.list.as_ref().map_or(&unknown, |list| list.tools());
+            policy.row(caller.agent.as_deref(), part.server.name(), tools)
+        };
+        let rows: Vec<Row> = parts.iter().map(row).collect();
+        let offers: Vec<Offer<'_>> = parts
+            .iter()
+            .zip(&rows)
+            .map(|(part, row)| Offer { server: part.server.name(), row })
+            .collect();
         let mut view = View {
-            server: server.into(),
             shown: HashMap::new(),
             array: Bytes::new(),
-            allowed: policy.allowed_tools(caller, &[Offer { server, row: &row }]),
-            removed: Vec::new(),
-            names: Vec::new(),
+            allowed: policy.allowed_tools(caller.policy(), &offers),
+            servers: Vec::with_capacity(parts.len()),
+            id: String::new(),
+            outcomes: Bytes::new(),
         };
         let mut entries = Vec::new();
-        for ((tool, cell), entry) in row.iter().zip(catalogue.entries()) {
-            let listing = cell.list(caller);
+        for (part, row) in parts.iter().zip(&rows) {
+            view.add(policy, caller, naming, part, row, &mut entries);
+        }
+        view.array = list::array(entries.iter().map(|entry| &entry[..]));
+        view.id = view.hash();
+        view.outcomes = view.outcomes_by_server();
+        view
+    }
+
+    fn add(
+        &mut self,
+        policy: &Policy,
+        caller: &Caller,
+        naming: Option<&Naming>,
+        part: &Part<'_>,
+        row: &Row,
+        entries: &mut Vec<Bytes>,
+    ) {
+        let server = part.server.name();
+        let mut of_server = OfServer {
+            name: server.into(),
+            offered: 0,
+            shown: Vec::new(),
+            removed: Vec::new(),
+            unavailable: part.list.as_ref().err().cloned(),
+        };
+        let exposure = policy.exposure(server);
+        let entries_of = part.list.as_ref().map_or(&[][..], |list| list.entries());
+        of_server.offered = entries_of.len();
+        for ((tool, cell), entry) in row.iter().zip(entries_of) {
+            let listing = cell.list(caller.policy());
             let exposed = match exposure {
                 None => Some((tool.name().into(), None)),
                 Some(exposure) => exposure.show(tool.name()).map(|s| (s.name, s.description)),
             };
-            let Some((name, description)) =
-                exposed.filter(|_| listing.decision.verdict != Verdict::Deny)
-            else {
-                view.removed.push(tool.name().into());
+            // A name is claimed for all agents alike, whoever may see the tool.
+            let exposed = exposed.and_then(|(name, description): (Box<str>, _)| match naming {
+                None => Some((name, description)),
+                Some(naming) => {
+                    Some((naming.expose(part.server.index, server, &name)?, description))
+                }
+            });
+            let visible = listing.decision.verdict != Verdict::Deny;
+            let Some((name, description)) = exposed.filter(|_| visible) else {
+                of_server.removed.push(tool.name().into());
                 continue;
             };
             let mut edit = entry.edit();
@@ -84,26 +149,61 @@ impl View {
                 }
             }
             entries.push(edit.finish());
-            view.names.push(name.to_string());
-            let seen = Seen { original: tool.name().into(), cell: cell.clone() };
-            view.shown.insert(name, seen);
+            of_server.shown.push(name.to_string());
+            let headers = part.list.as_ref().ok().and_then(|list| list.headers(tool.name()));
+            let seen = Seen {
+                at: self.servers.len(),
+                server: part.server.index,
+                original: tool.name().into(),
+                cell: cell.clone(),
+                headers: headers.cloned(),
+            };
+            self.shown.insert(name, seen);
         }
-        view.array = list::array(entries.iter().map(|entry| &entry[..]));
-        view
+        self.servers.push(of_server);
     }
 
-    /// The tools as a JSON array: the server's own bytes, but for what the gateway owns.
+    fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(&self.array);
+        for server in &self.servers {
+            hash.update(&*server.name);
+            for name in &server.removed {
+                hash.update([0]);
+                hash.update(name);
+            }
+        }
+        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn outcomes_by_server(&self) -> Bytes {
+        let outcomes: Map<String, Value> = self
+            .servers
+            .iter()
+            .map(|of| {
+                (of.name.to_string(), json!(of.unavailable.as_ref().map_or("ok", |u| u.word())))
+            })
+            .collect();
+        Value::Object(outcomes).to_string().into()
+    }
+
+    /// The tools as a JSON array: the servers' own bytes, but for what the gateway owns.
     pub fn array(&self) -> &Bytes {
         &self.array
     }
 
-    pub fn server(&self) -> &str {
-        &self.server
+    /// A JSON object with one word for each server.
+    pub fn outcomes(&self) -> &Bytes {
+        &self.outcomes
     }
 
-    /// Names that are shown, and names that are not.
-    pub fn names(&self) -> (&[String], &[String]) {
-        (&self.names, &self.removed)
+    pub fn servers(&self) -> &[OfServer] {
+        &self.servers
+    }
+
+    /// What identifies the view in the record.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// What the agent may use, in the policy's words.
@@ -111,11 +211,25 @@ impl View {
         &self.allowed
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.shown.contains_key(name)
+    }
+
+    /// Whether every server's list is in it.
+    pub fn is_complete(&self) -> bool {
+        self.servers.iter().all(|server| server.unavailable.is_none())
+    }
+
+    /// The headers that a call of a tool carries over HTTP.
+    pub fn headers(&self, name: &str) -> Option<&ParamHeaders> {
+        self.shown.get(name)?.headers.as_ref()
+    }
+
     /// Decides about a call. A name that is not shown reads like one that does not exist.
     pub fn decide(
         &self,
         policy: &Policy,
-        client: &Client,
+        caller: &Caller,
         name: &str,
         message: Message,
     ) -> Result<Permit, Box<Refused>> {
@@ -126,19 +240,28 @@ impl View {
             let refused = Refused { listed: false, action, decided: None, message };
             return Err(Box::new(refused));
         };
-        let decision = seen.cell.decide(client.caller(), &call);
+        let server = self.servers.get(seen.at).map_or("", |of| &*of.name);
+        let decision = seen.cell.decide(caller.policy(), &call);
         let about = About {
-            agent: client.agent.as_deref(),
-            server: &self.server,
+            agent: caller.agent.as_deref(),
+            server,
             subject: &seen.original,
             action: action.as_deref(),
         };
         let reason = policy.reason(&decision, about);
-        let decided = Decided { original: seen.original.clone(), decision, reason };
+        let original = seen.original.clone();
+        let decided = Decided { server: server.into(), original, decision, reason };
         match decision.verdict {
             Verdict::Allow => {
-                let exposed = name.into();
-                Ok(Permit { message, exposed, action, decided })
+                let headers = seen.headers.as_ref().map(|marks| marks.make(message.arguments()));
+                Ok(Permit {
+                    server: seen.server,
+                    headers: headers.unwrap_or_default(),
+                    message,
+                    exposed: name.into(),
+                    action,
+                    decided,
+                })
             }
             // Nobody can be asked yet, so that asking refuses.
             _ => {
@@ -152,6 +275,7 @@ impl View {
 /// What was decided about a tool that the agent sees.
 #[derive(Debug)]
 pub struct Decided {
+    pub server: Box<str>,
     pub original: Box<str>,
     pub decision: Decision,
     pub reason: String,
@@ -161,6 +285,10 @@ pub struct Decided {
 /// decided on.
 #[derive(Debug)]
 pub struct Permit {
+    /// The server's index.
+    server: usize,
+    /// What HTTP repeats of the arguments.
+    headers: Vec<(String, String)>,
     message: Message,
     exposed: Box<str>,
     action: Option<String>,
@@ -184,11 +312,15 @@ impl Permit {
         &self.message
     }
 
-    /// Gives up the permit for the frozen request, and the name under which the server knows the
-    /// tool where that is another one.
-    pub(crate) fn spend(self) -> (Message, Option<Box<str>>) {
+    pub fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Gives up the permit for the frozen request, under the name by which the server knows the
+    /// tool.
+    pub(crate) fn spend(self, row: &'static MethodRow) -> Outgoing {
         let renamed = (*self.exposed != *self.decided.original).then_some(self.decided.original);
-        (self.message, renamed)
+        Outgoing { message: self.message, row, name: renamed, headers: self.headers }
     }
 }
 

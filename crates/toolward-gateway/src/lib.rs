@@ -1,28 +1,41 @@
 //! The way of a request through Toolward.
 //!
 //! ```text
-//! client ──► listen ──► ingress ──► decide ──► guard ──► audit ──► upstream ──► server
-//! client ◄── listen ◄── present ◄───────────────────── audit ◄──── upstream ◄── server
+//! client ──► listen ──► ingress ──► identity ──► decide ──► audit ──► upstream ──► server
+//! client ◄── listen ◄── present ◄────────────────────────── audit ◄── upstream ◄── server
 //! ```
 //!
 //! [`pipeline`] is the one file that shows the whole way. Each other module is a room on it:
 //!
 //! | room | is |
 //! |---|---|
-//! | [`listen`] | a client's connection: stdio |
-//! | `session` | what stands behind a connection: the handshake, the agent's view of the server |
+//! | [`listen`] | where clients come in: stdio, Streamable HTTP |
+//! | [`ingress`] | what a message is, before anyone acts on it |
+//! | [`identity`] | which agent a credential names |
+//! | [`client`], [`session`] | who asks, and what it has under way |
+//! | [`hello`] | how a client begins: `initialize`, `server/discover` |
+//! | [`sight`] | what a client sees at the moment |
 //! | [`decide`] | what an agent may see ([`View`](decide::View)), and the [`Permit`](decide::Permit) that only a decision makes |
 //! | [`audit`] | the record: an intent before forwarding, an outcome after |
-//! | [`upstream`] | a server's connection: a child process |
-//! | [`catalogue`] | a server's list, entry by entry as it was sent |
+//! | [`upstream`] | servers, and the links to them: child processes, HTTP |
+//! | [`catalogue`], [`names`] | a server's list, entry by entry as it was sent, and what clients call its tools |
 //! | [`present`] | what a client gets to read: lists, refusals, failures |
+//! | [`sealed`] | handles that only the gateway can make and only their agent can use |
 
 pub mod audit;
 pub mod catalogue;
+pub mod client;
 pub mod decide;
+pub mod hello;
+pub mod identity;
+pub mod ingress;
 pub mod listen;
+pub mod names;
 pub mod pipeline;
 pub mod present;
 mod record;
-mod session;
+pub mod sealed;
+pub mod session;
+pub mod sight;
+mod start;
 pub mod upstream;

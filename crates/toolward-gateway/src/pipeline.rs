@@ -1,337 +1,240 @@
 //! The way of a request, step by step.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-use tokio::sync::Mutex as AsyncMutex;
-use toolward_policy::Policy;
-use toolward_wire::error::{code, result_body};
+use tokio::sync::mpsc;
+use toolward_wire::error::{Case, code, result_body};
 use toolward_wire::exchange::{Done, Event, Failure};
 use toolward_wire::method::PolicySubject;
-use toolward_wire::{Era, Id, Kind, Message, MethodRow, Raw, Revision, Sender, meta};
+use toolward_wire::{Id, Kind, Message, MethodRow, Raw};
 
 use crate::audit::{Audit, Outcome};
-use crate::decide::{Client, Refused, View};
-use crate::listen::Outbox;
-use crate::present;
-use crate::record::{arguments_digest, outcome};
-use crate::upstream::{Launch, Log, Unavailable, Upstream};
+use crate::client::{Client, Scope};
+use crate::decide::{Refused, View};
+use crate::names::Naming;
+use crate::present::{self, Answer, Body};
+use crate::record::{self, outcome};
+use crate::session::Cancel;
+use crate::sight::Snapshot;
+use crate::upstream::{Log, Opened, Servers, Unavailable};
 
-/// One client in front of one server.
+/// Everything that stands between clients and servers.
 pub struct Gateway {
-    pub policy: Policy,
-    /// The hash of the policy, for the record.
-    pub version: String,
-    pub client: Client,
-    pub launch: Launch,
+    pub snapshot: Arc<Snapshot>,
+    pub servers: Servers,
+    pub naming: Naming,
     pub audit: Arc<Audit>,
     pub log: Log,
-    /// How long a call may take.
-    pub timeout: Duration,
-    pub(crate) state: Mutex<State>,
-    /// One fetch of the list at a time.
-    pub(crate) view: AsyncMutex<Option<Arc<View>>>,
+    /// How long a listing waits for a server that is starting.
+    pub list_timeout: Duration,
 }
 
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) upstream: Option<Upstream>,
-    /// Calls of the client that are under way.
-    pub(crate) running: HashMap<Vec<u8>, Underway>,
+/// A client's request, as the listener took it in.
+pub struct Request {
+    pub client: Arc<Client>,
+    pub message: Message,
+    pub id: Id,
+    pub row: &'static MethodRow,
+    pub cancel: Arc<Cancel>,
+    /// `Mcp-Param-*` headers in lower case; `None` where there are no headers.
+    pub headers: Option<Vec<(String, String)>>,
 }
 
-/// A call, from its arrival to its end.
-#[derive(Default)]
-pub(crate) struct Underway {
-    /// The server's id for it, once it is forwarded.
-    pub(crate) minted: Option<u64>,
-    pub(crate) cancelled: bool,
-}
-
-/// What follows from a message.
-pub enum Next {
-    Nothing,
-    /// A request to work on while further messages are read.
-    Work(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// The server cannot be started, and the client has been told.
-    Stop(String),
-}
+/// Notifications to the client about its request.
+pub type Notes = mpsc::Sender<Body>;
 
 impl Gateway {
-    pub fn new(
-        policy: Policy,
-        version: String,
-        client: Client,
-        launch: Launch,
-        audit: Arc<Audit>,
-        log: Log,
-    ) -> Gateway {
-        Gateway {
-            policy,
-            version,
-            client,
-            launch,
-            audit,
-            log,
-            timeout: Duration::from_secs(30),
-            state: Mutex::default(),
-            view: AsyncMutex::default(),
+    /// Answers a request. `None`: the client gave up, and hears nothing more.
+    pub async fn answer(&self, request: Request, notes: &Notes) -> Option<Answer> {
+        let (id, era) = (&request.id, request.client.era());
+        match (request.row.name, request.row.subject) {
+            ("initialize", _) => Some(self.initialize(&request).await),
+            ("server/discover", _) => Some(self.discover(&request).await),
+            ("ping", _) => Some(result_body(id, b"{}").into()),
+            (_, PolicySubject::ToolList) => Some(self.list(&request).await),
+            (_, PolicySubject::Tool) => self.call(request, notes).await,
+            (method, _) => Some(present::not_available(id, era, method)),
         }
     }
 
-    /// Takes in one message of the client.
-    pub async fn receive(self: Arc<Self>, message: Message, out: &Outbox) -> Next {
-        // A modern request says so itself; everything else is of the era with sessions.
-        let era = match message.meta(meta::PROTOCOL_VERSION) {
-            Some(_) => Era::Modern,
-            None => Era::Legacy,
-        };
-        // Nothing that is not in the table goes any further.
-        let row = match message.row(Sender::Client, era) {
-            Ok(row) => row,
-            Err(malformed) => {
-                if message.kind() == Kind::Request {
-                    let _ = out.send(present::malformed(&malformed));
-                }
-                return Next::Nothing;
-            }
-        };
-        let Some(id) = message.id().cloned() else {
-            self.notified(&message);
-            return Next::Nothing;
-        };
-        if era == Era::Modern
-            && let Err(answer) = modern_terms(&message, &id)
-        {
-            let _ = out.send(answer);
-            return Next::Nothing;
+    /// A listing: what the agent may see, and nothing else.
+    async fn list(&self, request: &Request) -> Answer {
+        let Request { client, message, id, .. } = request;
+        let snapshot = self.snapshot.clone();
+        if message.param("cursor").is_some() {
+            // One page holds everything, so that no cursor was ever given out.
+            return present::bad_params(id, client.era(), "the cursor is not known");
         }
-        // Tasks, and answers to questions that were never passed on, are not built.
-        let unbuilt = ["task", "inputResponses", "requestState"];
-        if let Some(member) = unbuilt.iter().find(|member| message.param(member).is_some()) {
-            let why = format!("`params.{member}` is not available through this gateway");
-            let _ = out.send(present::invalid(&id, code::INVALID_PARAMS, &why, None));
-            return Next::Nothing;
+        let view = self.view(&snapshot, client, None).await;
+        if let (Scope::One(_), Some((server, why))) = (client.scope, view.unavailable()) {
+            return present::unavailable(id, server, why);
         }
-        let out = out.clone();
-        match (row.name, row.subject) {
-            ("initialize", _) => return self.initialize(&message, &id, &out).await,
-            ("ping", _) => {
-                let _ = out.send(result_body(&id, b"{}"));
-            }
-            ("server/discover", _) | (_, PolicySubject::ToolList | PolicySubject::Tool) => {
-                if let Err(Unavailable(why)) = self.upstream(era, &out) {
-                    let _ = out.send(present::invalid(&id, code::INVALID_REQUEST, &why, None));
-                    return Next::Nothing;
-                }
-                if row.subject == PolicySubject::Tool && !self.begin(&id) {
-                    let why = "a request with this id is still under way";
-                    let _ = out.send(present::invalid(&id, code::INVALID_REQUEST, why, None));
-                    return Next::Nothing;
-                }
-                return Next::Work(match row.subject {
-                    PolicySubject::Tool => Box::pin(self.call(message, id, era, row, out)),
-                    PolicySubject::ToolList => Box::pin(self.list(message, id, era, out)),
-                    _ => Box::pin(self.discover(id, out)),
-                });
-            }
-            _ => {
-                let message = format!("`{}` is not available through this gateway", row.name);
-                let _ = out.send(present::invalid(&id, code::METHOD_NOT_FOUND, &message, None));
-            }
+        // Recorded, then told.
+        let facts = record::listing(&snapshot, client, id, &view);
+        if let Err(error) = self.audit.listing(&view, facts) {
+            (self.log)(&error.to_string());
+            return present::not_recorded(id, &error);
         }
-        Next::Nothing
+        client.held().told = Some(view.clone());
+        present::tools(id, client.era(), &view, client.scope == Scope::All)
     }
 
     /// A call: seen? allowed? recorded? Then it is forwarded, and what comes back is passed on.
-    async fn call(
-        self: Arc<Self>,
-        message: Message,
-        id: Id,
-        era: Era,
-        row: &'static MethodRow,
-        out: Outbox,
-    ) {
-        // From here to its end the call is known under its id, so that it can be cancelled.
-        let _underway = Ends { gateway: &self, id: &id };
-        // The agent's view of the server: what is hidden is not in it.
-        let view = match self.view().await {
-            Ok(view) => view,
-            Err(Unavailable(why)) => {
-                let _ = out.send(present::unavailable(&id, &self.launch.name, &why));
-                return;
-            }
-        };
-        let name = match message.name(row.name_at) {
-            Ok(Some(name)) => name.into_owned(),
-            // The row says that a call has a name, and was asked before.
-            _ => return,
-        };
-        if self.policy.reads_arguments()
+    async fn call(&self, request: Request, notes: &Notes) -> Option<Answer> {
+        let Request { client, message, id, row, cancel, headers } = request;
+        let (snapshot, era) = (self.snapshot.clone(), client.era());
+        // The row says that a call has a name, and was asked before.
+        let name = message.name(row.name_at).ok()??.into_owned();
+        if snapshot.policy.reads_arguments()
             && let Some((first, second)) = message.arguments().and_then(|given| given.folded_twin())
         {
             let why = format!("the arguments `{first}` and `{second}` differ only in case");
-            let _ = out.send(present::invalid(&id, code::INVALID_PARAMS, &why, None));
-            return;
+            return Some(present::bad_params(&id, era, &why));
         }
-        // The decision, and the permit that only it can make.
-        let permit = match view.decide(&self.policy, &self.client, &name, message) {
-            Ok(permit) => permit,
-            Err(refused) => return self.refuse(&view, &id, era, &name, &refused, &out),
+
+        // The agent's view of its servers: what is hidden is not in it.
+        let view = tokio::select! {
+            view = self.view(&snapshot, &client, Some(&name)) => view,
+            () = cancel.cancelled() => return None,
         };
-        if self.is_cancelled(&id) {
-            return;
+        if let Some((server, why)) = self.undecidable(&client, &view, &name) {
+            let facts = record::unavailable(&snapshot, &client, &id, &name, server, why);
+            return Some(match self.audit.record(&self.audit.id(), "unavailable", &facts) {
+                Ok(()) => present::unavailable(&id, server, why),
+                Err(error) => present::not_recorded(&id, &error),
+            });
         }
+        if let (Some(sent), Some(marks)) = (&headers, view.headers(&name)) {
+            let sent = |wanted: &str| {
+                sent.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+            };
+            if let Err(mismatch) = marks.check(message.arguments(), sent) {
+                let (case, code) = (Case::HeaderMismatch, code::HEADER_MISMATCH);
+                return Some(present::wrong(case, era, &id, code, &mismatch.to_string(), None));
+            }
+        }
+
+        // The decision, and the permit that only it can make.
+        let permit = match view.decide(&snapshot.policy, &client.caller, &name, message) {
+            Ok(permit) => permit,
+            Err(refused) => {
+                return Some(self.refuse(&snapshot, &client, &view, &id, &name, &refused));
+            }
+        };
+        if cancel.is_cancelled() {
+            return None;
+        }
+
         // No effect without a record.
-        let intent = match self.audit.intend(self.audit.id(), self.intent(&permit, &id)) {
+        let facts = record::intent(&snapshot, &client, &id, &permit);
+        let intent = match self.audit.intend(self.audit.id(), &facts) {
             Ok(intent) => intent,
             Err(error) => {
                 (self.log)(&error.to_string());
-                let _ = out.send(present::internal(&id, "not_recorded", &error.to_string(), true));
-                return;
+                return Some(present::not_recorded(&id, &error));
             }
         };
-        let Ok(upstream) = self.upstream(era, &out) else { return };
-        let mut opened = upstream.open(permit, row);
-        self.forwarded(&id, opened.minted);
-        let deadline = tokio::time::sleep(self.timeout);
-        tokio::pin!(deadline);
-        let mut late = false;
-        let done = loop {
-            tokio::select! {
-                event = opened.events.recv() => match event {
-                    Some(Event::Notify(body)) => drop(out.send(body)),
-                    Some(Event::Done(done)) => break Some(done),
-                    // Questions are refused, so that none comes.
-                    Some(Event::Ask(_)) => {}
-                    None => break None,
-                },
-                () = &mut deadline, if !late => {
-                    late = true;
-                    upstream.cancel(opened.minted, true);
-                }
-            }
+        let server = permit.decided().server.clone();
+        let patience = self.servers.all()[permit.server()].timeout(&permit.decided().original);
+        let done = match self.servers.open(permit, &client, row) {
+            Ok(opened) => follow(opened, notes, &cancel, patience).await,
+            Err(_) => Done::Failed(Failure::Gone),
         };
+
         // What came of it, in the record first, then to the client.
-        let gone = Done::Failed(Failure::Gone);
-        let done = match done.unwrap_or(gone) {
-            Done::Answer { message, .. } if present::is_question(&message) => {
-                Done::Failed(Failure::Asked)
-            }
-            done => done,
-        };
         match done {
             Done::Answer { message, body } => {
                 let body = present::answer(&id, era, &message).unwrap_or(body);
-                let failed = message.kind() == Kind::Error;
                 let is_error =
                     message.result_member("isError").and_then(Raw::as_bool) == Some(true);
-                intent.end(Outcome {
-                    name: if failed {
-                        "error"
-                    } else if is_error {
-                        "tool-error"
-                    } else {
-                        "ok"
-                    },
-                    error_code: message.error_code(),
-                    bytes_out: body.len(),
-                });
-                let _ = out.send(body);
+                let name = match (message.kind(), is_error) {
+                    (Kind::Error, _) => "error",
+                    (_, true) => "tool-error",
+                    _ => "ok",
+                };
+                let (error_code, bytes_out) = (message.error_code(), body.len());
+                intent.end(Outcome { name, error_code, bytes_out });
+                Some(body.into())
             }
             Done::Failed(failure) => {
-                let answer = present::failed(&id, &self.launch.name, failure);
+                let answer = present::failed(&id, &server, failure);
                 intent.end(Outcome {
                     name: outcome(failure),
                     error_code: answer.as_ref().map(|_| code::INTERNAL_ERROR.into()),
-                    bytes_out: answer.as_ref().map_or(0, |body| body.len()),
+                    bytes_out: answer.as_ref().map_or(0, |answer| answer.body.len()),
                 });
-                if let Some(answer) = answer {
-                    let _ = out.send(answer);
-                }
+                answer
             }
         }
     }
 
     /// A refusal: recorded, then told.
-    fn refuse(&self, view: &View, id: &Id, era: Era, name: &str, refused: &Refused, out: &Outbox) {
+    fn refuse(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        view: &View,
+        id: &Id,
+        name: &str,
+        refused: &Refused,
+    ) -> Answer {
         let decision = self.audit.id();
-        let mut facts = self.facts(id);
-        facts.insert("server".into(), view.server().into());
-        facts.insert("exposed_name".into(), name.into());
-        facts.insert("action".into(), json!(refused.action));
-        facts.insert("verdict".into(), "deny".into());
-        facts.insert("listed".into(), refused.listed.into());
-        facts.insert("arguments".into(), arguments_digest(&refused.message));
-        if let Some(decided) = &refused.decided {
-            facts.extend(self.decided(decided));
-        }
-        if let Err(error) = self.audit.record(&decision, "refusal", facts) {
+        let facts = record::refusal(snapshot, client, id, name, refused);
+        if let Err(error) = self.audit.record(&decision, "refusal", &facts) {
             (self.log)(&error.to_string());
-            let _ = out.send(present::internal(id, "not_recorded", &error.to_string(), true));
-            return;
+            return present::not_recorded(id, &error);
         }
-        let _ = out.send(present::refused(id, era, view, name, refused, &decision));
+        present::refused(id, client.era(), view, name, refused, &decision)
     }
 
-    /// A listing: what the agent may see, and nothing else.
-    async fn list(self: Arc<Self>, message: Message, id: Id, era: Era, out: Outbox) {
-        if message.param("cursor").is_some() {
-            // One page holds everything, so that no cursor was ever given out.
-            let why = "the cursor is not known";
-            let _ = out.send(present::invalid(&id, code::INVALID_PARAMS, why, None));
-            return;
+    /// A server whose list is not known and that could have the tool: whether a call is allowed
+    /// cannot be said, for this name or any other.
+    fn undecidable<'v>(
+        &self,
+        client: &Client,
+        view: &'v View,
+        name: &str,
+    ) -> Option<(&'v str, &'v Unavailable)> {
+        if view.has(name) {
+            return None;
         }
-        let view = match self.view().await {
-            Ok(view) => view,
-            Err(Unavailable(why)) => {
-                let _ = out.send(present::unavailable(&id, &self.launch.name, &why));
-                return;
-            }
+        let fits = |server: &str| match client.scope {
+            Scope::One(_) => true,
+            Scope::All => self.naming.could_be(name, server),
         };
-        let (shown, removed) = view.names();
-        let mut facts = self.facts(&id);
-        facts.insert("server".into(), view.server().into());
-        facts.insert("offered".into(), (shown.len() + removed.len()).into());
-        facts.insert("shown".into(), json!(shown));
-        facts.insert("removed".into(), json!(removed));
-        if let Err(error) = self.audit.record(&self.audit.id(), "list", facts) {
-            (self.log)(&error.to_string());
-            let _ = out.send(present::internal(&id, "not_recorded", &error.to_string(), true));
-            return;
-        }
-        let _ = out.send(present::tools(&id, era, &view));
+        let unknown = |of: &'v crate::decide::OfServer| Some((&*of.name, of.unavailable.as_ref()?));
+        view.servers().iter().filter_map(unknown).find(|(server, _)| fits(server))
     }
 }
 
-/// Takes a call off the list of those under way.
-struct Ends<'a> {
-    gateway: &'a Gateway,
-    id: &'a Id,
-}
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.gateway.state().running.remove(self.id.raw());
-    }
-}
-
-/// Checks what a modern request must say of itself.
-fn modern_terms(message: &Message, id: &Id) -> Result<(), bytes::Bytes> {
-    let terms = message.terms().map_err(|malformed| present::malformed(&malformed))?;
-    match Revision::parse(&terms.version) {
-        Some(revision) if revision.era() == Era::Modern => Ok(()),
-        _ => {
-            let data = json!({
-                "supported": [Revision::newest(Era::Modern).as_str()],
-                "requested": terms.version,
-            });
-            let message = "unsupported protocol version";
-            Err(present::invalid(id, code::UNSUPPORTED_VERSION, message, Some(data)))
+/// Passes on what a server says of a call, until it ends, takes too long, or nobody waits any more.
+async fn follow(mut opened: Opened, notes: &Notes, cancel: &Cancel, patience: Duration) -> Done {
+    let deadline = tokio::time::sleep(patience);
+    tokio::pin!(deadline);
+    let (mut late, mut given_up) = (false, false);
+    let done = loop {
+        tokio::select! {
+            event = opened.next() => match event {
+                Event::Notify(body) => drop(notes.send(body.into()).await),
+                Event::Done(done) => break done,
+                // Questions are refused, so that none comes.
+                Event::Ask(_) => {}
+            },
+            () = &mut deadline, if !late => {
+                late = true;
+                opened.give_up(true);
+            }
+            () = cancel.cancelled(), if !given_up => {
+                given_up = true;
+                opened.give_up(false);
+            }
         }
+    };
+    match done {
+        Done::Answer { message, .. } if present::is_question(&message) => {
+            Done::Failed(Failure::Asked)
+        }
+        done => done,
     }
 }

@@ -3,29 +3,91 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use toolward_policy::refusal::refusal;
-use toolward_wire::error::{code, error_body, result_body};
+use toolward_wire::error::{Case, code, error_body, result_body, status};
 use toolward_wire::exchange::Failure;
-use toolward_wire::list::{self, ListKind};
 use toolward_wire::{Era, Id, Malformed, Message};
 
+use crate::audit::NotRecorded;
 use crate::decide::{Refused, View};
+use crate::upstream::Unavailable;
 
 /// Where a refusal stands in a result's `_meta`.
 const REFUSAL: &str = "io.toolward/refusal";
+/// Where a list says what came of each server.
+const SERVERS: &str = "io.toolward/servers";
 /// A modern client may keep a list for this long.
 const LIST_TTL_MS: &[u8] = b"5000";
 
-/// The answer to a list request: everything the agent may see, in one page.
-pub fn tools(id: &Id, era: Era, view: &View) -> Bytes {
-    let more: &[(&str, &[u8])] = match era {
-        Era::Legacy => &[],
-        Era::Modern => &[
-            ("resultType", b"\"complete\""),
-            ("ttlMs", LIST_TTL_MS),
-            ("cacheScope", b"\"private\""),
-        ],
-    };
-    result_body(id, &list::result(ListKind::Tools, view.array(), None, more))
+/// What a client gets to read, and the HTTP status that goes with it.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Body,
+}
+
+impl Answer {
+    fn with(case: Case, era: Era, body: Bytes) -> Answer {
+        Answer { status: status(case, era).map_or(200, |status| status.http), body: body.into() }
+    }
+}
+
+impl From<Bytes> for Answer {
+    fn from(body: Bytes) -> Answer {
+        Answer { status: 200, body: body.into() }
+    }
+}
+
+/// A message in up to three pieces, so that a long list is not copied for every client.
+#[derive(Debug, Clone, Default)]
+pub struct Body {
+    pub pieces: [Bytes; 3],
+}
+
+impl From<Bytes> for Body {
+    fn from(whole: Bytes) -> Body {
+        Body { pieces: [whole, Bytes::new(), Bytes::new()] }
+    }
+}
+
+impl Body {
+    pub fn len(&self) -> usize {
+        self.pieces.iter().map(Bytes::len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The message as one piece.
+    pub fn whole(self) -> Bytes {
+        let [head, middle, tail] = self.pieces;
+        if middle.is_empty() && tail.is_empty() {
+            head
+        } else {
+            [head, middle, tail].concat().into()
+        }
+    }
+}
+
+/// The answer to a list request: everything the agent may see, in one page. Who sees several servers
+/// also reads what came of each.
+pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
+    let mut tail = Vec::with_capacity(128);
+    if era == Era::Modern {
+        tail.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
+        tail.extend_from_slice(LIST_TTL_MS);
+        tail.extend_from_slice(b",\"cacheScope\":\"private\"");
+    }
+    if several {
+        tail.extend_from_slice(format!(",\"_meta\":{{\"{SERVERS}\":").as_bytes());
+        tail.extend_from_slice(view.outcomes());
+        tail.push(b'}');
+    }
+    tail.extend_from_slice(b"}}");
+    let mut head = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
+    head.extend_from_slice(id.raw());
+    head.extend_from_slice(b",\"result\":{\"tools\":");
+    Answer { status: 200, body: Body { pieces: [head.into(), view.array().clone(), tail.into()] } }
 }
 
 /// The answer to a call that policy refuses. Its shape depends only on whether the tool is listed.
@@ -36,7 +98,7 @@ pub fn refused(
     name: &str,
     refused: &Refused,
     decision: &str,
-) -> Bytes {
+) -> Answer {
     let said = refusal(view.allowed(), name, refused.action.as_deref());
     let mut data = json!({ "error": "tool_not_allowed", "message": said.message, "tool": name });
     if let Some(action) = &refused.action {
@@ -47,7 +109,8 @@ pub fn refused(
     data["decision_id"] = json!(decision);
     if !refused.listed {
         let data = data.to_string();
-        return error_body(Some(id), code::INVALID_PARAMS, &said.message, Some(data.as_bytes()));
+        let code = code::INVALID_PARAMS;
+        return error_body(Some(id), code, &said.message, Some(data.as_bytes())).into();
     }
     let why = refused.decided.as_ref().map_or("", |decided| &decided.reason);
     let text = format!(
@@ -63,11 +126,11 @@ pub fn refused(
     if era == Era::Modern {
         result["resultType"] = json!("complete");
     }
-    result_body(id, result.to_string().as_bytes())
+    result_body(id, result.to_string().as_bytes()).into()
 }
 
 /// The answer to a call that was allowed and could not be carried out.
-pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Bytes> {
+pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     let (error, message, retryable) = match failure {
         // Whoever cancels hears nothing more.
         Failure::Cancelled => return None,
@@ -80,34 +143,57 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Bytes> {
 }
 
 /// The server cannot be reached: not a policy matter.
-pub fn unavailable(id: &Id, server: &str, why: &str) -> Bytes {
+pub fn unavailable(id: &Id, server: &str, why: &Unavailable) -> Answer {
     internal(id, "server_unavailable", &format!("{server}: {why}"), true)
 }
 
+/// Nothing happens that cannot be recorded.
+pub fn not_recorded(id: &Id, error: &NotRecorded) -> Answer {
+    internal(id, "not_recorded", &error.to_string(), true)
+}
+
 /// An error of the gateway's own.
-pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Bytes {
+pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer {
     let data = json!({"error": error, "message": message, "retryable": retryable}).to_string();
-    error_body(Some(id), code::INTERNAL_ERROR, message, Some(data.as_bytes()))
+    error_body(Some(id), code::INTERNAL_ERROR, message, Some(data.as_bytes())).into()
 }
 
 /// The answer to a message that is not read.
-pub fn malformed(malformed: &Malformed) -> Bytes {
-    error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None)
+pub fn malformed(malformed: &Malformed, era: Era) -> Answer {
+    let body = error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None);
+    Answer::with(malformed.problem.case(), era, body)
+}
+
+/// The answer to a request that is wrong in one of the ways of the status table.
+pub fn wrong(case: Case, era: Era, id: &Id, code: i32, why: &str, data: Option<Value>) -> Answer {
+    let data = data.map(|data| data.to_string());
+    let body = error_body(Some(id), code, why, data.as_deref().map(str::as_bytes));
+    Answer::with(case, era, body)
 }
 
 /// The answer to a request with wrong parameters.
-pub fn invalid(id: &Id, code: i32, message: &str, data: Option<Value>) -> Bytes {
-    let data = data.map(|data| data.to_string());
-    error_body(Some(id), code, message, data.as_deref().map(str::as_bytes))
+pub fn bad_params(id: &Id, era: Era, why: &str) -> Answer {
+    wrong(Case::BadParams, era, id, code::INVALID_PARAMS, why, None)
+}
+
+/// The answer to a request that does not fit here.
+pub fn bad_request(id: &Id, era: Era, why: &str) -> Answer {
+    wrong(Case::MalformedEnvelope, era, id, code::INVALID_REQUEST, why, None)
+}
+
+/// The answer to a method that exists and does not pass yet.
+pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
+    let why = format!("`{method}` is not available through this gateway");
+    wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
 }
 
 /// The answer to a line that is too long to be read: whose request it was is not known.
-pub fn too_long(message: &str) -> Bytes {
-    error_body(None, code::INVALID_REQUEST, message, None)
+pub fn too_long(message: &str) -> Answer {
+    error_body(None, code::INVALID_REQUEST, message, None).into()
 }
 
 /// A result made of these members.
-pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Bytes {
+pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Answer {
     let mut result = Vec::new();
     for (name, value) in members.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
         result.push(if result.is_empty() { b'{' } else { b',' });
@@ -118,7 +204,7 @@ pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Bytes {
         result.push(b'{');
     }
     result.push(b'}');
-    result_body(id, &result)
+    result_body(id, &result).into()
 }
 
 /// Whether an answer is a question, a task or a link that the client is to follow: none of these

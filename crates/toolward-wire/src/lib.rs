@@ -39,6 +39,7 @@
 //! | [`Arguments`] | a call's arguments, for policy |
 //! | [`list`] | lists, entry by entry |
 //! | [`line`], [`sse`] | framing on stdio and on HTTP |
+//! | [`http`] | HTTP/1.1 heads and bodies, read strictly |
 //! | [`headers`] | headers that repeat the body, in 2026-07-28 |
 //! | [`error`] | answers of the gateway's own, and the status table |
 //! | [`exchange`] | one request's life |
@@ -48,6 +49,7 @@ mod edit;
 pub mod error;
 pub mod exchange;
 pub mod headers;
+pub mod http;
 mod id;
 mod keys;
 pub mod line;

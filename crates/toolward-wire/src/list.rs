@@ -96,7 +96,7 @@ pub struct MalformedEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryProblem {
     NotAnObject,
-    /// A key stands twice, at any depth.
+    /// A key stands twice, or something else that readers read differently, at any depth.
     Json(ScanError),
     /// The member that names it is missing, empty or not a string.
     NoName {
@@ -149,7 +149,7 @@ impl List {
         let mut list = List { next_cursor, ..List::default() };
         for (index, (raw, _)) in array.elements().enumerate() {
             let bytes = message.body().slice_ref(raw.bytes());
-            let checked = match message.has_duplicates() {
+            let checked = match message.is_loose() {
                 true => scan::check(&bytes, usize::MAX).map(|_| ()).map_err(EntryProblem::Json),
                 false => Ok(()),
             };

@@ -24,8 +24,8 @@ pub struct Message {
     kind: Kind,
     id: Option<Id>,
     members: Box<[Member]>,
-    /// An object of the payload has a key twice.
-    has_duplicates: bool,
+    /// The payload is well-formed, but not what every reader reads alike.
+    is_loose: bool,
 }
 
 /// What a message is.
@@ -184,7 +184,8 @@ impl Message {
     /// Reads a message of at most `limit` bytes.
     ///
     /// What a client sends is strict to the last member. In an answer of a server, payload below
-    /// the members that a gateway reads must only be well-formed.
+    /// the members that a gateway reads must only be well-formed: what tools return is for the
+    /// client to read, with all that JSON allows.
     pub fn parse(body: Bytes, limit: usize, sender: Sender) -> Result<Message, Malformed> {
         let strictness = match sender {
             Sender::Client => Strictness::Everywhere,
@@ -198,7 +199,7 @@ impl Message {
             kind: Kind::Notification,
             id: None,
             members: outline.members.into(),
-            has_duplicates: outline.loose_duplicate.is_some(),
+            is_loose: outline.loose.is_some(),
         };
         match message.raw().shape() {
             Shape::Object => {}
@@ -206,7 +207,7 @@ impl Message {
             _ => return Err(Malformed { problem: Problem::NotAnObject, id: None }),
         }
         message.id = message.envelope("id").and_then(Id::of);
-        match message.read(outline.loose_duplicate) {
+        match message.read(outline.loose) {
             Ok(kind) => {
                 message.kind = kind;
                 Ok(message)
@@ -215,7 +216,7 @@ impl Message {
         }
     }
 
-    fn read(&self, loose_duplicate: Option<u32>) -> Result<Kind, Problem> {
+    fn read(&self, loose: Option<ScanError>) -> Result<Kind, Problem> {
         for member in &*self.members {
             let key = member.name(&self.body);
             if is_case_variant(member.section, &key) {
@@ -238,9 +239,8 @@ impl Message {
                 if method.as_str().is_none_or(|method| method.is_empty()) {
                     return Err(Problem::BadMethod);
                 }
-                if let Some(at) = loose_duplicate {
-                    let at = at as usize;
-                    return Err(Problem::Json(ScanError { fault: Fault::DuplicateKey, at }));
+                if let Some(error) = loose {
+                    return Err(Problem::Json(error));
                 }
                 if id.is_some() { Kind::Request } else { Kind::Notification }
             }
@@ -417,8 +417,8 @@ impl Message {
         Edit::new(self)
     }
 
-    pub(crate) fn has_duplicates(&self) -> bool {
-        self.has_duplicates
+    pub(crate) fn is_loose(&self) -> bool {
+        self.is_loose
     }
 
     pub(crate) fn root(&self) -> Span {

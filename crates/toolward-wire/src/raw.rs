@@ -82,7 +82,8 @@ impl<'b> Raw<'b> {
         self.shape() == Shape::Number && self.bytes.iter().skip(1).all(u8::is_ascii_digit)
     }
 
-    /// What a string says.
+    /// What a string says. Payload of an answer may hold half of a surrogate pair, which reads as
+    /// a replacement character.
     pub fn as_str(self) -> Option<Cow<'b, str>> {
         (self.shape() == Shape::String).then(|| string::unescape(content(self.bytes)))
     }
@@ -119,7 +120,8 @@ impl<'b> Raw<'b> {
         self.members().find(|member| member.is(name)).map(|member| member.value)
     }
 
-    /// The same value as a tree.
+    /// The same value as a tree. Payload of an answer may hold what a tree cannot: of two equal
+    /// keys the last holds, and a number beyond a double is null.
     pub fn to_json(self) -> Value {
         match self.shape() {
             Shape::Null => Value::Null,
@@ -159,7 +161,8 @@ pub(crate) fn content(string: &[u8]) -> &[u8] {
     string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
 }
 
-/// Integers that fit stay integers; the scanner has refused what is beyond a double.
+/// Integers that fit stay integers; what is beyond a double, which only payload of an answer can
+/// be, is null.
 fn number(bytes: &[u8]) -> Value {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     let integer = !bytes.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
@@ -240,14 +243,14 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 /// The end of the value that begins at `at`. The bytes were scanned, so that brackets pair up.
 fn value_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
-        Some(b'"') => string_end(bytes, at),
+        Some(b'"') => string::end(bytes, at),
         Some(b'{' | b'[') => {
             let mut depth = 0usize;
             let mut at = at;
             while let Some(byte) = bytes.get(at) {
                 match byte {
                     b'"' => {
-                        at = string_end(bytes, at);
+                        at = string::end(bytes, at);
                         continue;
                     }
                     b'{' | b'[' => depth += 1,
@@ -270,8 +273,4 @@ fn value_end(bytes: &[u8], at: usize) -> usize {
             at + rest.iter().position(ends).unwrap_or(rest.len())
         }
     }
-}
-
-fn string_end(bytes: &[u8], at: usize) -> usize {
-    string::end(bytes, at).map_or(bytes.len(), |(end, _)| end)
 }

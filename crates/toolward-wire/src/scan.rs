@@ -22,13 +22,15 @@ pub const MAX_REQUEST: usize = 4 << 20;
 /// The default size cap of an answer.
 pub const MAX_ANSWER: usize = 64 << 20;
 
-/// How much of a message must be free of duplicate keys.
+/// How much of a message must read alike for every reader: no duplicate keys, no half of a
+/// surrogate pair, no number beyond a double.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// Every object.
+    /// All of it.
     Everywhere,
     /// The objects that a gateway reads: envelope, `params`, `result`, `error`, their `_meta`, and
-    /// all of `inputRequests`. A duplicate elsewhere is noted in [`Outline::loose_duplicate`].
+    /// all of `inputRequests`. The rest must be well-formed; what is wrong with it otherwise is
+    /// noted in [`Outline::loose`].
     Answer,
 }
 
@@ -38,8 +40,8 @@ pub struct Outline {
     /// The value without the space around it.
     pub root: Span,
     pub(crate) members: Vec<Member>,
-    /// The first duplicate key that [`Strictness::Answer`] let pass.
-    pub loose_duplicate: Option<u32>,
+    /// The first that [`Strictness::Answer`] let pass.
+    pub loose: Option<ScanError>,
 }
 
 /// An object of a message whose members are noted.
@@ -171,7 +173,7 @@ struct Scanner<'b> {
 #[derive(Clone, Copy)]
 struct Frame {
     is_object: bool,
-    /// A duplicate key here is refused, not just noted.
+    /// What readers could read differently is refused here, not just noted.
     guarded: bool,
     section: Option<Section>,
     /// What the member whose value is being read leads to.
@@ -213,7 +215,7 @@ impl<'b> Scanner<'b> {
             outline: Outline {
                 root: Span::default(),
                 members: Vec::with_capacity(if message { 16 } else { 0 }),
-                loose_duplicate: None,
+                loose: None,
             },
         }
     }
@@ -248,7 +250,11 @@ impl<'b> Scanner<'b> {
         loop {
             match self.peek() {
                 Some(b'"') => {
-                    self.at = string::end(self.bytes, self.at)?.0;
+                    let string = string::check(self.bytes, self.at)?;
+                    self.at = string.end;
+                    if let Some(at) = string.lone {
+                        self.differs(Fault::LoneSurrogate, self.guarded(), at)?;
+                    }
                 }
                 Some(b'{') => {
                     self.open(true)?;
@@ -349,7 +355,7 @@ impl<'b> Scanner<'b> {
         self.depth -= 1;
         let frame = self.frames[self.depth];
         if frame.is_object && self.keys.close(self.bytes, frame.keys_from) {
-            self.duplicate(frame.guarded, self.at)?;
+            self.differs(Fault::DuplicateKey, frame.guarded, self.at)?;
         }
         self.at += 1;
         Ok(())
@@ -363,14 +369,17 @@ impl<'b> Scanner<'b> {
             return Err(self.fault(fault));
         }
         let start = self.at;
-        let (end, escaped) = string::end(self.bytes, start)?;
+        let string::Checked { end, escaped, lone } = string::check(self.bytes, start)?;
         self.at = end;
         let top = self.depth - 1;
         let frame = self.frames[top];
+        if let Some(at) = lone {
+            self.differs(Fault::LoneSurrogate, frame.guarded, at)?;
+        }
         let content = Span::new(start + 1, end - 1);
         let (count, repeated) = self.keys.push(self.bytes, content, escaped, frame.keys_from);
         if repeated {
-            self.duplicate(frame.guarded, start)?;
+            self.differs(Fault::DuplicateKey, frame.guarded, start)?;
         }
         if count > MAX_MEMBERS {
             return Err(ScanError { fault: Fault::TooManyMembers, at: start });
@@ -400,12 +409,19 @@ impl<'b> Scanner<'b> {
         Ok(())
     }
 
-    fn duplicate(&mut self, guarded: bool, at: usize) -> Result<(), ScanError> {
+    /// Readers could differ here.
+    fn differs(&mut self, fault: Fault, guarded: bool, at: usize) -> Result<(), ScanError> {
+        let error = ScanError { fault, at };
         if guarded {
-            return Err(ScanError { fault: Fault::DuplicateKey, at });
+            return Err(error);
         }
-        self.outline.loose_duplicate.get_or_insert(at as u32);
+        self.outline.loose.get_or_insert(error);
         Ok(())
+    }
+
+    /// Whether the value that was just read stands where the gateway reads.
+    fn guarded(&self) -> bool {
+        self.depth.checked_sub(1).is_none_or(|top| self.frames[top].guarded)
     }
 
     fn word(&mut self, word: &[u8]) -> Result<(), ScanError> {
@@ -449,7 +465,7 @@ impl<'b> Scanner<'b> {
         if risky {
             let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default();
             if !text.parse::<f64>().is_ok_and(f64::is_finite) {
-                return Err(ScanError { fault: Fault::NumberOutOfRange, at: start });
+                self.differs(Fault::NumberOutOfRange, self.guarded(), start)?;
             }
         }
         Ok(())

@@ -7,22 +7,49 @@ use crate::scan::{Fault, ScanError};
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// Reads the string that begins with the quote at `start`: the offset after its closing quote, and
-/// whether it holds an escape.
+/// A string that was checked.
+pub(crate) struct Checked {
+    /// The offset after its closing quote.
+    pub(crate) end: usize,
+    /// It holds an escape.
+    pub(crate) escaped: bool,
+    /// The offset of the first escape that is half of a surrogate pair.
+    pub(crate) lone: Option<usize>,
+}
+
+/// Checks the string that begins with the quote at `start`.
 #[inline]
-pub(crate) fn end(bytes: &[u8], start: usize) -> Result<(usize, bool), ScanError> {
+pub(crate) fn check(bytes: &[u8], start: usize) -> Result<Checked, ScanError> {
     let mut at = start + 1;
-    let mut escaped = false;
+    let (mut escaped, mut lone) = (false, None);
     loop {
         at = plain_until(bytes, at);
         match bytes.get(at) {
-            Some(b'"') => return Ok((at + 1, escaped)),
+            Some(b'"') => return Ok(Checked { end: at + 1, escaped, lone }),
             Some(b'\\') => {
-                at = escape(bytes, at)?;
+                let (end, is_lone) = escape(bytes, at)?;
+                if is_lone {
+                    lone = lone.or(Some(at));
+                }
+                at = end;
                 escaped = true;
             }
             Some(_) => return Err(ScanError { fault: Fault::ControlCharacter, at }),
             None => return Err(ScanError { fault: Fault::UnexpectedEnd, at }),
+        }
+    }
+}
+
+/// The offset after the string that begins at `start`, which was checked before.
+pub(crate) fn end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    loop {
+        at = plain_until(bytes, at);
+        match bytes.get(at) {
+            Some(b'"') => return at + 1,
+            Some(b'\\') => at += 2,
+            Some(_) => at += 1,
+            None => return bytes.len(),
         }
     }
 }
@@ -52,32 +79,30 @@ fn plain_until(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Checks the escape at the backslash: the offset after it, after both halves of a pair.
-fn escape(bytes: &[u8], at: usize) -> Result<usize, ScanError> {
+/// Checks the escape at the backslash: the offset after it, after both halves of a pair; and
+/// whether it is one half without the other.
+fn escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
     match bytes.get(at + 1) {
-        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
-        Some(b'u') => {
-            let unit = hex(bytes, at)?;
-            match unit {
-                0xd800..=0xdbff => {
-                    let low = bytes.get(at + 6..).unwrap_or_default();
-                    if !low.starts_with(b"\\u") {
-                        let cut = b"\\u".starts_with(low);
-                        let fault = if cut { Fault::UnexpectedEnd } else { Fault::LoneSurrogate };
-                        return Err(ScanError { fault, at });
-                    }
-                    match hex(bytes, at + 6)? {
-                        0xdc00..=0xdfff => Ok(at + 12),
-                        _ => Err(ScanError { fault: Fault::LoneSurrogate, at }),
-                    }
-                }
-                0xdc00..=0xdfff => Err(ScanError { fault: Fault::LoneSurrogate, at }),
-                _ => Ok(at + 6),
-            }
-        }
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((at + 2, false)),
+        Some(b'u') => match hex(bytes, at)? {
+            0xd800..=0xdbff => match low_half(bytes, at + 6) {
+                Some(_) => Ok((at + 12, false)),
+                None => Ok((at + 6, true)),
+            },
+            0xdc00..=0xdfff => Ok((at + 6, true)),
+            _ => Ok((at + 6, false)),
+        },
         Some(_) => Err(ScanError { fault: Fault::BadEscape, at }),
         None => Err(ScanError { fault: Fault::UnexpectedEnd, at }),
     }
+}
+
+/// The second half of a surrogate pair, where its escape stands at `at`.
+fn low_half(bytes: &[u8], at: usize) -> Option<u32> {
+    let rest = bytes.get(at..)?;
+    rest.starts_with(b"\\u")
+        .then(|| hex(bytes, at).ok())?
+        .filter(|unit| (0xdc00..0xe000).contains(unit))
 }
 
 /// The four digits of a `\u` escape.
@@ -95,7 +120,8 @@ fn hex(bytes: &[u8], at: usize) -> Result<u32, ScanError> {
     Ok(unit)
 }
 
-/// What the content of a checked string says; `content` stands without its quotes.
+/// What the content of a checked string says, with a replacement character for half of a surrogate
+/// pair; `content` stands without its quotes.
 pub(crate) fn unescape(content: &[u8]) -> Cow<'_, str> {
     if !content.contains(&b'\\') {
         return Cow::Borrowed(std::str::from_utf8(content).unwrap_or_default());
@@ -122,11 +148,13 @@ pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
             Some(b'u') => {
                 let mut code = hex(content, at).unwrap_or(0xfffd);
                 at += 6;
-                if (0xd800..0xdc00).contains(&code) {
-                    let low = hex(content, at).unwrap_or(0xdc00);
-                    code = 0x10000 + ((code - 0xd800) << 10) + (low.wrapping_sub(0xdc00) & 0x3ff);
+                if (0xd800..0xdc00).contains(&code)
+                    && let Some(low) = low_half(content, at)
+                {
+                    code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
                     at += 6;
                 }
+                // Half of a pair says nothing that UTF-8 could say.
                 let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
                 said.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 continue;

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use toolward_wire::scan::{Fault, check};
 use toolward_wire::{
-    Era, Kind, MAX_ANSWER, MAX_REQUEST, Malformed, Message, Problem, Sender, code, error,
+    Era, Id, Kind, MAX_ANSWER, MAX_REQUEST, Malformed, Message, Problem, Sender, code, error,
 };
 
 fn from_client(body: impl AsRef<[u8]>) -> Result<Message, Malformed> {
@@ -260,6 +260,12 @@ fn answers_are_strict_where_the_gateway_reads() {
         r#"{"_meta":1}"#,
         r#"{"inputRequests":{"a":{"method":"x","method":"y"}}}"#,
         r#"{"inputRequests":{"a":{"params":[{"x":1,"x":1}]}}}"#,
+        r#"{"inputRequests":{"a":{"params":["\ud800"]}}}"#,
+        r#"{"inputRequests":{"a":{"params":[1e400]}}}"#,
+        r#"{"nextCursor":"\udc00"}"#,
+        r#"{"x":1e400}"#,
+        r#"{"\ud800":1}"#,
+        r#"{"_meta":{"a":"\ud800"}}"#,
     ] {
         assert!(answer(refused).is_err(), "{refused}");
     }
@@ -267,10 +273,30 @@ fn answers_are_strict_where_the_gateway_reads() {
         r#"{"structuredContent":{"a":1,"a":2}}"#,
         r#"{"content":[{"type":"text","text":"x","_meta":{"a":1,"a":1}}]}"#,
         r#"{"tools":[{"name":"a","name":"b"}]}"#,
+        r#"{"content":[{"type":"text","text":"cut \ud83d"}]}"#,
+        r#"{"structuredContent":{"\ud800":["\udc00\ud83d\ude00"],"\udbff":1,"n":[1e400,-1e400]}}"#,
     ] {
-        assert_eq!(answer(fine).expect(fine).kind(), Kind::Response);
+        let answer = answer(fine).expect(fine);
+        assert_eq!(answer.kind(), Kind::Response);
+        let forwarded = answer.edit().id(&Id::number(7)).finish();
+        assert!(forwarded.ends_with(format!("{fine}}}").as_bytes()), "{fine}");
     }
-    assert!(answer(r#"{"structuredContent":{"a":1,}}"#).is_err());
+    for malformed in [
+        r#"{"structuredContent":{"a":1,}}"#,
+        r#"{"structuredContent":{"a":"\ud80"}}"#,
+        r#"{"structuredContent":{"a":"\ud800\u12"}}"#,
+        r#"{"structuredContent":{"a":1e}}"#,
+    ] {
+        assert!(answer(malformed).is_err(), "{malformed}");
+    }
+    let huge = format!(r#"{{"structuredContent":{{"a":{}}}}}"#, "9".repeat(400));
+    assert!(answer(&huge).is_ok());
+    for told in [r#""\ud800""#, r#"{"\ud800":1}"#, "1e400"] {
+        let told = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":[{told}]}}}}"#
+        );
+        assert!(from_server(&told).is_err(), "{told}");
+    }
     // What a server asks or tells is no answer, and strict throughout.
     let told =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":{"a":1,"a":1}}}"#;
@@ -285,6 +311,27 @@ fn answers_are_strict_where_the_gateway_reads() {
             (Kind::Error, None, Some(-32700))
         );
     }
+}
+
+#[test]
+fn payload_that_says_more_than_text_can_be_read_all_the_same() {
+    let body = concat!(
+        r#"{"jsonrpc":"2.0","id":1,"result":{"p":["#,
+        r#""\ud800","a\udc00\ud800","\ud800\ud83d\ude00","\ud800\n",1e400,-1e400,"#,
+        r#"{"\ud800":1,"\ud801":2,"x":3}]}}"#
+    );
+    let answer = from_server(body).unwrap();
+    let payload = answer.result_member("p").unwrap();
+    let said: Vec<_> = payload.elements().map(|(element, _)| element.as_str()).collect();
+    let texts = ["\u{fffd}", "a\u{fffd}\u{fffd}", "\u{fffd}\u{1f600}", "\u{fffd}\n"];
+    for (said, text) in said.iter().zip(texts) {
+        assert_eq!(said.as_deref(), Some(text));
+    }
+    let tree = serde_json::json!([
+        texts[0], texts[1], texts[2], texts[3], null, null, {"\u{fffd}": 2, "x": 3}
+    ]);
+    assert_eq!(payload.to_json(), tree);
+    assert_eq!(payload.elements().count(), 7);
 }
 
 #[test]

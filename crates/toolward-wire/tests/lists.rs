@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_wire::list::{self, Entry, EntryProblem, List, ListKind, ListProblem};
+use toolward_wire::list::{self, Entry, EntryProblem, List, ListKind, ListProblem, MalformedEntry};
 use toolward_wire::{Id, MAX_ANSWER, Message, Sender, error};
 
 fn answer(result: &str) -> Message {
@@ -41,6 +41,21 @@ fn one_malformed_entry_does_not_blind_the_rest() {
     assert_eq!(dropped, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     assert_eq!(list.malformed[8].problem, EntryProblem::Repeated);
     assert_eq!(list.malformed[8].name.as_deref(), Some("a"));
+}
+
+#[test]
+fn an_entry_is_strict_to_its_last_member() {
+    let list = tools(
+        r#"{"tools": [
+            {"name": "a", "inputSchema": {"default": "\ud800"}}, {"name": "b\udc00"},
+            {"name": "c", "x": [{"\ud800": 1}]}, {"name": "d", "inputSchema": {"maximum": 1e400}},
+            {"name": "e", "inputSchema": {"default": "\ud83d\ude00", "maximum": 1e300}}
+        ]}"#,
+    )
+    .unwrap();
+    assert_eq!(list.entries.iter().map(Entry::name).collect::<Vec<_>>(), ["e"]);
+    let strict = |entry: &MalformedEntry| matches!(entry.problem, EntryProblem::Json(_));
+    assert!(list.malformed.len() == 4 && list.malformed.iter().all(strict));
 }
 
 #[test]

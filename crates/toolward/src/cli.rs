@@ -21,6 +21,8 @@ pub fn command() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Serve(ServeArgs),
+    Stdio(StdioArgs),
     Wrap(WrapArgs),
     Check(CheckArgs),
     Ls(LsArgs),
@@ -93,6 +95,38 @@ pub enum Format {
     Plugin,
     /// A TOML file with a `tools` list
     Toml,
+}
+
+/// Run the gateway over Streamable HTTP, for any number of agents
+///
+/// All servers of the configuration are at /mcp, where tools are named SERVER__TOOL, and each one is
+/// at /mcp/SERVER under its own names. An agent proves who it is with `Authorization: Bearer TOKEN`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward serve
+  toolward serve -c toolward.yaml --policy reviewed.yaml
+  curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:7410/healthz")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub policy: PolicyArgs,
+}
+
+/// Run the gateway for one client on standard input and output
+///
+/// The client starts this process as it would start a server, and sees the tools of all servers of
+/// the configuration that its agent may use, named SERVER__TOOL.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward stdio --agent reviewer
+  toolward stdio -c toolward.yaml --agent reviewer --read-only
+  # in a client's .mcp.json:
+  # {\"mcpServers\": {\"toolward\": {\"command\": \"toolward\", \"args\": [\"stdio\", \"--agent\", \"reviewer\"]}}}")]
+pub struct StdioArgs {
+    /// The agent that calls
+    #[arg(long, value_name = "NAME")]
+    pub agent: Option<String>,
+    #[command(flatten)]
+    pub policy: PolicyArgs,
 }
 
 /// Put policy around one stdio server; tool names stay as they are

@@ -10,5 +10,7 @@ pub(crate) mod ls;
 pub(crate) mod matching;
 mod question;
 pub(crate) mod schema;
+pub(crate) mod serve;
+pub(crate) mod stdio;
 pub(crate) mod test;
 pub(crate) mod wrap;

@@ -3,6 +3,7 @@
 pub mod cli;
 mod commands;
 mod exit;
+mod gateway;
 mod policy_input;
 mod render;
 mod tool_lists;
@@ -44,6 +45,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure> {
     match cli.command {
+        Command::Serve(args) => commands::serve::run(args, matches),
+        Command::Stdio(args) => commands::stdio::run(args, matches),
         Command::Wrap(args) => commands::wrap::run(args, matches),
         Command::Check(args) => commands::check::run(args, matches),
         Command::Ls(args) => commands::ls::run(args, matches),

@@ -9,6 +9,7 @@ use toolward_config::{
     suggest,
 };
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
+use toolward_policy::source::RulesSource;
 use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy, Source};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
@@ -26,6 +27,8 @@ pub(crate) struct Input {
     pub(crate) exposed: Vec<String>,
     /// The hash of everything the policy says.
     pub(crate) version: String,
+    /// Some layer speaks of agents, so that it matters who calls.
+    pub(crate) has_agents_layer: bool,
 }
 
 impl Input {
@@ -84,8 +87,18 @@ impl Input {
         let exposed = exposing.map(|server| server.name.clone()).collect();
         let selectors = source.selectors();
         let version = version(&source);
+        let has_agents_layer =
+            source.layers.iter().any(|layer| matches!(layer.rules, RulesSource::Agents(_)));
         match Policy::compile(source) {
-            Ok(policy) => Ok(Input { loaded, policy, catalogue, selectors, exposed, version }),
+            Ok(policy) => Ok(Input {
+                loaded,
+                policy,
+                catalogue,
+                selectors,
+                exposed,
+                version,
+                has_agents_layer,
+            }),
             Err(errors) => {
                 Err(errors.iter().map(|error| diagnostic(&loaded, &layers, error)).collect())
             }

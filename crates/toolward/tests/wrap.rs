@@ -345,7 +345,8 @@ fn the_record_says_who_what_and_why_and_holds_no_arguments() {
     let records = wrapped.records();
     let kinds: Vec<&str> = records.iter().map(|record| record["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["list", "intent", "outcome", "refusal"]);
-    assert_eq!((&records[0]["offered"], &records[0]["removed"]), (&json!(2), &json!(["b"])));
+    assert_eq!(records[0]["servers"], json!({"s": {"offered": 2, "shown": 1}}));
+    assert_eq!(records[0]["names"], json!({"s": {"shown": ["a"], "removed": ["b"]}}));
     assert_eq!(records[1]["agent"], "dev");
     assert_eq!(records[1]["rule"], "allowed_tools[0]");
     assert_eq!((&records[2]["intent"], &records[2]["outcome"]), (&records[1]["id"], &json!("ok")));
@@ -532,9 +533,14 @@ fn a_server_cannot_speak_for_the_gateway() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["forge", "surrogate"])).ready();
     let answer = wrapped.call("forge", json!({}));
     assert_eq!(answer["result"]["_meta"], json!({"own": 1}));
-    let begun = Instant::now();
-    assert_eq!(wrapped.call("surrogate", json!({}))["error"]["data"]["error"], "bad_answer");
-    assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn what_is_odd_deep_in_an_answer_is_passed_on_as_it_is() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["surrogate"])).ready();
+    wrapped.send(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"surrogate"}}"#);
+    let line = wrapped.answers.recv_timeout(Duration::from_secs(20)).unwrap();
+    assert!(line.contains(r#""text":"\ud800""#), "{line}");
 }
 
 #[test]

@@ -1,0 +1,155 @@
+//! How a client begins: `initialize` of the era with sessions, `server/discover` of the other. Who
+//! reaches one server hears its own words, cut to what passes; who reaches several, the gateway's.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use toolward_wire::error::{Case, code};
+use toolward_wire::{Era, Message, Raw, Revision, meta};
+
+use crate::client::{Client, Scope};
+use crate::pipeline::{Gateway, Request};
+use crate::present::{self, Answer};
+use crate::upstream::{Server, Unavailable};
+
+/// The revision that a session will have: the one that the client asks for, else the newest.
+pub fn revision(initialize: &Message) -> Revision {
+    let asked = initialize.param("protocolVersion").and_then(Raw::as_str).unwrap_or_default();
+    Revision::parse(&asked)
+        .filter(|revision| revision.era() == Era::Legacy)
+        .unwrap_or(Revision::newest(Era::Legacy))
+}
+
+impl Gateway {
+    /// The one server that a client reaches, where it may use it.
+    fn only_server(&self, client: &Client) -> Option<Arc<Server>> {
+        match client.scope {
+            Scope::All => None,
+            Scope::One(_) => self.usable(&self.snapshot, client).into_iter().next(),
+        }
+    }
+
+    pub(crate) async fn initialize(&self, request: &Request) -> Answer {
+        let Request { client, id, .. } = request;
+        let Some(server) = self.only_server(client) else {
+            let revision = json!(client.revision.as_str()).to_string();
+            let parts = [
+                ("protocolVersion", Some(revision.as_bytes())),
+                ("capabilities", Some(capabilities(Era::Legacy, true))),
+                ("serverInfo", Some(own_info())),
+            ];
+            return present::object(id, &parts);
+        };
+        let hello = match self.greet(&server, client).await {
+            Ok(hello) => hello,
+            Err(why) => return present::unavailable(id, server.name(), &start_help(&why)),
+        };
+        let mut instructions =
+            hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
+        if let Some(text) = instructions.and_then(Raw::as_str) {
+            let view = self.view(&self.snapshot, client, None).await;
+            let hidden = !view.is_complete()
+                || view
+                    .servers()
+                    .iter()
+                    .flat_map(|of| &of.removed)
+                    .any(|name| mentions(&text, name));
+            instructions = instructions.filter(|_| !hidden);
+        }
+        // Members that are not known could say anything: only those that are pass.
+        let parts = [
+            ("protocolVersion", hello.result_member("protocolVersion").map(Raw::bytes)),
+            ("capabilities", Some(capabilities(Era::Legacy, has_tools(&hello)))),
+            ("serverInfo", hello.result_member("serverInfo").map(Raw::bytes)),
+            ("instructions", instructions.map(Raw::bytes)),
+        ];
+        present::object(id, &parts)
+    }
+
+    pub(crate) async fn discover(&self, request: &Request) -> Answer {
+        let Request { client, id, .. } = request;
+        let era = Era::Modern;
+        let Some(server) = self.only_server(client) else {
+            let versions = json!([Revision::newest(era).as_str()]).to_string();
+            let info = format!("{{\"{}\":{OWN_INFO}}}", meta::SERVER_INFO);
+            let parts = [
+                ("supportedVersions", Some(versions.as_bytes())),
+                ("capabilities", Some(capabilities(era, true))),
+                ("resultType", Some(&b"\"complete\""[..])),
+                ("ttlMs", Some(b"5000")),
+                ("cacheScope", Some(b"\"private\"")),
+                ("_meta", Some(info.as_bytes())),
+            ];
+            return present::object(id, &parts);
+        };
+        match self.greet(&server, client).await {
+            Ok(hello) => {
+                let edit = hello.edit().id(id);
+                edit.set_result("capabilities", capabilities(era, has_tools(&hello)))
+                    .set_result("cacheScope", &b"\"private\""[..])
+                    .set_result("ttlMs", &b"5000"[..])
+                    .remove_result("instructions")
+                    .finish()
+                    .into()
+            }
+            // A client that can do both tries the other era next.
+            Err(Unavailable::OtherEra) => {
+                let why = "the server does not know `server/discover`";
+                present::wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, why, None)
+            }
+            Err(why) => present::unavailable(id, server.name(), &start_help(&why)),
+        }
+    }
+
+    /// Whether the one server that a client reaches is there; one of the other era is.
+    pub(crate) async fn ready(&self, client: &Client) -> Result<(), Unavailable> {
+        match self.only_server(client) {
+            None => Ok(()),
+            Some(server) => match self.greet(&server, client).await {
+                Err(why @ Unavailable::Down(_)) => Err(start_help(&why)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    async fn greet(&self, server: &Arc<Server>, client: &Client) -> Result<Message, Unavailable> {
+        self.servers.link(server, client)?.hello().await
+    }
+}
+
+fn has_tools(hello: &Message) -> bool {
+    hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some()
+}
+
+const OWN_INFO: &str =
+    concat!("{\"name\":\"toolward\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}");
+
+fn own_info() -> &'static [u8] {
+    OWN_INFO.as_bytes()
+}
+
+/// What the gateway offers of itself: tools, and word of their changes where there is a session.
+fn capabilities(era: Era, tools: bool) -> &'static [u8] {
+    match (tools, era) {
+        (false, _) => b"{}",
+        (true, Era::Modern) => b"{\"tools\":{}}",
+        (true, Era::Legacy) => b"{\"tools\":{\"listChanged\":true}}",
+    }
+}
+
+/// Whether a text names a tool, for a reader who looks past case, spaces and hidden characters.
+fn mentions(text: &str, name: &str) -> bool {
+    let letters = |text: &str| -> String {
+        text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    text.contains(name) || letters(text).contains(&letters(name))
+}
+
+fn start_help(why: &Unavailable) -> Unavailable {
+    match why {
+        Unavailable::Down(why) => Unavailable::Down(format!(
+            "{why}. Start the server's command by hand to see what it says"
+        )),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,318 @@
+//! One connection over HTTP/1.1: requests are read strictly and one after another, and each is given
+//! its time.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use toolward_wire::http::{
+    BodyLength, BodyProblem, BodyReader, HeadLimits, RequestHead, ResponseBody, read_request,
+    write_chunk, write_last_chunk, write_response,
+};
+use toolward_wire::sse;
+
+use super::http::Endpoint;
+use crate::present::Body;
+
+/// Between two requests, for a head once it has begun, for a body, for a write.
+const IDLE: Duration = Duration::from_secs(75);
+const HEAD: Duration = Duration::from_secs(10);
+const BODY: Duration = Duration::from_secs(30);
+const WRITE: Duration = Duration::from_secs(30);
+/// A silent stream says so often that it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What a client may send ahead while its request is worked on.
+const AHEAD: usize = 64 << 10;
+
+/// What is answered to a request.
+pub struct Response {
+    pub status: u16,
+    pub fields: Vec<(&'static str, String)>,
+    pub content: Content,
+}
+
+pub enum Content {
+    Empty,
+    Text(&'static str),
+    Json(Body),
+    /// Events, ready to be sent.
+    Events(mpsc::Receiver<Bytes>),
+}
+
+impl Response {
+    pub fn new(status: u16, content: Content) -> Response {
+        Response { status, fields: Vec::new(), content }
+    }
+
+    pub fn empty(status: u16) -> Response {
+        Response::new(status, Content::Empty)
+    }
+
+    pub fn field(mut self, name: &'static str, value: impl Into<String>) -> Response {
+        self.fields.push((name, value.into()));
+        self
+    }
+}
+
+/// Serves a connection until either side closes it, or the gateway is about to end.
+pub(super) async fn serve<S>(
+    endpoint: Arc<Endpoint>,
+    mut stream: S,
+    mut ending: watch::Receiver<bool>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut buffer = BytesMut::with_capacity(8 << 10);
+    loop {
+        let head = tokio::select! {
+            head = read_head(&mut stream, &mut buffer) => head,
+            _ = ending.wait_for(|ending| *ending), if buffer.is_empty() => return,
+        };
+        let (response, keep_alive, old) = match head {
+            Ok(None) => return,
+            Err(status) => (Response::empty(status), false, false),
+            Ok(Some(head)) => {
+                let (keep_alive, old) = (head.keep_alive, head.old);
+                match exchange(&endpoint, &mut stream, &mut buffer, head).await {
+                    // The client is gone.
+                    None => return,
+                    // After an error the rest of the connection is not believed.
+                    Some((response, read)) => (response, keep_alive && read, old),
+                }
+            }
+        };
+        let keep_alive = keep_alive && !*ending.borrow();
+        match write(&mut stream, &mut buffer, response, keep_alive, old).await {
+            Ok(true) => {}
+            _ => {
+                let _ = timeout(WRITE, stream.shutdown()).await;
+                return;
+            }
+        }
+    }
+}
+
+/// The head of the next request; `None` where the client has closed or says nothing.
+async fn read_head<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Option<RequestHead>, u16>
+where
+    S: AsyncRead + Unpin,
+{
+    let limits = HeadLimits::default();
+    if buffer.is_empty() {
+        buffer.reserve(4 << 10);
+        match timeout(IDLE, stream.read_buf(buffer)).await {
+            Ok(Ok(1..)) => {}
+            _ => return Ok(None),
+        }
+    }
+    let rest = async {
+        loop {
+            match read_request(buffer, &limits) {
+                Ok(Some(head)) => return Ok(Some(head)),
+                Ok(None) => {}
+                Err(problem) => return Err(problem.status()),
+            }
+            buffer.reserve(4 << 10);
+            if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
+                return Ok(None);
+            }
+        }
+    };
+    timeout(HEAD, rest).await.unwrap_or(Err(408))
+}
+
+/// One request and its response; whether the request was read to its end. `None`: the client is gone.
+async fn exchange<S>(
+    endpoint: &Arc<Endpoint>,
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    head: RequestHead,
+) -> Option<(Response, bool)>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Whoever may not ask is told so before anything of it is read.
+    let admitted = match endpoint.admit(&head) {
+        Ok(admitted) => admitted,
+        Err(response) => {
+            return Some((*response, matches!(head.body, BodyLength::Empty)));
+        }
+    };
+    let mut reader = match BodyReader::new(head.body, endpoint.request_bytes) {
+        Ok(reader) => reader,
+        Err(problem) => return Some((Response::empty(status(&problem)), false)),
+    };
+    if head.expects_continue && buffer.is_empty() {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
+    }
+    let read = async {
+        loop {
+            match reader.read(buffer) {
+                Ok(Some(body)) => return Ok(Some(body)),
+                Ok(None) => {}
+                Err(problem) => return Err(status(&problem)),
+            }
+            buffer.reserve(8 << 10);
+            if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
+                return Ok(None);
+            }
+        }
+    };
+    let body = match timeout(BODY, read).await {
+        Ok(Ok(Some(body))) => body,
+        Ok(Ok(None)) => return None,
+        Ok(Err(status)) => return Some((Response::empty(status), false)),
+        Err(_) => return Some((Response::empty(408), false)),
+    };
+    tokio::select! {
+        biased;
+        response = endpoint.respond(admitted, head, body) => Some((response, true)),
+        // Nobody waits for the response any more: a request that ends with its stream is dropped.
+        () = gone(stream, buffer) => None,
+    }
+}
+
+fn status(problem: &BodyProblem) -> u16 {
+    match problem {
+        BodyProblem::TooLarge => 413,
+        BodyProblem::Malformed | BodyProblem::CutShort => 400,
+    }
+}
+
+/// Resolves when the client closes its side; what it sends ahead is kept.
+async fn gone<S>(stream: &mut S, buffer: &mut BytesMut)
+where
+    S: AsyncRead + Unpin,
+{
+    loop {
+        if buffer.len() >= AHEAD {
+            return std::future::pending().await;
+        }
+        buffer.reserve(1 << 10);
+        if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
+            return;
+        }
+    }
+}
+
+/// Writes a response; whether the connection can be used again.
+async fn write<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    response: Response,
+    keep_alive: bool,
+    old: bool,
+) -> io::Result<bool>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut fields: Vec<(&str, &str)> =
+        response.fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let (kind, length, text) = match &response.content {
+        Content::Empty => (None, ResponseBody::Empty, Body::default()),
+        Content::Text(text) => {
+            let body = Body::from(Bytes::from_static(text.as_bytes()));
+            (Some("text/plain; charset=utf-8"), ResponseBody::Length(text.len()), body)
+        }
+        Content::Json(body) => {
+            (Some("application/json"), ResponseBody::Length(body.len()), body.clone())
+        }
+        Content::Events(_) => {
+            let length = if old { ResponseBody::UntilClose } else { ResponseBody::Chunked };
+            fields.push(("X-Accel-Buffering", "no"));
+            (Some("text/event-stream"), length, Body::default())
+        }
+    };
+    fields.extend(kind.map(|kind| ("Content-Type", kind)));
+    fields.push(("Cache-Control", "no-store"));
+    let keep_alive = keep_alive && length != ResponseBody::UntilClose;
+    let mut head = Vec::with_capacity(256);
+    write_response(&mut head, response.status, &fields, length, keep_alive)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    timeout(WRITE, write_pieces(stream, head, text)).await??;
+    if let Content::Events(events) = response.content {
+        let chunked = length == ResponseBody::Chunked;
+        if !stream_events(stream, buffer, events, chunked).await? {
+            return Ok(false);
+        }
+    }
+    Ok(keep_alive)
+}
+
+/// A short message goes out with its head in one write; a long one is not copied for that.
+async fn write_pieces<S>(stream: &mut S, mut head: Vec<u8>, body: Body) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    const SHORT: usize = 16 << 10;
+    if body.len() <= SHORT {
+        for piece in &body.pieces {
+            head.extend_from_slice(piece);
+        }
+        return stream.write_all(&head).await;
+    }
+    let head = Bytes::from(head);
+    let [first, middle, last] = &body.pieces;
+    let mut slices = [&head, first, middle, last].map(|piece| IoSlice::new(piece));
+    let mut left = &mut slices[..];
+    while left.iter().any(|slice| !slice.is_empty()) {
+        let written = stream.write_vectored(left).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        IoSlice::advance_slices(&mut left, written);
+    }
+    Ok(())
+}
+
+/// Passes on events until they end (true) or the client goes away (false).
+async fn stream_events<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    mut events: mpsc::Receiver<Bytes>,
+    chunked: bool,
+) -> io::Result<bool>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut out = Vec::new();
+    loop {
+        let event = tokio::select! {
+            event = timeout(KEEP_ALIVE, events.recv()) => event,
+            () = gone(stream, buffer) => return Ok(false),
+        };
+        out.clear();
+        let last = match event {
+            Ok(Some(event)) => {
+                if chunked {
+                    write_chunk(&mut out, &event)
+                } else {
+                    out.extend_from_slice(&event)
+                }
+                false
+            }
+            Ok(None) => true,
+            Err(_) => {
+                let mut silence = Vec::new();
+                sse::encode_keep_alive(&mut silence);
+                if chunked {
+                    write_chunk(&mut out, &silence)
+                } else {
+                    out = silence
+                }
+                false
+            }
+        };
+        if last && chunked {
+            write_last_chunk(&mut out);
+        }
+        timeout(WRITE, stream.write_all(&out)).await??;
+        if last {
+            return Ok(true);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Listening sockets, the threads behind them, and their end.
+//!
+//! Each thread has a runtime of its own and keeps what it accepted: a request meets its answer on the
+//! thread where it began.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use super::connection;
+use super::http::Endpoint;
+
+/// After a failed `accept`, such as for lack of file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often what is idle is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// A socket that clients come in by.
+#[derive(Debug)]
+pub enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Socket {
+    pub fn tcp(address: SocketAddr) -> io::Result<Socket> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket::Tcp(listener))
+    }
+
+    /// A socket file that only this user can reach. One that nobody listens on any more is replaced.
+    pub fn unix(path: PathBuf) -> io::Result<Socket> {
+        use std::os::unix::fs::PermissionsExt;
+        if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
+            std::fs::remove_file(&path)?;
+        }
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket::Unix(listener, path))
+    }
+
+    /// Where it listens, as a person would write it.
+    pub fn address(&self) -> String {
+        match self {
+            Socket::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| "?".into(), |address| address.to_string())
+            }
+            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
+            Socket::Unix(listener, path) => Socket::Unix(listener.try_clone()?, path.clone()),
+        })
+    }
+}
+
+/// Connections that are open, and how many there may be.
+struct Open {
+    count: AtomicUsize,
+    most: usize,
+}
+
+/// Serves until `ending` says so; then requests under way get `grace`.
+pub fn serve(
+    endpoint: Arc<Endpoint>,
+    sockets: &[Socket],
+    threads: usize,
+    most: usize,
+    ending: &watch::Receiver<bool>,
+    grace: Duration,
+) -> io::Result<()> {
+    let open = Arc::new(Open { count: AtomicUsize::new(0), most });
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for number in 0..threads.max(1) {
+            let sockets: Vec<Socket> =
+                sockets.iter().map(Socket::try_clone).collect::<Result<_, _>>()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (endpoint, open, ending) = (endpoint.clone(), open.clone(), ending.clone());
+            let name = format!("toolward-{number}");
+            let sweeps = number == 0;
+            workers.push(std::thread::Builder::new().name(name).spawn_scoped(
+                scope,
+                move || {
+                    runtime.block_on(worker(endpoint, sockets, open, ending, grace, sweeps));
+                    runtime.shutdown_background();
+                },
+            )?);
+        }
+        Ok(())
+    })
+}
+
+async fn worker(
+    endpoint: Arc<Endpoint>,
+    sockets: Vec<Socket>,
+    open: Arc<Open>,
+    mut ending: watch::Receiver<bool>,
+    grace: Duration,
+    sweeps: bool,
+) {
+    for socket in sockets {
+        tokio::spawn(accept(endpoint.clone(), socket, open.clone(), ending.clone()));
+    }
+    if sweeps {
+        let endpoint = endpoint.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP.min(endpoint.sessions.idle_time())).await;
+                endpoint.sessions.sweep(&endpoint.gateway);
+                endpoint.gateway.servers.sweep();
+            }
+        });
+    }
+    let _ = ending.wait_for(|ending| *ending).await;
+    endpoint.sessions.close();
+    let drained = async {
+        while open.count.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(grace, drained).await;
+    if sweeps {
+        endpoint.gateway.servers.close().await;
+    }
+}
+
+async fn accept(
+    endpoint: Arc<Endpoint>,
+    socket: Socket,
+    open: Arc<Open>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let over = ending.clone();
+    let accepting = async {
+        match socket {
+            Socket::Tcp(listener) => {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => {
+                            let _ = stream.set_nodelay(true);
+                            open.spawn(&endpoint, stream, &over);
+                        }
+                        Err(_) => tokio::time::sleep(PAUSE).await,
+                    }
+                }
+            }
+            Socket::Unix(listener, _) => {
+                let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => open.spawn(&endpoint, stream, &over),
+                        Err(_) => tokio::time::sleep(PAUSE).await,
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        _ = ending.wait_for(|ending| *ending) => {}
+    }
+}
+
+impl Open {
+    fn spawn<S>(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        stream: S,
+        ending: &watch::Receiver<bool>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // One too many is closed at once; its client may come again.
+        if self.count.fetch_add(1, Ordering::AcqRel) >= self.most {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            return;
+        }
+        let counted = Counted(self.clone());
+        let (endpoint, ending) = (endpoint.clone(), ending.clone());
+        tokio::spawn(async move {
+            connection::serve(endpoint, stream, ending).await;
+            drop(counted);
+        });
+    }
+}
+
+/// Counts a connection for as long as it lives.
+struct Counted(Arc<Open>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,228 @@
+//! A client on standard input and output, one message a line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use toolward_wire::line::{self, LineDecoder};
+use toolward_wire::{Era, Id, MAX_REQUEST, Message, MethodRow, Raw, Revision, Sender};
+
+use crate::client::{Caller, Client, Owner, Scope};
+use crate::hello;
+use crate::ingress::{self, Incoming};
+use crate::pipeline::{Gateway, Notes, Request};
+use crate::present::{self, Body};
+use crate::session::Running;
+
+/// How long requests that are under way may take once the client has closed its side.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Messages that wait for a client that does not read; whoever has more waits too.
+const WAITING: usize = 64;
+/// With so many requests under way, no further one is read.
+const MOST_RUNNING: usize = 1024;
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The client closed it.
+    Closed,
+    /// The server could not be started; the client has been told.
+    NotStarted(String),
+}
+
+/// One client, as the operator set it up.
+pub struct Connection {
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    scope: Scope,
+    /// The session, once it has begun.
+    session: Option<Arc<Client>>,
+    /// The client of requests without a session.
+    modern: Arc<Client>,
+    running: Running,
+    out: Notes,
+    work: JoinSet<()>,
+    first: bool,
+}
+
+/// Serves one client until it closes its side. Requests that are under way then get a few seconds.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    scope: Scope,
+    mut input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin + Send + 'static,
+) -> Ended {
+    let (out, bodies) = mpsc::channel(WAITING);
+    let mut writer = tokio::spawn(write_lines(output, bodies));
+    let mut lines = LineDecoder::new(MAX_REQUEST);
+    let owner = Owner::Agent(caller.agent.clone());
+    let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
+    let mut connection = Connection {
+        gateway,
+        caller,
+        scope,
+        session: None,
+        modern: Arc::new(modern),
+        running: Running::default(),
+        out,
+        work: JoinSet::new(),
+        first: true,
+    };
+    let mut ended = Ended::Closed;
+    'connection: loop {
+        while let Some(line) = lines.next_line() {
+            if let Err(why) = connection.received(line.map_err(|error| error.to_string())).await {
+                ended = Ended::NotStarted(why);
+                break 'connection;
+            }
+        }
+        let full = connection.work.len() >= MOST_RUNNING;
+        tokio::select! {
+            read = input.read_buf(lines.buffer()), if !full => match read {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            },
+            // Nobody reads the answers any more.
+            _ = &mut writer => return connection.close(ended).await,
+            // Finished work is collected, so that memory does not grow with calls.
+            Some(_) = connection.work.join_next(), if !connection.work.is_empty() => {}
+        }
+    }
+    // What was asked before the end is answered, within reason.
+    let drained = async { while connection.work.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(DRAIN, drained).await;
+    let ended = connection.close(ended).await;
+    // A client that does not read must not keep the process.
+    let _ = tokio::time::timeout(DRAIN, writer).await;
+    ended
+}
+
+impl Connection {
+    /// One line of the client. An error says that the server cannot be started.
+    async fn received(&mut self, line: Result<Bytes, String>) -> Result<(), String> {
+        let message = match line {
+            Ok(line) => Message::parse(line, MAX_REQUEST, Sender::Client),
+            Err(error) => {
+                self.say(present::too_long(&error).body).await;
+                return Ok(());
+            }
+        };
+        let message = match message {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.say(present::malformed(&malformed, Era::Legacy).body).await;
+                return Ok(());
+            }
+        };
+        let era = ingress::era(&message);
+        match ingress::admit(&message, era) {
+            Ok(Incoming::Request { id, row }) => return self.request(message, id, row, era).await,
+            Ok(Incoming::Notification) => self.running.notified(&message),
+            Ok(Incoming::Response) => {}
+            // A notification is never answered.
+            Err(_) if message.id().is_none() => {}
+            Err(answer) => self.say(answer.body).await,
+        }
+        Ok(())
+    }
+
+    async fn request(
+        &mut self,
+        message: Message,
+        id: Id,
+        row: &'static MethodRow,
+        era: Era,
+    ) -> Result<(), String> {
+        let begins = row.name == "initialize";
+        if begins && self.session.is_some() {
+            let why = "the session has already begun";
+            self.say(present::bad_request(&id, era, why).body).await;
+            return Ok(());
+        }
+        let client = match era {
+            Era::Modern => self.modern.clone(),
+            Era::Legacy if begins => self.begin(&message),
+            Era::Legacy => match &self.session {
+                Some(session) => session.clone(),
+                None => {
+                    let why = "the session begins with `initialize`";
+                    self.say(present::bad_request(&id, era, why).body).await;
+                    return Ok(());
+                }
+            },
+        };
+        let Some(underway) = self.running.begin(&id) else {
+            let why = "a request with this id is still under way";
+            self.say(present::bad_request(&id, era, why).body).await;
+            return Ok(());
+        };
+        // A wrapped server that cannot be started is told at once, and there is nothing else to do.
+        if std::mem::take(&mut self.first)
+            && let Scope::One(_) = self.scope
+            && let Err(why) = self.gateway.ready(&client).await
+        {
+            let server = self.gateway.servers.all().first().map_or("", |server| server.name());
+            self.say(present::unavailable(&id, server, &why).body).await;
+            return Err(format!("{server}: {why}"));
+        }
+        let cancel = underway.cancel.clone();
+        let request = Request { client, message, id, row, cancel, headers: None };
+        let (gateway, out) = (self.gateway.clone(), self.out.clone());
+        let work = async move {
+            let answer = gateway.answer(request, &out).await;
+            // From here on the id is free again.
+            drop(underway);
+            if let Some(answer) = answer {
+                let _ = out.send(answer.body).await;
+            }
+        };
+        match begins {
+            // What follows belongs to the session that begins here.
+            true => work.await,
+            false => drop(self.work.spawn(work)),
+        }
+        Ok(())
+    }
+
+    /// A session begins with what the client says of itself.
+    fn begin(&mut self, initialize: &Message) -> Arc<Client> {
+        let owner = Owner::Session(0);
+        let revision = hello::revision(initialize);
+        let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
+        let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
+        client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
+        let client = Arc::new(client);
+        self.gateway.follow_changes(&client, self.out.clone());
+        self.session = Some(client.clone());
+        client
+    }
+
+    async fn say(&self, body: Body) {
+        let _ = self.out.send(body).await;
+    }
+
+    async fn close(mut self, ended: Ended) -> Ended {
+        self.work.shutdown().await;
+        self.gateway.servers.close().await;
+        ended
+    }
+}
+
+/// Writes messages, one a line; what waits together is written together.
+async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Body>) {
+    let mut buffer = Vec::new();
+    while let Some(body) = bodies.recv().await {
+        buffer.clear();
+        line::encode(&body.whole(), &mut buffer);
+        while let Ok(body) = bodies.try_recv() {
+            line::encode(&body.whole(), &mut buffer);
+        }
+        if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
+            break;
+        }
+    }
+}

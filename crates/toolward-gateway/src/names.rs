@@ -1,0 +1,140 @@
+//! Names that clients use for tools of several servers: injective, stable, and short enough for
+//! every client.
+
+use std::sync::{Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use sha2::{Digest, Sha256};
+
+/// No client has to accept a longer name.
+const LONGEST: usize = 64;
+/// Characters of the hash that stands at the end of a shortened name, after `_`.
+const HASH: usize = 12;
+
+/// How tools are named where a client sees several servers.
+#[derive(Debug)]
+pub enum Naming {
+    /// `SERVER__TOOL`.
+    Prefix { separator: String },
+    /// Names as they are, as long as no two are alike.
+    Flat(Taken),
+}
+
+/// Who came first with a name.
+#[derive(Debug, Default)]
+pub struct Taken(Mutex<HashMap<Box<str>, Tool>>);
+
+/// A tool by its server's index and its name there.
+type Tool = (usize, Box<str>);
+
+impl Naming {
+    /// The name of a server's tool; `None` where another tool has it already.
+    pub fn expose(&self, index: usize, server: &str, tool: &str) -> Option<Box<str>> {
+        match self {
+            Naming::Prefix { separator } => Some(fit(&format!("{server}{separator}{tool}"))),
+            Naming::Flat(taken) => {
+                let name = fit(tool);
+                let mut taken = taken.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let free = match taken.entry(name.clone()) {
+                    Entry::Vacant(slot) => {
+                        slot.insert((index, tool.into()));
+                        true
+                    }
+                    Entry::Occupied(slot) => *slot.get() == (index, tool.into()),
+                };
+                free.then_some(name)
+            }
+        }
+    }
+
+    /// Whether a name could be that of a tool of this server, were its list known.
+    pub fn could_be(&self, name: &str, server: &str) -> bool {
+        match self {
+            Naming::Prefix { separator } => {
+                name.strip_prefix(server).is_some_and(|rest| rest.starts_with(separator.as_str()))
+            }
+            Naming::Flat(_) => true,
+        }
+    }
+}
+
+/// A name of at most 64 characters of `[A-Za-z0-9_-]`. One that is longer or has other characters
+/// ends in a hash of all of it; so does one that looks as if it did, so that no two names meet.
+fn fit(name: &str) -> Box<str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.len() <= LONGEST && name.chars().all(plain) && !looks_hashed(name) {
+        return name.into();
+    }
+    let kept: String =
+        name.chars().map(|c| if plain(c) { c } else { '_' }).take(LONGEST - HASH - 1).collect();
+    let hash = Sha256::digest(name);
+    let hash: String = hash.iter().take(HASH / 2).map(|byte| format!("{byte:02x}")).collect();
+    format!("{kept}_{hash}").into()
+}
+
+fn looks_hashed(name: &str) -> bool {
+    let Some((_, end)) = name.rsplit_once('_') else { return false };
+    end.len() == HASH && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn prefix() -> Naming {
+        Naming::Prefix { separator: "__".into() }
+    }
+
+    #[test]
+    fn ordinary_names_say_where_they_come_from() {
+        assert_eq!(&*prefix().expose(0, "files", "read_file").unwrap(), "files__read_file");
+        assert_eq!(&*prefix().expose(0, "a", "_b").unwrap(), "a___b");
+    }
+
+    #[test]
+    fn long_and_odd_names_are_shortened_and_stay_apart() {
+        let long = "x".repeat(80);
+        let names: Vec<_> = [&*long, &*format!("{long}y"), "a.b", "a/b", "a b", "ä", ""]
+            .iter()
+            .map(|tool| prefix().expose(0, "files", tool).unwrap())
+            .collect();
+        for name in &names {
+            assert!(name.len() <= LONGEST && name.starts_with("files__"), "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
+        }
+        let mut apart = names.clone();
+        apart.sort();
+        apart.dedup();
+        assert_eq!(apart.len(), names.len());
+    }
+
+    #[test]
+    fn a_name_that_looks_shortened_does_not_meet_a_shortened_one() {
+        let shortened = prefix().expose(0, "s", "a.b").unwrap();
+        let lookalike = shortened.strip_prefix("s__").unwrap();
+        assert_ne!(prefix().expose(0, "s", lookalike).unwrap(), shortened);
+    }
+
+    #[test]
+    fn flat_names_belong_to_who_came_first() {
+        let flat = Naming::Flat(Taken::default());
+        assert_eq!(flat.expose(0, "a", "read").as_deref(), Some("read"));
+        assert_eq!(flat.expose(1, "b", "read"), None);
+        assert_eq!(flat.expose(0, "a", "read").as_deref(), Some("read"));
+        assert_eq!(flat.expose(1, "b", "write").as_deref(), Some("write"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_tools_share_a_name(
+            one in ("[a-z]{1,3}(_?[a-z]){0,2}", ".{0,70}"),
+            other in ("[a-z]{1,3}(_?[a-z]){0,2}", ".{0,70}"),
+        ) {
+            let name = |(server, tool): &(String, String)| prefix().expose(0, server, tool).unwrap();
+            prop_assert_eq!(name(&one) == name(&other), one == other);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What happens before the first client: servers that are to be there already, and names that no two
+//! tools may share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use toolward_wire::{Era, Revision};
+
+use crate::client::{Caller, Client, Owner, Scope};
+use crate::names::Naming;
+use crate::pipeline::Gateway;
+use crate::upstream::{Listed, Server, Unavailable};
+
+/// How long flat names wait for the lists in which they could meet.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Gateway {
+    /// Starts eager servers. With flat names, all lists are read, and two tools of one name are an
+    /// error.
+    pub async fn start(self: &Arc<Self>) -> Result<(), String> {
+        if let Naming::Flat(_) = self.naming {
+            return self.claim_names().await;
+        }
+        for server in self.servers.all().iter().filter(|server| server.definition.eager) {
+            let (gateway, server) = (self.clone(), server.clone());
+            tokio::spawn(async move { gateway.own_list(&server, PATIENCE).await });
+        }
+        Ok(())
+    }
+
+    /// A server's list in whichever era it speaks, asked for by nobody in particular.
+    pub async fn own_list(
+        &self,
+        server: &Arc<Server>,
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
+        let mut last = Unavailable::OtherEra;
+        for era in [Era::Modern, Era::Legacy] {
+            let caller = Caller { agent: None, identity: "gateway" };
+            let client = Client::new(caller, Scope::All, Revision::newest(era), Owner::Everyone);
+            let listed = match self.servers.link(server, &client) {
+                Ok(link) => link.list(patience).await,
+                Err(why) => Err(why),
+            };
+            match listed {
+                Err(Unavailable::OtherEra) => {}
+                Err(why) => last = why,
+                Ok(listed) => return Ok(listed),
+            }
+        }
+        Err(last)
+    }
+
+    async fn claim_names(self: &Arc<Self>) -> Result<(), String> {
+        let mut asked = JoinSet::new();
+        for server in self.servers.all() {
+            let (gateway, server) = (self.clone(), server.clone());
+            asked.spawn(async move { (server.index, gateway.own_list(&server, PATIENCE).await) });
+        }
+        let mut lists: Vec<Option<Listed>> = self.servers.all().iter().map(|_| None).collect();
+        while let Some(Ok((index, listed))) = asked.join_next().await {
+            lists[index] = listed.ok();
+        }
+        let mut twice = Vec::new();
+        for (server, listed) in self.servers.all().iter().zip(lists) {
+            let Some(listed) = listed else {
+                (self.log)(&format!(
+                    "{}: its list is not known yet; a tool whose name is taken will be hidden",
+                    server.name()
+                ));
+                continue;
+            };
+            let exposure = self.snapshot.policy.exposure(server.name());
+            for tool in listed.catalogue.tools().tools() {
+                let name = match exposure {
+                    None => Some(tool.name().into()),
+                    Some(exposure) => exposure.show(tool.name()).map(|shown| shown.name),
+                };
+                let Some(name) = name else { continue };
+                if self.naming.expose(server.index, server.name(), &name).is_none() {
+                    twice.push(format!("{}/{}", server.name(), tool.name()));
+                }
+            }
+        }
+        match twice.as_slice() {
+            [] => Ok(()),
+            some => Err(format!(
+                "with `naming: flat` no two tools may have one name, and these repeat another \
+                 server's: {}. Rename them with `expose`, or use `naming: prefix`",
+                some.join(", ")
+            )),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The heads of requests.
+
+use bytes::BytesMut;
+use memchr::memchr;
+
+use super::body::BodyLength;
+use super::chars::{is_authority, is_target, is_token, is_token_byte};
+use super::head::{HeadLimits, Headers, cut};
+use super::problem::HeadProblem;
+use crate::headers::PARAM_PREFIX;
+
+/// How long a request's target may be.
+pub const MAX_TARGET: usize = 8 << 10;
+/// How long its line may be, before it is known what in it is too long.
+const MAX_LINE: usize = MAX_TARGET + 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Delete,
+    Options,
+    Head,
+    /// Nothing here is asked for with it.
+    Other,
+}
+
+/// The head of a request.
+#[derive(Debug, Clone)]
+pub struct RequestHead {
+    pub method: Method,
+    /// As sent, up to a `?`; nothing is decoded. `*` for `OPTIONS *`.
+    pub path: String,
+    /// What follows the `?`.
+    pub query: Option<String>,
+    pub headers: Headers,
+    pub body: BodyLength,
+    pub keep_alive: bool,
+    /// The client waits for a `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// `Host` in lower case.
+    pub host: String,
+    /// HTTP/1.0.
+    pub old: bool,
+}
+
+/// Reads a request's head and takes it from the buffer; `None` while more bytes are needed. May be
+/// called again with a longer buffer as often as bytes arrive.
+pub fn read_request(
+    buffer: &mut BytesMut,
+    limits: &HeadLimits,
+) -> Result<Option<RequestHead>, HeadProblem> {
+    // Whoever speaks TLS here, or sends an empty line, hears of it at once.
+    if buffer.first().is_some_and(|byte| !is_token_byte(*byte)) {
+        return Err(HeadProblem::BadRequestLine);
+    }
+    let window = buffer.get(..limits.bytes).unwrap_or(buffer);
+    if window.get(..MAX_LINE).is_some_and(|start| memchr(b'\n', start).is_none()) {
+        return Err(HeadProblem::TargetTooLong { limit: MAX_TARGET });
+    }
+    let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
+    let line = lines.first();
+    let RequestLine { method, target, old } = RequestLine::read(&line)?;
+    let headers = lines.headers()?;
+    headers.refuse_duplicates(stands_alone)?;
+
+    let sent = headers.find("host").ok_or(HeadProblem::NoHost)?;
+    let host = std::str::from_utf8(sent).map_err(|_| HeadProblem::BadHost)?;
+    if !is_authority(host) {
+        return Err(HeadProblem::BadHost);
+    }
+    let host = host.to_ascii_lowercase();
+    let (path, query) = origin(target, method, &host)?;
+    let expects = match headers.find("expect") {
+        None => false,
+        Some(value) if value.eq_ignore_ascii_case(b"100-continue") => true,
+        Some(_) => return Err(HeadProblem::UnknownExpectation),
+    };
+    let body = headers.body_length(old)?.unwrap_or(BodyLength::Empty);
+    let keep_alive = !old && !headers.says_close();
+    // HTTP/1.0 does not know the answer to an expectation.
+    let expects_continue = expects && !old;
+    Ok(Some(RequestHead {
+        method,
+        path,
+        query,
+        headers,
+        body,
+        keep_alive,
+        expects_continue,
+        host,
+        old,
+    }))
+}
+
+struct RequestLine<'l> {
+    method: Method,
+    target: &'l str,
+    old: bool,
+}
+
+impl RequestLine<'_> {
+    fn read(line: &[u8]) -> Result<RequestLine<'_>, HeadProblem> {
+        let mut parts = line.split(|byte| *byte == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(HeadProblem::BadRequestLine);
+        };
+        if !is_token(method) || target.is_empty() {
+            return Err(HeadProblem::BadRequestLine);
+        }
+        let old = match version {
+            b"HTTP/1.1" => false,
+            b"HTTP/1.0" => true,
+            [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
+                if major.is_ascii_digit() && minor.is_ascii_digit() =>
+            {
+                return Err(HeadProblem::BadVersion);
+            }
+            _ => return Err(HeadProblem::BadRequestLine),
+        };
+        let method = match method {
+            b"GET" => Method::Get,
+            b"POST" => Method::Post,
+            b"DELETE" => Method::Delete,
+            b"OPTIONS" => Method::Options,
+            b"HEAD" => Method::Head,
+            b"CONNECT" => return Err(HeadProblem::Tunnel),
+            _ => Method::Other,
+        };
+        if target.len() > MAX_TARGET {
+            return Err(HeadProblem::TargetTooLong { limit: MAX_TARGET });
+        }
+        if !is_target(target) {
+            return Err(HeadProblem::BadTarget);
+        }
+        let target = std::str::from_utf8(target).map_err(|_| HeadProblem::BadTarget)?;
+        Ok(RequestLine { method, target, old })
+    }
+}
+
+/// The path and the query of a target. One that names its host must name the same as `Host`: else
+/// whoever looks at one of them would be deceived.
+fn origin(
+    target: &str,
+    method: Method,
+    host: &str,
+) -> Result<(String, Option<String>), HeadProblem> {
+    if target == "*" && method == Method::Options {
+        return Ok((target.to_string(), None));
+    }
+    let target = if target.starts_with('/') {
+        target
+    } else {
+        let rest = ["http://", "https://"].iter().find_map(|scheme| {
+            let (start, rest) = target.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme).then_some(rest)
+        });
+        let rest = rest.ok_or(HeadProblem::BadTarget)?;
+        let slash = rest.find('/').ok_or(HeadProblem::BadTarget)?;
+        let (authority, path) = rest.split_at(slash);
+        if !authority.eq_ignore_ascii_case(host) {
+            return Err(HeadProblem::HostDiffers);
+        }
+        path
+    };
+    Ok(match target.split_once('?') {
+        Some((path, query)) => (path.to_string(), Some(query.to_string())),
+        None => (target.to_string(), None),
+    })
+}
+
+/// Fields of which a second one could be read instead of the first.
+fn stands_alone(name: &[u8]) -> bool {
+    const ALONE: [&str; 13] = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "authorization",
+        "content-type",
+        "content-encoding",
+        "origin",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "expect",
+    ];
+    let start = name.get(..PARAM_PREFIX.len()).unwrap_or_default();
+    start.eq_ignore_ascii_case(PARAM_PREFIX.as_bytes())
+        || ALONE.iter().any(|alone| name.eq_ignore_ascii_case(alone.as_bytes()))
+}

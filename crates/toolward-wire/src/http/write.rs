@@ -1,0 +1,191 @@
+//! Heads and chunks, as they are written. A field that could end its line would let its value write
+//! fields of its own: nothing is written then.
+
+use std::fmt;
+
+use super::chars::{is_authority, is_target, is_token, trim};
+
+/// Something that cannot be written into a head. It is not repaired either, because whoever made
+/// it meant something by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadField {
+    /// The name of the field; or `method`, `target`, `status`.
+    pub name: String,
+}
+
+impl BadField {
+    fn new(name: &str) -> BadField {
+        BadField { name: name.escape_debug().to_string() }
+    }
+}
+
+impl fmt::Display for BadField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` cannot be written into the head of a message", self.name)
+    }
+}
+
+impl std::error::Error for BadField {}
+
+/// What follows the head of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseBody {
+    Empty,
+    Length(usize),
+    Chunked,
+    UntilClose,
+}
+
+/// Appends the head of a response. How the body ends is said here, and `fields` may not say it too.
+/// Interim responses, 204 and 304 have no body, whatever `body` says. On an error nothing is
+/// appended.
+pub fn write_response(
+    out: &mut Vec<u8>,
+    status: u16,
+    fields: &[(&str, &str)],
+    body: ResponseBody,
+    keep_alive: bool,
+) -> Result<(), BadField> {
+    if !(100..600).contains(&status) {
+        return Err(BadField::new("status"));
+    }
+    check(fields)?;
+    out.extend_from_slice(b"HTTP/1.1 ");
+    number(usize::from(status), out);
+    out.push(b' ');
+    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    write_fields(fields, out);
+    match body {
+        _ if matches!(status, 100..200 | 204 | 304) => {}
+        ResponseBody::Empty => write_length(0, out),
+        ResponseBody::Length(length) => write_length(length, out),
+        ResponseBody::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        ResponseBody::UntilClose => {}
+    }
+    // A body that ends with the connection ends it.
+    if !keep_alive || body == ResponseBody::UntilClose {
+        out.extend_from_slice(b"Connection: close\r\n");
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// Appends the head of a request; `body` is the length of the body, if it has one. On an error
+/// nothing is appended.
+pub fn write_request(
+    out: &mut Vec<u8>,
+    method: &str,
+    target: &str,
+    host: &str,
+    fields: &[(&str, &str)],
+    body: Option<usize>,
+) -> Result<(), BadField> {
+    if !is_token(method.as_bytes()) || method == "CONNECT" {
+        return Err(BadField::new("method"));
+    }
+    if !target.starts_with('/') || !is_target(target.as_bytes()) {
+        return Err(BadField::new("target"));
+    }
+    if !is_authority(host) || fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        return Err(BadField::new("host"));
+    }
+    check(fields)?;
+    for part in [method, " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    write_fields(fields, out);
+    if let Some(length) = body {
+        write_length(length, out);
+    }
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// Appends a chunk of a body. No data is no chunk: an empty one would end the body.
+pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
+    // A size has at most eight digits.
+    for data in data.chunks(0xffff_ffff) {
+        out.reserve(data.len() + 12);
+        out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+        out.extend_from_slice(data);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Appends what ends a body in chunks.
+pub fn write_last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
+}
+
+fn check(fields: &[(&str, &str)]) -> Result<(), BadField> {
+    for (name, value) in fields {
+        let framing = ["content-length", "transfer-encoding", "connection"];
+        let ours = framing.iter().any(|framing| name.eq_ignore_ascii_case(framing));
+        let plain = value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+        let trimmed = trim(value.as_bytes()).len() == value.len();
+        if ours || !plain || !trimmed || !is_token(name.as_bytes()) {
+            return Err(BadField::new(name));
+        }
+    }
+    Ok(())
+}
+
+fn write_fields(fields: &[(&str, &str)], out: &mut Vec<u8>) {
+    for (name, value) in fields {
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+fn write_length(length: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Content-Length: ");
+    number(length, out);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn number(number: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(number.to_string().as_bytes());
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

@@ -1,0 +1,717 @@
+//! HTTP/1.1, rule by rule.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use bytes::{Bytes, BytesMut};
+use toolward_wire::http::{
+    self, BadField, BodyLength, BodyProblem, BodyReader, BodyStream, HeadLimits, HeadProblem,
+    Method, Piece, RequestHead, ResponseBody, ResponseHead,
+};
+
+fn request(bytes: impl AsRef<[u8]>) -> Result<Option<RequestHead>, HeadProblem> {
+    http::read_request(&mut BytesMut::from(bytes.as_ref()), &HeadLimits::default())
+}
+
+fn response(bytes: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, HeadProblem> {
+    http::read_response(&mut BytesMut::from(bytes.as_ref()), &HeadLimits::default())
+}
+
+/// A request with these lines after its own line and `Host`.
+fn post(fields: &str) -> Result<RequestHead, HeadProblem> {
+    request(format!("POST /mcp HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).map(Option::unwrap)
+}
+
+fn answer(lines: &str) -> Result<ResponseHead, HeadProblem> {
+    response(format!("HTTP/1.1 {lines}\r\n")).map(Option::unwrap)
+}
+
+#[test]
+fn a_request_is_read_as_it_was_sent() {
+    let head = b"POST /a%2Fb/../c?x=1?y HTTP/1.1\r\nHost: Example.COM:80\r\n\
+        X-One:\t v  w \t\r\nx-one:\r\nAccept: \xc3\xa9\r\nContent-Length: 007\r\n\r\n";
+    let mut buffer = BytesMut::from(&head[..]);
+    buffer.extend_from_slice(b"body");
+    let read = http::read_request(&mut buffer, &HeadLimits::default()).unwrap().unwrap();
+    assert_eq!(&buffer[..], b"body");
+    assert_eq!(read.method, Method::Post);
+    assert_eq!((&read.path[..], read.query.as_deref()), ("/a%2Fb/../c", Some("x=1?y")));
+    assert_eq!(
+        (&read.host[..], read.headers.get("hOST")),
+        ("example.com:80", Some("Example.COM:80"))
+    );
+    assert_eq!(read.body, BodyLength::Known(7));
+    assert!(read.keep_alive && !read.old && !read.expects_continue);
+    assert_eq!((read.headers.get("X-ONE"), read.headers.count("x-One")), (Some("v  w"), 2));
+    assert_eq!((read.headers.get("accept"), read.headers.count("accept")), (None, 1));
+    assert_eq!(read.headers.get("nothing"), None);
+    let fields: Vec<_> = read.headers.iter().collect();
+    assert_eq!(fields[1], ("X-One", &b"v  w"[..]));
+    assert_eq!(fields[2], ("x-one", &b""[..]));
+    assert_eq!(fields[3], ("Accept", "é".as_bytes()));
+    assert_eq!(fields.len(), 5);
+}
+
+#[test]
+fn secrets_in_fields_are_not_shown() {
+    let read = post("Authorization: Bearer s3cret\r\n").unwrap();
+    let shown = format!("{read:?}");
+    assert!(shown.contains("Authorization") && !shown.contains("s3cret"), "{shown}");
+}
+
+#[test]
+fn request_lines() {
+    use HeadProblem::*;
+    let too_long = TargetTooLong { limit: http::MAX_TARGET };
+    let long = "x".repeat(http::MAX_TARGET);
+    let longest = format!("GET /{} HTTP/1.1", &long[1..]);
+    for (line, method, path) in [
+        ("GET / HTTP/1.1", Method::Get, "/"),
+        ("DELETE //x HTTP/1.0", Method::Delete, "//x"),
+        ("HEAD /\\\"<>^`{|} HTTP/1.1", Method::Head, "/\\\"<>^`{|}"),
+        ("OPTIONS * HTTP/1.1", Method::Options, "*"),
+        ("OPTIONS /x HTTP/1.1", Method::Options, "/x"),
+        ("PATCH /x HTTP/1.1", Method::Other, "/x"),
+        ("get /x HTTP/1.1", Method::Other, "/x"),
+        ("GET http://A:80/x HTTP/1.1", Method::Get, "/x"),
+        ("GET HTTPS://a:80/?q HTTP/1.1", Method::Get, "/"),
+        (&longest, Method::Get, &longest[4..longest.len() - 9]),
+    ] {
+        let read = request(format!("{line}\r\nHost: a:80\r\n\r\n"));
+        let read = read.unwrap_or_else(|problem| panic!("{line}: {problem}")).unwrap();
+        assert_eq!((read.method, &read.path[..]), (method, path), "{line}");
+        assert_eq!(read.old, line.ends_with("1.0"));
+    }
+    for (line, problem) in [
+        ("", BadRequestLine),
+        (" GET / HTTP/1.1", BadRequestLine),
+        ("GET  / HTTP/1.1", BadRequestLine),
+        ("GET /  HTTP/1.1", BadRequestLine),
+        ("GET / HTTP/1.1 ", BadRequestLine),
+        ("GET\t/ HTTP/1.1", BadRequestLine),
+        ("GET /", BadRequestLine),
+        ("GET / x HTTP/1.1", BadRequestLine),
+        ("G(T / HTTP/1.1", BadRequestLine),
+        ("GET / http/1.1", BadRequestLine),
+        ("GET / HTTP/1.01", BadRequestLine),
+        ("GET / HTTP/1", BadRequestLine),
+        ("GET / XTTP/1.1", BadRequestLine),
+        ("GET / HTTP/2.0", BadVersion),
+        ("GET / HTTP/0.9", BadVersion),
+        ("GET / HTTP/1.2", BadVersion),
+        ("GET x HTTP/1.1", BadTarget),
+        ("GET * HTTP/1.1", BadTarget),
+        ("GET /# HTTP/1.1", BadTarget),
+        ("GET /\t HTTP/1.1", BadTarget),
+        ("GET /é HTTP/1.1", BadTarget),
+        ("GET ftp://a:80/ HTTP/1.1", BadTarget),
+        ("GET http://a:80 HTTP/1.1", BadTarget),
+        ("GET http://a:80?x HTTP/1.1", BadTarget),
+        ("GET a:80 HTTP/1.1", BadTarget),
+        ("GET http:/a:80/ HTTP/1.1", BadTarget),
+        ("GET http://b:80/ HTTP/1.1", HostDiffers),
+        ("GET http://a/ HTTP/1.1", HostDiffers),
+        ("GET http://u@a:80/ HTTP/1.1", HostDiffers),
+        ("GET http:///x HTTP/1.1", HostDiffers),
+        ("CONNECT a:80 HTTP/1.1", Tunnel),
+        ("CONNECT / HTTP/1.1", Tunnel),
+        (&format!("GET /{long} HTTP/1.1"), too_long.clone()),
+        (&format!("GET /{} HTTP/1.1", long.repeat(5)), too_long),
+    ] {
+        let read = request(format!("{line}\r\nHost: a:80\r\n\r\n"));
+        assert_eq!(read.unwrap_err(), problem, "{line:.80}");
+    }
+}
+
+#[test]
+fn lines_end_in_both() {
+    use HeadProblem::*;
+    for (head, problem) in [
+        ("GET / HTTP/1.1\nHost: a\n\n", BadLineEnd),
+        ("GET / HTTP/1.1\n", BadLineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\n\r\n", BadLineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\n", BadLineEnd),
+        ("GET / HTTP/1.1\rHost: a\r\n\r\n", BadLineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\rX: y\r\n\r\n", BadLineEnd),
+        ("GET / HTTP/1.1\r\nHost: a\r\r\n\r\n", BadLineEnd),
+        ("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", BadRequestLine),
+        ("\n", BadRequestLine),
+        ("\x16\x03\x01", BadRequestLine),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: \0\r\n\r\n", ControlByte),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: \x0b\r\n\r\n", ControlByte),
+        ("GET / HTTP/1.1\r\nHost: a\r\nX: \x7f\r\n\r\n", ControlByte),
+        ("GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n", ControlByte),
+    ] {
+        assert_eq!(request(head).unwrap_err(), problem, "{head:?}");
+    }
+    for head in
+        ["", "G", "GET / HTTP/1.1\r", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r"]
+    {
+        assert!(request(head).unwrap().is_none(), "{head:?}");
+    }
+}
+
+#[test]
+fn field_lines() {
+    use HeadProblem::*;
+    for fields in ["X:\r\n", "X:y\r\n", "!#$%&'*+-.^_`|~09AZaz: y\r\n", "X: \t:é,\"\\\r\n"] {
+        assert!(post(fields).is_ok(), "{fields:?}");
+    }
+    for (fields, problem) in [
+        (" X: y\r\n", FoldedField),
+        ("X: y\r\n z\r\n", FoldedField),
+        ("X: y\r\n\tz: q\r\n", FoldedField),
+        ("X : y\r\n", BadFieldName),
+        ("X\t: y\r\n", BadFieldName),
+        (": y\r\n", BadFieldName),
+        ("X\r\n", BadFieldName),
+        ("X y: z\r\n", BadFieldName),
+        ("X(: z\r\n", BadFieldName),
+        ("é: z\r\n", BadFieldName),
+        ("X\"Y: z\r\n", BadFieldName),
+    ] {
+        assert_eq!(post(fields).unwrap_err(), problem, "{fields:?}");
+    }
+}
+
+#[test]
+fn hosts() {
+    let with = |host: &str| request(format!("GET / HTTP/1.1\r\n{host}\r\n"));
+    for host in [
+        "a",
+        "A_b-c.d.",
+        "127.0.0.1:1",
+        "localhost:65535",
+        "[::1]",
+        "[2001:DB8::1]:443",
+        "[::ffff:1.2.3.4]",
+    ] {
+        let read = with(&format!("Host: {host}\r\n")).unwrap().unwrap();
+        assert_eq!(read.host, host.to_ascii_lowercase());
+    }
+    for host in [
+        "",
+        "a:",
+        "a:65536",
+        "a:000080",
+        "a:+1",
+        "a:b",
+        ":80",
+        "u@a",
+        "a/b",
+        "a b",
+        "a,b",
+        "a?",
+        "[::1",
+        "::1",
+        "[::1]80",
+        "[::1]:",
+        "[]",
+        "[::g]",
+        "[fe80::1%25eth0]",
+        "a%41",
+        "a:1:2",
+        "é",
+        "a#",
+        "a\\b",
+        "[a]",
+        "[1.2.3.4]",
+    ] {
+        let read = with(&format!("Host: {host}\r\n"));
+        assert_eq!(read.unwrap_err(), HeadProblem::BadHost, "{host}");
+    }
+    let invalid = b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n";
+    assert_eq!(request(invalid).unwrap_err(), HeadProblem::BadHost);
+    assert_eq!(with("").unwrap_err(), HeadProblem::NoHost);
+    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").unwrap_err(), HeadProblem::NoHost);
+    let old = request("GET / HTTP/1.0\r\nX: a\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
+    let old = old.unwrap().unwrap();
+    assert!(old.old && !old.keep_alive);
+}
+
+#[test]
+fn lengths_of_requests() {
+    use HeadProblem::*;
+    let largest = format!("Content-Length: {}\r\n", u64::MAX);
+    for (fields, body) in [
+        ("", BodyLength::Empty),
+        ("Content-Length: 0\r\n", BodyLength::Known(0)),
+        ("CONTENT-LENGTH:12\r\n", BodyLength::Known(12)),
+        (&largest, BodyLength::Known(u64::MAX)),
+        ("Transfer-Encoding: chunked\r\n", BodyLength::Chunked),
+        ("transfer-encoding:\tChUnKeD \r\n", BodyLength::Chunked),
+    ] {
+        assert_eq!(post(fields).unwrap().body, body, "{fields}");
+    }
+    for (fields, problem) in [
+        ("Content-Length:\r\n", BadContentLength),
+        ("Content-Length: +1\r\n", BadContentLength),
+        ("Content-Length: -1\r\n", BadContentLength),
+        ("Content-Length: 0x1\r\n", BadContentLength),
+        ("Content-Length: 1, 1\r\n", BadContentLength),
+        ("Content-Length: 1,\r\n", BadContentLength),
+        ("Content-Length: 1 1\r\n", BadContentLength),
+        ("Content-Length: 1.0\r\n", BadContentLength),
+        ("Content-Length: ١\r\n", BadContentLength),
+        ("Content-Length: 18446744073709551616\r\n", BadContentLength),
+        ("Content-Length: 99999999999999999999999999\r\n", BadContentLength),
+        ("Content-Length: 1\r\nContent-Length: 1\r\n", duplicate("content-length")),
+        ("Transfer-Encoding:\r\n", BadTransferEncoding),
+        ("Transfer-Encoding: chunked, chunked\r\n", BadTransferEncoding),
+        ("Transfer-Encoding: chunked,\r\n", BadTransferEncoding),
+        ("Transfer-Encoding: \"chunked\"\r\n", BadTransferEncoding),
+        ("Transfer-Encoding: chunked;x=y\r\n", BadTransferEncoding),
+        ("Transfer-Encoding: gzip\r\n", UnknownTransferCoding),
+        ("Transfer-Encoding: gzip, chunked\r\n", UnknownTransferCoding),
+        ("Transfer-Encoding: chunked, identity\r\n", UnknownTransferCoding),
+        ("Transfer-Encoding: xchunked\r\n", UnknownTransferCoding),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-encoding: chunked\r\n",
+            duplicate("transfer-encoding"),
+        ),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 1\r\n", TwoLengths),
+        ("Content-Length: 0\r\nTransfer-Encoding: gzip\r\n", TwoLengths),
+    ] {
+        assert_eq!(post(fields).unwrap_err(), problem, "{fields}");
+    }
+    let old = request("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    assert_eq!(old.unwrap_err(), CodingInOldVersion);
+}
+
+fn duplicate(name: &str) -> HeadProblem {
+    HeadProblem::DuplicateField { name: name.into() }
+}
+
+#[test]
+fn what_stands_once() {
+    for name in [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "authorization",
+        "content-type",
+        "content-encoding",
+        "origin",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "expect",
+        "mcp-param-",
+        "mcp-param-path",
+    ] {
+        let twice = format!("{name}: a\r\nX: y\r\n{}: b\r\n", name.to_ascii_uppercase());
+        assert_eq!(post(&twice).unwrap_err(), duplicate(name), "{name}");
+    }
+    for name in ["accept", "cookie", "x-forwarded-for", "connection", "mcp-params", "mcp-para"] {
+        assert_eq!(post(&format!("{name}: a\r\n{name}: a\r\n")).unwrap().headers.count(name), 2);
+    }
+    assert!(post("Mcp-Param-A: 1\r\nMcp-Param-B: 1\r\n").is_ok());
+
+    for name in [
+        "content-length",
+        "transfer-encoding",
+        "content-type",
+        "content-encoding",
+        "mcp-session-id",
+        "location",
+    ] {
+        let twice = format!("200 OK\r\n{name}: 1\r\n{}: 1\r\n", name.to_ascii_uppercase());
+        assert_eq!(answer(&twice).unwrap_err(), duplicate(name), "{name}");
+    }
+    assert!(answer("200 OK\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n").is_ok());
+}
+
+#[test]
+fn expectations_and_connections() {
+    assert!(post("Expect: 100-Continue\r\n").unwrap().expects_continue);
+    let old = request("POST / HTTP/1.0\r\nHost: a\r\nExpect: 100-continue\r\n\r\n");
+    assert!(!old.unwrap().unwrap().expects_continue);
+    for expectation in ["", "100-continue, x", "x", "100-continue;q"] {
+        let problem = post(&format!("Expect: {expectation}\r\n")).unwrap_err();
+        assert_eq!(problem, HeadProblem::UnknownExpectation, "{expectation}");
+    }
+    for (fields, keep_alive) in [
+        ("Connection: close\r\n", false),
+        ("Connection: x,\tCLOSE \r\n", false),
+        ("Connection: x\r\nConnection: close\r\n", false),
+        ("Connection: keep-alive\r\n", true),
+        ("Connection: closed, not-close\r\n", true),
+        ("Connection:\r\n", true),
+    ] {
+        assert_eq!(post(fields).unwrap().keep_alive, keep_alive, "{fields}");
+    }
+}
+
+#[test]
+fn limits_of_heads() {
+    let limits = HeadLimits { bytes: 64, fields: 3 };
+    let read = |bytes: &[u8]| http::read_request(&mut BytesMut::from(bytes), &limits);
+    let head = |pad: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(pad));
+    assert_eq!(head(32).len(), 64);
+    assert!(read(head(32).as_bytes()).unwrap().is_some());
+    let too_large = HeadProblem::HeadTooLarge { limit: 64 };
+    assert_eq!(read(head(33).as_bytes()).unwrap_err(), too_large);
+    assert!(read(&head(33).as_bytes()[..63]).unwrap().is_none());
+    assert_eq!(read(&head(33).as_bytes()[..64]).unwrap_err(), too_large);
+    assert_eq!(read(&[b'x'; 64]).unwrap_err(), too_large);
+    assert!(read(b"GET / HTTP/1.1\r\nHost: a\r\nb:\r\nc:\r\n\r\n").unwrap().is_some());
+    let too_many = HeadProblem::TooManyFields { limit: 3 };
+    assert_eq!(read(b"GET / HTTP/1.1\r\nHost: a\r\nb:\r\nc:\r\nd:\r\n").unwrap_err(), too_many);
+
+    let fields = |count: usize| post(&"a:\r\n".repeat(count - 1));
+    assert!(fields(100).is_ok());
+    assert_eq!(fields(101).unwrap_err(), HeadProblem::TooManyFields { limit: 100 });
+}
+
+#[test]
+fn every_problem_is_a_sentence_and_has_a_status() {
+    use HeadProblem::*;
+    for (problem, status) in [
+        (BadLineEnd, 400),
+        (ControlByte, 400),
+        (BadRequestLine, 400),
+        (BadVersion, 505),
+        (BadTarget, 400),
+        (TargetTooLong { limit: 1 }, 414),
+        (Tunnel, 400),
+        (FoldedField, 400),
+        (BadFieldName, 400),
+        (duplicate("x"), 400),
+        (NoHost, 400),
+        (BadHost, 400),
+        (HostDiffers, 400),
+        (BadContentLength, 400),
+        (BadTransferEncoding, 400),
+        (UnknownTransferCoding, 501),
+        (TwoLengths, 400),
+        (CodingInOldVersion, 400),
+        (UnknownExpectation, 417),
+        (HeadTooLarge { limit: 1 }, 431),
+        (TooManyFields { limit: 1 }, 431),
+        (BadStatusLine, 502),
+        (SwitchedProtocols, 502),
+    ] {
+        assert_eq!(problem.status(), status, "{problem}");
+        assert!(!problem.to_string().is_empty());
+    }
+}
+
+#[test]
+fn status_lines() {
+    for (line, status) in [
+        ("HTTP/1.1 200 OK", 200),
+        ("HTTP/1.0 599 \u{e9} any: \"text\"", 599),
+        ("HTTP/1.1 404 ", 404),
+        ("HTTP/1.1 404", 404),
+        ("HTTP/1.1 200  two  spaces ", 200),
+    ] {
+        assert_eq!(response(format!("{line}\r\n\r\n")).unwrap().unwrap().status, status, "{line}");
+    }
+    for line in [
+        "",
+        "200 OK",
+        "HTTP/2 200 OK",
+        "http/1.1 200 OK",
+        "HTTP/1.2 200 OK",
+        "HTTP/1.1  200 OK",
+        "HTTP/1.1 2000 OK",
+        "HTTP/1.1 20 OK",
+        "HTTP/1.1 2x0 OK",
+        "HTTP/1.1 099 OK",
+        "HTTP/1.1",
+        "HTTP/1.1 600 OK",
+        "HTTP/1.1 200OK",
+        "HTTP/1.1 200\tOK",
+        " HTTP/1.1 200 OK",
+    ] {
+        let read = response(format!("{line}\r\n\r\n"));
+        assert_eq!(read.unwrap_err(), HeadProblem::BadStatusLine, "{line}");
+    }
+    // What cannot become one is refused before its line ends.
+    assert_eq!(response("\x15").unwrap_err(), HeadProblem::BadStatusLine);
+    assert!(response("HTT").unwrap().is_none());
+    for (head, problem) in [
+        ("HTTP/1.1 200 O\0K\r\n\r\n", HeadProblem::ControlByte),
+        ("HTTP/1.1 200 OK\n\n", HeadProblem::BadLineEnd),
+        ("HTTP/1.1 200 OK\r\nX : y\r\n\r\n", HeadProblem::BadFieldName),
+        ("HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\n", HeadProblem::FoldedField),
+    ] {
+        assert_eq!(response(head).unwrap_err(), problem);
+    }
+}
+
+#[test]
+fn lengths_of_responses() {
+    use BodyLength::*;
+    for (lines, body, keep_alive) in [
+        ("200 OK\r\nContent-Length: 3\r\n", Known(3), true),
+        ("200 OK\r\nContent-Length: 3\r\nConnection: close\r\n", Known(3), false),
+        ("200 OK\r\nTransfer-Encoding: chunked\r\n", Chunked, true),
+        ("200 OK\r\n", UntilClose, false),
+        ("204 x\r\n", Empty, true),
+        ("204 x\r\nContent-Length: 0\r\n", Empty, true),
+        ("204 x\r\nContent-Length: 5\r\n", Empty, false),
+        ("204 x\r\nTransfer-Encoding: chunked\r\n", Empty, false),
+        ("304 x\r\nContent-Length: 5\r\n", Empty, true),
+    ] {
+        let read = answer(lines).unwrap();
+        assert_eq!((read.body, read.keep_alive), (body, keep_alive), "{lines}");
+    }
+    let old = response("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n").unwrap().unwrap();
+    assert_eq!((old.body, old.keep_alive), (Known(3), false));
+    for (lines, problem) in [
+        ("200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n", HeadProblem::TwoLengths),
+        ("200 OK\r\nTransfer-Encoding: gzip\r\n", HeadProblem::UnknownTransferCoding),
+        ("200 OK\r\nContent-Length: 3, 3\r\n", HeadProblem::BadContentLength),
+        ("304 x\r\nContent-Length: x\r\n", HeadProblem::BadContentLength),
+    ] {
+        assert_eq!(answer(lines).unwrap_err(), problem, "{lines}");
+    }
+}
+
+#[test]
+fn interim_responses_are_passed_over() {
+    let mut buffer = BytesMut::from(
+        &b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 2"[..],
+    );
+    let limits = HeadLimits::default();
+    assert!(http::read_response(&mut buffer, &limits).unwrap().is_none());
+    buffer.extend_from_slice(b"00 OK\r\nContent-Length: 1\r\n\r\nx");
+    assert_eq!(http::read_response(&mut buffer, &limits).unwrap().unwrap().status, 200);
+    assert_eq!(&buffer[..], b"x");
+    let switched = answer("101 Switching Protocols\r\nUpgrade: x\r\n").unwrap_err();
+    assert_eq!(switched, HeadProblem::SwitchedProtocols);
+}
+
+/// Reads a body that comes in pieces of `step` bytes: the body and what was left over.
+fn body(
+    length: BodyLength,
+    limit: usize,
+    bytes: &[u8],
+    step: usize,
+) -> Result<Option<(Bytes, Bytes)>, BodyProblem> {
+    let mut reader = BodyReader::new(length, limit)?;
+    let mut buffer = BytesMut::new();
+    let mut pieces = bytes.chunks(step);
+    loop {
+        if let Some(body) = reader.read(&mut buffer)? {
+            pieces.for_each(|piece| buffer.extend_from_slice(piece));
+            return Ok(Some((body, buffer.freeze())));
+        }
+        match pieces.next() {
+            Some(piece) => buffer.extend_from_slice(piece),
+            None => return Ok(None),
+        }
+    }
+}
+
+#[test]
+fn bodies_of_known_length_are_not_copied() {
+    let mut buffer = BytesMut::from(&b"hello, world"[..]);
+    let place = buffer.as_ptr();
+    let mut reader = BodyReader::new(BodyLength::Known(5), 5).unwrap();
+    let read = reader.read(&mut buffer).unwrap().unwrap();
+    assert_eq!((&read[..], read.as_ptr()), (&b"hello"[..], place));
+    assert_eq!(&buffer[..], b", world");
+
+    assert_eq!(BodyReader::new(BodyLength::Known(6), 5).unwrap_err(), BodyProblem::TooLarge);
+    assert_eq!(BodyReader::new(BodyLength::Known(u64::MAX), 5).unwrap_err(), BodyProblem::TooLarge);
+    let mut short = BodyReader::new(BodyLength::Known(5), 5).unwrap();
+    let mut buffer = BytesMut::from(&b"hell"[..]);
+    assert_eq!(short.read(&mut buffer), Ok(None));
+    assert_eq!(short.at_eof(&mut buffer), Err(BodyProblem::CutShort));
+    for length in [BodyLength::Empty, BodyLength::Known(0)] {
+        let (read, rest) = body(length, 0, b"x", 1).unwrap().unwrap();
+        assert_eq!((&read[..], &rest[..]), (&b""[..], &b"x"[..]));
+    }
+}
+
+#[test]
+fn chunks() {
+    for step in [1, 2, 3, 100] {
+        for (bytes, said, left) in [
+            ("0\r\n\r\n", "", ""),
+            ("5\r\nhello\r\n0\r\n\r\nGET", "hello", "GET"),
+            ("00000005\r\nhello\r\n00\r\n\r\n", "hello", ""),
+            ("1\r\nh\r\nA\r\n0123456789\r\n0\r\n\r\n", "h0123456789", ""),
+            ("3\r\n\r\n0\r\n0\r\n\r\n", "\r\n0", ""),
+        ] {
+            let read = body(BodyLength::Chunked, 11, bytes.as_bytes(), step).unwrap().unwrap();
+            assert_eq!(read, (Bytes::from(said), Bytes::from(left)), "{bytes:?}");
+        }
+        for bytes in [
+            "\r\n",
+            "x\r\n",
+            "5\n",
+            "5\r5",
+            "5 \r\n",
+            " 5\r\n",
+            "5;x\r\n",
+            "5;x=y\r\n",
+            "0x5\r\n",
+            "-1\r\n",
+            "+1\r\n",
+            "000000005\r\n",
+            "5\r\nhello!\r\n",
+            "5\r\nhello\n",
+            "5\r\nhello\r0",
+            "0\r\nX: y\r\n\r\n",
+            "0\r\n\n",
+            "0\r\n\rx",
+            "5\r\nhello\r\n\r\n",
+        ] {
+            let read = body(BodyLength::Chunked, 11, bytes.as_bytes(), step);
+            assert_eq!(read, Err(BodyProblem::Malformed), "{bytes:?}");
+        }
+        for bytes in ["c\r\n", "ffffffff\r\n", "6\r\nabcdef\r\n6\r\n"] {
+            let read = body(BodyLength::Chunked, 11, bytes.as_bytes(), step);
+            assert_eq!(read, Err(BodyProblem::TooLarge), "{bytes:?}");
+        }
+        for bytes in ["", "5", "5\r", "5\r\nhell", "5\r\nhello\r", "0\r\n", "0\r\n\r"] {
+            assert_eq!(
+                body(BodyLength::Chunked, 11, bytes.as_bytes(), step),
+                Ok(None),
+                "{bytes:?}"
+            );
+        }
+    }
+    let mut reader = BodyReader::new(BodyLength::Chunked, 11).unwrap();
+    let mut buffer = BytesMut::from(&b"5\r\nhel"[..]);
+    assert_eq!(reader.at_eof(&mut buffer), Err(BodyProblem::CutShort));
+}
+
+#[test]
+fn bodies_until_the_connection_ends() {
+    let mut reader = BodyReader::new(BodyLength::UntilClose, 5).unwrap();
+    let mut buffer = BytesMut::from(&b"hello"[..]);
+    assert_eq!(reader.read(&mut buffer), Ok(None));
+    assert_eq!(reader.at_eof(&mut buffer).unwrap(), &b"hello"[..]);
+    let mut buffer = BytesMut::from(&b"hello!"[..]);
+    assert_eq!(reader.read(&mut buffer), Err(BodyProblem::TooLarge));
+    assert_eq!(reader.at_eof(&mut buffer), Err(BodyProblem::TooLarge));
+}
+
+#[test]
+fn streams_give_what_there_is() {
+    let data = |text: &'static str| Ok(Piece::Data(text.into()));
+    let mut buffer = BytesMut::from(&b"5\r\nhel"[..]);
+    let mut stream = BodyStream::new(BodyLength::Chunked);
+    assert_eq!(stream.next(&mut buffer), data("hel"));
+    assert_eq!(stream.next(&mut buffer), Ok(Piece::NeedMore));
+    buffer.extend_from_slice(b"lo\r\n0\r\n\r\nrest");
+    assert_eq!(stream.next(&mut buffer), data("lo"));
+    assert_eq!(stream.next(&mut buffer), Ok(Piece::End));
+    assert_eq!((stream.next(&mut buffer), stream.at_eof()), (Ok(Piece::End), Ok(())));
+    assert_eq!(&buffer[..], b"rest");
+
+    let mut stream = BodyStream::new(BodyLength::Known(6));
+    assert_eq!(stream.next(&mut buffer), data("rest"));
+    assert_eq!(stream.at_eof(), Err(BodyProblem::CutShort));
+    assert_eq!(stream.next(&mut buffer), Err(BodyProblem::CutShort));
+
+    let mut stream = BodyStream::new(BodyLength::UntilClose);
+    assert_eq!(stream.next(&mut BytesMut::from(&b"x"[..])), data("x"));
+    assert_eq!(stream.next(&mut buffer), Ok(Piece::NeedMore));
+    assert_eq!((stream.at_eof(), stream.next(&mut buffer)), (Ok(()), Ok(Piece::End)));
+
+    let mut stream = BodyStream::new(BodyLength::Chunked);
+    assert_eq!(stream.next(&mut BytesMut::from(&b"z"[..])), Err(BodyProblem::Malformed));
+    assert_eq!(stream.next(&mut BytesMut::from(&b"0\r\n\r\n"[..])), Err(BodyProblem::Malformed));
+    assert_eq!(stream.at_eof(), Err(BodyProblem::Malformed));
+}
+
+#[test]
+fn responses_as_they_are_written() {
+    use ResponseBody::*;
+    for (status, body, keep_alive, written) in [
+        (200, Length(3), true, "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 3\r\n\r\n"),
+        (200, Chunked, true, "HTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        (200, UntilClose, true, "HTTP/1.1 200 OK\r\nX: y\r\nConnection: close\r\n\r\n"),
+        (202, Empty, true, "HTTP/1.1 202 Accepted\r\nX: y\r\nContent-Length: 0\r\n\r\n"),
+        (204, Empty, false, "HTTP/1.1 204 No Content\r\nX: y\r\nConnection: close\r\n\r\n"),
+        (304, Empty, true, "HTTP/1.1 304 Not Modified\r\nX: y\r\n\r\n"),
+        (100, Empty, true, "HTTP/1.1 100 Continue\r\nX: y\r\n\r\n"),
+        (418, Empty, true, "HTTP/1.1 418 \r\nX: y\r\nContent-Length: 0\r\n\r\n"),
+    ] {
+        let mut out = Vec::new();
+        http::write_response(&mut out, status, &[("X", "y")], body, keep_alive).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), written);
+    }
+}
+
+#[test]
+fn requests_as_they_are_written() {
+    let mut out = Vec::new();
+    let fields = [("Accept", "application/json"), ("X", "")];
+    http::write_request(&mut out, "POST", "/mcp?x", "h:1", &fields, Some(2)).unwrap();
+    let written = "POST /mcp?x HTTP/1.1\r\nHost: h:1\r\nAccept: application/json\r\nX: \r\n\
+        Content-Length: 2\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), written);
+    let mut out = Vec::new();
+    http::write_request(&mut out, "GET", "/", "h", &[], None).unwrap();
+    assert_eq!(out, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+}
+
+#[test]
+fn nothing_is_written_that_could_write_more() {
+    let bad = |name: &str| Err(BadField { name: name.into() });
+    let mut out = b"before".to_vec();
+    for value in
+        ["a\r\nb", "a\nb", "a\rb", "\0", "\x0b", "\x1b", "\x7f", "é", "\u{85}", " a", "a\t"]
+    {
+        let fields = [("ok", "fine"), ("x", value)];
+        let written = http::write_response(&mut out, 200, &fields, ResponseBody::Empty, true);
+        assert_eq!(written, bad("x"), "{value:?}");
+        let written = http::write_request(&mut out, "GET", "/", "h", &fields, None);
+        assert_eq!(written, bad("x"), "{value:?}");
+    }
+    for (name, shown) in [
+        ("", ""),
+        ("a b", "a b"),
+        ("a:", "a:"),
+        ("a\r\nb", "a\\r\\nb"),
+        ("é", "é"),
+        ("content-length", "content-length"),
+        ("Transfer-Encoding", "Transfer-Encoding"),
+        ("Connection", "Connection"),
+    ] {
+        let fields = [(name, "y")];
+        let written = http::write_response(&mut out, 200, &fields, ResponseBody::Empty, true);
+        assert_eq!(written, bad(shown), "{name:?}");
+        let written = http::write_request(&mut out, "GET", "/", "h", &fields, None);
+        assert_eq!(written, bad(shown), "{name:?}");
+    }
+    for status in [0, 99, 600, u16::MAX] {
+        let written = http::write_response(&mut out, status, &[], ResponseBody::Empty, true);
+        assert_eq!(written, bad("status"));
+    }
+    for (method, target, host, fields, name) in [
+        ("", "/", "h", &[][..], "method"),
+        ("GET /x HTTP/1.1\r\n", "/", "h", &[], "method"),
+        ("CONNECT", "/", "h", &[], "method"),
+        ("GET", "", "h", &[], "target"),
+        ("GET", "x", "h", &[], "target"),
+        ("GET", "/ x", "h", &[], "target"),
+        ("GET", "/\r\nX: y", "h", &[], "target"),
+        ("GET", "/é", "h", &[], "target"),
+        ("GET", "/#f", "h", &[], "target"),
+        ("GET", "/", "", &[], "host"),
+        ("GET", "/", "u@h", &[], "host"),
+        ("GET", "/", "h\r\nX: y", &[], "host"),
+        ("GET", "/", "h", &[("HOST", "i")], "host"),
+    ] {
+        let written = http::write_request(&mut out, method, target, host, fields, None);
+        assert_eq!(written, bad(name), "{method:?} {target:?} {host:?}");
+    }
+    assert_eq!(out, b"before");
+}
+
+#[test]
+fn chunks_as_they_are_written() {
+    let mut out = Vec::new();
+    http::write_chunk(&mut out, b"");
+    http::write_chunk(&mut out, b"0123456789abcdef");
+    http::write_last_chunk(&mut out);
+    assert_eq!(out, b"10\r\n0123456789abcdef\r\n0\r\n\r\n");
+}
