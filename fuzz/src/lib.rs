@@ -5,3 +5,4 @@ pub mod arbitrary;
 pub mod loading;
 pub mod model;
 pub mod reference;
+pub mod wire;

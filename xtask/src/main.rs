@@ -1,6 +1,8 @@
-//! Files that are made from the code: `cargo xtask generate` writes them, `--check` fails where they
-//! are stale.
+//! What is done with the code: `cargo xtask generate` writes the files that are made from it (`--check`
+//! fails where they are stale), `cargo xtask bench` measures the program beside others.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bench;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,14 +10,18 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["generate"] => false,
-        ["generate", "--check"] => true,
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["generate"] => generate(false),
+        ["generate", "--check"] => generate(true),
+        ["bench", ref words @ ..] => bench::main(words),
         _ => {
-            eprintln!("usage: cargo xtask generate [--check]");
-            return ExitCode::from(2);
+            eprintln!("usage: cargo xtask generate [--check]\n       {}", bench::USAGE);
+            ExitCode::from(2)
         }
-    };
+    }
+}
+
+fn generate(check: bool) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let files = [
         ("docs/reference/commands.md", commands()),

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashSet;
-use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::decide::View;
@@ -84,13 +83,15 @@ impl Audit {
 
     /// Writes one record of its own: a listing, a refusal, a start.
     pub fn record(&self, id: &str, kind: &str, facts: &Facts) -> Result<(), NotRecorded> {
-        let mut record = Map::new();
-        record.insert("id".into(), id.into());
-        record.insert("time_us".into(), micros().into());
-        record.insert("kind".into(), kind.into());
-        record.extend(facts.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let mut line = harmless(&Value::Object(record).to_string());
-        line.push('\n');
+        let mut line = Facts::default();
+        line.text("id", id);
+        line.number("time_us", micros());
+        line.text("kind", kind);
+        let mut line = [b"{", line.members(), b",", facts.members(), b"}"].concat();
+        if line.iter().any(|byte| !matches!(byte, b' '..=b'~')) {
+            line = harmless(&String::from_utf8_lossy(&line)).into_bytes();
+        }
+        line.push(b'\n');
         // One write a record: a line is there whole or, after a crash, torn at the end.
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         sink.write(&line).map_err(NotRecorded)
@@ -100,7 +101,7 @@ impl Audit {
     pub fn listing(&self, view: &View, mut facts: Facts) -> Result<(), NotRecorded> {
         let new = !self.views().contains(view.id());
         if new {
-            facts.insert("names".into(), names(view));
+            facts.json("names", &names(view));
         }
         self.record(&self.id(), "list", &facts)?;
         if new {
@@ -126,15 +127,17 @@ impl Audit {
 }
 
 impl Sink {
-    fn write(&mut self, line: &str) -> std::io::Result<()> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
         use std::os::unix::fs::MetadataExt;
         let found = self.file.metadata()?;
         if found.is_file() && found.nlink() == 0 {
             return Err(std::io::Error::other("its file was removed"));
         }
         // What was torn stays a line of its own, so that it swallows no other.
-        let begin = if self.torn { "\n" } else { "" };
-        let written = self.file.write_all(format!("{begin}{line}").as_bytes());
+        let written = match self.torn {
+            true => self.file.write_all(&[b"\n", line].concat()),
+            false => self.file.write_all(line),
+        };
         self.torn = written.is_err();
         written
     }
@@ -187,14 +190,12 @@ impl Intent {
     fn write(&mut self, outcome: Outcome) {
         self.ended = true;
         let duration = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let facts = json!({
-            "intent": self.id,
-            "outcome": outcome.name,
-            "error_code": outcome.error_code,
-            "duration_us": duration,
-            "bytes_out": outcome.bytes_out,
-        });
-        let facts = facts.as_object().cloned().unwrap_or_default();
+        let mut facts = Facts::default();
+        facts.text("intent", &self.id);
+        facts.text("outcome", outcome.name);
+        facts.json("error_code", &outcome.error_code.map_or("null".into(), |c| c.to_string()));
+        facts.number("duration_us", duration);
+        facts.number("bytes_out", outcome.bytes_out as u64);
         let _ = self.audit.record(&self.audit.id(), "outcome", &facts);
     }
 }

@@ -40,7 +40,7 @@ impl Gateway {
             ];
             return present::object(id, &parts);
         };
-        let hello = match self.greet(&server, client).await {
+        let (hello, era) = match self.servers.greet(&server, client).await {
             Ok(hello) => hello,
             Err(why) => return present::unavailable(id, server.name(), &start_help(&why)),
         };
@@ -56,11 +56,23 @@ impl Gateway {
                     .any(|name| mentions(&text, name));
             instructions = instructions.filter(|_| !hidden);
         }
+        let own = json!(client.revision.as_str()).to_string();
+        let (revision, info) = match era {
+            Era::Legacy => (
+                hello.result_member("protocolVersion").map(Raw::bytes),
+                hello.result_member("serverInfo").map(Raw::bytes),
+            ),
+            // A modern server says who it is beside the result, and chooses no revision.
+            Era::Modern => {
+                let info = hello.result_meta(meta::SERVER_INFO).map(Raw::bytes);
+                (Some(own.as_bytes()), info.or(Some(own_info())))
+            }
+        };
         // Members that are not known could say anything: only those that are pass.
         let parts = [
-            ("protocolVersion", hello.result_member("protocolVersion").map(Raw::bytes)),
+            ("protocolVersion", revision),
             ("capabilities", Some(capabilities(Era::Legacy, has_tools(&hello)))),
-            ("serverInfo", hello.result_member("serverInfo").map(Raw::bytes)),
+            ("serverInfo", info),
             ("instructions", instructions.map(Raw::bytes)),
         ];
         present::object(id, &parts)
@@ -82,8 +94,8 @@ impl Gateway {
             ];
             return present::object(id, &parts);
         };
-        match self.greet(&server, client).await {
-            Ok(hello) => {
+        match self.servers.greet(&server, client).await {
+            Ok((hello, Era::Modern)) => {
                 let edit = hello.edit().id(id);
                 edit.set_result("capabilities", capabilities(era, has_tools(&hello)))
                     .set_result("cacheScope", &b"\"private\""[..])
@@ -93,7 +105,7 @@ impl Gateway {
                     .into()
             }
             // A client that can do both tries the other era next.
-            Err(Unavailable::OtherEra) => {
+            Ok((_, Era::Legacy)) | Err(Unavailable::OtherEra) => {
                 let why = "the server does not know `server/discover`";
                 present::wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, why, None)
             }
@@ -105,15 +117,11 @@ impl Gateway {
     pub(crate) async fn ready(&self, client: &Client) -> Result<(), Unavailable> {
         match self.only_server(client) {
             None => Ok(()),
-            Some(server) => match self.greet(&server, client).await {
+            Some(server) => match self.servers.greet(&server, client).await {
                 Err(why @ Unavailable::Down(_)) => Err(start_help(&why)),
                 _ => Ok(()),
             },
         }
-    }
-
-    async fn greet(&self, server: &Arc<Server>, client: &Client) -> Result<Message, Unavailable> {
-        self.servers.link(server, client)?.hello().await
     }
 }
 
@@ -121,7 +129,8 @@ fn has_tools(hello: &Message) -> bool {
     hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some()
 }
 
-const OWN_INFO: &str =
+/// What the gateway says of itself.
+pub(crate) const OWN_INFO: &str =
     concat!("{\"name\":\"toolward\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}");
 
 fn own_info() -> &'static [u8] {

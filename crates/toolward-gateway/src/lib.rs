@@ -33,7 +33,7 @@ pub mod listen;
 pub mod names;
 pub mod pipeline;
 pub mod present;
-mod record;
+pub mod record;
 pub mod sealed;
 pub mod session;
 pub mod sight;

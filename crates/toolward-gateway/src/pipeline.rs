@@ -22,7 +22,7 @@ use crate::upstream::{Log, Opened, Servers, Unavailable};
 /// Everything that stands between clients and servers.
 pub struct Gateway {
     pub snapshot: Arc<Snapshot>,
-    pub servers: Servers,
+    pub servers: Arc<Servers>,
     pub naming: Naming,
     pub audit: Arc<Audit>,
     pub log: Log,

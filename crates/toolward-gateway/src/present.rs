@@ -218,19 +218,29 @@ pub fn is_question(message: &Message) -> bool {
             .is_some_and(|kind| kind.as_str().as_deref() != Some("complete"))
 }
 
-/// A server's answer without what only the gateway may say; `None` where it says nothing such.
+/// A server's answer without what only the gateway may say, and in the terms of the client's era;
+/// `None` where it can be passed on as it is.
 pub fn answer(id: &Id, era: Era, message: &Message) -> Option<Bytes> {
-    let forged = message.result_meta(REFUSAL).is_some();
-    let cached = era == Era::Modern
-        && ["ttlMs", "cacheScope"].iter().any(|member| message.result_member(member).is_some());
-    (forged || cached).then(|| {
-        let mut edit = message.edit().id(id);
-        if forged {
-            edit = edit.remove_result_meta(REFUSAL);
-        }
-        if cached {
-            edit = edit.remove_result("ttlMs").remove_result("cacheScope");
-        }
-        edit.finish()
-    })
+    message.result()?;
+    let has = |member: &str| message.result_member(member).is_some();
+    let mut edit = message.edit().id(id);
+    let mut changed = false;
+    if message.result_meta(REFUSAL).is_some() {
+        edit = edit.remove_result_meta(REFUSAL);
+        changed = true;
+    }
+    // What a call gives is never cached.
+    let foreign: &[&str] = match era {
+        Era::Modern => &["ttlMs", "cacheScope"],
+        Era::Legacy => &["resultType"],
+    };
+    for member in foreign.iter().filter(|member| has(member)) {
+        edit = edit.remove_result(member);
+        changed = true;
+    }
+    if era == Era::Modern && !has("resultType") {
+        edit = edit.set_result("resultType", &b"\"complete\""[..]);
+        changed = true;
+    }
+    changed.then(|| edit.finish())
 }

@@ -1,33 +1,89 @@
-//! What the record holds of a request.
+//! What the record holds of a request: facts, written as the members of a JSON object.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Id, Message};
+use toolward_wire::{Id, Message, string};
 
 use crate::audit::digest;
 use crate::client::Client;
-use crate::decide::{Decided, Permit, Refused, View};
+use crate::decide::{Decided, OfServer, Permit, Refused, View};
 use crate::sight::Snapshot;
 use crate::upstream::Unavailable;
 
-pub(crate) type Facts = Map<String, Value>;
+/// Members of a JSON object, in the order in which they were said.
+#[derive(Debug, Default)]
+pub struct Facts {
+    members: Vec<u8>,
+}
 
-fn facts(snapshot: &Snapshot, client: &Client, id: &Id) -> Facts {
-    let mut facts = Map::new();
-    facts.insert("agent".into(), json!(client.caller.agent.as_deref()));
-    facts.insert("identity".into(), client.caller.identity.into());
-    facts.insert("request_id".into(), String::from_utf8_lossy(id.raw()).into());
-    facts.insert("policy".into(), snapshot.version.as_str().into());
-    facts
+impl Facts {
+    fn name(&mut self, name: &str) {
+        if !self.members.is_empty() {
+            self.members.push(b',');
+        }
+        string::write(name, &mut self.members);
+        self.members.push(b':');
+    }
+
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
+        self.name(name);
+        string::write(text, &mut self.members);
+    }
+
+    pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(name, text),
+            None => self.json(name, "null"),
+        }
+    }
+
+    pub(crate) fn number(&mut self, name: &str, number: u64) {
+        self.json(name, &number.to_string());
+    }
+
+    /// A value that is JSON already.
+    pub(crate) fn json(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.members.extend_from_slice(value.as_bytes());
+    }
+
+    pub(crate) fn members(&self) -> &[u8] {
+        &self.members
+    }
+
+    fn of(snapshot: &Snapshot, client: &Client, id: &Id) -> Facts {
+        let mut facts = Facts { members: Vec::with_capacity(640) };
+        facts.maybe("agent", client.caller.agent.as_deref());
+        facts.text("identity", client.caller.identity);
+        facts.text("request_id", &String::from_utf8_lossy(id.raw()));
+        facts.text("policy", &snapshot.version);
+        facts
+    }
+
+    fn decided(&mut self, snapshot: &Snapshot, decided: &Decided) {
+        let decision = &decided.decision;
+        self.text("server", &decided.server);
+        self.text("tool", &decided.original);
+        self.text("verdict", decision.verdict.as_str());
+        self.json("layer", &decision.layer.map_or("null".into(), |layer| layer.to_string()));
+        self.text("step", decision.step.as_str());
+        self.maybe("rule", snapshot.policy.rule(decision).map(|rule| rule.path).as_deref());
+        self.text("reason", &decided.reason);
+    }
+
+    fn arguments(&mut self, message: &Message) {
+        let hash = message.arguments().map(|arguments| digest(arguments.raw().bytes()));
+        self.maybe("arguments", hash.as_deref());
+    }
 }
 
 pub(crate) fn intent(snapshot: &Snapshot, client: &Client, id: &Id, permit: &Permit) -> Facts {
-    let mut facts = facts(snapshot, client, id);
-    facts.insert("exposed_name".into(), permit.exposed().into());
-    facts.insert("action".into(), json!(permit.action()));
-    decided(snapshot, permit.decided(), &mut facts);
-    facts.insert("arguments".into(), arguments_digest(permit.message()));
-    facts.insert("bytes_in".into(), permit.message().body().len().into());
+    let mut facts = Facts::of(snapshot, client, id);
+    facts.text("exposed_name", permit.exposed());
+    facts.maybe("action", permit.action());
+    facts.decided(snapshot, permit.decided());
+    facts.arguments(permit.message());
+    facts.number("bytes_in", permit.message().body().len() as u64);
     facts
 }
 
@@ -38,14 +94,14 @@ pub(crate) fn refusal(
     name: &str,
     refused: &Refused,
 ) -> Facts {
-    let mut facts = facts(snapshot, client, id);
-    facts.insert("exposed_name".into(), name.into());
-    facts.insert("action".into(), json!(refused.action));
-    facts.insert("verdict".into(), "deny".into());
-    facts.insert("listed".into(), refused.listed.into());
-    facts.insert("arguments".into(), arguments_digest(&refused.message));
-    if let Some(found) = &refused.decided {
-        decided(snapshot, found, &mut facts);
+    let mut facts = Facts::of(snapshot, client, id);
+    facts.text("exposed_name", name);
+    facts.maybe("action", refused.action.as_deref());
+    facts.json("listed", if refused.listed { "true" } else { "false" });
+    facts.arguments(&refused.message);
+    match &refused.decided {
+        Some(decided) => facts.decided(snapshot, decided),
+        None => facts.text("verdict", "deny"),
     }
     facts
 }
@@ -59,17 +115,17 @@ pub(crate) fn unavailable(
     server: &str,
     why: &Unavailable,
 ) -> Facts {
-    let mut facts = facts(snapshot, client, id);
-    facts.insert("server".into(), server.into());
-    facts.insert("exposed_name".into(), name.into());
-    facts.insert("outcome".into(), "server-unavailable".into());
-    facts.insert("reason".into(), why.to_string().into());
+    let mut facts = Facts::of(snapshot, client, id);
+    facts.text("server", server);
+    facts.text("exposed_name", name);
+    facts.text("outcome", "server-unavailable");
+    facts.text("reason", &why.to_string());
     facts
 }
 
 /// A listing in numbers; names are added where the view is new to the record.
 pub(crate) fn listing(snapshot: &Snapshot, client: &Client, id: &Id, view: &View) -> Facts {
-    let mut facts = facts(snapshot, client, id);
+    let mut facts = Facts::of(snapshot, client, id);
     let servers = view.servers().iter().map(|of| {
         let mut numbers = json!({"offered": of.offered, "shown": of.shown.len()});
         if let Some(why) = &of.unavailable {
@@ -77,34 +133,16 @@ pub(crate) fn listing(snapshot: &Snapshot, client: &Client, id: &Id, view: &View
         }
         (of.name.to_string(), numbers)
     });
-    let servers: Facts = servers.collect();
-    facts.insert("servers".into(), servers.into());
-    facts.insert("view".into(), view.id().into());
+    facts.json("servers", &Value::Object(servers.collect()).to_string());
+    facts.text("view", view.id());
     facts
 }
 
 /// Which names a view shows and removes, by server.
-pub(crate) fn names(view: &View) -> Value {
-    let servers = view.servers().iter();
-    let names = |of: &crate::decide::OfServer| {
-        (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}))
-    };
-    Value::Object(servers.map(names).collect())
-}
-
-fn decided(snapshot: &Snapshot, decided: &Decided, facts: &mut Facts) {
-    let decision = &decided.decision;
-    facts.insert("server".into(), (*decided.server).into());
-    facts.insert("tool".into(), (*decided.original).into());
-    facts.insert("verdict".into(), decision.verdict.as_str().into());
-    facts.insert("layer".into(), json!(decision.layer));
-    facts.insert("step".into(), decision.step.as_str().into());
-    facts.insert("rule".into(), json!(snapshot.policy.rule(decision).map(|rule| rule.path)));
-    facts.insert("reason".into(), decided.reason.as_str().into());
-}
-
-fn arguments_digest(message: &Message) -> Value {
-    json!(message.arguments().map(|arguments| digest(arguments.raw().bytes())))
+pub(crate) fn names(view: &View) -> String {
+    let names =
+        |of: &OfServer| (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}));
+    Value::Object(view.servers().iter().map(names).collect()).to_string()
 }
 
 /// How a failure is called in the record.

@@ -12,7 +12,7 @@ use toolward_wire::error::request_body;
 use crate::client::{Caller, Client, HeldView, Scope};
 use crate::decide::{Part, View};
 use crate::pipeline::{Gateway, Notes};
-use crate::upstream::{Link, Listed, Server, Unavailable};
+use crate::upstream::{Listed, Server, Unavailable};
 
 /// Changes that come together are told together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -67,7 +67,7 @@ impl Gateway {
     pub(crate) async fn view(
         &self,
         snapshot: &Snapshot,
-        client: &Client,
+        client: &Arc<Client>,
         wanted: Option<&str>,
     ) -> Arc<View> {
         let generation = self.servers.generation();
@@ -106,19 +106,17 @@ impl Gateway {
     }
 
     /// The lists of all servers that the client may use, asked for at the same time.
-    async fn lists(&self, snapshot: &Snapshot, client: &Client) -> Vec<Found> {
+    async fn lists(&self, snapshot: &Snapshot, client: &Arc<Client>) -> Vec<Found> {
+        let mut found: Vec<Found> = self
+            .usable(snapshot, client)
+            .into_iter()
+            .map(|server| Found { server, list: Err(Unavailable::Slow) })
+            .collect();
         let mut asked = JoinSet::new();
-        let mut found = Vec::new();
-        for (at, server) in self.usable(snapshot, client).into_iter().enumerate() {
-            let list = match self.servers.link(&server, client) {
-                Err(why) => Err(why),
-                Ok(link) => {
-                    let patience = self.list_timeout;
-                    asked.spawn(async move { (at, Link::list(&link, patience).await) });
-                    Err(Unavailable::Slow)
-                }
-            };
-            found.push(Found { server, list });
+        for (at, found) in found.iter().enumerate() {
+            let (servers, client) = (self.servers.clone(), client.clone());
+            let (server, patience) = (found.server.clone(), self.list_timeout);
+            asked.spawn(async move { (at, servers.list(&server, &client, patience).await) });
         }
         while let Some(listed) = asked.join_next().await {
             if let Ok((at, list)) = listed

@@ -10,7 +10,7 @@ use toolward_wire::{Era, Revision};
 use crate::client::{Caller, Client, Owner, Scope};
 use crate::names::Naming;
 use crate::pipeline::Gateway;
-use crate::upstream::{Listed, Server, Unavailable};
+use crate::upstream::{Listed, Server, Servers, Unavailable};
 
 /// How long flat names wait for the lists in which they could meet.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,39 +24,18 @@ impl Gateway {
         }
         for server in self.servers.all().iter().filter(|server| server.definition.eager) {
             let (gateway, server) = (self.clone(), server.clone());
-            tokio::spawn(async move { gateway.own_list(&server, PATIENCE).await });
+            tokio::spawn(async move { gateway.servers.own_list(&server, PATIENCE).await });
         }
         Ok(())
-    }
-
-    /// A server's list in whichever era it speaks, asked for by nobody in particular.
-    pub async fn own_list(
-        &self,
-        server: &Arc<Server>,
-        patience: Duration,
-    ) -> Result<Listed, Unavailable> {
-        let mut last = Unavailable::OtherEra;
-        for era in [Era::Modern, Era::Legacy] {
-            let caller = Caller { agent: None, identity: "gateway" };
-            let client = Client::new(caller, Scope::All, Revision::newest(era), Owner::Everyone);
-            let listed = match self.servers.link(server, &client) {
-                Ok(link) => link.list(patience).await,
-                Err(why) => Err(why),
-            };
-            match listed {
-                Err(Unavailable::OtherEra) => {}
-                Err(why) => last = why,
-                Ok(listed) => return Ok(listed),
-            }
-        }
-        Err(last)
     }
 
     async fn claim_names(self: &Arc<Self>) -> Result<(), String> {
         let mut asked = JoinSet::new();
         for server in self.servers.all() {
             let (gateway, server) = (self.clone(), server.clone());
-            asked.spawn(async move { (server.index, gateway.own_list(&server, PATIENCE).await) });
+            asked.spawn(async move {
+                (server.index, gateway.servers.own_list(&server, PATIENCE).await)
+            });
         }
         let mut lists: Vec<Option<Listed>> = self.servers.all().iter().map(|_| None).collect();
         while let Some(Ok((index, listed))) = asked.join_next().await {
@@ -91,5 +70,19 @@ impl Gateway {
                 some.join(", ")
             )),
         }
+    }
+}
+
+impl Servers {
+    /// A server's list in whichever era it speaks, asked for by nobody in particular.
+    pub async fn own_list(
+        &self,
+        server: &Arc<Server>,
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
+        let caller = Caller { agent: None, identity: "gateway" };
+        let revision = Revision::newest(Era::Modern);
+        let client = Client::new(caller, Scope::All, revision, Owner::Everyone);
+        self.list(server, &client, patience).await
     }
 }

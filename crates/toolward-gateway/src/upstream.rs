@@ -35,13 +35,13 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 /// A link that nobody used for so long ends.
 const IDLE: Duration = Duration::from_secs(300);
 /// For so long a server that does not speak an era is not asked again.
-const REMEMBERED: Duration = Duration::from_secs(60);
+const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Why a server cannot be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     Down(String),
-    /// It is there, and does not speak the caller's era.
+    /// It is there, and does not speak the era it was asked in.
     OtherEra,
     /// It has not listed its tools yet.
     Slow,
@@ -51,7 +51,7 @@ impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unavailable::Down(why) => f.write_str(why),
-            Unavailable::OtherEra => f.write_str("it does not speak this client's revision"),
+            Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
             Unavailable::Slow => f.write_str("it has not listed its tools yet"),
         }
     }
@@ -62,7 +62,7 @@ impl Unavailable {
     pub fn word(&self) -> &'static str {
         match self {
             Unavailable::Down(_) => "unavailable",
-            Unavailable::OtherEra => "other-era",
+            Unavailable::OtherEra => "unknown-revision",
             Unavailable::Slow => "starting",
         }
     }
@@ -183,34 +183,65 @@ impl Servers {
         self.changes.told.subscribe()
     }
 
-    fn key(server: &Server, client: &Client) -> Key {
-        let shared = client.era() == Era::Modern || server.definition.share;
-        let owner = if shared { Owner::Everyone } else { client.owner.clone() };
-        Key { revision: client.revision, owner }
-    }
-
     /// The link of a client to a server, where there is one.
     pub fn existing(&self, server: &Server, client: &Client) -> Option<Arc<Link>> {
-        server.links().get(&Self::key(server, client)).cloned()
+        let links = server.links();
+        keys(server, client).iter().find_map(|key| links.get(key).cloned())
     }
 
-    /// The link of a client to a server, made if need be. Nothing is started by this yet.
+    /// The link of a client to a server, made if need be: in the client's era where the server has
+    /// it, else in the other. Nothing is started by this yet.
     pub fn link(&self, server: &Arc<Server>, client: &Client) -> Result<Arc<Link>, Unavailable> {
-        if server.foreign()[client.era() as usize].is_some_and(|when| when.elapsed() < REMEMBERED) {
-            return Err(Unavailable::OtherEra);
-        }
-        let key = Self::key(server, client);
+        let keys = keys(server, client);
         let mut links = server.links();
-        if let Some(link) = links.get(&key) {
+        if let Some(link) = keys.iter().find_map(|key| links.get(key)) {
             link.touch();
             return Ok(link.clone());
         }
+        let foreign = *server.foreign();
+        let speaks = |key: &Key| {
+            let found = foreign[key.revision.era() as usize];
+            found.is_none_or(|when| when.elapsed() >= REMEMBERED)
+        };
+        let key = keys.into_iter().find(speaks).ok_or(Unavailable::OtherEra)?;
         if matches!(server.definition.reach, Reach::Child(_)) {
             make_room(&mut links, server.definition.max_children)?;
         }
         let link = Link::new(server, key.clone(), client, self.changes.clone(), self.log.clone());
         links.insert(key, link.clone());
         Ok(link)
+    }
+
+    /// What a server says first, in the client's era or else in the other.
+    pub async fn greet(
+        &self,
+        server: &Arc<Server>,
+        client: &Client,
+    ) -> Result<(Message, Era), Unavailable> {
+        for _ in 0..2 {
+            let link = self.link(server, client)?;
+            match link.hello().await {
+                Err(Unavailable::OtherEra) => {}
+                hello => return Ok((hello?, link.era())),
+            }
+        }
+        Err(Unavailable::OtherEra)
+    }
+
+    /// A server's list as a client gets it.
+    pub async fn list(
+        &self,
+        server: &Arc<Server>,
+        client: &Client,
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
+        for _ in 0..2 {
+            match self.link(server, client)?.list(patience).await {
+                Err(Unavailable::OtherEra) => {}
+                listed => return listed,
+            }
+        }
+        Err(Unavailable::OtherEra)
     }
 
     /// Forwards a permitted call. The only way for a client's request to a server.
@@ -250,6 +281,19 @@ impl Servers {
             end.await;
         }
     }
+}
+
+/// What a client's links to a server belong to: in its own era, and in the other.
+fn keys(server: &Server, client: &Client) -> [Key; 2] {
+    let other = match client.era() {
+        Era::Modern => Revision::newest(Era::Legacy),
+        Era::Legacy => Revision::newest(Era::Modern),
+    };
+    [client.revision, other].map(|revision| {
+        let shared = revision.era() == Era::Modern || server.definition.share;
+        let owner = if shared { Owner::Everyone } else { client.owner.clone() };
+        Key { revision, owner }
+    })
 }
 
 /// At the limit, the child that was idle longest makes room.

@@ -6,6 +6,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
+use toolward_wire::http::{self, HeadLimits};
 use toolward_wire::scan::{Strictness, scan};
 use toolward_wire::{MAX_ANSWER, MAX_REQUEST, Message, Sender};
 
@@ -17,6 +19,15 @@ fn main() -> std::io::Result<()> {
         let _ = black_box(message);
     });
     println!("{:<24}{:>10}{:>13.0} ns a message", "call, as a Message", call.len(), each);
+    let head = b"POST /mcp HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: agent/1.0\r\n\
+        Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+        Mcp-Session-Id: 0f6a8f1e-8c1d-4a39-9d0e-6f0c4f6d2a51\r\nMcp-Protocol-Version: 2025-11-25\r\n\
+        Authorization: Bearer abcdefghijklmnopqrstuvwxyz\r\nContent-Length: 280\r\n\r\n";
+    let each = time(|| {
+        let mut buffer = BytesMut::from(black_box(&head[..]));
+        let _ = black_box(http::read_request(&mut buffer, &HeadLimits::default()));
+    });
+    println!("{:<24}{:>10}{:>13.0} ns a head", "head of a request", head.len(), each);
     let mut text =
         br#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":""#.to_vec();
     text.extend(b"A line of a file that somebody asked for, with \\\"quotes\\\".\\n".repeat(2000));

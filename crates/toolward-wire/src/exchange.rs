@@ -139,7 +139,9 @@ impl Exchange {
             minted: Id::number(minted),
             era,
             row,
-            wants_log: era == Era::Legacy || request.meta(meta::LOG_LEVEL).is_some(),
+            // A modern client says in each request whether it wants to hear.
+            wants_log: request.meta(meta::PROTOCOL_VERSION).is_none()
+                || request.meta(meta::LOG_LEVEL).is_some(),
             questions,
             open: Vec::new(),
             state: State::Running,

@@ -82,6 +82,7 @@ fn malformed_json_is_named() {
         assert_eq!(fault(body), *expected, "{}", String::from_utf8_lossy(body));
     }
     assert_eq!(fault(format!("1{}", "0".repeat(400))), Fault::NumberOutOfRange);
+    assert_eq!(check(br#"["\ud83d\ude00\ud800\udbff"]"#, MAX_REQUEST).unwrap_err().at, 14);
     check(br#"{"a":1,"A":2,"\u0000":"\u0000","1e-999":1e-999}"#, MAX_REQUEST).unwrap();
 }
 

@@ -112,10 +112,12 @@ fn a_changed_list_goes_elsewhere_and_logs_only_to_those_who_want_them() {
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
-    let mut modern = exchange("", Era::Modern, Questions::Refuse);
+    let own = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+    let mut modern = exchange(own, Era::Modern, Questions::Refuse);
     assert!(modern.upstream(server(changed)).elsewhere.is_some());
     assert!(notified(modern.upstream(server(log))).is_none());
-    let wants = r#","_meta":{"io.modelcontextprotocol/logLevel":"info"}"#;
+    let wants = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
+        "io.modelcontextprotocol/logLevel":"info"}"#;
     let mut wanting = exchange(wants, Era::Modern, Questions::Refuse);
     assert_eq!(notified(wanting.upstream(server(log))).as_deref(), Some(log));
 }

@@ -69,7 +69,8 @@ pub struct PolicyArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Tools")]
 pub struct ToolsArgs {
-    /// A saved tool list, a folder of them, or SERVER=FILE for a bare `tools/list` answer
+    /// A saved tool list, a folder of them, or SERVER=FILE for a bare `tools/list` answer; without
+    /// it, `ls`, `can-i` and `explain` ask the servers of the configuration
     #[arg(long = "tools", value_name = "FILE")]
     pub lists: Vec<String>,
 }

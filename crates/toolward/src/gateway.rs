@@ -150,7 +150,7 @@ pub(crate) fn build(mut input: Input, log: Log) -> Result<(Gateway, Config), Fai
     };
     let gateway = Gateway {
         snapshot: Arc::new(Snapshot::new(input.policy, input.version)),
-        servers: Servers::new(definitions, log.clone()),
+        servers: Arc::new(Servers::new(definitions, log.clone())),
         naming,
         audit: open_audit(&config.audit.dir)?,
         log,

@@ -4,6 +4,7 @@ pub mod cli;
 mod commands;
 mod exit;
 mod gateway;
+mod live;
 mod policy_input;
 mod render;
 mod tool_lists;

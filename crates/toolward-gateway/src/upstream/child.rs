@@ -17,11 +17,12 @@ use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::Message;
 use toolward_wire::exchange::{Done, Event, Exchange, Failure, Questions};
-use toolward_wire::{Era, meta};
+use toolward_wire::{Era, Revision, meta};
 
 use super::link::Signal;
 use super::process::{FAREWELL, Process};
 use super::{Log, Opening, Outgoing, Unavailable};
+use crate::hello::OWN_INFO;
 
 /// Variables that every child gets, where they are set.
 const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
@@ -155,9 +156,29 @@ pub(super) fn address(outgoing: &Outgoing, era: Era, minted: u64) -> (Bytes, Exc
     let message = &outgoing.message;
     let exchange = Exchange::new(message, outgoing.row, era, minted, Questions::Refuse);
     let mut edit = exchange.address(message.edit());
-    if era == Era::Modern {
+    let modern = message.meta(meta::PROTOCOL_VERSION).is_some();
+    match (modern, era) {
         // Nothing that a server may ask of a client passes yet.
-        edit = edit.set_meta(meta::CLIENT_CAPABILITIES, &b"{}"[..]);
+        (true, Era::Modern) => edit = edit.set_meta(meta::CLIENT_CAPABILITIES, &b"{}"[..]),
+        // A client of one era at a server of the other: what only the one has is put in or left out.
+        (false, Era::Modern) => {
+            let version = format!("\"{}\"", Revision::newest(Era::Modern));
+            edit = edit
+                .set_meta(meta::PROTOCOL_VERSION, version.into_bytes())
+                .set_meta(meta::CLIENT_INFO, OWN_INFO.as_bytes())
+                .set_meta(meta::CLIENT_CAPABILITIES, &b"{}"[..]);
+        }
+        (true, Era::Legacy) => {
+            for only_modern in [
+                meta::PROTOCOL_VERSION,
+                meta::CLIENT_INFO,
+                meta::CLIENT_CAPABILITIES,
+                meta::LOG_LEVEL,
+            ] {
+                edit = edit.remove_meta(only_modern);
+            }
+        }
+        (false, Era::Legacy) => {}
     }
     if let Some(name) = &outgoing.name {
         edit = edit.set_param_str("name", name);

@@ -11,14 +11,18 @@ use toolward_policy::{Caller, Verdict};
 use crate::cli::LsArgs;
 use crate::commands::question::decision_json;
 use crate::exit::{self, Failure};
+use crate::live;
 use crate::policy_input::Input;
 use crate::render::{BOLD, DIM, Table, count, paint, verdict};
 
 pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let input = Input::load(&args.policy, &args.tools, matches)?;
+    let mut input = Input::load(&args.policy, &args.tools, matches)?;
+    if args.tools.lists.is_empty() {
+        live::ask(&mut input, args.server.as_deref())?;
+    }
     if input.catalogue.lists().next().is_none() {
         return Err(Failure::usage(
-            "error: no tools are known\n  help: give the servers' saved tool lists with --tools FILE",
+            "error: no tools are known\n  help: define `servers`, or give saved tool lists with --tools FILE",
         ));
     }
     if let Some(server) =

@@ -12,6 +12,7 @@ use toolward_policy::{Call, Caller, Decision, Hints, Step, Subject, Tool, Verdic
 
 use crate::cli::{Kind, QuestionArgs};
 use crate::exit::Failure;
+use crate::live;
 use crate::policy_input::Input;
 
 /// A question, with everything that answers it.
@@ -40,7 +41,10 @@ impl Question {
             }
         };
         let arguments = args.arguments.as_deref().map(parse_arguments).transpose()?;
-        let input = Input::load(&args.policy, &args.tools, matches)?;
+        let mut input = Input::load(&args.policy, &args.tools, matches)?;
+        if args.tools.lists.is_empty() && args.kind == Kind::Tool {
+            live::ask(&mut input, Some(server))?;
+        }
         let configured: Vec<&str> =
             input.loaded.config.servers.iter().map(|known| known.name.as_str()).collect();
         if !configured.is_empty() && !input.catalogue.has_server(server) {

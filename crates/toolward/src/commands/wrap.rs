@@ -66,7 +66,7 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Fai
     };
     Ok(Gateway {
         snapshot: Arc::new(Snapshot::new(input.policy, input.version)),
-        servers: Servers::new(vec![server], log.clone()),
+        servers: Arc::new(Servers::new(vec![server], log.clone())),
         naming: Naming::Prefix { separator: "__".into() },
         audit: open_audit(&audit_folder(args.audit.as_deref())?)?,
         log,

@@ -1,0 +1,162 @@
+//! Requests, written once: only the number in them changes.
+
+use memchr::memmem;
+use serde_json::json;
+
+use super::{Era, Kind, Target};
+use crate::echo::{LEGACY, MODERN};
+
+/// The first number. All have ten digits, so that no length ever changes.
+pub(super) const FIRST: u64 = 1_000_000_000;
+
+/// A request whose id can be set, and with it the argument that must come back.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    bytes: Vec<u8>,
+    /// Where the number stands.
+    places: Vec<usize>,
+    digits: [u8; 10],
+}
+
+impl Request {
+    fn new(head: &str, body: &str) -> Request {
+        let bytes = format!("{head}{body}").into_bytes();
+        let digits = *b"1000000000";
+        let places = memmem::find_iter(body.as_bytes(), &digits).map(|at| head.len() + at);
+        Request { places: places.collect(), bytes, digits }
+    }
+
+    /// A request over HTTP; a legacy one with its session, if it has begun.
+    pub(super) fn http(
+        target: &Target,
+        kind: Kind,
+        era: Era,
+        session: Option<&str>,
+        closes: bool,
+    ) -> Request {
+        let mut fields = match era {
+            Era::Legacy => format!("MCP-Protocol-Version: {}\r\n", LEGACY[0]),
+            Era::Modern => {
+                let mut fields =
+                    format!("MCP-Protocol-Version: {MODERN}\r\nMcp-Method: {}\r\n", method(kind));
+                if kind == Kind::Call {
+                    fields += &format!("Mcp-Name: {}\r\n", target.tool);
+                }
+                fields
+            }
+        };
+        if let Some(session) = session {
+            fields += &format!("Mcp-Session-Id: {session}\r\n");
+        }
+        if closes {
+            fields += "Connection: close\r\n";
+        }
+        let body = body(kind, era, &target.tool);
+        Request::new(&head("POST", target, &fields, body.len()), &body)
+    }
+
+    /// A request as a line.
+    pub(super) fn line(tool: &str, kind: Kind, era: Era) -> Request {
+        Request::new("", &format!("{}\n", body(kind, era, tool)))
+    }
+
+    /// The request with another number.
+    pub(super) fn number(&mut self, number: u64) -> &[u8] {
+        let mut rest = FIRST + number % (9 * FIRST);
+        for digit in self.digits.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        for place in &self.places {
+            self.bytes[*place..*place + self.digits.len()].copy_from_slice(&self.digits);
+        }
+        &self.bytes
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The number as it was written last.
+    pub(super) fn digits(&self) -> &[u8] {
+        &self.digits
+    }
+}
+
+/// A head with the fields that every request has.
+pub(super) fn head(method: &str, target: &Target, fields: &str, length: usize) -> String {
+    let Target { authority, path, token, .. } = target;
+    let token = token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\n{}{fields}Content-Length: {length}\r\n\r\n",
+        token.unwrap_or_default()
+    )
+}
+
+/// The two messages with which a legacy session begins.
+pub(super) fn hello() -> [String; 2] {
+    let params = json!({
+        "protocolVersion": LEGACY[0],
+        "capabilities": {},
+        "clientInfo": info(),
+    });
+    [
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).to_string(),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string(),
+    ]
+}
+
+fn body(kind: Kind, era: Era, tool: &str) -> String {
+    let mut params = json!({});
+    if kind == Kind::Call {
+        params["name"] = json!(tool);
+        params["arguments"] = json!({
+            "message": "The quick brown fox jumps over the lazy dog.",
+            "number": FIRST,
+        });
+    }
+    if era == Era::Modern {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/clientInfo": info(),
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+    }
+    json!({"jsonrpc": "2.0", "id": FIRST, "method": method(kind), "params": params}).to_string()
+}
+
+fn method(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Call => "tools/call",
+        Kind::List => "tools/list",
+    }
+}
+
+fn info() -> serde_json::Value {
+    json!({"name": "testkit", "version": env!("CARGO_PKG_VERSION")})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Frame, frame};
+
+    #[test]
+    fn the_number_is_id_and_argument_and_changes_no_length() {
+        let mut target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
+        target.token = Some("1000000000".into());
+        let mut request = Request::http(&target, Kind::Call, Era::Modern, None, false);
+        for number in [0, 7, 123_456_789, 8_999_999_999] {
+            let bytes = request.number(number).to_vec();
+            let Frame::Whole(layout) = frame(&bytes).unwrap() else { panic!() };
+            assert_eq!(layout.total, bytes.len());
+            let mut room = Vec::new();
+            let message = layout.message(&bytes, &mut room);
+            let body: serde_json::Value = serde_json::from_slice(message.body).unwrap();
+            assert_eq!(body["id"], FIRST + number);
+            assert_eq!(body["params"]["arguments"]["number"], FIRST + number);
+            assert_eq!(message.field("authorization"), Some(&b"Bearer 1000000000"[..]));
+        }
+    }
+}

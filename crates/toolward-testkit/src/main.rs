@@ -1,0 +1,157 @@
+//! `testkit`: an echoing MCP server, and a load for it.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::ffi::OsString;
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use toolward_testkit::echo::{self, Server};
+use toolward_testkit::load::{self, Era, Kind, Plan, Report, Target, Until};
+
+#[derive(Parser)]
+#[command(
+    name = "testkit",
+    about = "For tests and measurements: an echoing MCP server, and a load"
+)]
+enum Testkit {
+    /// Serve MCP over HTTP at `/mcp`; the first line of output says where
+    EchoHttp {
+        /// Port 0 takes a free one
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+        #[command(flatten)]
+        tools: Tools,
+        /// Answer with event streams
+        #[arg(long)]
+        sse: bool,
+    },
+    /// Serve MCP over standard input and output
+    EchoStdio {
+        #[command(flatten)]
+        tools: Tools,
+    },
+    /// Ask a server over HTTP as fast as it answers
+    Load {
+        #[arg(long)]
+        url: String,
+        /// The bearer token
+        #[arg(long)]
+        token: Option<String>,
+        #[arg(long, default_value_t = 1)]
+        connections: usize,
+        /// Every request has the same id, for answers that come from a file
+        #[arg(long)]
+        fixed_id: bool,
+        #[command(flatten)]
+        load: Load,
+    },
+    /// Ask a server over its standard streams, one request after the other
+    LoadStdio {
+        #[command(flatten)]
+        load: Load,
+        /// The server's command
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+}
+
+#[derive(Args)]
+struct Tools {
+    /// How many tools there are; the first is `echo`
+    #[arg(long, default_value_t = 1, conflicts_with = "list")]
+    tools: usize,
+    /// How long each of them is
+    #[arg(long, default_value_t = 0, conflicts_with = "list")]
+    tool_bytes: usize,
+    /// A JSON file: an array of tools, or an object that has one under `tools`
+    #[arg(long)]
+    list: Option<PathBuf>,
+}
+
+impl Tools {
+    fn server(&self) -> io::Result<Server> {
+        match &self.list {
+            Some(file) => Server::new(&std::fs::read_to_string(file)?),
+            None => Server::new(&echo::tools(self.tools, self.tool_bytes)),
+        }
+    }
+}
+
+#[derive(Args)]
+struct Load {
+    /// For how many seconds
+    #[arg(long, default_value_t = 3.0)]
+    duration: f64,
+    /// How many requests in all, instead of for how long
+    #[arg(long)]
+    requests: Option<u64>,
+    #[arg(long, value_enum, default_value = "call")]
+    kind: Kind,
+    #[arg(long, value_enum, default_value = "modern")]
+    era: Era,
+    /// The tool that is called
+    #[arg(long, default_value = "echo")]
+    tool: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Load {
+    fn plan(&self, connections: usize, fixed_id: bool) -> Result<Plan, io::Error> {
+        let duration = Duration::try_from_secs_f64(self.duration).map_err(io::Error::other)?;
+        let until = self.requests.map_or(Until::Time(duration), Until::Requests);
+        Ok(Plan { kind: self.kind, era: self.era, connections, until, fixed_id })
+    }
+
+    fn print(&self, report: &Report) {
+        match self.json {
+            true => println!("{}", report.to_json()),
+            false => println!("{report}"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(Testkit::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testkit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(testkit: Testkit) -> io::Result<()> {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match testkit {
+        Testkit::EchoHttp { listen, tools, sse } => {
+            let mut server = tools.server()?;
+            server.sse = sse;
+            let listener = TcpListener::bind(listen)?;
+            println!("http://{}/mcp", listener.local_addr()?);
+            match runtime()?.block_on(echo::http::serve(listener, server))? {}
+        }
+        Testkit::EchoStdio { tools } => {
+            let server = tools.server()?;
+            echo::stdio::serve(&server, BufReader::new(io::stdin()), io::stdout())
+        }
+        Testkit::Load { url, token, connections, fixed_id, load } => {
+            let target = Target { token, tool: load.tool.clone(), ..Target::parse(&url)? };
+            let plan = load.plan(connections, fixed_id)?;
+            load.print(&runtime()?.block_on(load::run(&target, &plan))?);
+            Ok(())
+        }
+        Testkit::LoadStdio { load, command } => {
+            let plan = load.plan(1, false)?;
+            let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+            let report = load::run_stdio(Command::new(program).args(arguments), &load.tool, &plan)?;
+            load.print(&report);
+            Ok(())
+        }
+    }
+}

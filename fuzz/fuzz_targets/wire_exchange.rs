@@ -1,0 +1,210 @@
+//! Any order of what can happen to a request: at most one end and nothing after it, ids and tokens
+//! come back as the client wrote them, and what goes to the server has the server's.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use toolward_wire::exchange::{Ask, Done, Event, Exchange, Failure, Questions, Step};
+use toolward_wire::{Era, Id, Kind, MAX_ANSWER, Message, Raw, Sender, error};
+
+const IDS: [&str; 6] = ["1", "\"c-1\"", "\"\\u0063-1\"", "-9", "40", "\"40\""];
+
+// The first byte says what was asked, each further one what happens next.
+fuzz_target!(|data: &[u8]| {
+    let mut bytes = data.iter().copied();
+    let mut next = || bytes.next();
+    let Some(options) = next() else { return };
+    let id = IDS[usize::from(options % 6)];
+    let era = if options & 8 == 0 { Era::Legacy } else { Era::Modern };
+    let questions = if options & 16 == 0 { Questions::Refuse } else { Questions::Pass };
+    let method = if options & 32 == 0 { "tools/call" } else { "prompts/get" };
+    let token = (options & 64 == 0).then_some(IDS[usize::from(options / 7 % 6)]);
+    let meta = match token {
+        Some(token) => format!(r#","_meta":{{"progressToken":{token}}}"#),
+        None => String::new(),
+    };
+    let request = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"name":"t"{meta}}}}}"#
+    );
+    let request = parse(request.into(), Sender::Client);
+    let row = request.row(Sender::Client, era).unwrap();
+    let mut exchange = Exchange::new(&request, row, era, 40, questions);
+
+    let mut run = Run { id, token, era, questions, minted: 40, open: Vec::new(), ends: 0 };
+    run.addressed(&exchange, &request);
+    while let Some(op) = next() {
+        let pick = next().unwrap_or_default();
+        let dropped = exchange.dropped();
+        let was_done = exchange.is_done();
+        let step = match op % 16 {
+            0 => exchange.cancelled(),
+            1 => exchange.timed_out(),
+            2 => exchange.gone(),
+            3 => exchange.unreadable(),
+            4 => {
+                let minted = 41 + u64::from(pick);
+                if exchange.resume(minted) {
+                    assert!(!was_done);
+                    run.minted = minted;
+                    run.addressed(&exchange, &request);
+                }
+                Step::default()
+            }
+            5 => {
+                let question = of(IDS[usize::from(pick % 6)]);
+                let answer = r#"{"jsonrpc":"2.0","id":"gateway","result":{"action":"accept"}}"#;
+                let step = exchange.answered(&question, &parse(answer.into(), Sender::Client));
+                run.answered(&question, &step, was_done);
+                step
+            }
+            _ => exchange.upstream(parse(run.server_says(op, pick).into(), Sender::Server)),
+        };
+        assert!(exchange.dropped() >= dropped);
+        if was_done {
+            assert!(step.event.is_none(), "{:?} after the end", step.event);
+            assert!(exchange.is_done());
+        }
+        run.step(step, exchange.is_done(), &exchange);
+    }
+    assert!(run.ends <= 1 && (run.ends == 1) == exchange.is_done());
+});
+
+fn parse(body: Bytes, sender: Sender) -> Message {
+    Message::parse(body, MAX_ANSWER, sender).unwrap()
+}
+
+fn of(raw: &str) -> Id {
+    Id::of(Raw::scan(raw.as_bytes(), 64).unwrap()).unwrap()
+}
+
+struct Run {
+    id: &'static str,
+    token: Option<&'static str>,
+    era: Era,
+    questions: Questions,
+    minted: u64,
+    /// The server's questions that are not answered.
+    open: Vec<Id>,
+    ends: u32,
+}
+
+impl Run {
+    /// What goes to the server has the minted id and token only.
+    fn addressed(&self, exchange: &Exchange, request: &Message) {
+        assert_eq!(exchange.minted(), &Id::number(self.minted));
+        let sent = parse(exchange.address(request.edit()).finish(), Sender::Client);
+        assert_eq!(sent.id(), Some(&Id::number(self.minted)));
+        assert_eq!(sent.progress_token(), self.token.map(|_| Id::number(self.minted)));
+        assert_eq!(sent.param("name"), request.param("name"));
+    }
+
+    fn server_says(&self, op: u8, pick: u8) -> String {
+        let minted = self.minted.to_string();
+        let id = match pick % 8 {
+            at @ 0..6 => IDS[usize::from(at)],
+            _ => &minted,
+        };
+        let result = match pick / 8 % 8 {
+            0..3 => r#"{"content":[]}"#,
+            3 => r#"{"resultType":"complete"}"#,
+            4 => r#"{"resultType":"input_required","inputRequests":{}}"#,
+            5 => r#"{"resultType":"other"}"#,
+            6 => r#"{"resultType":7}"#,
+            _ => "{}",
+        };
+        let told = |method: &str, params: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{{{params}}}}}"#
+            )
+        };
+        let asks = |method: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#)
+        };
+        match op % 16 {
+            6 | 7 => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
+            8 => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"m"}}}}"#),
+            9 => r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#.into(),
+            10 => told("progress", &format!(r#""progressToken":{id},"progress":1"#)),
+            11 => told("message", r#""level":"info","data":1"#),
+            12 => told("cancelled", &format!(r#""requestId":{id}"#)),
+            13 => told("tools/list_changed", ""),
+            14 => asks("ping"),
+            _ => asks(match pick / 8 % 4 {
+                0 | 1 => "elicitation/create",
+                2 => "sampling/createMessage",
+                _ => "rm/everything",
+            }),
+        }
+    }
+
+    fn answered(&mut self, question: &Id, step: &Step, was_done: bool) {
+        let known = self.open.iter().position(|open| open == question);
+        match &step.upstream {
+            Some(body) => {
+                assert!(!was_done);
+                let sent = parse(body.clone(), Sender::Client);
+                let open = self.open.swap_remove(known.expect("only what was asked is answered"));
+                assert_eq!(sent.id().unwrap().raw(), open.raw());
+            }
+            None => assert!(known.is_none() || was_done || self.era == Era::Modern),
+        }
+    }
+
+    fn step(&mut self, step: Step, done: bool, exchange: &Exchange) {
+        if let Some(body) = step.upstream {
+            let sent = parse(body, Sender::Client);
+            // A cancellation names the server's id, never the client's.
+            if sent.kind() == Kind::Notification {
+                assert_eq!(sent.method().unwrap(), "notifications/cancelled");
+                assert_eq!(sent.param("requestId").and_then(Id::of), Some(Id::number(self.minted)));
+                assert!(done);
+            }
+        }
+        if let Some(message) = step.elsewhere {
+            assert_eq!(message.method().unwrap(), "notifications/tools/list_changed");
+        }
+        match step.event {
+            None => {}
+            Some(Event::Notify(body)) => {
+                let told = parse(body, Sender::Server);
+                if told.method().unwrap() == "notifications/progress" {
+                    let token = told.param("progressToken").unwrap();
+                    assert_eq!(Some(token.bytes()), self.token.map(str::as_bytes));
+                }
+            }
+            Some(Event::Ask(ask)) => {
+                assert_eq!(self.questions, Questions::Pass);
+                match ask {
+                    Ask::Request { id, message } => {
+                        assert_eq!(self.era, Era::Legacy);
+                        assert_eq!(message.id(), Some(&id));
+                        assert!(!self.open.contains(&id), "a question twice");
+                        self.open.push(id);
+                    }
+                    Ask::Input { message } => {
+                        assert_eq!(self.era, Era::Modern);
+                        assert_eq!(message.id(), Some(&Id::number(self.minted)));
+                    }
+                }
+            }
+            Some(Event::Done(end)) => {
+                self.ends += 1;
+                assert!(done);
+                match end {
+                    Done::Answer { message, body } => {
+                        let sent = parse(body, Sender::Server);
+                        assert_eq!(sent.id().unwrap().raw(), self.id.as_bytes());
+                        assert_eq!(sent.kind(), message.kind());
+                        assert_eq!(sent.result(), message.result());
+                    }
+                    Done::Failed(failure) => {
+                        let body =
+                            error::error_body(exchange.id(), -32603, &format!("{failure:?}"), None);
+                        assert_eq!(parse(body, Sender::Server).id(), exchange.id());
+                        assert!(failure != Failure::Asked || self.era == Era::Modern);
+                    }
+                }
+            }
+        }
+    }
+}

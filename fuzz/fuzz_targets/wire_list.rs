@@ -1,0 +1,98 @@
+//! Any result as a list: what is malformed is dropped and the rest is kept byte for byte, names are
+//! unique, and what clients see of an entry differs from it only where it was edited.
+#![no_main]
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+use toolward_fuzz::wire::{choice, strict};
+use toolward_wire::list::{self, Entry, EntryProblem, List, ListKind};
+use toolward_wire::{Id, MAX_ANSWER, Message, Raw, Sender, error};
+
+const KINDS: [ListKind; 4] =
+    [ListKind::Tools, ListKind::Prompts, ListKind::Resources, ListKind::ResourceTemplates];
+
+// The first byte says which list it is; bytes that are no object are the elements of its array.
+fuzz_target!(|data: &[u8]| {
+    let (options, data) = choice(data);
+    let kind = KINDS[usize::from(options % 4)];
+    let result = match data.first() {
+        Some(b'{') if options & 4 == 0 => data.to_vec(),
+        _ => list::result(kind, &[b"[", data, b"]"].concat(), None, &[]),
+    };
+    let body = error::result_body(&Id::number(1), &result);
+    let Ok(message) = Message::parse(body, MAX_ANSWER, Sender::Server) else { return };
+    let mut seen = HashSet::new();
+    let Ok(list) = List::read(&message, kind, &mut seen) else { return };
+
+    let elements: Vec<Raw<'_>> =
+        message.result_member(kind.member()).unwrap().elements().map(|(raw, _)| raw).collect();
+    assert_eq!(list.entries.len() + list.malformed.len(), elements.len());
+    let dropped: HashSet<usize> = list.malformed.iter().map(|entry| entry.index).collect();
+    let mut names = HashSet::new();
+    let mut kept = list.entries.iter();
+    for (index, element) in elements.iter().enumerate() {
+        if !dropped.contains(&index) {
+            let entry = kept.next().unwrap();
+            assert_eq!(entry.bytes(), element.bytes());
+            assert!(names.insert(entry.name().to_string()), "a name twice");
+            checked(entry, kind);
+        }
+    }
+    assert_eq!(names, seen.iter().map(|name| name.to_string()).collect());
+    for malformed in &list.malformed {
+        let element = elements[malformed.index];
+        let alone = strict(element.bytes());
+        match &malformed.problem {
+            EntryProblem::NotAnObject => assert!(!element.is_object()),
+            EntryProblem::Json(_) => assert_eq!(alone, None),
+            EntryProblem::Repeated => assert!(names.contains(malformed.name.as_ref().unwrap())),
+            EntryProblem::NoName { .. } => {
+                assert!(alone.unwrap()[kind.key()].as_str().is_none_or(str::is_empty));
+            }
+            EntryProblem::CaseVariant { key } => assert!(alone.unwrap().get(key).is_some()),
+        }
+    }
+    written_again(&list, kind);
+});
+
+fn checked(entry: &Entry, kind: ListKind) {
+    let tree = strict(entry.bytes()).expect("an entry is strict");
+    assert_eq!(entry.raw().to_json(), tree);
+    assert_eq!(tree[kind.key()], entry.name());
+    assert_eq!(entry.edit().finish(), entry.bytes());
+
+    let shown = entry.edit().name("n").description("d").keep_enum("do", &["a", "b"]).finish();
+    let mut expected = tree;
+    expected["name"] = json!("n");
+    expected["description"] = json!("d");
+    let values = expected.pointer_mut("/inputSchema/properties/do/enum");
+    if let Some(Value::Array(values)) = values
+        // A pointer also walks through arrays, and a schema is no array.
+        && let Some(raw) = ["inputSchema", "properties", "do", "enum"]
+            .iter()
+            .try_fold(entry.raw(), |raw, key| raw.member(key))
+    {
+        assert_eq!(raw.elements().count(), values.len());
+        values.retain(|value| value == "a" || value == "b");
+    }
+    assert_eq!(strict(&shown), Some(expected), "{}", String::from_utf8_lossy(&shown));
+    if matches!(kind, ListKind::Tools | ListKind::Prompts) {
+        assert_eq!(Entry::parse(shown, kind).unwrap().name(), "n");
+    }
+}
+
+/// A list that the gateway makes of the entries has these entries.
+fn written_again(list: &List, kind: ListKind) {
+    let entries: Vec<&[u8]> = list.entries.iter().map(|entry| &entry.bytes()[..]).collect();
+    let array = list::array(entries.iter().copied());
+    let result = list::result(kind, &array, list.next_cursor.as_deref(), &[("ttlMs", b"5")]);
+    let body: Bytes = error::result_body(&Id::number(2), &result);
+    let message = Message::parse(body, MAX_ANSWER, Sender::Server).unwrap();
+    let again = List::read(&message, kind, &mut HashSet::new()).unwrap();
+    assert!(again.malformed.is_empty());
+    assert_eq!(again.next_cursor, list.next_cursor);
+    assert!(again.entries.iter().map(|entry| &entry.bytes()[..]).eq(entries));
+}

@@ -1,0 +1,30 @@
+//! The programs that are measured, built as they are released.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::Result;
+
+/// Builds a program of the workspace; gives its file.
+pub(super) fn program(package: &str, name: &str) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["build", "--release", "--package", package, "--bin", name])
+        .args(["--quiet", "--message-format", "json-render-diagnostics"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| format!("cargo cannot be started: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("`{package}` does not build"));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let executable = messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let this = message["target"]["name"] == name;
+        message["executable"].as_str().filter(|_| this).map(PathBuf::from)
+    });
+    executable.ok_or_else(|| format!("cargo did not say where `{name}` is"))
+}

@@ -1,0 +1,130 @@
+//! The gateway as it is measured: an agent with a token, a policy of 100 rules, the record on.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use toolward_testkit::load::{Kind, Target, once};
+
+use super::process::{Process, free_port};
+use super::{Bench, Result};
+
+pub(super) const TOKEN: &str = "bench-token-8a1f0c7e5d";
+
+/// Which rules the agent has.
+#[derive(Clone, Copy)]
+pub(super) enum Rules {
+    /// For the server `echo`: names and patterns of tools that are not there, and `echo` as the last.
+    Mixed,
+    /// For every server: the names of all tools of a list of 100.
+    All,
+}
+
+impl Rules {
+    fn entries(self) -> Vec<String> {
+        let mut rules: Vec<String> = match self {
+            Rules::Mixed => {
+                let names = (1..=50).map(|at| format!("other_{at:03}"));
+                names.chain((1..=49).map(|at| format!("get_{at:03}_*"))).collect()
+            }
+            Rules::All => (1..=99).map(|at| format!("tool_{at:03}")).collect(),
+        };
+        rules.push("echo".into());
+        rules
+    }
+
+    /// The agent's lines, without an identity.
+    fn agent(self) -> String {
+        let server = match self {
+            Rules::Mixed => "echo",
+            Rules::All => "*",
+        };
+        let rules: Vec<String> =
+            self.entries().iter().map(|rule| format!("          - \"{rule}\"\n")).collect();
+        format!(
+            "agents:\n  bench:\n    allow:\n      servers: [\"{server}\"]\n      tools:\n        \
+             \"{server}\":\n{}",
+            rules.concat()
+        )
+    }
+}
+
+/// Writes a policy for `toolward wrap`.
+pub(super) fn write_policy(file: &Path) -> Result<()> {
+    std::fs::write(file, Rules::Mixed.agent()).map_err(|error| format!("the policy: {error}"))
+}
+
+/// Why the program cannot serve over HTTP.
+pub(super) fn missing(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(["serve", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(status) if status.success() => None,
+        Ok(_) => Some("this build has no `toolward serve`".into()),
+        Err(error) => Some(format!("`{}` cannot be started: {error}", program.display())),
+    }
+}
+
+/// A running gateway.
+pub(super) struct Toolward {
+    pub(super) process: Process,
+    pub(super) url: String,
+}
+
+/// What a gateway is started with, which can be done again.
+pub(super) struct Setup {
+    folder: PathBuf,
+    port: u16,
+    /// A tool that its list must show.
+    tool: String,
+}
+
+impl Setup {
+    /// Writes the configuration of a gateway in front of these servers.
+    pub(super) fn new(bench: &Bench, servers: &[(String, &str)], rules: Rules) -> Result<Setup> {
+        let folder = bench.subfolder("toolward")?;
+        let port = free_port()?;
+        let hash = Sha256::digest(TOKEN).iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        let mut text = format!(
+            "listen: 127.0.0.1:{port}\nadmin: off\nstate: state\naudit: {{ dir: audit }}\nservers:\n"
+        );
+        for (name, url) in servers {
+            let _ = writeln!(text, "  {name}: {{ url: \"{url}\" }}");
+        }
+        text += &rules.agent();
+        let _ = writeln!(text, "    tokens: [\"sha256:{hash}\"]");
+        std::fs::write(folder.join("toolward.yaml"), text)
+            .map_err(|error| format!("the configuration: {error}"))?;
+        let tool = servers.last().map(|(name, _)| format!("{name}__echo")).unwrap_or_default();
+        Ok(Setup { folder, port, tool })
+    }
+
+    /// Starts the gateway, and waits until it lists its tools.
+    pub(super) fn start(&self, bench: &Bench) -> Result<Toolward> {
+        let mut command = Command::new(&bench.toolward);
+        command.arg("serve").arg("-c").arg(self.folder.join("toolward.yaml"));
+        command.current_dir(&self.folder);
+        let mut process = Process::start("toolward", &mut command, &self.folder)?;
+        let url = format!("http://127.0.0.1:{}/mcp", self.port);
+        let target = target(&url)?;
+        let shown = format!("\"{}\"", self.tool);
+        process.wait_for(Duration::from_micros(200), || {
+            let list = once(&target, Kind::List).map_err(|error| error.to_string())?;
+            match String::from_utf8_lossy(&list).contains(&shown) {
+                true => Ok(()),
+                false => Err(format!("its list does not show `{}`", self.tool)),
+            }
+        })?;
+        Ok(Toolward { process, url })
+    }
+}
+
+pub(super) fn target(url: &str) -> Result<Target> {
+    let target = Target::parse(url).map_err(|error| error.to_string())?;
+    Ok(Target { token: Some(TOKEN.into()), ..target })
+}
