@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolward_wire::error::{Case, code};
-use toolward_wire::{Era, Message, Raw, Revision, meta};
+use toolward_wire::{Era, Id, Message, Raw, Revision, meta};
 
 use crate::client::{Client, Scope};
 use crate::pipeline::{Gateway, Request};
@@ -42,7 +42,7 @@ impl Gateway {
         };
         let (hello, era) = match self.servers.greet(&server, client).await {
             Ok(hello) => hello,
-            Err(why) => return present::unavailable(id, server.name(), &start_help(&why)),
+            Err(why) => return present::unavailable(id, server.name(), &why.public()),
         };
         let mut instructions =
             hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
@@ -82,17 +82,7 @@ impl Gateway {
         let Request { client, id, .. } = request;
         let era = Era::Modern;
         let Some(server) = self.only_server(client) else {
-            let versions = json!([Revision::newest(era).as_str()]).to_string();
-            let info = format!("{{\"{}\":{OWN_INFO}}}", meta::SERVER_INFO);
-            let parts = [
-                ("supportedVersions", Some(versions.as_bytes())),
-                ("capabilities", Some(capabilities(era, true))),
-                ("resultType", Some(&b"\"complete\""[..])),
-                ("ttlMs", Some(b"5000")),
-                ("cacheScope", Some(b"\"private\"")),
-                ("_meta", Some(info.as_bytes())),
-            ];
-            return present::object(id, &parts);
+            return discovered(id, OWN_INFO.as_bytes(), true);
         };
         match self.servers.greet(&server, client).await {
             Ok((hello, Era::Modern)) => {
@@ -104,12 +94,17 @@ impl Gateway {
                     .finish()
                     .into()
             }
-            // A client that can do both tries the other era next.
-            Ok((_, Era::Legacy)) | Err(Unavailable::OtherEra) => {
+            // Behind an address of ours, a legacy server is spoken to in either era.
+            Ok((hello, Era::Legacy)) if request.headers.is_some() => {
+                let info = hello.result_member("serverInfo").map_or(own_info(), Raw::bytes);
+                discovered(id, info, has_tools(&hello))
+            }
+            // Who wraps a server stands in for it: a client that can do both tries the other era.
+            Ok((_, Era::Legacy)) | Err(Unavailable::OtherEra | Unavailable::Unclear) => {
                 let why = "the server does not know `server/discover`";
                 present::wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, why, None)
             }
-            Err(why) => present::unavailable(id, server.name(), &start_help(&why)),
+            Err(why) => present::unavailable(id, server.name(), &why.public()),
         }
     }
 
@@ -123,6 +118,22 @@ impl Gateway {
             },
         }
     }
+}
+
+/// The answer to `server/discover`, for a server that does not give one itself.
+fn discovered(id: &Id, info: &[u8], tools: bool) -> Answer {
+    let era = Era::Modern;
+    let versions = json!([Revision::newest(era).as_str()]).to_string();
+    let info = [format!("{{\"{}\":", meta::SERVER_INFO).as_bytes(), info, b"}"].concat();
+    let parts = [
+        ("supportedVersions", Some(versions.as_bytes())),
+        ("capabilities", Some(capabilities(era, tools))),
+        ("resultType", Some(&b"\"complete\""[..])),
+        ("ttlMs", Some(b"5000")),
+        ("cacheScope", Some(b"\"private\"")),
+        ("_meta", Some(&info)),
+    ];
+    present::object(id, &parts)
 }
 
 fn has_tools(hello: &Message) -> bool {

@@ -4,7 +4,7 @@
 use serde_json::json;
 use toolward_wire::error::{Case, code};
 use toolward_wire::headers::Standard;
-use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta};
+use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta, method};
 
 use crate::present::{self, Answer};
 
@@ -64,9 +64,15 @@ fn modern_terms(
 ) -> Result<(), Answer> {
     let era = Era::Modern;
     let terms = message.terms().map_err(|malformed| present::malformed(&malformed, era))?;
-    if let (Some(headers), Some(row)) = (headers, row)
-        && let Err(mismatch) = headers.check(message, row)
-    {
+    let disagrees = |headers: &Standard<'_>| match row {
+        Some(row) => headers.check(message, row).err(),
+        // Of a method that is not known, no name can be known either.
+        None => {
+            let row = method::lookup("server/discover", Sender::Client, era)?;
+            Standard { name: None, ..*headers }.check(message, row).err()
+        }
+    };
+    if let Some(mismatch) = headers.and_then(disagrees) {
         let (case, code) = (Case::HeaderMismatch, code::HEADER_MISMATCH);
         return Err(present::wrong(case, era, id, code, &mismatch.to_string(), None));
     }

@@ -68,7 +68,7 @@ impl Gateway {
         }
         let view = self.view(&snapshot, client, None).await;
         if let (Scope::One(_), Some((server, why))) = (client.scope, view.unavailable()) {
-            return present::unavailable(id, server, why);
+            return present::unavailable(id, server, &why.public());
         }
         // Recorded, then told.
         let facts = record::listing(&snapshot, client, id, &view);
@@ -101,7 +101,7 @@ impl Gateway {
         if let Some((server, why)) = self.undecidable(&client, &view, &name) {
             let facts = record::unavailable(&snapshot, &client, &id, &name, server, why);
             return Some(match self.audit.record(&self.audit.id(), "unavailable", &facts) {
-                Ok(()) => present::unavailable(&id, server, why),
+                Ok(()) => present::unavailable(&id, server, &why.public()),
                 Err(error) => present::not_recorded(&id, &error),
             });
         }
@@ -137,15 +137,15 @@ impl Gateway {
         };
         let server = permit.decided().server.clone();
         let patience = self.servers.all()[permit.server()].timeout(&permit.decided().original);
-        let done = match self.servers.open(permit, &client, row) {
-            Ok(opened) => follow(opened, notes, &cancel, patience).await,
-            Err(_) => Done::Failed(Failure::Gone),
+        let (done, spoken) = match self.servers.open(permit, &client, row) {
+            Ok(mut opened) => (follow(&mut opened, notes, &cancel, patience).await, opened.era),
+            Err(_) => (Done::Failed(Failure::Gone), era),
         };
 
         // What came of it, in the record first, then to the client.
         match done {
             Done::Answer { message, body } => {
-                let body = present::answer(&id, era, &message).unwrap_or(body);
+                let body = present::answer(&id, era, spoken, &message).unwrap_or(body);
                 let is_error =
                     message.result_member("isError").and_then(Raw::as_bool) == Some(true);
                 let name = match (message.kind(), is_error) {
@@ -209,7 +209,7 @@ impl Gateway {
 }
 
 /// Passes on what a server says of a call, until it ends, takes too long, or nobody waits any more.
-async fn follow(mut opened: Opened, notes: &Notes, cancel: &Cancel, patience: Duration) -> Done {
+async fn follow(opened: &mut Opened, notes: &Notes, cancel: &Cancel, patience: Duration) -> Done {
     let deadline = tokio::time::sleep(patience);
     tokio::pin!(deadline);
     let (mut late, mut given_up) = (false, false);

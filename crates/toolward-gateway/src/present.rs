@@ -218,9 +218,10 @@ pub fn is_question(message: &Message) -> bool {
             .is_some_and(|kind| kind.as_str().as_deref() != Some("complete"))
 }
 
-/// A server's answer without what only the gateway may say, and in the terms of the client's era;
+/// A server's answer without what only the gateway may say, and in the client's era where it was
+/// `spoken` in the other;
 /// `None` where it can be passed on as it is.
-pub fn answer(id: &Id, era: Era, message: &Message) -> Option<Bytes> {
+pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message) -> Option<Bytes> {
     message.result()?;
     let has = |member: &str| message.result_member(member).is_some();
     let mut edit = message.edit().id(id);
@@ -229,16 +230,17 @@ pub fn answer(id: &Id, era: Era, message: &Message) -> Option<Bytes> {
         edit = edit.remove_result_meta(REFUSAL);
         changed = true;
     }
-    // What a call gives is never cached.
-    let foreign: &[&str] = match era {
-        Era::Modern => &["ttlMs", "cacheScope"],
-        Era::Legacy => &["resultType"],
+    let foreign: &[&str] = match (era, spoken) {
+        // What a call gives is never cached.
+        (Era::Modern, Era::Modern) => &["ttlMs", "cacheScope"],
+        (Era::Legacy, Era::Modern) => &["resultType", "ttlMs", "cacheScope"],
+        (_, Era::Legacy) => &[],
     };
     for member in foreign.iter().filter(|member| has(member)) {
         edit = edit.remove_result(member);
         changed = true;
     }
-    if era == Era::Modern && !has("resultType") {
+    if (era, spoken) == (Era::Modern, Era::Legacy) && !has("resultType") {
         edit = edit.set_result("resultType", &b"\"complete\""[..]);
         changed = true;
     }

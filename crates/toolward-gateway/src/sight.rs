@@ -12,7 +12,7 @@ use toolward_wire::error::request_body;
 use crate::client::{Caller, Client, HeldView, Scope};
 use crate::decide::{Part, View};
 use crate::pipeline::{Gateway, Notes};
-use crate::upstream::{Listed, Server, Unavailable};
+use crate::upstream::{Link, Listed, Server, Unavailable};
 
 /// Changes that come together are told together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -82,8 +82,9 @@ impl Gateway {
             }
         }
         if let Some(name) = wanted {
-            let view = self.known_view(snapshot, client);
+            let view = self.view_from(snapshot, client, Link::known);
             if view.has(name) {
+                self.refresh(snapshot, client);
                 return view;
             }
         }
@@ -94,11 +95,27 @@ impl Gateway {
         view
     }
 
-    /// The view of what is known already; nothing is started or waited for.
-    fn known_view(&self, snapshot: &Snapshot, client: &Client) -> Arc<View> {
+    /// Asks for lists whose time is over, without waiting for them.
+    fn refresh(&self, snapshot: &Snapshot, client: &Arc<Client>) {
+        for server in self.usable(snapshot, client) {
+            let overdue = self.servers.existing(&server, client).filter(|link| link.is_overdue());
+            if let Some(link) = overdue {
+                let patience = self.list_timeout;
+                tokio::spawn(async move { link.list(patience).await.map(drop) });
+            }
+        }
+    }
+
+    /// The view of lists that are there already; nothing is started or waited for.
+    fn view_from(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        list: impl Fn(&Link) -> Option<Listed>,
+    ) -> Arc<View> {
         let known = |server: Arc<Server>| {
             let link = self.servers.existing(&server, client);
-            let list = link.and_then(|link| link.known()).ok_or(Unavailable::Slow);
+            let list = link.and_then(|link| list(&link)).ok_or(Unavailable::Slow);
             Found { server, list }
         };
         let found: Vec<Found> = self.usable(snapshot, client).into_iter().map(known).collect();
@@ -180,7 +197,7 @@ impl Gateway {
                     return;
                 };
                 let snapshot = gateway.snapshot.clone();
-                let now = gateway.known_view(&snapshot, &client);
+                let now = gateway.view_from(&snapshot, &client, Link::remembered);
                 let told = client.held().told.clone();
                 // Who was never told a list has nothing to forget.
                 let Some(told) = told.filter(|told| told.array() != now.array()) else { continue };

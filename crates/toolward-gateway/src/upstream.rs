@@ -10,8 +10,9 @@ mod http;
 mod link;
 mod pool;
 mod process;
+mod sse;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,13 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A link that nobody used for so long ends.
 const IDLE: Duration = Duration::from_secs(300);
+/// For so long a server that ended when it was asked in an era is not asked so again.
+const UNCLEAR: Duration = Duration::from_secs(1);
 /// For so long a server that does not speak an era is not asked again.
 const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// In so many ways a server can be asked: two eras, and two transports of the older one.
+const WAYS: usize = 3;
 
 /// Why a server cannot be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,10 @@ pub enum Unavailable {
     Down(String),
     /// It is there, and does not speak the era it was asked in.
     OtherEra,
+    /// It ended when it was asked in this era, for whatever reason.
+    Unclear,
+    /// It is there, and speaks HTTP+SSE of 2024-11-05.
+    OldTransport,
     /// It has not listed its tools yet.
     Slow,
 }
@@ -52,17 +62,33 @@ impl std::fmt::Display for Unavailable {
         match self {
             Unavailable::Down(why) => f.write_str(why),
             Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
+            Unavailable::Unclear => f.write_str("it ended when it was asked"),
+            Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
             Unavailable::Slow => f.write_str("it has not listed its tools yet"),
         }
     }
 }
 
 impl Unavailable {
+    /// The server may be there for whoever asks otherwise.
+    fn is_otherwise(&self) -> bool {
+        matches!(self, Unavailable::OtherEra | Unavailable::OldTransport | Unavailable::Unclear)
+    }
+
+    /// What a client may read of it. Commands and addresses are the operator's.
+    pub fn public(&self) -> Unavailable {
+        match self {
+            Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
+            other => other.clone(),
+        }
+    }
+
     /// One word for `_meta` and the record.
     pub fn word(&self) -> &'static str {
         match self {
             Unavailable::Down(_) => "unavailable",
-            Unavailable::OtherEra => "unknown-revision",
+            Unavailable::Unclear => "unavailable",
+            Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow => "starting",
         }
     }
@@ -87,6 +113,8 @@ pub struct Definition {
     pub share: bool,
     pub max_children: usize,
     pub eager: bool,
+    /// The longest answer.
+    pub answer_bytes: usize,
 }
 
 /// A server and the links to it.
@@ -94,8 +122,10 @@ pub struct Server {
     pub index: usize,
     pub definition: Definition,
     links: Mutex<HashMap<Key, Arc<Link>>>,
-    /// Eras that it was found not to speak, and when.
+    /// Eras that it was found not to speak, and until when that is believed.
     foreign: Mutex<[Option<Instant>; 2]>,
+    /// It was found to speak HTTP+SSE.
+    sse: AtomicBool,
 }
 
 /// What a link belongs to.
@@ -124,9 +154,24 @@ impl Server {
         self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the server speaks HTTP+SSE, by the configuration or by what was found.
+    fn uses_sse(&self) -> bool {
+        match &self.definition.reach {
+            Reach::Http(remote) => match remote.transport {
+                Some(transport) => transport == Wire::Sse,
+                None => self.sse.load(Ordering::Relaxed),
+            },
+            Reach::Child(_) => false,
+        }
+    }
+
+    fn is_sse(&self) {
+        self.sse.store(true, Ordering::Relaxed);
+    }
+
     /// The server was found not to speak an era.
-    fn is_foreign(&self, era: Era) {
-        self.foreign()[era as usize] = Some(Instant::now());
+    fn is_foreign(&self, era: Era, believed: Duration) {
+        self.foreign()[era as usize] = Some(Instant::now() + believed);
     }
 }
 
@@ -158,8 +203,8 @@ impl Changes {
 impl Servers {
     pub fn new(definitions: Vec<Definition>, log: Log) -> Servers {
         let all = definitions.into_iter().enumerate().map(|(index, definition)| {
-            let (links, foreign) = Default::default();
-            Arc::new(Server { index, definition, links, foreign })
+            let (links, foreign, sse) = Default::default();
+            Arc::new(Server { index, definition, links, foreign, sse })
         });
         let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
         Servers { all: all.collect(), changes, log }
@@ -199,9 +244,11 @@ impl Servers {
             return Ok(link.clone());
         }
         let foreign = *server.foreign();
+        let old = server.uses_sse();
         let speaks = |key: &Key| {
             let found = foreign[key.revision.era() as usize];
-            found.is_none_or(|when| when.elapsed() >= REMEMBERED)
+            let legacy = key.revision.era() == Era::Legacy;
+            found.is_none_or(|until| Instant::now() >= until) && (legacy || !old)
         };
         let key = keys.into_iter().find(speaks).ok_or(Unavailable::OtherEra)?;
         if matches!(server.definition.reach, Reach::Child(_)) {
@@ -218,10 +265,10 @@ impl Servers {
         server: &Arc<Server>,
         client: &Client,
     ) -> Result<(Message, Era), Unavailable> {
-        for _ in 0..2 {
+        for _ in 0..WAYS {
             let link = self.link(server, client)?;
             match link.hello().await {
-                Err(Unavailable::OtherEra) => {}
+                Err(why) if why.is_otherwise() => {}
                 hello => return Ok((hello?, link.era())),
             }
         }
@@ -235,9 +282,9 @@ impl Servers {
         client: &Client,
         patience: Duration,
     ) -> Result<Listed, Unavailable> {
-        for _ in 0..2 {
+        for _ in 0..WAYS {
             match self.link(server, client)?.list(patience).await {
-                Err(Unavailable::OtherEra) => {}
+                Err(why) if why.is_otherwise() => {}
                 listed => return listed,
             }
         }
@@ -313,6 +360,8 @@ fn make_room(links: &mut HashMap<Key, Arc<Link>>, most: usize) -> Result<(), Una
 
 /// A request under way at a server.
 pub struct Opened {
+    /// The era in which the server was asked.
+    pub era: Era,
     /// Keeps the link from being taken for idle.
     _busy: link::Busy,
     carrier: Carrier,

@@ -123,7 +123,7 @@ pub struct ServeArgs {
   # in a client's .mcp.json:
   # {\"mcpServers\": {\"toolward\": {\"command\": \"toolward\", \"args\": [\"stdio\", \"--agent\", \"reviewer\"]}}}")]
 pub struct StdioArgs {
-    /// The agent that calls
+    /// The agent that calls; or set TOOLWARD_TOKEN to one of its tokens
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
     #[command(flatten)]

@@ -87,10 +87,14 @@ pub(crate) fn definitions(config: &mut Config) -> Result<Vec<Definition>, Failur
     if !unresolved.is_empty() {
         return Err(invalid(&unresolved));
     }
-    config.servers.iter().map(definition).collect()
+    let answer_bytes = usize::try_from(config.limits_of.response_bytes).unwrap_or(usize::MAX);
+    config.servers.iter().map(|server| definition(server, answer_bytes)).collect()
 }
 
-fn definition(server: &toolward_config::config::Server) -> Result<Definition, Failure> {
+fn definition(
+    server: &toolward_config::config::Server,
+    answer_bytes: usize,
+) -> Result<Definition, Failure> {
     let name = &server.name;
     let value = |secret: &toolward_config::config::Secret| {
         secret.value().map(String::from).ok_or_else(|| {
@@ -131,6 +135,7 @@ fn definition(server: &toolward_config::config::Server) -> Result<Definition, Fa
         share: server.share,
         max_children: server.max_children as usize,
         eager: server.start == Start::Eager,
+        answer_bytes,
     })
 }
 

@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(75);
 const HEAD: Duration = Duration::from_secs(10);
 const BODY: Duration = Duration::from_secs(30);
 const WRITE: Duration = Duration::from_secs(30);
+/// How long, and how much of, what nobody wants is read before a connection is closed.
+const LINGER: Duration = Duration::from_secs(2);
+const MOST_LINGERED: usize = 8 << 20;
 /// A silent stream says so often that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What a client may send ahead while its request is worked on.
@@ -89,9 +92,27 @@ pub(super) async fn serve<S>(
         match write(&mut stream, &mut buffer, response, keep_alive, old).await {
             Ok(true) => {}
             _ => {
-                let _ = timeout(WRITE, stream.shutdown()).await;
+                let _ = timeout(LINGER, linger(&mut stream, &mut buffer)).await;
                 return;
             }
+        }
+    }
+}
+
+/// Closes our side and reads on for a moment: a socket that is closed with something unread takes the
+/// response back.
+async fn linger<S>(stream: &mut S, buffer: &mut BytesMut)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _ = stream.shutdown().await;
+    let mut read = 0;
+    while read < MOST_LINGERED {
+        buffer.clear();
+        buffer.reserve(8 << 10);
+        match stream.read_buf(buffer).await {
+            Ok(more @ 1..) => read += more,
+            _ => return,
         }
     }
 }
@@ -145,6 +166,15 @@ where
     let mut reader = match BodyReader::new(head.body, endpoint.request_bytes) {
         Ok(reader) => reader,
         Err(problem) => return Some((Response::empty(status(&problem)), false)),
+    };
+    let size = match head.body {
+        BodyLength::Known(size) => usize::try_from(size).unwrap_or(endpoint.request_bytes),
+        BodyLength::Empty => 0,
+        BodyLength::Chunked | BodyLength::UntilClose => endpoint.request_bytes,
+    };
+    let Some(_reserved) = endpoint.reserve(size) else {
+        let busy = Response::empty(503).field("Retry-After", "1");
+        return Some((busy, false));
     };
     if head.expects_continue && buffer.is_empty() {
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;

@@ -26,6 +26,8 @@ struct Inner {
     next: u64,
     bytes: usize,
     done: bool,
+    /// The first event that nobody has been sent.
+    unread: u64,
     /// Counts the readers; the newest reads, the others stop.
     reader: u64,
 }
@@ -58,9 +60,9 @@ impl EventLog {
         self.inner().done
     }
 
-    /// The number of the event that comes next.
-    pub(super) fn next(&self) -> u64 {
-        self.inner().next
+    /// The number of the first event that nobody has been sent.
+    pub(super) fn unread(&self) -> u64 {
+        self.inner().unread
     }
 
     /// Forgets what is too old; gives how much is kept, and whether anything can still be read.
@@ -112,6 +114,8 @@ impl EventLog {
                         if out.send(bytes.into()).await.is_err() {
                             return;
                         }
+                        let mut inner = log.inner();
+                        inner.unread = inner.unread.max(next);
                     }
                     None if over => return,
                     None => tokio::select! {

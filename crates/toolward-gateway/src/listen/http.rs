@@ -1,5 +1,7 @@
 //! Streamable HTTP: which requests are taken in, for whom, and how they are answered.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +35,9 @@ pub struct Endpoint {
     pub(super) reachable: Reachable,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
+    /// What request bodies may take together, and take now.
+    buffered_bytes: usize,
+    buffered: AtomicUsize,
     /// The clients of stateless requests, by agent and address.
     pub(super) modern: Mutex<HashMap<(Caller, Scope), Arc<Client>>>,
 }
@@ -49,13 +54,29 @@ enum Place {
     },
 }
 
+/// Room that a request body takes.
+pub(super) struct Reserved<'e> {
+    endpoint: &'e Endpoint,
+    bytes: usize,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.endpoint.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// How an endpoint is set up.
 pub struct Setup {
     pub identities: Identities,
     pub reachable: Reachable,
     pub sealer: Sealer,
+    /// The folder of what outlives the process.
+    pub state: PathBuf,
     /// The longest request.
     pub request_bytes: usize,
+    /// What all requests may take together.
+    pub buffered_bytes: usize,
     /// How long a session may be idle; `None`: half an hour.
     pub session_idle: Option<Duration>,
 }
@@ -66,10 +87,19 @@ impl Endpoint {
             gateway,
             identities: setup.identities,
             reachable: setup.reachable,
-            sessions: Sessions::new(Arc::new(setup.sealer), setup.session_idle),
+            sessions: Sessions::new(Arc::new(setup.sealer), setup.session_idle, &setup.state),
             request_bytes: setup.request_bytes,
+            buffered_bytes: setup.buffered_bytes,
+            buffered: AtomicUsize::new(0),
             modern: Mutex::default(),
         }
+    }
+
+    /// Room for a request body, for as long as it is held; `None` where too much is held already.
+    pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved<'_>> {
+        let reserved = Reserved { endpoint: self, bytes };
+        let before = self.buffered.fetch_add(bytes, Ordering::Relaxed);
+        (before + bytes <= self.buffered_bytes).then_some(reserved)
     }
 
     /// Whether a request may be read at all, judged by its head.

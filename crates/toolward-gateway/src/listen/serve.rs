@@ -58,6 +58,14 @@ impl Socket {
         }
     }
 
+    /// The file of a unix socket.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Socket::Tcp(_) => None,
+            Socket::Unix(_, path) => Some(path.clone()),
+        }
+    }
+
     fn try_clone(&self) -> io::Result<Socket> {
         Ok(match self {
             Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
@@ -75,7 +83,7 @@ struct Open {
 /// Serves until `ending` says so; then requests under way get `grace`.
 pub fn serve(
     endpoint: Arc<Endpoint>,
-    sockets: &[Socket],
+    sockets: Vec<Socket>,
     threads: usize,
     most: usize,
     ending: &watch::Receiver<bool>,
@@ -99,6 +107,8 @@ pub fn serve(
                 },
             )?);
         }
+        // From here on only the threads hold the sockets, and they let go of them at the end.
+        drop(sockets);
         Ok(())
     })
 }

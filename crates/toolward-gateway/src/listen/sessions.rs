@@ -1,6 +1,9 @@
 //! Sessions over HTTP: what a client of the era with sessions holds by its sealed id.
 
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +35,8 @@ pub(super) struct Sessions {
     sealer: Arc<Sealer>,
     all: Mutex<All>,
     idle: Duration,
+    /// Where ended sessions are written down, so that they stay ended after a restart.
+    ended: PathBuf,
 }
 
 #[derive(Default)]
@@ -62,8 +67,10 @@ struct Streams {
 const FEED: u32 = 0;
 
 impl Sessions {
-    pub(super) fn new(sealer: Arc<Sealer>, idle: Option<Duration>) -> Sessions {
-        Sessions { sealer, all: Mutex::default(), idle: idle.unwrap_or(IDLE) }
+    pub(super) fn new(sealer: Arc<Sealer>, idle: Option<Duration>, state: &Path) -> Sessions {
+        let ended = state.join("ended-sessions");
+        let all = All { ended: read_ended(&ended), ..All::default() };
+        Sessions { sealer, all: Mutex::new(all), idle: idle.unwrap_or(IDLE), ended }
     }
 
     /// How long a session may be idle.
@@ -168,6 +175,11 @@ impl Sessions {
         }
         all.ended.insert(session.id);
         drop(all);
+        let until = sealed::now() + LONGEST;
+        let line = format!("{:032x} {until}\n", session.id);
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.ended);
+        // Where it cannot be written, the session is over for as long as this process lives.
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
         session.close();
         gateway.servers.release(&session.client.owner);
     }
@@ -189,12 +201,31 @@ impl Sessions {
         }
     }
 
-    /// Ends all streams, so that their connections can close.
+    /// Ends the streams that would never end, so that their connections can close; answers that are
+    /// under way go on.
     pub(super) fn close(&self) {
         for session in self.all().live.values() {
-            session.close();
+            if let Some(feed) = session.streams().logs.get(&FEED) {
+                feed.finish();
+            }
         }
     }
+}
+
+/// Sessions that ended under an earlier process and would still be valid.
+fn read_ended(path: &Path) -> HashSet<u128> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let now = sealed::now();
+    let valid = |line: &str| {
+        let (id, until) = line.split_once(' ')?;
+        let until: u64 = until.parse().ok()?;
+        (until > now).then(|| u128::from_str_radix(id, 16).ok()).flatten()
+    };
+    let ended: HashSet<u128> = text.lines().filter_map(valid).collect();
+    if ended.is_empty() && !text.is_empty() {
+        let _ = std::fs::remove_file(path);
+    }
+    ended
 }
 
 impl Session {
@@ -277,7 +308,7 @@ impl Session {
             }
         };
         let log = self.streams().logs.get(&stream)?.clone();
-        let from = from.unwrap_or_else(|| log.next());
+        let from = from.unwrap_or_else(|| log.unread());
         Some(self.read(stream, &log, from))
     }
 

@@ -21,7 +21,7 @@ use toolward_wire::{Era, Revision, meta};
 
 use super::link::Signal;
 use super::process::{FAREWELL, Process};
-use super::{Log, Opening, Outgoing, Unavailable};
+use super::{Log, Opening, Outgoing, Remote, Unavailable, sse};
 use crate::hello::OWN_INFO;
 
 /// Variables that every child gets, where they are set.
@@ -42,6 +42,23 @@ pub struct Launch {
     /// Declared variables, beside the few that every child gets.
     pub environment: Vec<(OsString, OsString)>,
     pub folder: Option<PathBuf>,
+}
+
+/// Where lines come from and go to.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Program(Launch),
+    /// HTTP+SSE, of the server with this name.
+    Sse(String, Remote),
+}
+
+impl Source {
+    fn name(&self) -> &str {
+        match self {
+            Source::Program(launch) => &launch.name,
+            Source::Sse(name, _) => name,
+        }
+    }
 }
 
 /// A handle to the server's task. The process ends when the last handle is gone.
@@ -105,8 +122,9 @@ impl Drop for Call {
 impl Child {
     /// `signal` hears when the list of tools changes, and when the process ends.
     pub(super) fn new(
-        launch: Launch,
+        source: Source,
         opening: Opening,
+        longest: usize,
         log: Log,
         signal: mpsc::UnboundedSender<Signal>,
     ) -> Child {
@@ -114,7 +132,7 @@ impl Child {
         let era = opening.era();
         let next = Arc::new(AtomicU64::new(1));
         let (running, ended) = watch::channel(());
-        let task = Task { launch, opening, log, signal, next: next.clone() };
+        let task = Task { source, opening, longest, log, signal, next: next.clone() };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
@@ -188,8 +206,10 @@ pub(super) fn address(outgoing: &Outgoing, era: Era, minted: u64) -> (Bytes, Exc
 
 /// The task that owns the process.
 struct Task {
-    launch: Launch,
+    source: Source,
     opening: Opening,
+    /// The longest answer.
+    longest: usize,
     log: Log,
     signal: mpsc::UnboundedSender<Signal>,
     next: Arc<AtomicU64>,
@@ -208,7 +228,9 @@ impl Task {
             let mut settled = false;
             match self.start().await {
                 Err(why) => {
-                    (self.log)(&format!("{}: {why}", self.launch.name));
+                    if let Unavailable::Down(why) = &why {
+                        (self.log)(&format!("{}: {why}", self.source.name()));
+                    }
                     order.fail(&why);
                 }
                 Ok(mut process) => {
@@ -216,7 +238,7 @@ impl Task {
                     if process.serve(&mut orders).await {
                         return;
                     }
-                    (self.log)(&format!("{}: the server has ended", self.launch.name));
+                    (self.log)(&format!("{}: the server has ended", self.source.name()));
                     settled = begun.elapsed() >= SETTLED;
                     // The next process may offer something else.
                     let signal = if settled { Signal::Ended } else { Signal::Failed };
@@ -231,7 +253,21 @@ impl Task {
     }
 
     async fn start(&self) -> Result<Process, Unavailable> {
-        let launch = &self.launch;
+        let mut process = match &self.source {
+            Source::Program(launch) => self.spawn(launch)?,
+            Source::Sse(name, remote) => {
+                let lines = sse::connect(name, remote, &self.log).await?;
+                let (input, output) = tokio::io::split(lines);
+                let (log, signal) = (self.log.clone(), self.signal.clone());
+                Process::over(input, output, self.longest, name.clone(), log, signal)
+            }
+        };
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        process.handshake(id, &self.opening).await?;
+        Ok(process)
+    }
+
+    fn spawn(&self, launch: &Launch) -> Result<Process, Unavailable> {
         let mut command = Command::new(&launch.program);
         command
             .args(&launch.arguments)
@@ -254,11 +290,8 @@ impl Task {
             tokio::spawn(log_lines(stderr, self.log.clone(), launch.name.clone()));
         }
         let signal = self.signal.clone();
-        let mut process = Process::new(child, launch.name.clone(), self.log.clone(), signal)
-            .ok_or_else(|| Unavailable::Down(format!("`{program}` has no standard streams")))?;
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        process.handshake(id, &self.opening).await?;
-        Ok(process)
+        Process::new(child, self.longest, launch.name.clone(), self.log.clone(), signal)
+            .ok_or_else(|| Unavailable::Down(format!("`{program}` has no standard streams")))
     }
 }
 

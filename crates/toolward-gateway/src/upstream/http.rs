@@ -14,13 +14,13 @@ use toolward_wire::exchange::{Done, Event, Exchange, Failure, Step};
 use toolward_wire::headers;
 use toolward_wire::http::{BodyReader, BodyStream, Piece, ResponseHead, write_request};
 use toolward_wire::sse::SseDecoder;
-use toolward_wire::{Era, Id, Kind, MAX_ANSWER, Message, Raw, Revision, Sender};
+use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
 use super::address::Remote;
 use super::child::address;
 use super::link::{Signal, own_request};
 use super::pool::{Connection, Pool};
-use super::process::{is_list_changed, own_answer};
+use super::process::{is_list_changed, own_answer, tells_changes};
 use super::{Log, Opening, Outgoing, Unavailable};
 
 const SESSION_ID: &str = "Mcp-Session-Id";
@@ -36,6 +36,8 @@ pub(super) struct HttpLink {
     remote: Remote,
     opening: Opening,
     revision: Revision,
+    /// The longest answer.
+    longest: usize,
     signal: mpsc::UnboundedSender<Signal>,
     log: Log,
     pool: Pool,
@@ -68,6 +70,7 @@ struct Events {
     connection: Connection,
     body: BodyStream,
     decoder: SseDecoder,
+    longest: usize,
 }
 
 impl Events {
@@ -77,7 +80,7 @@ impl Events {
             while let Some(event) = self.decoder.next_event() {
                 let event = event.map_err(|error| io::Error::other(error.to_string()))?;
                 if event.is_message() && !event.is_primer() {
-                    let message = Message::parse(event.data, MAX_ANSWER, Sender::Server);
+                    let message = Message::parse(event.data, self.longest, Sender::Server);
                     return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
                 }
             }
@@ -101,6 +104,7 @@ impl HttpLink {
         remote: Remote,
         opening: Opening,
         revision: Revision,
+        longest: usize,
         signal: mpsc::UnboundedSender<Signal>,
         log: Log,
     ) -> Arc<HttpLink> {
@@ -110,6 +114,7 @@ impl HttpLink {
             remote,
             opening,
             revision,
+            longest,
             signal,
             log,
             next: AtomicU64::new(1),
@@ -172,8 +177,14 @@ impl HttpLink {
                 return Err(down(format!("{why} ({status})")));
             }
             // What does not know the question may know that of the other era.
-            Reply::Refused(400..500) if self.era() == Era::Modern => {
+            Reply::Refused(400 | 404..=407 | 410 | 415 | 422 | 426)
+                if self.era() == Era::Modern =>
+            {
                 return Err(Unavailable::OtherEra);
+            }
+            // Servers of 2024-11-05 take no POST at the address of their stream.
+            Reply::Refused(400 | 404 | 405) if self.remote.transport.is_none() => {
+                return Err(Unavailable::OldTransport);
             }
             Reply::Refused(status) => return Err(down(format!("it answers with status {status}"))),
             Reply::Accepted | Reply::NoSession => return Err(down("it did not answer".into())),
@@ -230,11 +241,11 @@ impl HttpLink {
         }
         if head.status == 200 && kind == "text/event-stream" {
             let body = BodyStream::new(head.body);
-            let decoder = SseDecoder::new(MAX_ANSWER);
-            return Ok(Reply::Events(Box::new(Events { connection, body, decoder })));
+            let (decoder, longest) = (SseDecoder::new(self.longest), self.longest);
+            return Ok(Reply::Events(Box::new(Events { connection, body, decoder, longest })));
         }
         let problem = |problem| io::Error::other(format!("{problem}"));
-        let mut reader = BodyReader::new(head.body, MAX_ANSWER).map_err(problem)?;
+        let mut reader = BodyReader::new(head.body, self.longest).map_err(problem)?;
         let body = loop {
             if let Some(body) = reader.read(&mut connection.buffer).map_err(problem)? {
                 break body;
@@ -252,7 +263,7 @@ impl HttpLink {
         if head.status == 404 && has_session && self.era() == Era::Legacy {
             return Ok(Reply::NoSession);
         }
-        match Message::parse(body, MAX_ANSWER, Sender::Server) {
+        match Message::parse(body, self.longest, Sender::Server) {
             Ok(message) if head.status == 200 && kind == "application/json" => {
                 Ok(Reply::Json(message))
             }
@@ -473,8 +484,7 @@ impl Drop for Call {
 
 /// Follows what a server says of its own accord, for as long as there is a link and a session.
 async fn follow(link: Weak<HttpLink>, greeted: Arc<Greeted>) {
-    let tells = greeted.hello.result_member("capabilities").and_then(|raw| raw.member("tools"));
-    if tells.and_then(|tools| tools.member("listChanged")).and_then(Raw::as_bool) != Some(true) {
+    if !tells_changes(&greeted.hello) {
         return;
     }
     let mut first = true;

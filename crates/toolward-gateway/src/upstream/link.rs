@@ -12,7 +12,8 @@ use toolward_wire::{Era, Id, Kind, MAX_REQUEST, Message, MethodRow, Raw, Revisio
 use toolward_wire::{meta, method};
 
 use super::{
-    Carrier, Changes, Key, Log, Opened, Opening, Outgoing, Reach, Server, Unavailable, child, http,
+    Carrier, Changes, Key, Log, Opened, Opening, Outgoing, REMEMBERED, Reach, Server, UNCLEAR,
+    Unavailable, child, http,
 };
 use crate::catalogue::{Catalogue, Offered};
 use crate::client::{Client, Owner};
@@ -25,6 +26,8 @@ const PAGE: Duration = Duration::from_secs(30);
 /// A modern list is asked for again after this time at the latest, and not sooner than that.
 const LONGEST_TTL: Duration = Duration::from_secs(300);
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
+/// For so long after its time a list still decides about calls, while it is asked for again.
+const TOLERATED: Duration = Duration::from_secs(4);
 /// A server that says again and again that its list has changed is asked this often.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -108,16 +111,22 @@ impl Link {
             Era::Legacy => Opening::Legacy { params: hello_params(&key, client).into() },
         };
         let (signal, signals) = mpsc::unbounded_channel();
+        let longest = server.definition.answer_bytes;
         let carrier = match &server.definition.reach {
             Reach::Child(launch) => {
-                let child = child::Child::new(launch.clone(), opening, log.clone(), signal);
-                Transport::Child(child)
+                let source = child::Source::Program(launch.clone());
+                Transport::Child(child::Child::new(source, opening, longest, log.clone(), signal))
+            }
+            Reach::Http(remote) if server.uses_sse() => {
+                let source = child::Source::Sse(server.name().into(), remote.clone());
+                Transport::Child(child::Child::new(source, opening, longest, log.clone(), signal))
             }
             Reach::Http(remote) => Transport::Http(http::HttpLink::new(
                 server.name(),
                 remote.clone(),
                 opening,
                 key.revision,
+                longest,
                 signal,
                 log.clone(),
             )),
@@ -178,9 +187,15 @@ impl Link {
             Transport::Child(child) => child.hello().await,
             Transport::Http(link) => link.hello().await,
         };
-        if let (Err(Unavailable::OtherEra), Some(server)) = (&answer, self.server.upgrade()) {
-            // Whatever was started to find out is not needed.
-            server.is_foreign(self.era());
+        // Whatever was started to find out is not needed.
+        if let (Err(why), Some(server)) = (&answer, self.server.upgrade())
+            && why.is_otherwise()
+        {
+            match why {
+                Unavailable::OldTransport => server.is_sse(),
+                Unavailable::Unclear => server.is_foreign(self.era(), UNCLEAR),
+                _ => server.is_foreign(self.era(), REMEMBERED),
+            }
             server.links().remove(&self.key);
         }
         answer
@@ -196,14 +211,32 @@ impl Link {
             Transport::Child(child) => Carrier::Child(child.send(&outgoing)),
             Transport::Http(link) => Carrier::Http(Box::new(link.send(outgoing))),
         };
-        Opened { _busy: self.busy(), carrier }
+        Opened { era: self.era(), _busy: self.busy(), carrier }
     }
 
-    /// The list that was known last, also where it is no longer fresh.
-    pub fn known(&self) -> Option<Listed> {
+    /// The list that was known last, however old it is.
+    pub fn remembered(&self) -> Option<Listed> {
         let state = self.list_state();
         let catalogue = state.catalogue.clone()?;
         Some(Listed { catalogue, fresh_until: state.fresh_until })
+    }
+
+    /// Whether the list is past its time, and nobody is asking for it.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let state = self.list_state();
+        state.fetching.is_none() && state.fresh_until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// The list on which a call may be decided: one that is not known to have changed, and at most
+    /// a few seconds past its time.
+    pub fn known(&self) -> Option<Listed> {
+        let state = self.list_state();
+        let late = |until: Instant| Instant::now() > until + TOLERATED;
+        if state.stale || state.fresh_until.is_some_and(late) {
+            return None;
+        }
+        drop(state);
+        self.remembered()
     }
 
     /// The server's list. Waits for one that is on its way, `patience` long from its beginning.

@@ -8,13 +8,12 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use rustix::process::{Pid, kill_process_group};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use toolward_wire::error::{code, error_body, request_body, result_body};
 use toolward_wire::exchange::{Done, Event, Failure, Step};
 use toolward_wire::line::{self, LineDecoder};
-use toolward_wire::{Id, Kind, MAX_ANSWER, Message, Sender};
+use toolward_wire::{Id, Kind, Message, Raw, Sender};
 
 use super::child::{Order, Waiting};
 use super::link::{Signal, own_request};
@@ -37,7 +36,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(mut stdin: ChildStdin) -> Writer {
+    fn new(mut stdin: impl AsyncWrite + Unpin + Send + 'static) -> Writer {
         let (lines, mut bodies) = mpsc::unbounded_channel::<Bytes>();
         let unread = Arc::new(AtomicUsize::new(0));
         let waiting = unread.clone();
@@ -77,9 +76,11 @@ pub(super) struct Process {
     writer: Option<Writer>,
     /// The process group, which can outlive the child.
     group: Option<Pid>,
-    child: tokio::process::Child,
-    stdout: ChildStdout,
+    /// `None` for a server that is no process of ours.
+    child: Option<tokio::process::Child>,
+    stdout: Box<dyn AsyncRead + Unpin + Send>,
     lines: LineDecoder,
+    longest: usize,
     pending: HashMap<u64, Waiting>,
     hello: Option<Message>,
     name: String,
@@ -90,23 +91,40 @@ pub(super) struct Process {
 impl Process {
     pub(super) fn new(
         mut child: tokio::process::Child,
+        longest: usize,
         name: String,
         log: Log,
         signal: mpsc::UnboundedSender<Signal>,
     ) -> Option<Process> {
         let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        Some(Process {
+        let mut process = Process::over(stdout, stdin, longest, name, log, signal);
+        process.group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        process.child = Some(child);
+        Some(process)
+    }
+
+    /// A server that is spoken to line by line, however it is reached.
+    pub(super) fn over(
+        stdout: impl AsyncRead + Unpin + Send + 'static,
+        stdin: impl AsyncWrite + Unpin + Send + 'static,
+        longest: usize,
+        name: String,
+        log: Log,
+        signal: mpsc::UnboundedSender<Signal>,
+    ) -> Process {
+        Process {
             writer: Some(Writer::new(stdin)),
-            group: child.id().and_then(|id| Pid::from_raw(id.cast_signed())),
-            child,
-            stdout,
-            lines: LineDecoder::new(MAX_ANSWER),
+            group: None,
+            child: None,
+            stdout: Box::new(stdout),
+            lines: LineDecoder::new(longest),
+            longest,
             pending: HashMap::new(),
             hello: None,
             name,
             log,
             signal,
-        })
+        }
     }
 
     /// What is said first, and the answer to it. It tells whether the server speaks the era.
@@ -148,13 +166,24 @@ impl Process {
             (Err(_), Opening::Modern) => return Err(Unavailable::OtherEra),
             (Err(_), _) => return Err(down(format!("it did not answer `{method}` in time"))),
             // Some legacy servers end when they are asked something before `initialize`.
-            (Ok(None), Opening::Modern) => return Err(Unavailable::OtherEra),
+            (Ok(None), Opening::Modern) => return Err(Unavailable::Unclear),
             (Ok(None), _) => return Err(down(format!("it ended before it answered `{method}`"))),
             (Ok(Some(answer)), _) => answer,
         };
         opening.accept(&answer)?;
-        if let Opening::Legacy { .. } = opening {
-            self.write(request_body(None, "notifications/initialized", None));
+        match opening {
+            Opening::Legacy { .. } => {
+                self.write(request_body(None, "notifications/initialized", None));
+            }
+            // A modern server tells of changes only where it was asked to.
+            Opening::Modern if tells_changes(&answer) => {
+                let params = json!({"notifications": {"toolsListChanged": true}});
+                if let Some(own) = own_request("subscriptions/listen", params, opening.era()) {
+                    let id = Id::text("toolward-changes");
+                    self.write(own.message.edit().id(&id).finish());
+                }
+            }
+            Opening::Modern => {}
         }
         self.hello = Some(answer);
         Ok(())
@@ -234,7 +263,7 @@ impl Process {
                     return Some(Err(Unreadable { why: error.to_string(), id: None }));
                 }
                 Some(Ok(line)) => {
-                    let message = Message::parse(line.clone(), MAX_ANSWER, Sender::Server);
+                    let message = Message::parse(line.clone(), self.longest, Sender::Server);
                     return Some(message.map_err(|malformed| Unreadable {
                         why: malformed.to_string(),
                         id: seems_to_answer(&line),
@@ -318,8 +347,9 @@ impl Process {
     /// Ends the child in order: end of input, then a request, then force.
     async fn farewell(&mut self) {
         self.writer = None;
+        let Some(mut child) = self.child.take() else { return };
         for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            if tokio::time::timeout(FAREWELL, self.child.wait()).await.is_ok() {
+            if tokio::time::timeout(FAREWELL, child.wait()).await.is_ok() {
                 break;
             }
             self.kill(signal);
@@ -347,6 +377,12 @@ pub(super) fn own_answer(message: &Message, id: &Id) -> Bytes {
         Some("ping") => result_body(id, b"{}"),
         _ => error_body(Some(id), code::METHOD_NOT_FOUND, "not available", None),
     }
+}
+
+/// Whether a server says that it tells of changes of its list.
+pub(super) fn tells_changes(hello: &Message) -> bool {
+    let tools = hello.result_member("capabilities").and_then(|raw| raw.member("tools"));
+    tools.and_then(|tools| tools.member("listChanged")).and_then(Raw::as_bool) == Some(true)
 }
 
 pub(super) fn is_list_changed(message: &Message) -> bool {

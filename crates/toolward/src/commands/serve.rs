@@ -1,5 +1,6 @@
 //! `toolward serve`: the gateway over Streamable HTTP.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
@@ -19,7 +20,9 @@ use crate::policy_input::Input;
 pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let input = Input::load(&args.policy, &ToolsArgs { lists: Vec::new() }, matches)?;
     let has_policy = input.policy.layer_names().next().is_some();
-    let needs_name = input.has_agents_layer && input.loaded.config.deny_on_missing_agent;
+    // Where some file speaks of agents, it matters who calls.
+    let speaks_of_agents = input.has_agents_layer || !input.loaded.config.agents.is_empty();
+    let needs_name = speaks_of_agents && input.loaded.config.deny_on_missing_agent;
     may_listen(&input.loaded.config, has_policy)?;
     let log = log();
     let (gateway, config) = build(input, log.clone())?;
@@ -38,7 +41,9 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         identities,
         reachable: reachable(&config),
         sealer,
+        state,
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
+        buffered_bytes: usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
         session_idle: None,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
@@ -67,11 +72,10 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             std::process::exit(i32::from(exit::NO));
         });
     });
-    serve(endpoint, &sockets, threads, most, &ending, GRACE)?;
-    for socket in &sockets {
-        if let Socket::Unix(_, path) = socket {
-            let _ = std::fs::remove_file(path);
-        }
+    let paths: Vec<PathBuf> = sockets.iter().filter_map(Socket::path).collect();
+    serve(endpoint, sockets, threads, most, &ending, GRACE)?;
+    for path in paths {
+        let _ = std::fs::remove_file(path);
     }
     Ok(exit::OK)
 }

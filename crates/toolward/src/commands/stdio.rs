@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::ArgMatches;
+use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::client::{Caller, Scope};
 use toolward_gateway::listen;
@@ -13,23 +14,42 @@ use toolward_gateway::pipeline::Gateway;
 
 use crate::cli::{StdioArgs, ToolsArgs};
 use crate::exit::{self, Failure};
-use crate::gateway::{build, log, terminated};
+use crate::gateway::{build, identities, log, terminated};
 use crate::policy_input::Input;
 
+/// The token of the agent that calls, where the client's configuration gives one.
+const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
+
 pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let caller = Caller { agent: args.agent.as_deref().map(Into::into), identity: "launch-flag" };
     let prepared = || {
         let input = Input::load(&args.policy, &ToolsArgs { lists: Vec::new() }, matches)?;
-        Ok(build(input, log())?.0)
+        let (gateway, config) = build(input, log())?;
+        let token = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+        Ok((gateway, caller(args.agent.as_deref(), token.as_deref(), &config)?))
     };
     match prepared() {
-        Ok(gateway) => serve(gateway, caller, Scope::All),
+        Ok((gateway, caller)) => serve(gateway, caller, Scope::All),
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);
             Err(failure)
         }
     }
+}
+
+/// The agent that the operator named, by a flag, by a token, or by both alike.
+fn caller(flag: Option<&str>, token: Option<&str>, config: &Config) -> Result<Caller, Failure> {
+    let Some(token) = token else {
+        return Ok(Caller { agent: flag.map(Into::into), identity: "launch-flag" });
+    };
+    let wrong = |why: &str| Failure::invalid(format!("error: {TOKEN_VARIABLE} {why}"));
+    let header = format!("Bearer {token}");
+    let caller = identities(config, true).identify(Some(&header));
+    let caller = caller.map_err(|_| wrong("is not the token of any agent"))?;
+    if flag.is_some_and(|flag| caller.agent.as_deref() != Some(flag)) {
+        return Err(wrong("is the token of another agent than --agent names"));
+    }
+    Ok(caller)
 }
 
 /// Serves the one client until it or the process ends.
@@ -40,6 +60,8 @@ pub(crate) fn serve(gateway: Gateway, caller: Caller, scope: Scope) -> Result<u8
         if scope == Scope::All
             && let Err(why) = gateway.start().await
         {
+            gateway.servers.close().await;
+            tell_first_request(&Failure::invalid(format!("error: {}", neutralise(&why))));
             return Ended::NotStarted(why);
         }
         let (input, output) = (standard::input(), standard::output());

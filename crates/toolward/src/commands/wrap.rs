@@ -63,6 +63,7 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Fai
         share: false,
         max_children: 8,
         eager: false,
+        answer_bytes: 64 << 20,
     };
     Ok(Gateway {
         snapshot: Arc::new(Snapshot::new(input.policy, input.version)),

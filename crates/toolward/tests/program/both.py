@@ -1,0 +1,302 @@
+"""A scripted MCP server of either era, on stdio or HTTP, that answers calls in parallel.
+
+    both.py stdio|http legacy|modern LOG TOOLS
+
+Everything that arrives is appended to LOG, one JSON object a line: `pid`, `body` (the message as it
+came), and on HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a
+JSON file with the list; what a call does follows from the tool's name.
+"""
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+carrier, era, log_path, tools_path = sys.argv[1:5]
+modern = era == "modern"
+tools = json.load(open(tools_path))
+log_file = open(log_path, "a")
+lock = threading.Lock()
+given_up = {}
+sessions = set()
+VERSION = "2026-07-28"
+META = "io.modelcontextprotocol/"
+
+
+def log(**entry):
+    with lock:
+        log_file.write(json.dumps(dict(entry, pid=os.getpid())) + "\n")
+        log_file.flush()
+
+
+def text(words):
+    result = {"content": [{"type": "text", "text": words}]}
+    return dict(result, resultType="complete") if modern else result
+
+
+def hello(params):
+    if modern:
+        return {"supportedVersions": [VERSION], "capabilities": {"tools": {}}, "resultType": "complete",
+                "ttlMs": 60000, "cacheScope": "public", "instructions": "Be careful.",
+                "_meta": {META + "serverInfo": {"name": "scripted", "version": "1"}}}
+    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "Be careful."}
+
+
+def listing():
+    time.sleep(float(os.environ.get("LIST_TAKES", 0)))
+    result = {"tools": tools}
+    if modern:
+        result.update(resultType="complete", ttlMs=int(os.environ.get("TTL", 60000)), cacheScope="public")
+    return result
+
+
+def call(id, params, tell, gone):
+    """The result of a call. `tell` sends a notification, `gone` says whether the client has left."""
+    name, arguments = params["name"], params.get("arguments") or {}
+    token = (params.get("_meta") or {}).get("progressToken")
+
+    def progress(step, **more):
+        if token is not None:
+            tell({"jsonrpc": "2.0", "method": "notifications/progress",
+                  "params": dict({"progressToken": token, "progress": step}, **more)})
+
+    if name == "crash":
+        os._exit(7)
+    elif name == "hang":
+        progress(1)
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            if given_up.pop(id, None):
+                log(event="cancelled", id=id)
+                return text("too late")
+            if gone():
+                log(event="disconnected", id=id)
+                return None
+            time.sleep(0.01)
+        return text("hung")
+    elif name == "slow":
+        progress(1)
+        time.sleep(arguments.get("seconds", 0.2))
+        progress(2)
+        return text("slow")
+    elif name == "later":
+        time.sleep(arguments.get("seconds", 0.5))
+        return text("later")
+    elif name == "echo":
+        progress(1, message=arguments["say"])
+        time.sleep(arguments.get("seconds", 0.005))
+        progress(2, message=arguments["say"])
+        return text(arguments["say"])
+    elif name == "grow":
+        tools.append({"name": arguments["tool"], "inputSchema": {"type": "object"}})
+        tell({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("grown")
+    elif name == "flip":
+        for tool in tools:
+            if tool["name"] == arguments["tool"]:
+                tool["annotations"] = arguments["annotations"]
+        return text("flipped")
+    elif name == "pid":
+        return text(str(os.getpid()))
+    elif name == "spawn":
+        return text(str(subprocess.Popen(["sleep", "300"]).pid))
+    elif name == "cached":
+        return dict(text("cached"), ttlMs=60000, cacheScope="public")
+    return text("did " + name)
+
+
+def answer(message, tell, gone):
+    """What is answered to a request; `None` where nothing is."""
+    method, params, id = message.get("method"), message.get("params") or {}, message.get("id")
+    if method == "notifications/cancelled":
+        given_up[params.get("requestId")] = True
+    if id is None or method is None:
+        return None
+    if modern:
+        meta = params.get("_meta") or {}
+        if META + "protocolVersion" not in meta or META + "clientCapabilities" not in meta:
+            return {"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no terms"}}
+    if method == ("server/discover" if modern else "initialize"):
+        result = hello(params)
+    elif method == "tools/list":
+        result = listing()
+    elif method == "tools/call":
+        result = call(id, params, tell, gone)
+    else:
+        return {"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}}
+    return result and {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+def stdio():
+    def send(message):
+        if message:
+            with lock:
+                sys.stdout.write(json.dumps(message) + "\n")
+                sys.stdout.flush()
+
+    log(event="start")
+    once = os.environ.get("FAIL_ONCE")
+    if once and not os.path.exists(once):
+        open(once, "w").close()
+        os._exit(1)
+    for line in sys.stdin:
+        log(body=line.rstrip("\n"))
+        message = json.loads(line)
+        work = lambda message=message: send(answer(message, send, lambda: False))
+        threading.Thread(target=work, daemon=True).start()
+    log(event="end")
+    os._exit(0)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def say(self, status, body=b"", kind="application/json", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        if body:
+            self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def chunk(self, data):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def stream(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def gone(self):
+        readable, _, _ = select.select([self.connection], [], [], 0)
+        return bool(readable) and not self.connection.recv(1, 2)
+
+    def heard(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        log(http=self.command, path=self.path, body=body,
+            headers={name.lower(): value for name, value in self.headers.items()})
+        return body
+
+    def do_GET(self):
+        self.heard()
+        self.say(405)
+
+    def do_DELETE(self):
+        self.heard()
+        sessions.discard(self.headers.get("Mcp-Session-Id"))
+        self.say(200)
+
+    def do_POST(self):
+        body = self.heard()
+        if os.environ.get("FIRST_STATUS"):
+            return self.say(int(os.environ.pop("FIRST_STATUS")))
+        message = json.loads(body)
+        method, id = message.get("method"), message.get("id")
+        name = (message.get("params") or {}).get("name")
+        given = {}
+        if not modern:
+            if method == "initialize":
+                given["Mcp_Session_Id"] = os.urandom(8).hex()
+                sessions.add(given["Mcp_Session_Id"])
+            elif self.headers.get("Mcp-Session-Id") not in sessions:
+                return self.say(404 if self.headers.get("Mcp-Session-Id") else 400)
+        if id is None:
+            answer(message, None, None)
+            return self.say(202)
+        if method == "tools/call" and self.odd(name, id):
+            return
+        streaming = []
+
+        def tell(notification):
+            if not streaming:
+                streaming.append(True)
+                self.stream()
+            self.chunk(b"event: message\ndata: " + json.dumps(notification).encode() + b"\n\n")
+
+        try:
+            reply = answer(message, tell, self.gone)
+            if reply is None:
+                self.close_connection = True
+                return
+            if streaming:
+                tell(reply)
+                return self.chunk(b"")
+        except OSError:
+            return
+        refused = "error" in reply and reply["error"]["code"] == -32602
+        self.say(400 if refused else 200, json.dumps(reply).encode(), **given)
+
+    def odd(self, name, id):
+        """Answers that no good server gives."""
+        fine = json.dumps({"jsonrpc": "2.0", "id": id, "result": text("odd")}).encode()
+        if name == "closes":
+            self.close_connection = True
+        elif name == "halves":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n" + fine)
+            self.close_connection = True
+        elif name == "garbage":
+            self.say(200, b"\x00<html>not json</html>")
+        elif name == "noise":
+            self.wfile.write(b"this is not HTTP\r\n\r\n")
+            self.close_connection = True
+        elif name == "page":
+            self.say(200, b"<html></html>", kind="text/html")
+        elif name == "other_id":
+            self.say(200, json.dumps({"jsonrpc": "2.0", "id": 987654, "result": text("foreign")}).encode())
+        elif name == "twice":
+            self.say(200, b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"content":[]}}' % id)
+        elif name == "redirects":
+            self.say(307, Location=os.environ["ELSEWHERE"])
+        elif name == "encodes":
+            import gzip
+            self.say(200, gzip.compress(fine), Content_Encoding="gzip")
+        elif name == "accepts":
+            self.say(202)
+        elif name == "fails":
+            self.say(500, b"internal secret words", kind="text/plain")
+        elif name == "streams":
+            self.stream()
+            self.chunk(b": hello\n\nid: 1\ndata:\n\n")
+            stray = {"jsonrpc": "2.0", "id": 987654, "result": text("foreign")}
+            self.chunk(b"data: " + json.dumps(stray).encode() + b"\n\n")
+            self.chunk(b"event: message\r\ndata: " + fine + b"\r\n\r\n")
+            self.chunk(b"")
+        elif name == "trails":
+            self.stream()
+            self.chunk(b"data: {\"jsonrpc\":\"2.0\"\n\n")
+            self.chunk(b"")
+        elif name == "forgets" and self.headers.get("Mcp-Session-Id") in sessions and not given_up.get("forgot"):
+            given_up["forgot"] = True
+            sessions.clear()
+            self.say(404)
+        else:
+            return False
+        return True
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_):
+        pass
+
+
+if carrier == "stdio":
+    stdio()
+else:
+    server = Server(("127.0.0.1", 0), Handler)
+    print(server.server_address[1], flush=True)
+    server.serve_forever()

@@ -1,0 +1,25 @@
+//! `toolward serve` and `toolward stdio` from outside: scripted servers behind, raw bytes in front.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "serve/calls.rs"]
+mod calls;
+#[path = "serve/harness.rs"]
+mod harness;
+#[path = "serve/headers.rs"]
+mod headers;
+#[path = "serve/identity.rs"]
+mod identity;
+#[path = "serve/ingress.rs"]
+mod ingress;
+#[path = "serve/life.rs"]
+mod life;
+#[path = "serve/messages.rs"]
+mod messages;
+#[path = "serve/names.rs"]
+mod names;
+#[path = "serve/sessions.rs"]
+mod sessions;
+#[path = "serve/views.rs"]
+mod views;
+#[path = "serve/wire.rs"]
+mod wire;

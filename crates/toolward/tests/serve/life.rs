@@ -1,0 +1,239 @@
+//! Servers that end or answer badly, and the end of the gateway itself.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::harness::*;
+
+#[test]
+fn a_crash_is_answered_within_a_second_and_the_server_comes_back() {
+    let gate = setup()
+        .stdio("s", "legacy", names(&["crash", "hang", "t"]))
+        .stdio("n", "modern", names(&["crash", "hang", "t"]))
+        .agents(json!({"a": {"allow": {"servers": ["s"]}}, "b": {"allow": {"servers": ["n"]}}}))
+        .start();
+    let session = gate.agent("a").session();
+    let modern = gate.agent("b");
+    for (server, client) in [("s", &session as &dyn Caller), ("n", &modern)] {
+        client.list();
+        let params = json!({"name": format!("{server}__hang")});
+        let mut held = match server {
+            "s" => session.open(&request(json!("held"), "tools/call", params)),
+            _ => modern.modern_open(json!("held"), "tools/call", params),
+        };
+        eventually("the call arrives", || (gate.calls(server).len() == 1).then_some(()));
+        let begun = Instant::now();
+        let crashed = client.call(&format!("{server}__crash"), json!({}));
+        let held = held.reply().json();
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(held["id"], "held");
+        for answer in [crashed, held] {
+            assert_eq!(answer["error"]["code"], -32603, "{answer}");
+            assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
+            assert_eq!(answer["error"]["data"]["retryable"], true, "{answer}");
+        }
+        eventually("it comes back", || {
+            let answer = client.call(&format!("{server}__t"), json!({}));
+            assert_ne!(answer["error"]["code"], -32602, "{answer}");
+            answer["result"].is_object().then_some(())
+        });
+        let calls = gate.calls(server);
+        let held = calls.iter().filter(|call| call["params"]["name"] == "hang").count();
+        assert_eq!(held, 1, "nothing is sent twice");
+        assert_eq!(client.list().len(), 3);
+    }
+}
+
+#[test]
+fn bad_answers_over_http_are_errors_and_nothing_foreign_passes() {
+    let elsewhere = setup().web("e", "legacy", names(&["t"])).agents(everyone());
+    let odd = [
+        "closes",
+        "halves",
+        "garbage",
+        "noise",
+        "page",
+        "other_id",
+        "twice",
+        "redirects",
+        "encodes",
+        "accepts",
+        "fails",
+        "trails",
+    ];
+    let fine = ["streams", "forgets", "t"];
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    other.set_nonblocking(true).unwrap();
+    let target = format!("http://127.0.0.1:{}/mcp", other.local_addr().unwrap().port());
+    drop(elsewhere);
+    for era in ["legacy", "modern"] {
+        let tools: Vec<&str> = odd.iter().chain(&fine).copied().collect();
+        let gate = setup()
+            .web_with("w", era, names(&tools), &[("ELSEWHERE", &target)])
+            .agents(everyone())
+            .start();
+        let agent = gate.agent("a");
+        let client: Box<dyn Caller> = match era {
+            "legacy" => Box::new(agent.session()),
+            _ => Box::new(agent),
+        };
+        client.list();
+        for tool in odd {
+            let begun = Instant::now();
+            let answer = client.call(&format!("w__{tool}"), json!({}));
+            assert_eq!(answer["error"]["code"], -32603, "{era} {tool}: {answer}");
+            assert!(answer["error"]["data"]["error"].is_string(), "{tool}: {answer}");
+            assert!(begun.elapsed() < Duration::from_secs(3), "{tool}");
+            let words = answer.to_string();
+            assert!(!words.contains("foreign") && !words.contains("secret words"), "{answer}");
+            let calls = gate.calls("w");
+            let sent = calls.iter().filter(|call| call["params"]["name"] == *tool).count();
+            assert_eq!(sent, 1, "{tool}: nothing is sent twice");
+            // It does not harm what comes after it.
+            assert_eq!(text(&client.call("w__t", json!({}))), "did t", "{tool}");
+        }
+        assert_eq!(text(&client.call("w__streams", json!({}))), "odd");
+        assert!(other.accept().is_err(), "a redirect to another host is not followed");
+        if era == "legacy" {
+            // A session that the server has forgotten is begun anew: nothing was done under it.
+            assert_eq!(text(&client.call("w__forgets", json!({}))), "did forgets");
+            assert_eq!(gate.heard("w", "initialize").len(), 2);
+        }
+        let records = gate.records();
+        let of = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
+        assert_eq!(of("intent"), of("outcome"));
+    }
+}
+
+#[test]
+fn at_the_end_what_is_under_way_is_finished_and_nothing_new_begins() {
+    let mut gate = setup()
+        .stdio("s", "legacy", names(&["later", "slow", "pid", "spawn"]))
+        .stdio("n", "modern", names(&["later", "slow"]))
+        .agents(everyone())
+        .start();
+    let session = gate.agent("a").session();
+    let modern = gate.agent("b");
+    session.list();
+    modern.list();
+    let pid: u32 = text(&session.call("s__pid", json!({}))).parse().unwrap();
+    let spawned: u32 = text(&session.call("s__spawn", json!({}))).parse().unwrap();
+    let mut feed = session.listen(None);
+    let mut idle = gate.connect();
+    let params = |name: &str| json!({"name": name, "arguments": {"seconds": 1}, "_meta": {"progressToken": "p"}});
+    let mut later = session.open(&request(json!("later"), "tools/call", params("s__later")));
+    let mut slow = session.open(&request(json!("slow"), "tools/call", params("s__slow")));
+    let mut modern_later = modern.modern_open(json!("later"), "tools/call", params("n__later"));
+    let mut modern_slow = modern.modern_open(json!("slow"), "tools/call", params("n__slow"));
+    for stream in [&mut slow, &mut modern_slow] {
+        assert_eq!(stream.head().status, 200);
+        assert_eq!(stream.event().unwrap().json()["params"]["progress"], 1);
+    }
+    eventually("the calls arrive", || {
+        (gate.calls("s").len() == 4 && gate.calls("n").len() == 2).then_some(())
+    });
+    let children = gate.children();
+    assert!(children.contains(&pid));
+    gate.signal("-TERM");
+    assert_eq!(feed.event(), None, "a feed ends");
+    assert!(idle.is_closed(), "an idle connection is closed");
+    assert_eq!(text(&later.reply().json()), "later");
+    assert_eq!(text(&modern_later.reply().json()), "later");
+    let rest = |stream: &mut super::wire::Connection| -> Vec<serde_json::Value> {
+        std::iter::from_fn(|| stream.event()).map(|event| event.json()).collect()
+    };
+    let seen = rest(&mut modern_slow);
+    assert_eq!(
+        seen.last().map(|answer| answer["id"].clone()),
+        Some(json!("slow")),
+        "modern: {seen:?}"
+    );
+    assert_eq!(gate.ended(), 0);
+    for child in children.into_iter().chain([spawned]) {
+        eventually("its children are gone", || (!alive(child)).then_some(()));
+    }
+    let records = gate.records();
+    let of = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
+    assert_eq!(of("intent"), of("outcome"));
+    let seen = rest(&mut slow);
+    assert_eq!(
+        seen.last().map(|answer| answer["id"].clone()),
+        Some(json!("slow")),
+        "legacy: {seen:?}"
+    );
+}
+
+#[test]
+fn sigterm_with_nothing_under_way_ends_at_once() {
+    let mut gate = setup().stdio("s", "legacy", names(&["t"])).agents(everyone()).start();
+    let session = gate.agent("a").session();
+    session.call("s__t", json!({}));
+    let _feed = session.listen(None);
+    let children = gate.children();
+    assert!(!children.is_empty());
+    let begun = Instant::now();
+    gate.signal("-TERM");
+    assert_eq!(gate.ended(), 0);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(children.into_iter().all(|child| !alive(child)));
+}
+
+/// Calls until it is answered, for a client of the server's era.
+fn works(gate: &Gate, era: &str, what: &str) {
+    let agent = gate.agent("a");
+    let session = agent.session();
+    let client: &dyn Caller = if era == "legacy" { &session } else { &agent };
+    client.list();
+    eventually(&format!("the {era} server is used after {what}"), || {
+        client.call("s__t", json!({}))["result"].is_object().then_some(())
+    });
+}
+
+#[test]
+fn a_process_that_fails_at_its_first_start_is_used_once_it_works() {
+    for era in ["legacy", "modern"] {
+        let base = setup().stdio("s", era, names(&["t"]));
+        let mark = base.path("failed").to_str().unwrap().to_string();
+        works(
+            &base.with("s", "env", json!({"FAIL_ONCE": mark})).agents(everyone()).start(),
+            era,
+            "a failed start",
+        );
+    }
+}
+
+#[test]
+fn a_server_on_http_that_was_busy_at_first_is_used_once_it_works() {
+    for era in ["legacy", "modern"] {
+        for status in ["503", "429", "401"] {
+            let first = [("FIRST_STATUS", status)];
+            works(
+                &setup().web_with("s", era, names(&["t"]), &first).agents(everyone()).start(),
+                era,
+                status,
+            );
+        }
+    }
+}
+
+#[test]
+fn at_the_end_new_connections_are_refused() {
+    let mut gate = setup().stdio("s", "legacy", names(&["later"])).agents(everyone()).start();
+    let session = gate.agent("a").session();
+    session.list();
+    let params = json!({"name": "s__later", "arguments": {"seconds": 2}});
+    let mut later = session.open(&request(json!("later"), "tools/call", params));
+    eventually("the call arrives", || (gate.calls("s").len() == 1).then_some(()));
+    gate.signal("-TERM");
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", gate.port)).is_ok() {
+        let late = begun.elapsed() > Duration::from_millis(1000);
+        assert!(!late, "connections are taken up that nobody will serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(gate.child.as_mut().unwrap().try_wait().unwrap().is_none(), "one call is under way");
+    assert_eq!(text(&later.reply().json()), "later");
+    assert_eq!(gate.ended(), 0);
+}
