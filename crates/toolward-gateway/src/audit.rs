@@ -83,18 +83,17 @@ impl Audit {
 
     /// Writes one record of its own: a listing, a refusal, a start.
     pub fn record(&self, id: &str, kind: &str, facts: &Facts) -> Result<(), NotRecorded> {
-        let mut line = Facts::default();
-        line.text("id", id);
-        line.number("time_us", micros());
-        line.text("kind", kind);
-        let mut line = [b"{", line.members(), b",", facts.members(), b"}"].concat();
+        let mut line = Vec::with_capacity(96 + facts.members().len());
+        let _ = write!(line, "{{\"id\":\"{id}\",\"time_us\":{},\"kind\":\"{kind}\"", micros());
+        line.extend_from_slice(facts.members());
+        line.push(b'}');
         if line.iter().any(|byte| !matches!(byte, b' '..=b'~')) {
             line = harmless(&String::from_utf8_lossy(&line)).into_bytes();
         }
         line.push(b'\n');
         // One write a record: a line is there whole or, after a crash, torn at the end.
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        sink.write(&line).map_err(NotRecorded)
+        sink.write(&line, kind != "outcome").map_err(NotRecorded)
     }
 
     /// Writes that a view was listed; its names only where the record has not had them yet.
@@ -127,11 +126,14 @@ impl Audit {
 }
 
 impl Sink {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<()> {
-        use std::os::unix::fs::MetadataExt;
-        let found = self.file.metadata()?;
-        if found.is_file() && found.nlink() == 0 {
-            return Err(std::io::Error::other("its file was removed"));
+    /// Where something waits for the record to be there, a file that was removed is no record.
+    fn write(&mut self, line: &[u8], waited_for: bool) -> std::io::Result<()> {
+        if waited_for {
+            let found = rustix::fs::fstat(&self.file)?;
+            let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
+            if is_file && found.st_nlink == 0 {
+                return Err(std::io::Error::other("its file was removed"));
+            }
         }
         // What was torn stays a line of its own, so that it swallows no other.
         let written = match self.torn {

@@ -40,6 +40,24 @@ struct Seen {
     original: Box<str>,
     cell: Cell,
     headers: Option<ParamHeaders>,
+    /// What is said of a decision that does not depend on the call.
+    settled: Option<Words>,
+}
+
+/// A decision in words.
+#[derive(Debug, Clone)]
+struct Words {
+    rule: Option<Arc<str>>,
+    reason: Arc<str>,
+}
+
+impl Words {
+    fn of(policy: &Policy, decision: &Decision, about: About<'_>) -> Words {
+        Words {
+            rule: policy.rule(decision).map(|rule| rule.path.into()),
+            reason: policy.reason(decision, about).into(),
+        }
+    }
 }
 
 /// What a view has of one server.
@@ -151,7 +169,12 @@ impl View {
             entries.push(edit.finish());
             of_server.shown.push(name.to_string());
             let headers = part.list.as_ref().ok().and_then(|list| list.headers(tool.name()));
+            let settled = cell.settled().map(|decision| {
+                let (agent, subject) = (caller.agent.as_deref(), tool.name());
+                Words::of(policy, &decision, About { agent, server, subject, action: None })
+            });
             let seen = Seen {
+                settled,
                 at: self.servers.len(),
                 server: part.server.index,
                 original: tool.name().into(),
@@ -248,9 +271,12 @@ impl View {
             subject: &seen.original,
             action: action.as_deref(),
         };
-        let reason = policy.reason(&decision, about);
+        let Words { rule, reason } = match &seen.settled {
+            Some(words) if action.is_none() => words.clone(),
+            _ => Words::of(policy, &decision, about),
+        };
         let original = seen.original.clone();
-        let decided = Decided { server: server.into(), original, decision, reason };
+        let decided = Decided { server: server.into(), original, decision, rule, reason };
         match decision.verdict {
             Verdict::Allow => {
                 let headers = seen.headers.as_ref().map(|marks| marks.make(message.arguments()));
@@ -278,7 +304,9 @@ pub struct Decided {
     pub server: Box<str>,
     pub original: Box<str>,
     pub decision: Decision,
-    pub reason: String,
+    /// The rule that decided, by its path in its file.
+    pub rule: Option<Arc<str>>,
+    pub reason: Arc<str>,
 }
 
 /// A call that may be forwarded. Only [`View::decide`] makes one, and it owns the request that was

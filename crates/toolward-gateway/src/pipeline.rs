@@ -7,13 +7,13 @@ use tokio::sync::mpsc;
 use toolward_wire::error::{Case, code, result_body};
 use toolward_wire::exchange::{Done, Event, Failure};
 use toolward_wire::method::PolicySubject;
-use toolward_wire::{Id, Kind, Message, MethodRow, Raw};
+use toolward_wire::{Id, Kind, Message, MethodRow};
 
-use crate::audit::{Audit, Outcome};
+use crate::audit::{Audit, Intent, Outcome};
 use crate::client::{Client, Scope};
 use crate::decide::{Refused, View};
 use crate::names::Naming;
-use crate::present::{self, Answer, Body};
+use crate::present::{self, Answer, Body, Marks};
 use crate::record::{self, outcome};
 use crate::session::Cancel;
 use crate::sight::Snapshot;
@@ -42,7 +42,7 @@ pub struct Request {
 }
 
 /// Notifications to the client about its request.
-pub type Notes = mpsc::Sender<Body>;
+pub type Notes = mpsc::Sender<Box<Body>>;
 
 impl Gateway {
     /// Answers a request. `None`: the client gave up, and hears nothing more.
@@ -143,12 +143,23 @@ impl Gateway {
         };
 
         // What came of it, in the record first, then to the client.
+        let fail = |intent: Intent, failure: Failure| {
+            let answer = present::failed(&id, &server, failure);
+            intent.end(Outcome {
+                name: outcome(failure),
+                error_code: answer.as_ref().map(|_| code::INTERNAL_ERROR.into()),
+                bytes_out: answer.as_ref().map_or(0, |answer| answer.body.len()),
+            });
+            answer
+        };
         match done {
             Done::Answer { message, body } => {
-                let body = present::answer(&id, era, spoken, &message).unwrap_or(body);
-                let is_error =
-                    message.result_member("isError").and_then(Raw::as_bool) == Some(true);
-                let name = match (message.kind(), is_error) {
+                let marks = Marks::of(&message);
+                if marks.question {
+                    return fail(intent, Failure::Asked);
+                }
+                let body = present::answer(&id, era, spoken, &message, marks).unwrap_or(body);
+                let name = match (message.kind(), marks.is_error) {
                     (Kind::Error, _) => "error",
                     (_, true) => "tool-error",
                     _ => "ok",
@@ -157,15 +168,7 @@ impl Gateway {
                 intent.end(Outcome { name, error_code, bytes_out });
                 Some(body.into())
             }
-            Done::Failed(failure) => {
-                let answer = present::failed(&id, &server, failure);
-                intent.end(Outcome {
-                    name: outcome(failure),
-                    error_code: answer.as_ref().map(|_| code::INTERNAL_ERROR.into()),
-                    bytes_out: answer.as_ref().map_or(0, |answer| answer.body.len()),
-                });
-                answer
-            }
+            Done::Failed(failure) => fail(intent, failure),
         }
     }
 
@@ -213,11 +216,11 @@ async fn follow(opened: &mut Opened, notes: &Notes, cancel: &Cancel, patience: D
     let deadline = tokio::time::sleep(patience);
     tokio::pin!(deadline);
     let (mut late, mut given_up) = (false, false);
-    let done = loop {
+    loop {
         tokio::select! {
             event = opened.next() => match event {
-                Event::Notify(body) => drop(notes.send(body.into()).await),
-                Event::Done(done) => break done,
+                Event::Notify(body) => drop(notes.send(Box::new(body.into())).await),
+                Event::Done(done) => return done,
                 // Questions are refused, so that none comes.
                 Event::Ask(_) => {}
             },
@@ -230,11 +233,5 @@ async fn follow(opened: &mut Opened, notes: &Notes, cancel: &Cancel, patience: D
                 opened.give_up(false);
             }
         }
-    };
-    match done {
-        Done::Answer { message, .. } if present::is_question(&message) => {
-            Done::Failed(Failure::Asked)
-        }
-        done => done,
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use toolward_policy::refusal::refusal;
 use toolward_wire::error::{Case, code, error_body, result_body, status};
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Era, Id, Malformed, Message};
+use toolward_wire::{Era, Id, Malformed, Message, Raw};
 
 use crate::audit::NotRecorded;
 use crate::decide::{Refused, View};
@@ -207,42 +207,64 @@ pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Answer {
     result_body(id, &result).into()
 }
 
-/// Whether an answer is a question, a task or a link that the client is to follow: none of these
-/// passes yet.
-pub fn is_question(message: &Message) -> bool {
-    let unbuilt = ["task", "inputRequests", "requestState"];
-    unbuilt.iter().any(|member| message.result_member(member).is_some())
-        || message.error_code() == Some(code::URL_ELICITATION_REQUIRED.into())
-        || message
-            .result_member("resultType")
-            .is_some_and(|kind| kind.as_str().as_deref() != Some("complete"))
+/// What an answer holds that concerns the gateway, found in one pass over its members.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Marks {
+    /// A question, a task or a link that the client is to follow: none of these passes yet.
+    pub question: bool,
+    pub is_error: bool,
+    result_type: bool,
+    cached: bool,
+    forged: bool,
+}
+
+impl Marks {
+    pub fn of(message: &Message) -> Marks {
+        let mut marks = Marks {
+            question: message.error_code() == Some(code::URL_ELICITATION_REQUIRED.into()),
+            ..Marks::default()
+        };
+        for member in message.result().into_iter().flat_map(Raw::members) {
+            match &*member.name() {
+                "task" | "inputRequests" | "requestState" => marks.question = true,
+                "resultType" => {
+                    marks.result_type = true;
+                    marks.question |= member.value.as_str().as_deref() != Some("complete");
+                }
+                "isError" => marks.is_error = member.value.as_bool() == Some(true),
+                "ttlMs" | "cacheScope" => marks.cached = true,
+                "_meta" => marks.forged = member.value.member(REFUSAL).is_some(),
+                _ => {}
+            }
+        }
+        marks
+    }
 }
 
 /// A server's answer without what only the gateway may say, and in the client's era where it was
-/// `spoken` in the other;
-/// `None` where it can be passed on as it is.
-pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message) -> Option<Bytes> {
+/// `spoken` in the other; `None` where it can be passed on as it is.
+pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -> Option<Bytes> {
     message.result()?;
-    let has = |member: &str| message.result_member(member).is_some();
+    let translated = era != spoken;
+    let drop_type = marks.result_type && translated && era == Era::Legacy;
+    let add_type = !marks.result_type && translated && era == Era::Modern;
+    // What a call gives is never cached.
+    let drop_cache = marks.cached && spoken == Era::Modern;
+    if !(marks.forged || drop_type || add_type || drop_cache) {
+        return None;
+    }
     let mut edit = message.edit().id(id);
-    let mut changed = false;
-    if message.result_meta(REFUSAL).is_some() {
+    if marks.forged {
         edit = edit.remove_result_meta(REFUSAL);
-        changed = true;
     }
-    let foreign: &[&str] = match (era, spoken) {
-        // What a call gives is never cached.
-        (Era::Modern, Era::Modern) => &["ttlMs", "cacheScope"],
-        (Era::Legacy, Era::Modern) => &["resultType", "ttlMs", "cacheScope"],
-        (_, Era::Legacy) => &[],
-    };
-    for member in foreign.iter().filter(|member| has(member)) {
-        edit = edit.remove_result(member);
-        changed = true;
+    if drop_cache {
+        edit = edit.remove_result("ttlMs").remove_result("cacheScope");
     }
-    if (era, spoken) == (Era::Modern, Era::Legacy) && !has("resultType") {
+    if drop_type {
+        edit = edit.remove_result("resultType");
+    }
+    if add_type {
         edit = edit.set_result("resultType", &b"\"complete\""[..]);
-        changed = true;
     }
-    changed.then(|| edit.finish())
+    Some(edit.finish())
 }

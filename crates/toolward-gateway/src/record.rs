@@ -10,19 +10,19 @@ use crate::decide::{Decided, OfServer, Permit, Refused, View};
 use crate::sight::Snapshot;
 use crate::upstream::Unavailable;
 
-/// Members of a JSON object, in the order in which they were said.
+/// Members of a JSON object, in the order in which they were said. What every record begins with is
+/// put before them.
 #[derive(Debug, Default)]
 pub struct Facts {
     members: Vec<u8>,
 }
 
 impl Facts {
+    /// Names are words of ours, which need no escape.
     fn name(&mut self, name: &str) {
-        if !self.members.is_empty() {
-            self.members.push(b',');
-        }
-        string::write(name, &mut self.members);
-        self.members.push(b':');
+        self.members.extend_from_slice(b",\"");
+        self.members.extend_from_slice(name.as_bytes());
+        self.members.extend_from_slice(b"\":");
     }
 
     pub(crate) fn text(&mut self, name: &str, text: &str) {
@@ -60,14 +60,14 @@ impl Facts {
         facts
     }
 
-    fn decided(&mut self, snapshot: &Snapshot, decided: &Decided) {
+    fn decided(&mut self, decided: &Decided) {
         let decision = &decided.decision;
         self.text("server", &decided.server);
         self.text("tool", &decided.original);
         self.text("verdict", decision.verdict.as_str());
         self.json("layer", &decision.layer.map_or("null".into(), |layer| layer.to_string()));
         self.text("step", decision.step.as_str());
-        self.maybe("rule", snapshot.policy.rule(decision).map(|rule| rule.path).as_deref());
+        self.maybe("rule", decided.rule.as_deref());
         self.text("reason", &decided.reason);
     }
 
@@ -81,7 +81,7 @@ pub(crate) fn intent(snapshot: &Snapshot, client: &Client, id: &Id, permit: &Per
     let mut facts = Facts::of(snapshot, client, id);
     facts.text("exposed_name", permit.exposed());
     facts.maybe("action", permit.action());
-    facts.decided(snapshot, permit.decided());
+    facts.decided(permit.decided());
     facts.arguments(permit.message());
     facts.number("bytes_in", permit.message().body().len() as u64);
     facts
@@ -100,7 +100,7 @@ pub(crate) fn refusal(
     facts.json("listed", if refused.listed { "true" } else { "false" });
     facts.arguments(&refused.message);
     match &refused.decided {
-        Some(decided) => facts.decided(snapshot, decided),
+        Some(decided) => facts.decided(decided),
         None => facts.text("verdict", "deny"),
     }
     facts

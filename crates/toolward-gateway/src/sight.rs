@@ -204,7 +204,7 @@ impl Gateway {
                 drop(told);
                 client.held().told = Some(now);
                 let note = request_body(None, "notifications/tools/list_changed", None);
-                if notes.send(note.into()).await.is_err() {
+                if notes.send(Box::new(note.into())).await.is_err() {
                     return;
                 }
             }

@@ -171,6 +171,13 @@ pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
 /// readers of lines take them for the end of one.
 pub fn write(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
+    let plain = |byte: u8| matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~');
+    // Most texts need no escape anywhere.
+    if text.bytes().all(plain) {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     for character in text.chars() {
         match character {
             '"' => out.extend_from_slice(b"\\\""),

@@ -277,12 +277,13 @@ impl Endpoint {
                 }
                 answer = &mut work => {
                     // What was told just before the answer comes before it.
-                    let notes: Vec<Body> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+                    let notes: Vec<Box<Body>> = std::iter::from_fn(|| told.try_recv().ok()).collect();
                     if notes.is_empty() || !wants_events {
                         return answer.map_or(Response::empty(202), json);
                     }
                     let (out, events) = mpsc::channel(WAITING + 1);
-                    for body in notes.into_iter().chain(answer.map(|answer| answer.body)) {
+                    let answer = answer.map(|answer| Box::new(answer.body));
+                    for body in notes.into_iter().chain(answer) {
                         let _ = out.try_send(event(&body.whole()));
                     }
                     return Response::new(200, Content::Events(events));
@@ -394,7 +395,7 @@ impl Endpoint {
         let (client, cancel) = (session.client.clone(), underway.cancel.clone());
         let request = Request { client, message, id, row, cancel, headers: None };
         let gateway = self.gateway.clone();
-        let (notes, mut told) = mpsc::channel::<Body>(WAITING);
+        let (notes, mut told) = mpsc::channel::<Box<Body>>(WAITING);
         let (done, mut answer) = oneshot::channel();
         tokio::spawn(async move {
             let answer = gateway.answer(request, &notes).await;
@@ -449,11 +450,14 @@ fn accepts(head: &RequestHead, kind: &str) -> bool {
     let mut said = false;
     for (_, value) in head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("accept")) {
         said = true;
-        let value = String::from_utf8_lossy(value).to_ascii_lowercase();
         let range = kind.split('/').next().unwrap_or_default();
-        for one in value.split(',') {
+        for one in std::str::from_utf8(value).unwrap_or_default().split(',') {
             let one = one.split(';').next().unwrap_or_default().trim();
-            if one == kind || one == "*/*" || one.strip_suffix("/*") == Some(range) {
+            let any = |one: &str| one.eq_ignore_ascii_case(range);
+            if one.eq_ignore_ascii_case(kind)
+                || one == "*/*"
+                || one.strip_suffix("/*").is_some_and(any)
+            {
                 return true;
             }
         }
@@ -465,9 +469,10 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
     head.headers
         .iter()
         .filter_map(|(name, value)| {
-            let name = name.to_ascii_lowercase();
-            let value = std::str::from_utf8(value).ok()?;
-            name.starts_with(headers::PARAM_PREFIX).then(|| (name, value.to_string()))
+            let begin = name.get(..headers::PARAM_PREFIX.len())?;
+            let ours = begin.eq_ignore_ascii_case(headers::PARAM_PREFIX);
+            let value = std::str::from_utf8(value).ok().filter(|_| ours)?;
+            Some((name.to_ascii_lowercase(), value.to_string()))
         })
         .collect()
 }

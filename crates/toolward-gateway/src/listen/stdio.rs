@@ -177,7 +177,7 @@ impl Connection {
             // From here on the id is free again.
             drop(underway);
             if let Some(answer) = answer {
-                let _ = out.send(answer.body).await;
+                let _ = out.send(Box::new(answer.body)).await;
             }
         };
         match begins {
@@ -202,7 +202,7 @@ impl Connection {
     }
 
     async fn say(&self, body: Body) {
-        let _ = self.out.send(body).await;
+        let _ = self.out.send(Box::new(body)).await;
     }
 
     async fn close(mut self, ended: Ended) -> Ended {
@@ -213,7 +213,7 @@ impl Connection {
 }
 
 /// Writes messages, one a line; what waits together is written together.
-async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Body>) {
+async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Box<Body>>) {
     let mut buffer = Vec::new();
     while let Some(body) = bodies.recv().await {
         buffer.clear();

@@ -1,6 +1,7 @@
 //! A server on Streamable HTTP. A request is one POST; its answer is JSON, or a stream of events
 //! that ends with it. The task that asks does the reading: nothing hops between tasks.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -159,7 +160,7 @@ impl HttpLink {
             }
         };
         let (reply, session) =
-            self.post(&body, more, None).await.map_err(|e| down(unreachable(&e)))?;
+            self.post(&body, &more, None).await.map_err(|e| down(unreachable(&e)))?;
         let answer = match reply {
             Reply::Json(message) => message,
             Reply::Events(mut events) => loop {
@@ -196,7 +197,7 @@ impl HttpLink {
         let greeted = Greeted { hello: answer, session, revision };
         if self.era() == Era::Legacy {
             let body = request_body(None, "notifications/initialized", None);
-            let _ = self.post(&body, Vec::new(), Some(&greeted)).await;
+            let _ = self.post(&body, &[], Some(&greeted)).await;
         }
         Ok(greeted)
     }
@@ -213,7 +214,7 @@ impl HttpLink {
     async fn post(
         &self,
         body: &[u8],
-        more: Vec<(String, String)>,
+        more: &[Field],
         greeted: Option<&Greeted>,
     ) -> io::Result<(Reply, Option<String>)> {
         let mut connection = self.pool.take().await?;
@@ -277,7 +278,7 @@ impl HttpLink {
     fn head(
         &self,
         method: &str,
-        more: Vec<(String, String)>,
+        more: &[Field],
         greeted: Option<&Greeted>,
         length: Option<usize>,
     ) -> io::Result<Vec<u8>> {
@@ -285,7 +286,8 @@ impl HttpLink {
             "POST" => "application/json, text/event-stream",
             _ => "text/event-stream",
         };
-        let mut fields = vec![("Accept", accept), ("Accept-Encoding", "identity")];
+        let mut fields = Vec::with_capacity(12);
+        fields.extend([("Accept", accept), ("Accept-Encoding", "identity")]);
         if length.is_some() {
             fields.push(("Content-Type", "application/json"));
         }
@@ -310,7 +312,7 @@ impl HttpLink {
     fn tell(self: &Arc<Self>, body: Bytes, greeted: Arc<Greeted>) {
         let link = self.clone();
         tokio::spawn(async move {
-            let sent = link.post(&body, Vec::new(), Some(&greeted));
+            let sent = link.post(&body, &[], Some(&greeted));
             let _ = tokio::time::timeout(ONE_WAY, sent).await;
         });
     }
@@ -326,7 +328,8 @@ impl HttpLink {
                 None => outgoing.message.name(row.name_at).ok().flatten().map(|n| n.into_owned()),
             };
             more = modern_headers(row.name, name.as_deref());
-            more.extend(outgoing.headers);
+            let marks = outgoing.headers.into_iter();
+            more.extend(marks.map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))));
         }
         let stage = Stage::Unsent { body, more };
         Call { link: self.clone(), exchange, greeted: None, stage, pending: None }
@@ -340,7 +343,7 @@ impl Drop for HttpLink {
         if greeted.session.is_none() || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let Ok(head) = self.head("DELETE", Vec::new(), Some(&greeted), None) else { return };
+        let Ok(head) = self.head("DELETE", &[], Some(&greeted), None) else { return };
         let pool = Pool::new(self.remote.address.clone());
         tokio::spawn(tokio::time::timeout(ONE_WAY, async move {
             let mut connection = pool.take().await?;
@@ -363,8 +366,10 @@ pub(super) struct Call {
 enum Stage {
     Unsent {
         body: Bytes,
-        more: Vec<(String, String)>,
+        more: Vec<Field>,
     },
+    /// About to be sent, once there is a session.
+    Waiting,
     /// On its way: whether it arrived is not known.
     Sent,
     Streaming(Box<Events>),
@@ -387,7 +392,7 @@ impl Call {
                         self.exchange.unreadable()
                     }
                 },
-                Stage::Sent | Stage::Over => self.exchange.gone(),
+                Stage::Waiting | Stage::Sent | Stage::Over => self.exchange.gone(),
             };
             if let Some(event) = self.carry_out(step) {
                 return event;
@@ -400,9 +405,12 @@ impl Call {
 
     /// Sends the request. A session that is gone is begun anew once: nothing was done under the old.
     async fn begin(&mut self) -> Step {
-        let (body, more) = match &self.stage {
-            Stage::Unsent { body, more } => (body.clone(), more.clone()),
-            _ => return Step::default(),
+        let (body, more) = match std::mem::replace(&mut self.stage, Stage::Waiting) {
+            Stage::Unsent { body, more } => (body, more),
+            stage => {
+                self.stage = stage;
+                return Step::default();
+            }
         };
         for _ in 0..2 {
             let greeted = match self.link.greeted().await {
@@ -411,7 +419,7 @@ impl Call {
             };
             self.greeted = Some(greeted.clone());
             self.stage = Stage::Sent;
-            match self.link.post(&body, more.clone(), Some(&greeted)).await {
+            match self.link.post(&body, &more, Some(&greeted)).await {
                 Ok((Reply::Json(message), _)) => return self.exchange.upstream(message),
                 Ok((Reply::Events(events), _)) => {
                     self.stage = Stage::Streaming(events);
@@ -462,7 +470,7 @@ impl Call {
 
     /// Closing the stream is what cancels a modern request; a legacy one is told.
     pub(super) fn give_up(&mut self, timed_out: bool) {
-        let unsent = matches!(self.stage, Stage::Unsent { .. });
+        let unsent = matches!(self.stage, Stage::Unsent { .. } | Stage::Waiting);
         let step = if timed_out { self.exchange.timed_out() } else { self.exchange.cancelled() };
         self.stage = Stage::Over;
         if let (Some(body), Some(greeted), Era::Legacy, false) =
@@ -526,7 +534,7 @@ impl HttpLink {
         let reply = match self.era() {
             Era::Legacy => {
                 let mut connection = self.pool.take().await?;
-                let head = self.head("GET", Vec::new(), Some(greeted), None)?;
+                let head = self.head("GET", &[], Some(greeted), None)?;
                 connection.write(&head).await?;
                 let head = connection.response().await?;
                 self.reply(connection, head, true).await?
@@ -538,7 +546,7 @@ impl HttpLink {
                 };
                 let id = Id::number(self.next.fetch_add(1, Ordering::Relaxed));
                 let body = own.message.edit().id(&id).finish();
-                self.post(&body, modern_headers("subscriptions/listen", None), None).await?.0
+                self.post(&body, &modern_headers("subscriptions/listen", None), None).await?.0
             }
         };
         match reply {
@@ -548,14 +556,19 @@ impl HttpLink {
     }
 }
 
+/// A header.
+type Field = (Cow<'static, str>, Cow<'static, str>);
+
 /// The headers that repeat what a modern request says.
-fn modern_headers(method: &str, name: Option<&str>) -> Vec<(String, String)> {
+fn modern_headers(method: &'static str, name: Option<&str>) -> Vec<Field> {
     let version = Revision::newest(Era::Modern).as_str();
-    let mut fields = vec![
-        (String::from("MCP-Protocol-Version"), version.into()),
-        ("Mcp-Method".into(), method.into()),
-    ];
-    fields.extend(name.map(|name| ("Mcp-Name".into(), headers::encode(name).into_owned())));
+    let mut fields: Vec<Field> =
+        vec![("MCP-Protocol-Version".into(), version.into()), ("Mcp-Method".into(), method.into())];
+    fields.extend(
+        name.map(|name| {
+            (Cow::Borrowed("Mcp-Name"), Cow::Owned(headers::encode(name).into_owned()))
+        }),
+    );
     fields
 }
 
