@@ -2,13 +2,16 @@
 //!
 //! An [`Intent`] is written before a call is forwarded. Whoever holds it ends it with an outcome; one
 //! that is dropped records `aborted`. Where nothing can be written, nothing is forwarded.
+//!
+//! Nobody waits for an outcome: while other calls are under way, it is written together with the next
+//! record, or after a moment.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::HashSet;
 use sha2::{Digest, Sha256};
@@ -23,6 +26,8 @@ pub struct Audit {
     /// Makes ids of several processes differ.
     process: u32,
     counter: AtomicU64,
+    /// Calls under way.
+    open: AtomicUsize,
     /// Views whose names the record has.
     views: Mutex<HashSet<String>>,
 }
@@ -35,7 +40,13 @@ struct Sink {
     file: File,
     /// The latest write failed, perhaps in the middle of a line.
     torn: bool,
+    /// Outcomes that go out with the next record, or when `scheduled`.
+    waiting: Vec<u8>,
+    scheduled: bool,
 }
+
+/// An outcome waits no longer than this.
+const MOMENT: Duration = Duration::from_millis(2);
 
 /// The record could not be written, so that nothing may happen.
 #[derive(Debug)]
@@ -70,9 +81,10 @@ impl Audit {
         getrandom::fill(&mut bytes)
             .map_err(|error| NotRecorded(std::io::Error::other(error.to_string())))?;
         let process = u32::from_le_bytes(bytes);
-        let sink = Mutex::new(Sink { file, torn: false });
-        let (counter, views) = Default::default();
-        Ok(Arc::new(Audit { sink, process, counter, views }))
+        let sink = Sink { file, torn: false, waiting: Vec::new(), scheduled: false };
+        let sink = Mutex::new(sink);
+        let (counter, open, views) = Default::default();
+        Ok(Arc::new(Audit { sink, process, counter, open, views }))
     }
 
     /// An id that sorts by time.
@@ -83,17 +95,35 @@ impl Audit {
 
     /// Writes one record of its own: a listing, a refusal, a start.
     pub fn record(&self, id: &str, kind: &str, facts: &Facts) -> Result<(), NotRecorded> {
-        let mut line = Vec::with_capacity(96 + facts.members().len());
-        let _ = write!(line, "{{\"id\":\"{id}\",\"time_us\":{},\"kind\":\"{kind}\"", micros());
-        line.extend_from_slice(facts.members());
-        line.push(b'}');
-        if line.iter().any(|byte| !matches!(byte, b' '..=b'~')) {
-            line = harmless(&String::from_utf8_lossy(&line)).into_bytes();
-        }
-        line.push(b'\n');
         // One write a record: a line is there whole or, after a crash, torn at the end.
-        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
-        sink.write(&line, kind != "outcome").map_err(NotRecorded)
+        self.sink().write(&line(id, kind, facts), true).map_err(NotRecorded)
+    }
+
+    fn sink(&self) -> MutexGuard<'_, Sink> {
+        self.sink.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes an outcome, at once where nothing else is under way.
+    fn conclude(self: &Arc<Self>, facts: &Facts) {
+        let line = line(&self.id(), "outcome", facts);
+        let others = self.open.fetch_sub(1, Ordering::AcqRel) > 1;
+        let mut sink = self.sink();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) if others => {
+                sink.waiting.extend_from_slice(&line);
+                if !std::mem::replace(&mut sink.scheduled, true) {
+                    let audit = self.clone();
+                    runtime.spawn(async move {
+                        tokio::time::sleep(MOMENT).await;
+                        let mut sink = audit.sink();
+                        sink.scheduled = false;
+                        let _ = sink.write(b"", false);
+                    });
+                }
+            }
+            // The call has happened: a record that fails now is told by the next intent.
+            _ => drop(sink.write(&line, false)),
+        }
     }
 
     /// Writes that a view was listed; its names only where the record has not had them yet.
@@ -121,6 +151,7 @@ impl Audit {
     /// Writes the intent of a call. Without it nothing is forwarded.
     pub fn intend(self: &Arc<Self>, id: String, facts: &Facts) -> Result<Intent, NotRecorded> {
         self.record(&id, "intent", facts)?;
+        self.open.fetch_add(1, Ordering::AcqRel);
         Ok(Intent { audit: self.clone(), id, begun: Instant::now(), ended: false })
     }
 }
@@ -136,13 +167,28 @@ impl Sink {
             }
         }
         // What was torn stays a line of its own, so that it swallows no other.
-        let written = match self.torn {
-            true => self.file.write_all(&[b"\n", line].concat()),
-            false => self.file.write_all(line),
+        let begin: &[u8] = if self.torn { b"\n" } else { b"" };
+        let written = match (self.waiting.is_empty(), self.torn) {
+            (true, false) => self.file.write_all(line),
+            _ => self.file.write_all(&[begin, &self.waiting, line].concat()),
         };
+        self.waiting.clear();
         self.torn = written.is_err();
         written
     }
+}
+
+/// A record as it is written.
+fn line(id: &str, kind: &str, facts: &Facts) -> Vec<u8> {
+    let mut line = Vec::with_capacity(96 + facts.members().len());
+    let _ = write!(line, "{{\"id\":\"{id}\",\"time_us\":{},\"kind\":\"{kind}\"", micros());
+    line.extend_from_slice(facts.members());
+    line.push(b'}');
+    if line.iter().any(|byte| !matches!(byte, b' '..=b'~')) {
+        line = harmless(&String::from_utf8_lossy(&line)).into_bytes();
+    }
+    line.push(b'\n');
+    line
 }
 
 /// The same JSON, without characters that reorder or hide text on a terminal.
@@ -198,7 +244,7 @@ impl Intent {
         facts.json("error_code", &outcome.error_code.map_or("null".into(), |c| c.to_string()));
         facts.number("duration_us", duration);
         facts.number("bytes_out", outcome.bytes_out as u64);
-        let _ = self.audit.record(&self.audit.id(), "outcome", &facts);
+        self.audit.conclude(&facts);
     }
 }
 

@@ -4,12 +4,13 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use toolward_wire::{Raw, Revision, sse};
 
 use super::events::{EventLog, KEPT_BYTES};
@@ -26,6 +27,8 @@ const IDLE: Duration = Duration::from_secs(1800);
 const LONGEST: u64 = 86_400;
 /// Sessions that one process holds.
 const MOST: usize = 10_000;
+/// Sessions of one agent, so that none keeps the others out.
+const MOST_OF_ONE: usize = 1_000;
 /// So many ended sessions are remembered by name; then all that began before now have ended.
 const MOST_ENDED: usize = 100_000;
 /// How long a client waits before it takes up a stream again.
@@ -54,6 +57,8 @@ pub(super) struct Session {
     pub(super) running: Running,
     used: Mutex<Instant>,
     streams: Mutex<Streams>,
+    /// The task that feeds the stream of what belongs to no request.
+    feed: OnceLock<AbortHandle>,
     sealer: Arc<Sealer>,
 }
 
@@ -113,10 +118,12 @@ impl Sessions {
             running: Running::default(),
             used: Mutex::new(Instant::now()),
             streams: Mutex::new(Streams { logs: HashMap::new(), next: FEED + 1 }),
+            feed: OnceLock::new(),
             sealer: self.sealer.clone(),
         });
         let mut all = self.all();
-        if all.live.len() >= MOST {
+        let same = |other: &&Arc<Session>| other.client.caller == session.client.caller;
+        if all.live.len() >= MOST || all.live.values().filter(same).count() >= MOST_OF_ONE {
             return Err(io::Error::other("there are too many sessions"));
         }
         if let Some(live) = all.live.get(&id) {
@@ -242,6 +249,9 @@ impl Session {
     }
 
     fn close(&self) {
+        if let Some(feed) = self.feed.get() {
+            feed.abort();
+        }
         for log in self.streams().logs.values() {
             log.finish();
         }
@@ -253,11 +263,12 @@ impl Session {
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
         gateway.follow_changes(&self.client, notes);
-        tokio::spawn(async move {
+        let feed = tokio::spawn(async move {
             while let Some(body) = told.recv().await {
                 log.add(body.whole());
             }
         });
+        let _ = self.feed.set(feed.abort_handle());
     }
 
     /// A new stream for the answer to a request.
