@@ -12,7 +12,7 @@
 //! | [`listen`] | where clients come in: stdio, Streamable HTTP |
 //! | [`ingress`] | what a message is, before anyone acts on it |
 //! | [`identity`] | which agent a credential names |
-//! | [`client`], [`session`] | who asks, and what it has under way |
+//! | [`client`], [`session`], [`notes`] | who asks, what it has under way, and what it is told beside answers |
 //! | [`hello`] | how a client begins: `initialize`, `server/discover` |
 //! | [`sight`] | what a client sees at the moment |
 //! | [`decide`] | what an agent may see ([`View`](decide::View)), and the [`Permit`](decide::Permit) that only a decision makes |
@@ -31,6 +31,7 @@ pub mod identity;
 pub mod ingress;
 pub mod listen;
 pub mod names;
+pub mod notes;
 pub mod pipeline;
 pub mod present;
 pub mod record;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use toolward_wire::error::{Case, code, result_body};
 use toolward_wire::exchange::{Done, Event, Failure};
 use toolward_wire::method::PolicySubject;
@@ -13,7 +12,8 @@ use crate::audit::{Audit, Intent, Outcome};
 use crate::client::{Client, Scope};
 use crate::decide::{Refused, View};
 use crate::names::Naming;
-use crate::present::{self, Answer, Body, Marks};
+use crate::notes::Notes;
+use crate::present::{self, Answer, Marks};
 use crate::record::{self, outcome};
 use crate::session::Cancel;
 use crate::sight::Snapshot;
@@ -40,9 +40,6 @@ pub struct Request {
     /// `Mcp-Param-*` headers in lower case; `None` where there are no headers.
     pub headers: Option<Vec<(String, String)>>,
 }
-
-/// Notifications to the client about its request.
-pub type Notes = mpsc::Sender<Box<Body>>;
 
 impl Gateway {
     /// Answers a request. `None`: the client gave up, and hears nothing more.
@@ -219,7 +216,7 @@ async fn follow(opened: &mut Opened, notes: &Notes, cancel: &Cancel, patience: D
     loop {
         tokio::select! {
             event = opened.next() => match event {
-                Event::Notify(body) => drop(notes.send(Box::new(body.into())).await),
+                Event::Notify(body) => notes.send(body).await,
                 Event::Done(done) => return done,
                 // Questions are refused, so that none comes.
                 Event::Ask(_) => {}

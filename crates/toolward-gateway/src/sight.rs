@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use toolward_policy::{Policy, Verdict};
 use toolward_wire::error::request_body;
 
 use crate::client::{Caller, Client, HeldView, Scope};
 use crate::decide::{Part, View};
-use crate::pipeline::{Gateway, Notes};
+use crate::pipeline::Gateway;
+use crate::present::Body;
 use crate::upstream::{Link, Listed, Server, Unavailable};
 
 /// Changes that come together are told together.
@@ -183,7 +185,7 @@ impl Gateway {
     }
 
     /// Tells a client with a session whenever what it sees has changed, until nobody listens.
-    pub fn follow_changes(self: &Arc<Self>, client: &Arc<Client>, notes: Notes) {
+    pub fn follow_changes(self: &Arc<Self>, client: &Arc<Client>, notes: mpsc::Sender<Body>) {
         let (gateway, client) = (Arc::downgrade(self), Arc::downgrade(client));
         let mut changes = self.servers.changes();
         tokio::spawn(async move {
@@ -204,7 +206,7 @@ impl Gateway {
                 drop(told);
                 client.held().told = Some(now);
                 let note = request_body(None, "notifications/tools/list_changed", None);
-                if notes.send(Box::new(note.into())).await.is_err() {
+                if notes.send(note.into()).await.is_err() {
                     return;
                 }
             }

@@ -19,6 +19,8 @@ mod messages;
 mod names;
 #[path = "serve/sessions.rs"]
 mod sessions;
+#[path = "serve/tls.rs"]
+mod tls;
 #[path = "serve/views.rs"]
 mod views;
 #[path = "serve/wire.rs"]

@@ -19,13 +19,14 @@ use super::sessions::{Session, Sessions};
 use crate::client::{Caller, Client, Owner, Scope};
 use crate::identity::{Identities, Unidentified};
 use crate::ingress::{self, Incoming};
+use crate::notes::{Notes, Queue};
 use crate::pipeline::{Gateway, Request};
-use crate::present::{self, Answer, Body};
+use crate::present::{self, Answer};
 use crate::sealed::Sealer;
 use crate::session::Cancel;
 
 const SESSION_ID: &str = "mcp-session-id";
-/// Notifications of one request that wait for its stream.
+/// Events that wait for a client that does not read.
 const WAITING: usize = 64;
 
 /// Everything behind one or several listening sockets.
@@ -264,29 +265,30 @@ impl Endpoint {
             headers: Some(param_headers(head)),
         };
         let gateway = self.gateway.clone();
-        let (notes, mut told) = mpsc::channel(WAITING);
+        let told = Arc::new(Queue::default());
+        let notes = Notes::Stream(told.clone());
         let mut work = Box::pin(async move { gateway.answer(request, &notes).await });
         let wants_events = accepts(head, "text/event-stream");
         let first = loop {
             tokio::select! {
                 biased;
-                Some(note) = told.recv() => {
-                    if wants_events {
-                        break note;
-                    }
-                }
                 answer = &mut work => {
                     // What was told just before the answer comes before it.
-                    let notes: Vec<Box<Body>> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+                    let notes: Vec<Bytes> = std::iter::from_fn(|| told.pop()).collect();
                     if notes.is_empty() || !wants_events {
                         return answer.map_or(Response::empty(202), json);
                     }
-                    let (out, events) = mpsc::channel(WAITING + 1);
-                    let answer = answer.map(|answer| Box::new(answer.body));
+                    let (out, events) = mpsc::channel(notes.len() + 1);
+                    let answer = answer.map(|answer| answer.body.whole());
                     for body in notes.into_iter().chain(answer) {
-                        let _ = out.try_send(event(&body.whole()));
+                        let _ = out.try_send(event(&body));
                     }
                     return Response::new(200, Content::Events(events));
+                }
+                note = told.next() => {
+                    if wants_events {
+                        break note;
+                    }
                 }
             }
         };
@@ -296,19 +298,19 @@ impl Endpoint {
             let mut next = Some(first);
             let answer = loop {
                 if let Some(note) = next.take()
-                    && out.send(event(&note.whole())).await.is_err()
+                    && out.send(event(&note)).await.is_err()
                 {
                     return;
                 }
                 tokio::select! {
                     biased;
-                    Some(note) = told.recv() => next = Some(note),
                     answer = &mut work => break answer,
+                    note = told.next() => next = Some(note),
                     () = out.closed() => return,
                 }
             };
-            while let Ok(note) = told.try_recv() {
-                let _ = out.send(event(&note.whole())).await;
+            while let Some(note) = told.pop() {
+                let _ = out.send(event(&note)).await;
             }
             if let Some(answer) = answer {
                 let _ = out.send(event(&answer.body.whole())).await;
@@ -395,18 +397,19 @@ impl Endpoint {
         let (client, cancel) = (session.client.clone(), underway.cancel.clone());
         let request = Request { client, message, id, row, cancel, headers: None };
         let gateway = self.gateway.clone();
-        let (notes, mut told) = mpsc::channel::<Box<Body>>(WAITING);
+        let told = Arc::new(Queue::default());
+        let notes = Notes::Stream(told.clone());
         let (done, mut answer) = oneshot::channel();
         tokio::spawn(async move {
             let answer = gateway.answer(request, &notes).await;
-            drop((notes, underway));
+            drop(underway);
             let _ = done.send(answer);
         });
         let wants_events = accepts(head, "text/event-stream");
         let first = loop {
             tokio::select! {
                 biased;
-                Some(note) = told.recv() => {
+                note = told.next() => {
                     if wants_events {
                         break note;
                     }
@@ -418,13 +421,17 @@ impl Endpoint {
         };
         // There is something to tell before the answer: a stream, which can be taken up again.
         let (number, log) = session.stream();
-        log.add(first.whole());
+        log.add(first);
         let events = session.read(number, &log, 0);
         tokio::spawn(async move {
-            while let Some(note) = told.recv().await {
-                log.add(note.whole());
-            }
-            if let Ok(Some(answer)) = answer.await {
+            let answer = loop {
+                tokio::select! {
+                    biased;
+                    note = told.next() => log.add(note),
+                    answer = &mut answer => break answer,
+                }
+            };
+            if let Ok(Some(answer)) = answer {
                 log.add(answer.body.whole());
             }
             log.finish();

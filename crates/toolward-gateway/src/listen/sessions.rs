@@ -259,7 +259,7 @@ impl Session {
 
     /// What the client is told beside its requests goes to the feed.
     fn follow(self: &Arc<Self>, gateway: &Arc<Gateway>) {
-        let (notes, mut told) = mpsc::channel::<Box<Body>>(16);
+        let (notes, mut told) = mpsc::channel::<Body>(16);
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
         gateway.follow_changes(&self.client, notes);

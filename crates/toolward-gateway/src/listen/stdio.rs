@@ -13,7 +13,8 @@ use toolward_wire::{Era, Id, MAX_REQUEST, Message, MethodRow, Raw, Revision, Sen
 use crate::client::{Caller, Client, Owner, Scope};
 use crate::hello;
 use crate::ingress::{self, Incoming};
-use crate::pipeline::{Gateway, Notes, Request};
+use crate::notes::Notes;
+use crate::pipeline::{Gateway, Request};
 use crate::present::{self, Body};
 use crate::session::Running;
 
@@ -43,7 +44,7 @@ pub struct Connection {
     /// The client of requests without a session.
     modern: Arc<Client>,
     running: Running,
-    out: Notes,
+    out: mpsc::Sender<Body>,
     work: JoinSet<()>,
     first: bool,
 }
@@ -173,11 +174,11 @@ impl Connection {
         let request = Request { client, message, id, row, cancel, headers: None };
         let (gateway, out) = (self.gateway.clone(), self.out.clone());
         let work = async move {
-            let answer = gateway.answer(request, &out).await;
+            let answer = gateway.answer(request, &Notes::Connection(out.clone())).await;
             // From here on the id is free again.
             drop(underway);
             if let Some(answer) = answer {
-                let _ = out.send(Box::new(answer.body)).await;
+                let _ = out.send(answer.body).await;
             }
         };
         match begins {
@@ -202,7 +203,7 @@ impl Connection {
     }
 
     async fn say(&self, body: Body) {
-        let _ = self.out.send(Box::new(body)).await;
+        let _ = self.out.send(body).await;
     }
 
     async fn close(mut self, ended: Ended) -> Ended {
@@ -213,7 +214,7 @@ impl Connection {
 }
 
 /// Writes messages, one a line; what waits together is written together.
-async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Box<Body>>) {
+async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Body>) {
     let mut buffer = Vec::new();
     while let Some(body) = bodies.recv().await {
         buffer.clear();

@@ -298,5 +298,10 @@ if carrier == "stdio":
     stdio()
 else:
     server = Server(("127.0.0.1", 0), Handler)
+    if "TLS_CERTIFICATE" in os.environ:
+        import ssl
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(server.server_address[1], flush=True)
     server.serve_forever()

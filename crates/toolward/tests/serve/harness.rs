@@ -79,6 +79,11 @@ impl Setup {
         self
     }
 
+    /// Where a server on HTTP is.
+    pub fn url(&self, name: &str) -> String {
+        self.config["servers"][name]["url"].as_str().unwrap().into()
+    }
+
     /// More about a server that is there already.
     pub fn with(mut self, name: &str, key: &str, value: Value) -> Setup {
         self.config["servers"][name][key] = value;
@@ -123,14 +128,19 @@ impl Setup {
         self.server(name, json!({"url": format!("http://127.0.0.1:{}/mcp", port.trim())}))
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// The configuration as a file.
+    pub fn file(&self) -> PathBuf {
         let file = self.path("toolward.yaml");
         std::fs::write(&file, serde_json::to_string_pretty(&self.config).unwrap()).unwrap();
+        file
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
         command
             .args(arguments)
             .arg("-c")
-            .arg(file)
+            .arg(self.file())
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", self.folder.path())
