@@ -29,13 +29,14 @@ impl Offered {
     }
 
     /// The list. Over HTTP, a tool whose header marks are invalid is dropped, as the protocol says.
-    pub fn finish(self, over_http: bool) -> Catalogue {
+    pub fn finish(self, over_http: bool, ttl_ms: Option<u64>) -> Catalogue {
         let mut catalogue = Catalogue {
             entries: Vec::with_capacity(self.entries.len()),
             tools: ToolSet::new(Vec::new()),
             headers: HashMap::new(),
             dropped: Vec::new(),
             hash: [0; 32],
+            ttl_ms,
         };
         let mut tools = Vec::with_capacity(self.entries.len());
         let mut hash = Sha256::new();
@@ -73,6 +74,7 @@ pub struct Catalogue {
     headers: HashMap<Box<str>, ParamHeaders>,
     dropped: Vec<(Box<str>, MarkProblem)>,
     hash: [u8; 32],
+    ttl_ms: Option<u64>,
 }
 
 impl Catalogue {
@@ -93,6 +95,11 @@ impl Catalogue {
     /// Tools that are left out, and why.
     pub fn dropped(&self) -> &[(Box<str>, MarkProblem)] {
         &self.dropped
+    }
+
+    /// For how long the server lets its list be kept, where it says so.
+    pub fn ttl_ms(&self) -> Option<u64> {
+        self.ttl_ms
     }
 
     /// The hash of the entries as sent.

@@ -29,7 +29,12 @@ pub struct View {
     id: String,
     /// What came of each server, for clients that see several.
     outcomes: Bytes,
+    /// For how long a client may keep the list.
+    ttl_ms: u64,
 }
+
+/// No client keeps a list for longer.
+const LONGEST_TTL_MS: u64 = 5_000;
 
 /// A tool under the name that clients use.
 #[derive(Debug)]
@@ -104,6 +109,10 @@ impl View {
             servers: Vec::with_capacity(parts.len()),
             id: String::new(),
             outcomes: Bytes::new(),
+            ttl_ms: parts
+                .iter()
+                .filter_map(|part| part.list.as_ref().ok()?.ttl_ms())
+                .fold(LONGEST_TTL_MS, u64::min),
         };
         let mut entries = Vec::new();
         for (part, row) in parts.iter().zip(&rows) {
@@ -218,6 +227,11 @@ impl View {
     /// A JSON object with one word for each server.
     pub fn outcomes(&self) -> &Bytes {
         &self.outcomes
+    }
+
+    /// For how long a client may keep the list, in milliseconds.
+    pub fn ttl_ms(&self) -> u64 {
+        self.ttl_ms
     }
 
     pub fn servers(&self) -> &[OfServer] {

@@ -86,10 +86,11 @@ impl Gateway {
         };
         match self.servers.greet(&server, client).await {
             Ok((hello, Era::Modern)) => {
+                let ttl = hello.result_member("ttlMs").and_then(Raw::as_i64).unwrap_or(i64::MAX);
                 let edit = hello.edit().id(id);
                 edit.set_result("capabilities", capabilities(era, has_tools(&hello)))
                     .set_result("cacheScope", &b"\"private\""[..])
-                    .set_result("ttlMs", &b"5000"[..])
+                    .set_result("ttlMs", ttl.clamp(0, 5000).to_string().into_bytes())
                     .remove_result("instructions")
                     .finish()
                     .into()

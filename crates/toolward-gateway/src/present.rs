@@ -15,8 +15,6 @@ use crate::upstream::Unavailable;
 const REFUSAL: &str = "io.toolward/refusal";
 /// Where a list says what came of each server.
 const SERVERS: &str = "io.toolward/servers";
-/// A modern client may keep a list for this long.
-const LIST_TTL_MS: &[u8] = b"5000";
 
 /// What a client gets to read, and the HTTP status that goes with it.
 #[derive(Debug)]
@@ -75,7 +73,7 @@ pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
     let mut tail = Vec::with_capacity(128);
     if era == Era::Modern {
         tail.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
-        tail.extend_from_slice(LIST_TTL_MS);
+        tail.extend_from_slice(view.ttl_ms().to_string().as_bytes());
         tail.extend_from_slice(b",\"cacheScope\":\"private\"");
     }
     if several {

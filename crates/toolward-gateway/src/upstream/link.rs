@@ -303,7 +303,7 @@ impl Link {
         let mut offered = Offered::default();
         let capabilities = hello.result_member("capabilities");
         if capabilities.is_some_and(|raw| raw.member("tools").is_none()) {
-            return Ok((offered.finish(false), None));
+            return Ok((offered.finish(false, None), None));
         }
         let mut cursor: Option<String> = None;
         let mut ttl = None;
@@ -319,7 +319,8 @@ impl Link {
                 (self.log)(&format!("{}: it does not list its tools: {why}", self.name));
                 return Err(down("it does not list its tools".into()));
             }
-            ttl = answer.result_member("ttlMs").and_then(Raw::as_i64);
+            let said = answer.result_member("ttlMs").and_then(Raw::as_i64);
+            ttl = said.and_then(|said| u64::try_from(said).ok());
             let next = offered.add_page(&answer).map_err(|why| down(why.to_string()))?;
             match next {
                 None => break,
@@ -334,14 +335,14 @@ impl Link {
             let (at, problem) = (entry.index, &entry.problem);
             (self.log)(&format!("{}: tool {at} is left out: {problem}", self.name));
         }
-        let catalogue = offered.finish(over_http);
+        let catalogue = offered.finish(over_http, ttl);
         for (name, problem) in catalogue.dropped() {
             (self.log)(&format!("{}: tool `{name}` is left out: {problem}", self.name));
         }
         let fresh_until = match self.era() {
             Era::Legacy => None,
             Era::Modern => {
-                let said = Duration::from_millis(ttl.unwrap_or(0).try_into().unwrap_or(0));
+                let said = Duration::from_millis(ttl.unwrap_or(0));
                 Some(Instant::now() + said.clamp(SHORTEST_TTL, LONGEST_TTL))
             }
         };
