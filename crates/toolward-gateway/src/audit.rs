@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -37,6 +37,7 @@ const MOST_VIEWS: usize = 10_000;
 
 #[derive(Debug)]
 struct Sink {
+    path: PathBuf,
     file: File,
     /// The latest write failed, perhaps in the middle of a line.
     torn: bool,
@@ -63,7 +64,7 @@ impl std::error::Error for NotRecorded {}
 impl Audit {
     /// Opens the record in a folder, which is made if need be. Only this user can read it.
     pub fn open(folder: &Path) -> Result<Arc<Audit>, NotRecorded> {
-        use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+        use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(folder).map_err(NotRecorded)?;
         let path = folder.join("audit.jsonl");
@@ -71,17 +72,12 @@ impl Audit {
             let why = "it is a pipe, which would wait for a reader";
             return Err(NotRecorded(std::io::Error::other(why)));
         }
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(NotRecorded)?;
+        let file = open_file(&path).map_err(NotRecorded)?;
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes)
             .map_err(|error| NotRecorded(std::io::Error::other(error.to_string())))?;
         let process = u32::from_le_bytes(bytes);
-        let sink = Sink { file, torn: false, waiting: Vec::new(), scheduled: false };
+        let sink = Sink { path, file, torn: false, waiting: Vec::new(), scheduled: false };
         let sink = Mutex::new(sink);
         let (counter, open, views) = Default::default();
         Ok(Arc::new(Audit { sink, process, counter, open, views }))
@@ -163,6 +159,11 @@ impl Sink {
             let found = rustix::fs::fstat(&self.file)?;
             let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
             if is_file && found.st_nlink == 0 {
+                // This one is refused; the next goes into a new file, where one can be made.
+                if let Ok(file) = open_file(&self.path) {
+                    self.file = file;
+                    self.torn = false;
+                }
                 return Err(std::io::Error::other("its file was removed"));
             }
         }
@@ -176,6 +177,11 @@ impl Sink {
         self.torn = written.is_err();
         written
     }
+}
+
+fn open_file(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 /// A record as it is written.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use toolward_policy::{Policy, Verdict};
 use toolward_wire::error::request_body;
 
@@ -185,10 +185,14 @@ impl Gateway {
     }
 
     /// Tells a client with a session whenever what it sees has changed, until nobody listens.
-    pub fn follow_changes(self: &Arc<Self>, client: &Arc<Client>, notes: mpsc::Sender<Body>) {
+    pub fn follow_changes(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        notes: mpsc::Sender<Body>,
+    ) -> AbortHandle {
         let (gateway, client) = (Arc::downgrade(self), Arc::downgrade(client));
         let mut changes = self.servers.changes();
-        tokio::spawn(async move {
+        let follower = tokio::spawn(async move {
             loop {
                 tokio::select! {
                     changed = changes.changed() => if changed.is_err() { return },
@@ -211,6 +215,7 @@ impl Gateway {
                 }
             }
         });
+        follower.abort_handle()
     }
 }
 

@@ -358,6 +358,25 @@ fn make_room(links: &mut HashMap<Key, Arc<Link>>, most: usize) -> Result<(), Una
     }
 }
 
+/// Keeps a server that says too much from filling the log: so many lines a second, the rest is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Sparing {
+    second: Option<Instant>,
+    said: u32,
+}
+
+impl Sparing {
+    const MOST: u32 = 200;
+
+    pub(crate) fn may_say(&mut self) -> bool {
+        if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
+            *self = Sparing { second: Some(Instant::now()), said: 0 };
+        }
+        self.said += 1;
+        self.said <= Sparing::MOST
+    }
+}
+
 /// A request under way at a server.
 pub struct Opened {
     /// The era in which the server was asked.

@@ -21,10 +21,19 @@ use crate::exit::Failure;
 use crate::policy_input::{Input, invalid};
 use crate::render::count;
 
-/// Lines for the operator, on standard error.
+/// Lines that wait for whoever reads standard error; more are lost.
+const WAITING_LINES: usize = 1024;
+
+/// Lines for the operator, on standard error. Nothing waits for them to be read.
 pub(crate) fn log() -> Log {
-    Arc::new(|line: &str| {
-        let _ = writeln!(std::io::stderr(), "toolward: {}", neutralise(line));
+    let (lines, waiting) = std::sync::mpsc::sync_channel::<String>(WAITING_LINES);
+    std::thread::spawn(move || {
+        for line in waiting {
+            let _ = writeln!(std::io::stderr(), "toolward: {line}");
+        }
+    });
+    Arc::new(move |line: &str| {
+        let _ = lines.try_send(neutralise(line).into_owned());
     })
 }
 
@@ -172,7 +181,7 @@ pub(crate) fn open_audit(folder: &Path) -> Result<Arc<Audit>, Failure> {
 }
 
 /// The credentials of all agents.
-pub(crate) fn identities(config: &Config, required: bool) -> Identities {
+pub(crate) fn identities(config: &Config, required: bool) -> Result<Identities, Failure> {
     let mut identities = Identities { tokens: Vec::new(), required };
     for agent in &config.agents {
         let name: Arc<str> = agent.name.as_str().into();
@@ -187,7 +196,16 @@ pub(crate) fn identities(config: &Config, required: bool) -> Identities {
             }
         }
     }
-    identities
+    for (at, (hash, agent)) in identities.tokens.iter().enumerate() {
+        let other = identities.tokens[..at].iter().find(|(other, _)| other == hash);
+        if let Some((_, other)) = other.filter(|(_, other)| other != agent) {
+            let (one, other) = (neutralise(other), neutralise(agent));
+            return Err(Failure::invalid(format!(
+                "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
+            )));
+        }
+    }
+    Ok(identities)
 }
 
 /// The folder of what outlives a process.

@@ -550,6 +550,53 @@ fn a_record_that_was_removed_is_no_record() {
     std::fs::remove_file(wrapped.file("audit/audit.jsonl")).unwrap();
     assert_eq!(wrapped.call("a", json!({}))["error"]["data"]["error"], "not_recorded");
     assert_eq!(wrapped.forwarded().len(), 1);
+    // The next one goes into a new file.
+    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    assert_eq!(wrapped.records().len(), 2);
+}
+
+#[test]
+fn a_client_that_closes_its_side_ends_the_server_in_order_and_soon() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a"])).ready();
+    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    let begun = Instant::now();
+    wrapped.stdin = None;
+    assert!(wrapped.child.wait().unwrap().success());
+    // A server that is sent a signal instead of the end of its input would take two seconds.
+    assert!(begun.elapsed() < Duration::from_millis(1900), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nothing_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    std::fs::write(file("tools.json"), names(&["a"]).to_string()).unwrap();
+    let script = "import runpy, sys, threading\n\
+        def flood():\n    while True: sys.stderr.write('x' * 4000 + chr(10))\n\
+        threading.Thread(target=flood, daemon=True).start()\n\
+        sys.argv.pop(0)\n\
+        runpy.run_path(sys.argv[0], run_name='__main__')";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["wrap", "--audit"])
+        .arg(folder.path())
+        .args(["--", "python3", "-c", script, SERVER])
+        .args([file("log"), file("tools.json")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+    let begin = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a"}}"#;
+    for (line, expected) in [(begin, "scripted"), (call, "did a")] {
+        stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+        let answer = answers.next().unwrap().unwrap();
+        assert!(answer.contains(expected), "{answer}");
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

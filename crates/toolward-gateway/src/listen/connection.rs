@@ -89,6 +89,15 @@ pub(super) async fn serve<S>(
             }
         };
         let keep_alive = keep_alive && !*ending.borrow();
+        // What waits for clients that do not read is bounded too.
+        let held = match &response.content {
+            Content::Json(body) => endpoint.reserve(body.len()),
+            _ => endpoint.reserve(0),
+        };
+        let response = match held {
+            Some(_) => response,
+            None => Response::empty(503).field("Retry-After", "1"),
+        };
         match write(&mut stream, &mut buffer, response, keep_alive, old).await {
             Ok(true) => {}
             _ => {

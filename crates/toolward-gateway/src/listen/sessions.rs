@@ -57,7 +57,7 @@ pub(super) struct Session {
     pub(super) running: Running,
     used: Mutex<Instant>,
     streams: Mutex<Streams>,
-    /// The task that feeds the stream of what belongs to no request.
+    /// The task that tells of changes.
     feed: OnceLock<AbortHandle>,
     sealer: Arc<Sealer>,
 }
@@ -262,13 +262,14 @@ impl Session {
         let (notes, mut told) = mpsc::channel::<Body>(16);
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
-        gateway.follow_changes(&self.client, notes);
-        let feed = tokio::spawn(async move {
+        let follower = gateway.follow_changes(&self.client, notes);
+        // It ends with the task that tells.
+        tokio::spawn(async move {
             while let Some(body) = told.recv().await {
                 log.add(body.whole());
             }
         });
-        let _ = self.feed.set(feed.abort_handle());
+        let _ = self.feed.set(follower);
     }
 
     /// A new stream for the answer to a request.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use toolward_wire::line::{self, LineDecoder};
 use toolward_wire::{Era, Id, MAX_REQUEST, Message, MethodRow, Raw, Revision, Sender};
 
@@ -47,6 +47,8 @@ pub struct Connection {
     out: mpsc::Sender<Body>,
     work: JoinSet<()>,
     first: bool,
+    /// The task that tells of changes.
+    follower: Option<AbortHandle>,
 }
 
 /// Serves one client until it closes its side. Requests that are under way then get a few seconds.
@@ -72,6 +74,7 @@ pub async fn serve(
         out,
         work: JoinSet::new(),
         first: true,
+        follower: None,
     };
     let mut ended = Ended::Closed;
     'connection: loop {
@@ -197,7 +200,7 @@ impl Connection {
         let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
         client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
         let client = Arc::new(client);
-        self.gateway.follow_changes(&client, self.out.clone());
+        self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
         self.session = Some(client.clone());
         client
     }
@@ -208,6 +211,9 @@ impl Connection {
 
     async fn close(mut self, ended: Ended) -> Ended {
         self.work.shutdown().await;
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
         self.gateway.servers.close().await;
         ended
     }

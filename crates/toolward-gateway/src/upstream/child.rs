@@ -21,7 +21,7 @@ use toolward_wire::{Era, Revision, meta};
 
 use super::link::Signal;
 use super::process::{FAREWELL, Process};
-use super::{Log, Opening, Outgoing, Remote, Unavailable, sse};
+use super::{Log, Opening, Outgoing, Remote, Sparing, Unavailable, sse};
 use crate::hello::OWN_INFO;
 
 /// Variables that every child gets, where they are set.
@@ -299,11 +299,15 @@ impl Task {
 async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Log, name: String) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
+    let mut sparing = Sparing::default();
     loop {
         line.clear();
         let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
         if !read.is_ok_and(|read| read > 0) {
             return;
+        }
+        if !sparing.may_say() {
+            continue;
         }
         let text = String::from_utf8_lossy(&line);
         log(&format!("{name}: {}", text.trim_end_matches(['\n', '\r'])));

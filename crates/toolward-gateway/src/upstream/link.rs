@@ -307,7 +307,7 @@ impl Link {
         }
         let mut cursor: Option<String> = None;
         let mut ttl = None;
-        for _ in 0..MOST_PAGES {
+        for page in 0.. {
             let params = match &cursor {
                 None => json!({}),
                 Some(cursor) => json!({ "cursor": cursor }),
@@ -324,7 +324,7 @@ impl Link {
             let next = offered.add_page(&answer).map_err(|why| down(why.to_string()))?;
             match next {
                 None => break,
-                Some(next) if cursor.as_ref() == Some(&next) => {
+                Some(next) if cursor.as_ref() == Some(&next) || page >= MOST_PAGES => {
                     return Err(down("its list does not end".into()));
                 }
                 Some(next) => cursor = Some(next),

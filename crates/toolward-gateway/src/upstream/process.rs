@@ -10,6 +10,7 @@ use rustix::process::{Pid, kill_process_group};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use toolward_wire::error::{code, error_body, request_body, result_body};
 use toolward_wire::exchange::{Done, Event, Failure, Step};
 use toolward_wire::line::{self, LineDecoder};
@@ -17,7 +18,7 @@ use toolward_wire::{Id, Kind, Message, Raw, Sender};
 
 use super::child::{Order, Waiting};
 use super::link::{Signal, own_request};
-use super::{Log, Opening, Unavailable};
+use super::{Log, Opening, Sparing, Unavailable};
 
 /// How long a child may take for the handshake, and to end once its input is closed.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -33,6 +34,8 @@ struct Writer {
     lines: mpsc::UnboundedSender<Bytes>,
     /// Bytes that wait to be written.
     unread: Arc<AtomicUsize>,
+    /// The task that writes; it ends when the server closes its input.
+    task: Option<JoinHandle<()>>,
 }
 
 impl Writer {
@@ -40,7 +43,7 @@ impl Writer {
         let (lines, mut bodies) = mpsc::unbounded_channel::<Bytes>();
         let unread = Arc::new(AtomicUsize::new(0));
         let waiting = unread.clone();
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let mut buffer = Vec::new();
             while let Some(body) = bodies.recv().await {
                 buffer.clear();
@@ -57,7 +60,7 @@ impl Writer {
                 }
             }
         });
-        Writer { lines, unread }
+        Writer { lines, unread, task: Some(task) }
     }
 
     /// False where too much waits already.
@@ -85,6 +88,7 @@ pub(super) struct Process {
     hello: Option<Message>,
     name: String,
     log: Log,
+    sparing: Sparing,
     signal: mpsc::UnboundedSender<Signal>,
 }
 
@@ -123,6 +127,7 @@ impl Process {
             hello: None,
             name,
             log,
+            sparing: Sparing::default(),
             signal,
         }
     }
@@ -195,10 +200,10 @@ impl Process {
 
     /// Serves until the child ends (false) or nobody holds a handle any more (true).
     pub(super) async fn serve(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> bool {
-        let lines = self.writer.as_ref().map(|writer| writer.lines.clone());
+        let task = self.writer.as_mut().and_then(|writer| writer.task.take());
         let deaf = async move {
-            match lines {
-                Some(lines) => lines.closed().await,
+            match task {
+                Some(task) => drop(task.await),
                 None => std::future::pending().await,
             }
         };
@@ -215,7 +220,9 @@ impl Process {
                 message = self.message() => match message {
                     Some(Ok(message)) => self.received(message),
                     Some(Err(unreadable)) => {
-                        (self.log)(&format!("{}: {}", self.name, unreadable.why));
+                        if self.sparing.may_say() {
+                            (self.log)(&format!("{}: {}", self.name, unreadable.why));
+                        }
                         self.unreadable(unreadable.id);
                     }
                     None => {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         let state = state.display().to_string();
         Failure::invalid(format!("error: {}: {error}", neutralise(&state)))
     })?;
-    let identities = identities(&config, needs_name);
+    let identities = identities(&config, needs_name)?;
     if needs_name && identities.tokens.is_empty() {
         log("no agent has a token, and callers without a name are turned away: nobody can come in");
     }

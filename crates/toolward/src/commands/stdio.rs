@@ -44,7 +44,7 @@ fn caller(flag: Option<&str>, token: Option<&str>, config: &Config) -> Result<Ca
     };
     let wrong = |why: &str| Failure::invalid(format!("error: {TOKEN_VARIABLE} {why}"));
     let header = format!("Bearer {token}");
-    let caller = identities(config, true).identify(Some(&header));
+    let caller = identities(config, true)?.identify(Some(&header));
     let caller = caller.map_err(|_| wrong("is not the token of any agent"))?;
     if flag.is_some_and(|flag| caller.agent.as_deref() != Some(flag)) {
         return Err(wrong("is the token of another agent than --agent names"));
