@@ -171,6 +171,11 @@ impl Connection {
         {
             let server = self.gateway.servers.all().first().map_or("", |server| server.name());
             self.say(present::unavailable(&id, server, &why).body).await;
+            // A client that only asks what it speaks to shows nobody the answer, and goes on.
+            if row.name == "server/discover" {
+                self.first = true;
+                return Ok(());
+            }
             return Err(format!("{server}: {why}"));
         }
         let cancel = underway.cancel.clone();

@@ -90,7 +90,11 @@ pub(crate) fn tell_first_request(failure: &Failure) {
             let mut stdout = std::io::stdout().lock();
             let _ = stdout.write_all(&answer.whole());
             let _ = stdout.write_all(b"\n");
-            return;
+            let _ = stdout.flush();
+            // A client that only asks what it speaks to shows nobody the answer, and goes on.
+            if !line.contains("server/discover") {
+                return;
+            }
         }
         line.clear();
     }
