@@ -6,6 +6,7 @@
 
 mod address;
 pub mod child;
+mod events;
 mod http;
 mod link;
 mod pool;

@@ -13,12 +13,12 @@ use tokio::sync::{Mutex, mpsc};
 use toolward_wire::error::request_body;
 use toolward_wire::exchange::{Done, Event, Exchange, Failure, Step};
 use toolward_wire::headers;
-use toolward_wire::http::{BodyReader, BodyStream, Piece, ResponseHead, write_request};
-use toolward_wire::sse::SseDecoder;
+use toolward_wire::http::{BodyReader, ResponseHead, write_request};
 use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
 use super::address::Remote;
 use super::child::address;
+use super::events::Events;
 use super::link::{Signal, own_request};
 use super::pool::{Connection, Pool};
 use super::process::{is_list_changed, own_answer, tells_changes};
@@ -58,7 +58,7 @@ struct Greeted {
 /// What came back for a POST.
 enum Reply {
     Json(Message),
-    Events(Box<Events>),
+    Events(Box<Messages>),
     Accepted,
     /// The session is not known any more; nothing was done.
     NoSession,
@@ -67,35 +67,21 @@ enum Reply {
 }
 
 /// A stream of messages.
-struct Events {
-    connection: Connection,
-    body: BodyStream,
-    decoder: SseDecoder,
+struct Messages {
+    events: Events,
     longest: usize,
 }
 
-impl Events {
+impl Messages {
     /// The next message; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Message>> {
-        loop {
-            while let Some(event) = self.decoder.next_event() {
-                let event = event.map_err(|error| io::Error::other(error.to_string()))?;
-                if event.is_message() && !event.is_primer() {
-                    let message = Message::parse(event.data, self.longest, Sender::Server);
-                    return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
-                }
-            }
-            match self.body.next(&mut self.connection.buffer) {
-                Ok(Piece::Data(data)) => self.decoder.push(&data),
-                Ok(Piece::End) => return Ok(None),
-                Ok(Piece::NeedMore) => {
-                    if !self.connection.read_more().await? {
-                        return Ok(None);
-                    }
-                }
-                Err(problem) => return Err(io::Error::other(problem.to_string())),
+        while let Some(event) = self.events.next().await? {
+            if event.is_message() {
+                let message = Message::parse(event.data, self.longest, Sender::Server);
+                return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
             }
         }
+        Ok(None)
     }
 }
 
@@ -241,9 +227,8 @@ impl HttpLink {
             return Err(io::Error::other("its answer is encoded, which was not asked for"));
         }
         if head.status == 200 && kind == "text/event-stream" {
-            let body = BodyStream::new(head.body);
-            let (decoder, longest) = (SseDecoder::new(self.longest), self.longest);
-            return Ok(Reply::Events(Box::new(Events { connection, body, decoder, longest })));
+            let events = Events::new(connection, head.body, self.longest);
+            return Ok(Reply::Events(Box::new(Messages { events, longest: self.longest })));
         }
         let problem = |problem| io::Error::other(format!("{problem}"));
         let mut reader = BodyReader::new(head.body, self.longest).map_err(problem)?;
@@ -372,7 +357,7 @@ enum Stage {
     Waiting,
     /// On its way: whether it arrived is not known.
     Sent,
-    Streaming(Box<Events>),
+    Streaming(Box<Messages>),
     Over,
 }
 
@@ -456,16 +441,9 @@ impl Call {
         if self.exchange.is_done()
             && let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Over)
         {
-            self.finish(*events);
+            events.events.finish(&self.link.pool);
         }
         step.event
-    }
-
-    /// A stream that ends right after the answer leaves its connection for the next request.
-    fn finish(&self, mut events: Events) {
-        if let Ok(Piece::End) = events.body.next(&mut events.connection.buffer) {
-            self.link.pool.put(events.connection);
-        }
     }
 
     /// Closing the stream is what cancels a modern request; a legacy one is told.
@@ -530,7 +508,7 @@ async fn follow(link: Weak<HttpLink>, greeted: Arc<Greeted>) {
 
 impl HttpLink {
     /// Opens the stream of the server's own messages; `None` where it has none, or not any more.
-    async fn listen(&self, greeted: &Greeted) -> io::Result<Option<Events>> {
+    async fn listen(&self, greeted: &Greeted) -> io::Result<Option<Messages>> {
         let reply = match self.era() {
             Era::Legacy => {
                 let mut connection = self.pool.take().await?;

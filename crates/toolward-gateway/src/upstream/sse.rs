@@ -6,13 +6,13 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
-use toolward_wire::http::{BodyLength, BodyReader, BodyStream, Piece, write_request};
+use toolward_wire::http::{BodyReader, write_request};
 use toolward_wire::line;
-use toolward_wire::sse::{SseDecoder, SseEvent};
 use toolward_wire::{MAX_ANSWER, Revision};
 
 use super::address::{Address, Remote};
-use super::pool::{Connection, Pool};
+use super::events::Events;
+use super::pool::Pool;
 use super::{Log, Unavailable};
 
 /// How long the stream may take to open, and a message to be taken.
@@ -28,8 +28,8 @@ pub(super) async fn connect(
 ) -> Result<DuplexStream, Unavailable> {
     let down = |error: io::Error| Unavailable::Down(error.to_string());
     let late = |_| Unavailable::Down("its stream did not open in time".into());
-    let open = async {
-        let mut events = Events::open(remote).await?;
+    let opening = async {
+        let mut events = open(remote).await?;
         loop {
             let event = events.next().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
             if event.event.as_deref() == Some("endpoint") {
@@ -41,7 +41,8 @@ pub(super) async fn connect(
             }
         }
     };
-    let (events, post) = tokio::time::timeout(PATIENCE, open).await.map_err(late)?.map_err(down)?;
+    let (events, post) =
+        tokio::time::timeout(PATIENCE, opening).await.map_err(late)?.map_err(down)?;
     let (ours, theirs) = tokio::io::duplex(BETWEEN);
     let (incoming, outgoing) = tokio::io::split(theirs);
     let headers = remote.headers.clone();
@@ -63,7 +64,7 @@ pub(super) async fn connect(
 async fn receive(mut events: Events, mut lines: impl AsyncWriteExt + Unpin) -> io::Result<()> {
     let mut out = Vec::new();
     while let Some(event) = events.next().await? {
-        if event.is_message() && !event.is_primer() {
+        if event.is_message() {
             out.clear();
             line::encode(&event.data, &mut out);
             lines.write_all(&out).await?;
@@ -130,55 +131,26 @@ async fn post(
     Ok(())
 }
 
-/// The stream of a server's events.
-struct Events {
-    connection: Connection,
-    body: BodyStream,
-    decoder: SseDecoder,
-}
-
-impl Events {
-    async fn open(remote: &Remote) -> io::Result<Events> {
-        let at = &remote.address;
-        let revision = Revision::R2024_11_05.as_str();
-        let mut fields = vec![
-            ("Accept", "text/event-stream"),
-            ("Accept-Encoding", "identity"),
-            ("MCP-Protocol-Version", revision),
-        ];
-        fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
-        let mut request = Vec::new();
-        write_request(&mut request, "GET", &at.target, &at.authority, &fields, None)
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        let mut connection = Pool::new(at.clone()).take().await?;
-        connection.write(&request).await?;
-        let head = connection.response().await?;
-        let kind = head.headers.get("content-type").unwrap_or_default();
-        let plain = head.headers.count("content-encoding") == 0;
-        if head.status != 200 || !kind.starts_with("text/event-stream") || !plain {
-            let why = format!("it opens no stream of events (status {})", head.status);
-            return Err(io::Error::other(why));
-        }
-        let length: BodyLength = head.body;
-        let decoder = SseDecoder::new(MAX_ANSWER);
-        Ok(Events { connection, body: BodyStream::new(length), decoder })
+/// Opens the stream of a server's events.
+async fn open(remote: &Remote) -> io::Result<Events> {
+    let at = &remote.address;
+    let mut fields = vec![
+        ("Accept", "text/event-stream"),
+        ("Accept-Encoding", "identity"),
+        ("MCP-Protocol-Version", Revision::R2024_11_05.as_str()),
+    ];
+    fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
+    let mut request = Vec::new();
+    write_request(&mut request, "GET", &at.target, &at.authority, &fields, None)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    let mut connection = Pool::new(at.clone()).take().await?;
+    connection.write(&request).await?;
+    let head = connection.response().await?;
+    let kind = head.headers.get("content-type").unwrap_or_default();
+    let plain = head.headers.count("content-encoding") == 0;
+    if head.status != 200 || !kind.starts_with("text/event-stream") || !plain {
+        let why = format!("it opens no stream of events (status {})", head.status);
+        return Err(io::Error::other(why));
     }
-
-    async fn next(&mut self) -> io::Result<Option<SseEvent>> {
-        loop {
-            if let Some(event) = self.decoder.next_event() {
-                return event.map(Some).map_err(|error| io::Error::other(error.to_string()));
-            }
-            match self.body.next(&mut self.connection.buffer) {
-                Ok(Piece::Data(data)) => self.decoder.push(&data),
-                Ok(Piece::End) => return Ok(None),
-                Ok(Piece::NeedMore) => {
-                    if !self.connection.read_more().await? {
-                        return Ok(None);
-                    }
-                }
-                Err(problem) => return Err(io::Error::other(problem.to_string())),
-            }
-        }
-    }
+    Ok(Events::new(connection, head.body, MAX_ANSWER))
 }

@@ -1,0 +1,48 @@
+//! A stream of events that a server on HTTP sends.
+
+use std::io;
+
+use toolward_wire::http::{BodyLength, BodyStream, Piece};
+use toolward_wire::sse::{SseDecoder, SseEvent};
+
+use super::pool::{Connection, Pool};
+
+pub(super) struct Events {
+    connection: Connection,
+    body: BodyStream,
+    decoder: SseDecoder,
+}
+
+impl Events {
+    /// The body of a response, on the connection it comes by. `longest` is the largest event.
+    pub(super) fn new(connection: Connection, length: BodyLength, longest: usize) -> Events {
+        let (body, decoder) = (BodyStream::new(length), SseDecoder::new(longest));
+        Events { connection, body, decoder }
+    }
+
+    /// The next event; `None` at the end.
+    pub(super) async fn next(&mut self) -> io::Result<Option<SseEvent>> {
+        loop {
+            if let Some(event) = self.decoder.next_event() {
+                return event.map(Some).map_err(|error| io::Error::other(error.to_string()));
+            }
+            match self.body.next(&mut self.connection.buffer) {
+                Ok(Piece::Data(data)) => self.decoder.push(&data),
+                Ok(Piece::End) => return Ok(None),
+                Ok(Piece::NeedMore) => {
+                    if !self.connection.read_more().await? {
+                        return Ok(None);
+                    }
+                }
+                Err(problem) => return Err(io::Error::other(problem.to_string())),
+            }
+        }
+    }
+
+    /// A stream that has just ended leaves its connection for the next request.
+    pub(super) fn finish(mut self, pool: &Pool) {
+        if let Ok(Piece::End) = self.body.next(&mut self.connection.buffer) {
+            pool.put(self.connection);
+        }
+    }
+}
