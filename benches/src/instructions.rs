@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::report::{Cell, Line, Report};
 use crate::work::{self, MIX};
 use crate::world::World;
-use crate::{LARGE, SMALL};
+use crate::{LARGE, SMALL, wire};
 
 const WORKS: [(&str, &str, usize); 4] = [
     ("decide-hot", "decision, hot", 4 * MIX),
@@ -22,13 +22,29 @@ pub fn run(quick: bool) -> Report {
     let mut report = Report::default();
     let lines = WORKS.iter().map(|&(work, what, count)| {
         let count = if quick { count.div_ceil(4) } else { count };
-        let [small, large] = [SMALL, LARGE].map(|rules| per_round(work, rules, count));
+        let [small, large] = [SMALL, LARGE].map(|rules| {
+            per_round(count, |count| vec!["work".into(), work.into(), rules.to_string(), count])
+        });
         let cells = vec![Cell::Count(small), Cell::Count(large), Cell::Ratio(large / small)];
         Line::new(what, cells)
     });
     let lines = lines.collect();
     report.section("Instructions", &["10 rules", "100,000 rules", "growth"], lines);
+    report.section("Instructions on the wire, of one call", &["count"], on_the_wire(quick));
     report
+}
+
+fn on_the_wire(quick: bool) -> Vec<Line> {
+    let count = if quick { 500 } else { 2000 };
+    let mut sum = 0.0;
+    let mut lines = Vec::new();
+    for step in &wire::STEPS {
+        let each = per_round(count, |count| vec!["wire".into(), step.name.into(), count]);
+        sum += each;
+        lines.push(Line::new(step.what, vec![Cell::Count(each)]));
+    }
+    lines.push(Line::new("all of them", vec![Cell::Count(sum)]));
+    lines
 }
 
 /// The other side: does the work, with nothing printed and nothing timed.
@@ -56,18 +72,19 @@ pub fn work(work: &str, rules: &str, count: &str) {
     }
 }
 
-fn per_round(work: &str, rules: usize, count: usize) -> f64 {
-    let once = counted(work, rules, count);
-    let twice = counted(work, rules, 2 * count);
+/// What one of `count` rounds costs; `words` starts the program with so many.
+fn per_round(count: usize, words: impl Fn(String) -> Vec<String>) -> f64 {
+    let once = counted(&words(count.to_string()));
+    let twice = counted(&words((2 * count).to_string()));
     (twice as f64 - once as f64) / count as f64
 }
 
-fn counted(work: &str, rules: usize, count: usize) -> u64 {
+fn counted(words: &[String]) -> u64 {
     let program = std::env::current_exe().expect("a process knows its program");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args(["work", work, &rules.to_string(), &count.to_string()])
+        .args(words)
         .output()
         .expect("valgrind is installed (Debian: apt install valgrind)");
     let text = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Measures the policy engine, beside other ways to decide the same.
+//! Measures the policy engine, beside other ways to decide the same, and the wire.
 //!
 //! ```text
 //! cargo run --release -p toolward-bench                  # times and ratios of one run
@@ -15,6 +15,7 @@ mod instructions;
 mod loading;
 mod report;
 mod timing;
+mod wire;
 mod work;
 mod world;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ["instructions"] => instructions::run(quick).print(json),
         // What the program starts itself with.
         ["work", work, rules, count] => instructions::work(work, rules, count),
+        ["wire", step, count] => wire::work(step, count.parse().expect("the count is a number")),
         ["load", file] => loading::load(file),
         _ => {
             eprintln!("usage: toolward-bench [instructions] [--quick] [--json]");

@@ -231,7 +231,7 @@ fn entry(u: &mut Unstructured<'_>) -> Result<Entry> {
         selector: selector(u)?,
         when: maybe(u, 5, |u| word(u, &CONDITIONS))?,
         ask: u.ratio(1, 6)?,
-        place: Place::default(),
+        ..Entry::default()
     })
 }
 

@@ -4,6 +4,7 @@
 
 mod build;
 mod contest;
+mod guards;
 mod http;
 mod listing;
 mod nginx;
@@ -12,6 +13,7 @@ mod start;
 mod stdio;
 mod table;
 mod toolward;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,12 +32,14 @@ type Result<T> = std::result::Result<T, String>;
 /// A part of the measurement, with the name that `--only` takes.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 5] = [
+const SECTIONS: [Section; 7] = [
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
     ("list", listing::run),
     ("start", start::run),
+    ("guards", guards::run),
+    ("verify", verify::run),
 ];
 
 /// What all sections need.

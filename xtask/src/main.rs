@@ -1,8 +1,10 @@
 //! What is done with the code: `cargo xtask generate` writes the files that are made from it (`--check`
-//! fails where they are stale), `cargo xtask bench` measures the program beside others.
+//! fails where they are stale), `cargo xtask bench` measures the program beside others, `cargo xtask
+//! torture` does to it what must not harm it.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod torture;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,8 +16,10 @@ fn main() -> ExitCode {
         ["generate"] => generate(false),
         ["generate", "--check"] => generate(true),
         ["bench", ref words @ ..] => bench::main(words),
+        ["torture", ref words @ ..] => torture::main(words),
         _ => {
-            eprintln!("usage: cargo xtask generate [--check]\n       {}", bench::USAGE);
+            let (bench, torture) = (bench::USAGE, torture::USAGE);
+            eprintln!("usage: cargo xtask generate [--check]\n       {bench}\n       {torture}");
             ExitCode::from(2)
         }
     }
@@ -54,16 +58,19 @@ fn commands() -> String {
     let mut page = String::from("# Commands\n\nThis page is made from the program's own help.\n");
     let mut program = toolward::cli::command();
     program.build();
-    for command in program.get_subcommands_mut() {
-        if command.get_name() == "help" {
-            continue;
-        }
-        let mut command = command.clone().term_width(96).disable_help_flag(false);
-        let name = command.get_name().to_string();
-        let help = command.render_long_help().to_string();
-        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-        let _ =
-            write!(page, "\n## `toolward {name}`\n\n```text\n{}\n```\n", lines.join("\n").trim());
-    }
+    program.get_subcommands().for_each(|command| describe("toolward", command, &mut page));
     page
+}
+
+/// One command, and those under it.
+fn describe(before: &str, command: &clap::Command, page: &mut String) {
+    if command.get_name() == "help" {
+        return;
+    }
+    let name = format!("{before} {}", command.get_name());
+    let help = command.clone().term_width(96).disable_help_flag(false).render_long_help();
+    let help = help.to_string();
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(page, "\n## `{name}`\n\n```text\n{}\n```\n", lines.join("\n").trim());
+    command.get_subcommands().for_each(|command| describe(&name, command, page));
 }

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use toolward_policy::source::{ExposeSource, LayerSource, RulesSource, ServerSource, Source};
 use toolward_policy::testing::PolicyTest;
 
-use crate::config::Config;
+use crate::builtin;
+use crate::config::{AgentLimits, Config, Hook};
 use crate::decode::{self, Folders};
 use crate::diagnostic::{Diagnostic, Findings};
 use crate::formats::{Format, Syntax, plugin, toml_list};
+use crate::guards;
 use crate::keys::{AGENTS, ALLOWLIST, CONFIGURATION, is_main_key};
 use crate::load::{Failed, Loaded};
 use crate::neutral::quoted;
@@ -52,6 +54,9 @@ pub(crate) struct Assembly {
     findings: Findings,
     files: Vec<PathBuf>,
     texts: Vec<(Arc<Text>, Syntax)>,
+    agent_limits: Vec<AgentLimits>,
+    /// Files of the policy that are programs.
+    scripts: Vec<Hook>,
     /// Servers of whole configurations, which have one description each.
     described: HashSet<String>,
     /// Who gave which exposure, by server; without a name: every server's.
@@ -78,11 +83,21 @@ impl Assembly {
         self.source.layers.push(LayerSource { name: name.to_owned(), rules });
     }
 
-    pub(crate) fn finish(self) -> Result<Loaded, Failed> {
+    /// A file that was given as a policy and is a program is a hook.
+    pub(crate) fn script(&mut self, hook: Hook) {
+        self.scripts.push(hook);
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Loaded, Failed> {
+        self.config.agent_limits = self.agent_limits;
+        self.config.hooks.append(&mut self.scripts);
         let failed = self.findings.has_errors();
         let diagnostics = self.findings.into_list();
         match failed {
-            true => Err(Failed { diagnostics, files: self.files }),
+            true => {
+                let config = Box::new(self.config);
+                Err(Failed { diagnostics, files: self.files, config })
+            }
             false => Ok(Loaded {
                 config: self.config,
                 source: self.source,
@@ -119,6 +134,9 @@ impl Assembly {
         self.whole(text, &root);
         let mut page = Page::new(text, &mut self.findings);
         self.config = decode::config(&mut page, &root, folders);
+        if self.config.builtin {
+            self.source.servers.push(builtin::source());
+        }
         let policies = root.get("policies").map(Node::items).unwrap_or_default();
         let named = |node: &Node<'_>| {
             let mark = Mark { text: Arc::clone(text), span: node.span };
@@ -221,6 +239,7 @@ impl Assembly {
             page.error(root.span, message, help);
         }
         self.tests.extend(policy_tests::read(&mut page, root));
+        self.agent_limits.extend(guards::agent_limits(&mut page, root));
         let (agents, allowlist) =
             (agents.map(RulesSource::Agents), allowlist.map(RulesSource::Allowlist));
         self.push_rules(text, agents, allowlist);
@@ -247,6 +266,7 @@ impl Assembly {
         let agents = has_agents.then(|| rules::agents(&mut page, root));
         let allowlist = rules::allowlist(&mut page, root);
         self.tests.extend(policy_tests::read(&mut page, root));
+        self.agent_limits.extend(guards::agent_limits(&mut page, root));
         for (mut server, at) in servers {
             let expose = server.expose.take();
             let name = server.name.clone();

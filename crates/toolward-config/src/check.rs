@@ -179,14 +179,22 @@ impl<'a> Check<'a> {
             "the rules of an agent stand under `agents`".into()
         } else if let Some(advice) = keys::advice(name) {
             advice.into()
-        } else if let [homes @ .., home] = keys::homes(name).as_slice() {
-            let also = homes.first().map(|first| format!("`{first}` or ")).unwrap_or_default();
-            format!("{} stands under {also}`{home}`", quoted(name))
+        } else if let [home, more @ ..] = self.homes(name).as_slice() {
+            let also = more.first().map(|other| format!(" or `{other}`")).unwrap_or_default();
+            format!("{} stands under `{home}`{also}", quoted(name))
         } else {
             let names: Vec<_> = known().map(|key| format!("`{}`", key.name)).collect();
             format!("the keys{here} are {}", names.join(", "))
         };
         self.findings.push(diagnostic.help(help));
+    }
+
+    /// Where a key stands that does not stand here: near by, if it does.
+    fn homes(&self, name: &str) -> Vec<String> {
+        let homes = keys::homes(name);
+        let near = |home: &&String| home.split('.').next() == self.path.first().map(String::as_str);
+        let near: Vec<String> = homes.iter().filter(near).cloned().collect();
+        if near.is_empty() { homes } else { near }
     }
 
     /// ` in `agents.reviewer``, or nothing at the top of the file.

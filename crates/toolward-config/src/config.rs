@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use crate::diagnostic::Diagnostic;
 use crate::forms::url;
-pub use crate::forms::{IpRange, Listen};
+pub use crate::forms::{CertificateMark, IpRange, Listen};
+pub use crate::guards::{
+    AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
+};
 use crate::outside::{Env, Files};
 pub use crate::secret::Secret;
 use crate::text::Mark;
@@ -34,6 +37,10 @@ pub struct Config {
     pub agents: Vec<Agent>,
     pub deny_on_missing_agent: bool,
     pub jwt: Option<Jwt>,
+    pub limits: Limits,
+    /// The limits of agents, from all files that have some.
+    pub agent_limits: Vec<AgentLimits>,
+    pub hooks: Vec<Hook>,
     pub builtin: bool,
     pub audit: Audit,
     pub telemetry: Telemetry,
@@ -61,6 +68,9 @@ impl Default for Config {
             agents: Vec::new(),
             deny_on_missing_agent: true,
             jwt: None,
+            limits: Limits::default(),
+            agent_limits: Vec::new(),
+            hooks: Vec::new(),
             builtin: false,
             audit: Audit::default(),
             telemetry: Telemetry::default(),
@@ -81,7 +91,12 @@ impl Config {
     /// Whether a caller over HTTP can prove who it is.
     pub fn authenticates(&self) -> bool {
         let by_claims = self.jwt.is_some();
-        by_claims || self.agents.iter().any(|agent| !agent.tokens.is_empty())
+        let by_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        self.agents.iter().any(|agent| {
+            !agent.tokens.is_empty()
+                || (by_claims && !agent.claims.is_empty())
+                || (by_certificate && !agent.certificates.is_empty())
+        })
     }
 
     /// Replaces all references to variables and files by their values. What cannot be resolved is
@@ -111,9 +126,16 @@ impl Config {
                 Connect::Stdio { env, .. } => {
                     all.extend(env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
                 }
-                Connect::Http { url, headers, .. } => {
+                Connect::Http { url, headers, headers_for, oauth, .. } => {
                     all.push((url, SecretKind::Url));
-                    all.extend(headers.iter_mut().map(|(_, value)| (value, SecretKind::Header)));
+                    let of_agents = headers_for.iter_mut().flat_map(|(_, headers)| headers);
+                    let headers = headers.iter_mut().chain(of_agents);
+                    all.extend(headers.map(|(_, value)| (value, SecretKind::Header)));
+                    if let Some(oauth) = oauth {
+                        all.push((&mut oauth.token_url, SecretKind::Url));
+                        all.push((&mut oauth.client_id, SecretKind::Header));
+                        all.push((&mut oauth.client_secret, SecretKind::Header));
+                    }
                 }
             }
         }
@@ -126,6 +148,15 @@ impl Config {
         if let Some(jwt) = &mut self.jwt {
             all.push((&mut jwt.issuer, SecretKind::Url));
             if let Jwks::Url(url) = &mut jwt.jwks {
+                all.push((url, SecretKind::Url));
+            }
+        }
+        if let LimitStore::Redis(url) = &mut self.limits.store {
+            all.push((url, SecretKind::Variable));
+        }
+        for hook in &mut self.hooks {
+            all.extend(hook.env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
+            if let HookKind::Http(url) = &mut hook.kind {
                 all.push((url, SecretKind::Url));
             }
         }
@@ -206,18 +237,41 @@ pub struct Server {
     pub connect: Connect,
     pub start: Start,
     pub timeout: Timeout,
+    pub result_bytes: ResultBytes,
     pub share: bool,
     pub max_children: u32,
     pub description: Option<String>,
     pub methods: Vec<String>,
+    pub limits: Rates,
     /// Where the server's key stands.
     pub mark: Mark,
 }
 
 #[derive(Debug, Clone)]
 pub enum Connect {
-    Stdio { command: String, args: Vec<String>, env: Vec<(String, Secret)>, cwd: Option<PathBuf> },
-    Http { url: Secret, headers: Vec<(String, Secret)>, transport: Option<Transport> },
+    Stdio {
+        command: String,
+        args: Vec<String>,
+        env: Vec<(String, Secret)>,
+        cwd: Option<PathBuf>,
+    },
+    Http {
+        url: Secret,
+        headers: Vec<(String, Secret)>,
+        /// By agent, instead of those of the same name.
+        headers_for: Vec<(String, Vec<(String, Secret)>)>,
+        oauth: Option<Box<OAuth>>,
+        transport: Option<Transport>,
+    },
+}
+
+/// Where tokens for a server come from.
+#[derive(Debug, Clone)]
+pub struct OAuth {
+    pub token_url: Secret,
+    pub client_id: Secret,
+    pub client_secret: Secret,
+    pub scope: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,6 +301,15 @@ impl Default for Timeout {
     }
 }
 
+/// How large results of calls may be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResultBytes {
+    /// For tools that no pattern names; `None`: as large as any answer.
+    pub otherwise: Option<u64>,
+    /// By tool name or pattern, first match in file order.
+    pub by_tool: Vec<(String, u64)>,
+}
+
 /// How an agent is recognised, and what it is offered. Its rules are in the policy.
 #[derive(Debug, Clone)]
 pub struct Agent {
@@ -255,6 +318,7 @@ pub struct Agent {
     /// Claims that a JWT must hold, all of them.
     pub claims: Vec<(String, serde_json::Value)>,
     pub uids: Vec<u32>,
+    pub certificates: Vec<CertificateMark>,
     pub discovery: Discovery,
     pub mark: Mark,
 }
@@ -288,7 +352,7 @@ pub enum Jwks {
     File(PathBuf),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Audit {
     pub dir: PathBuf,
     pub durability: Durability,
@@ -332,7 +396,7 @@ pub enum Arguments {
     Full,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Sink {
     Stdout,
     Syslog,
@@ -340,7 +404,7 @@ pub enum Sink {
     Postgres(Secret),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
     pub otlp: Option<Secret>,
     pub metrics: bool,

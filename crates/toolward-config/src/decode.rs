@@ -1,21 +1,21 @@
 //! The checked tree of the main file to the resolved configuration.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::builtin;
 use crate::config::{
-    Agent, Arguments, Audit, Config, Discovery, Durability, Jwks, Jwt, LimitsOf, LogFormat,
-    LogLevel, Naming, Sink, Telemetry, Tls, Token,
+    Arguments, Audit, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming, Sink, Telemetry,
+    Tls,
 };
-use crate::diagnostic::Diagnostic;
 use crate::forms;
+use crate::guards;
+use crate::identities;
 use crate::neutral::quoted;
 use crate::node::{Node, Value};
 use crate::page::Page;
 use crate::rules::{deny_on_missing_agent, strings};
 use crate::servers;
-use crate::text::Span;
 
 /// What paths of a file are relative to.
 pub(crate) struct Folders<'a> {
@@ -91,13 +91,21 @@ pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>
         servers::check_name(page, key, &config.separator);
         config.servers.extend(servers::server(page, key, node, folders));
     }
-    config.agents = agents(page, root, folders);
+    config.builtin = flag(root, "builtin", false);
+    config.agents = identities::agents(page, root, folders);
     config.deny_on_missing_agent = deny_on_missing_agent(root);
     config.jwt = root
         .get("identity")
         .and_then(|node| node.get("jwt"))
-        .and_then(|node| jwt(page, node, folders));
-    config.builtin = flag(root, "builtin", false);
+        .and_then(|node| identities::jwt(page, node, folders));
+    identities::check(page, root, &config);
+    config.limits = guards::limits(page, root, folders);
+    config.hooks = guards::hooks(page, root, folders);
+    let own = config.builtin.then_some(builtin::NAME);
+    let servers = config.servers.iter().map(|server| &*server.name).chain(own);
+    let servers: Vec<&str> = servers.collect();
+    guards::check_servers(page, root, &servers);
+    builtin::check(page, root, &config);
     config.audit = audit(page, root.get("audit"), folders);
     config.telemetry =
         root.get("telemetry").map(|node| telemetry(page, node, folders)).unwrap_or_default();
@@ -109,15 +117,15 @@ fn text(node: &Node<'_>, key: &str) -> Option<String> {
     node.get(key).and_then(Node::as_str).map(str::to_owned)
 }
 
-fn list(node: &Node<'_>, key: &str) -> Vec<String> {
+pub(crate) fn list(node: &Node<'_>, key: &str) -> Vec<String> {
     node.get(key).map(strings).unwrap_or_default()
 }
 
-fn flag(node: &Node<'_>, key: &str, otherwise: bool) -> bool {
+pub(crate) fn flag(node: &Node<'_>, key: &str, otherwise: bool) -> bool {
     node.get(key).and_then(Node::as_bool).unwrap_or(otherwise)
 }
 
-fn duration(node: &Node<'_>, key: &str, otherwise: Duration) -> Duration {
+pub(crate) fn duration(node: &Node<'_>, key: &str, otherwise: Duration) -> Duration {
     node.get(key)
         .and_then(Node::as_str)
         .and_then(|text| forms::duration(text).ok())
@@ -133,7 +141,7 @@ fn size(node: &Node<'_>, key: &str, otherwise: u64) -> u64 {
 }
 
 /// A value, or the values of a list.
-fn one_or_many<'n, 't>(node: &'n Node<'t>) -> impl Iterator<Item = &'n Node<'t>> {
+pub(crate) fn one_or_many<'n, 't>(node: &'n Node<'t>) -> impl Iterator<Item = &'n Node<'t>> {
     let one = node.items().is_empty().then_some(node);
     one.into_iter().chain(node.items())
 }
@@ -162,132 +170,6 @@ fn limits_of(node: &Node<'_>) -> LimitsOf {
         buffered_bytes: size(node, "buffered_bytes", otherwise.buffered_bytes),
         streams: streams.unwrap_or(otherwise.streams),
     }
-}
-
-fn agents(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Vec<Agent> {
-    let mut agents = Vec::new();
-    let mut owners = Owners::default();
-    for (key, node) in root.get("agents").into_iter().flat_map(Node::entries) {
-        let mut tokens = Vec::new();
-        for token in node.get("tokens").map(Node::items).unwrap_or_default() {
-            let Some(Ok(hash)) = token.as_str().map(forms::token) else {
-                continue;
-            };
-            let written = match hash {
-                Some(_) => token.as_str().unwrap_or_default().to_ascii_lowercase(),
-                None => token.as_str().unwrap_or_default().to_owned(),
-            };
-            owners.claim(page, "token", &written, &key.name, token.span);
-            tokens.extend(match hash {
-                Some(hash) => Some(Token::Sha256(hash)),
-                None => page.secret(token, folders).map(Token::Reference),
-            });
-        }
-        let mut uids = Vec::new();
-        for node in node.get("uid").into_iter().flat_map(one_or_many) {
-            let Some(uid) = node.as_int().and_then(|uid| u32::try_from(uid).ok()) else {
-                continue;
-            };
-            owners.claim(page, "uid", &uid.to_string(), &key.name, node.span);
-            uids.push(uid);
-        }
-        if let Some((claims, node)) = node.as_map().and_then(|map| map.entry("claims"))
-            && node.as_map().is_some_and(|map| map.is_empty())
-        {
-            page.error(
-                claims.span,
-                "`claims` is empty, and would match every JWT",
-                "name a claim, e.g. `sub`",
-            );
-        }
-        agents.push(Agent {
-            name: key.name.to_string(),
-            tokens,
-            claims: node
-                .get("claims")
-                .into_iter()
-                .flat_map(Node::entries)
-                .map(|(key, node)| (key.name.to_string(), node.to_json()))
-                .collect(),
-            uids,
-            discovery: match node.get("discovery").and_then(Node::as_str) {
-                Some("progressive") => Discovery::Progressive,
-                _ => Discovery::Direct,
-            },
-            mark: page.mark(key.span),
-        });
-    }
-    agents
-}
-
-/// Which agent a credential belongs to: one that names two agents names none.
-#[derive(Default)]
-struct Owners(HashMap<(&'static str, String), (String, Span)>);
-
-impl Owners {
-    fn claim(
-        &mut self,
-        page: &mut Page<'_>,
-        kind: &'static str,
-        value: &str,
-        agent: &str,
-        span: Span,
-    ) {
-        let Some((owner, first)) =
-            self.0.insert((kind, value.to_owned()), (agent.to_owned(), span))
-        else {
-            return;
-        };
-        let message = match owner == agent {
-            true => format!("the {kind} is given twice for {}", quoted(agent)),
-            false => format!("the {kind} belongs to {} and to {}", quoted(&owner), quoted(agent)),
-        };
-        let first = page.mark(first);
-        let diagnostic = Diagnostic::error(message)
-            .related(first, "given first here")
-            .help(format!("a {kind} names exactly one agent"));
-        page.report(span, diagnostic);
-    }
-}
-
-fn jwt(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Jwt> {
-    let jwks = node.get("jwks")?;
-    let written = jwks.as_str()?;
-    let is_url = written.contains("://") || written.contains("${");
-    if written.contains("://")
-        && !written.contains("${")
-        && let Err(misform) = forms::url(written)
-    {
-        page.error(jwks.span, misform.message, "write a URL, or the path of a file");
-    }
-    let algorithms = list(node, "algorithms");
-    if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
-    {
-        page.error(
-            node.get("algorithms")?.span,
-            "`algorithms` accepts none",
-            "leave the key out for the default",
-        );
-    }
-    Some(Jwt {
-        issuer: page.secret(node.get("issuer")?, folders)?,
-        jwks: match is_url {
-            true => Jwks::Url(page.secret(jwks, folders)?),
-            false => Jwks::File(folders.path(written)),
-        },
-        audience: node
-            .get("audience")
-            .into_iter()
-            .flat_map(one_or_many)
-            .filter_map(Node::as_str)
-            .map(str::to_owned)
-            .collect(),
-        algorithms: match algorithms.is_empty() {
-            true => vec!["RS256".into(), "ES256".into()],
-            false => algorithms,
-        },
-        leeway: duration(node, "leeway", Duration::from_secs(60)),
-    })
 }
 
 fn audit(page: &mut Page<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>) -> Audit {

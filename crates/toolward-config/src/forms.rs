@@ -5,6 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use toolward_policy::Rate;
+use toolward_policy::rate::Per;
+
 use crate::neutral::quoted;
 
 /// Why a value does not have its form, and what to write instead.
@@ -87,21 +90,38 @@ fn number_and_unit(text: &str) -> (&str, &str) {
     (number, unit.strip_prefix(' ').unwrap_or(unit))
 }
 
-/// `100/min`, `5/s burst 10`: only its form is looked at, limits are not built yet.
-pub(crate) fn rate(text: &str) -> Form<()> {
+/// `100/min`, `5/s burst 10`, `1000/day`.
+pub(crate) fn rate(text: &str) -> Form<Rate> {
     let (rate, burst) = match text.split_once(" burst ") {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
     };
-    let count = |text: &str| text.parse::<u64>().is_ok_and(|count| count > 0);
-    let unit = |unit: &str| matches!(unit, "s" | "min" | "h" | "hour" | "day" | "d");
-    match rate.split_once('/') {
-        Some((number, per)) if count(number) && unit(per) && burst.is_none_or(count) => Ok(()),
-        _ => Err(Misform::new(
+    // More than a thousand million is a slip of the pen.
+    let count = |text: &str| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse().ok().filter(|count| digits && (1..=1_000_000_000).contains(count))
+    };
+    let unit = |unit: &str| match unit {
+        "s" => Some(Per::Second),
+        "min" => Some(Per::Minute),
+        "h" | "hour" => Some(Per::Hour),
+        "d" | "day" => Some(Per::Day),
+        _ => None,
+    };
+    let read = || {
+        let (number, per) = rate.split_once('/')?;
+        let burst = match burst {
+            Some(burst) => Some(count(burst)?),
+            None => None,
+        };
+        Some(Rate { count: count(number)?, per: unit(per)?, burst })
+    };
+    read().ok_or_else(|| {
+        Misform::new(
             format!("{} is not a rate", quoted(text)),
             "write a count and a time: `100/min`, `5/s burst 10`, `1000/day`",
-        )),
-    }
+        )
+    })
 }
 
 /// Where to listen.
@@ -216,6 +236,18 @@ pub(crate) fn url(text: &str) -> Form<()> {
     Ok(())
 }
 
+/// Whether a URL goes over the network without TLS.
+pub(crate) fn in_the_clear(url: &str) -> bool {
+    let Some(("http", rest)) = scheme(url) else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(six) => six.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    !loopback && !host.eq_ignore_ascii_case("localhost")
+}
+
 /// `https://host` or `https://host:port`, as browsers send it.
 pub(crate) fn origin(text: &str) -> Form<()> {
     match scheme(text) {
@@ -252,6 +284,44 @@ pub(crate) fn token(text: &str) -> Form<Option<[u8; 32]>> {
             "a token is one reference and nothing else",
             "write `${NAME}`, `${file:PATH}`, or `sha256:` and its hash",
         )),
+    }
+}
+
+/// What tells an agent's certificate from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CertificateMark {
+    /// SHA-256 of the certificate.
+    Sha256([u8; 32]),
+    /// The common name of its subject.
+    CommonName(String),
+    /// A host among its alternative names, in lower case.
+    Dns(String),
+    /// A URI among its alternative names.
+    Uri(String),
+}
+
+/// `CN=reviewer`, `DNS:build.example`, `URI:spiffe://corp/build`, `sha256:…`.
+pub(crate) fn certificate(text: &str) -> Form<CertificateMark> {
+    let help = "write `CN=NAME`, `DNS:HOST`, `URI:URI`, or `sha256:` and the certificate's hash";
+    let (kind, value) = match text.find([':', '=']) {
+        Some(at) => text.split_at(at + 1),
+        None => ("", text),
+    };
+    match (kind, value) {
+        ("sha256:", hex) => {
+            let plain = hex.replace(':', "");
+            sha256(&plain).map(CertificateMark::Sha256).ok_or_else(|| {
+                Misform::new(
+                    "`sha256:` is followed by 64 hex digits of a certificate's hash",
+                    "`openssl x509 -in FILE -noout -fingerprint -sha256` prints them",
+                )
+            })
+        }
+        (_, "") => Err(Misform::new(format!("{} names no certificate", quoted(text)), help)),
+        ("CN=", name) => Ok(CertificateMark::CommonName(name.into())),
+        ("DNS:", host) => Ok(CertificateMark::Dns(host.to_ascii_lowercase())),
+        ("URI:", uri) => Ok(CertificateMark::Uri(uri.into())),
+        _ => Err(Misform::new(format!("{} is not the mark of a certificate", quoted(text)), help)),
     }
 }
 
@@ -387,11 +457,24 @@ mod tests {
 
     #[test]
     fn rates_and_urls() {
-        assert!(rate("100/min").is_ok() && rate("5/s burst 10").is_ok());
-        assert!(rate("100").is_err() && rate("0/s").is_err() && rate("5/s burst x").is_err());
+        assert_eq!(rate("100/min"), Ok(Rate { count: 100, per: Per::Minute, burst: None }));
+        for good in ["5/s burst 10", "1000/day", "1/h", "1000000000/s"] {
+            assert_eq!(rate(good).unwrap().to_string(), good);
+        }
+        for bad in
+            ["100", "0/s", "5/s burst x", "5/s burst 0", "+5/s", "1/week", "1000000001/s", "1/s "]
+        {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
         assert!(url("https://a.example/x?y").is_ok());
         for bad in ["a.example", "ftp://a", "https://", "https://u:p@h/", "https://a b"] {
             assert!(url(bad).is_err(), "{bad}");
+        }
+        for here in ["http://localhost:1/x", "http://127.0.0.1", "http://[::1]:1/", "https://a"] {
+            assert!(!in_the_clear(here), "{here}");
+        }
+        for beyond in ["http://a.example/x", "http://10.0.0.1:1", "http://localhost.example"] {
+            assert!(in_the_clear(beyond), "{beyond}");
         }
         assert!(origin("http://localhost:3000").is_ok() && origin("https://a/").is_err());
     }

@@ -45,6 +45,7 @@ pub struct Imported {
 
 fn failed(diagnostic: Diagnostic, loaded: Loaded) -> Failed {
     Failed {
+        config: Box::new(loaded.config),
         diagnostics: std::iter::once(diagnostic).chain(loaded.warnings).collect(),
         files: loaded.files,
     }
@@ -205,12 +206,16 @@ fn write_list(yaml: &mut Yaml, depth: usize, key: &str, entries: &[Entry]) {
     }
     yaml.line(depth, &format!("{key}:"));
     for entry in entries {
-        match &entry.when {
-            None => yaml.line(depth + 1, &format!("- {}", scalar(&entry.selector))),
-            Some(when) => {
-                yaml.line(depth + 1, &format!("- tool: {}", scalar(&entry.selector)));
-                yaml.line(depth + 2, &format!("when: {}", scalar(when)));
-            }
+        if entry.when.is_none() && entry.limit.is_none() {
+            yaml.line(depth + 1, &format!("- {}", scalar(&entry.selector)));
+            continue;
+        }
+        yaml.line(depth + 1, &format!("- tool: {}", scalar(&entry.selector)));
+        if let Some(when) = &entry.when {
+            yaml.line(depth + 2, &format!("when: {}", scalar(when)));
+        }
+        if let Some(limit) = entry.limit {
+            yaml.line(depth + 2, &format!("limit: {limit}"));
         }
     }
 }

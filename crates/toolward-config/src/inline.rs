@@ -38,9 +38,9 @@ pub fn load_inline(policy: Inline<'_>) -> Result<Loaded, Failed> {
         Inline::Text(content) => {
             let text = Text::new(NAME, content.strip_prefix('\u{feff}').unwrap_or(content));
             if is_script("".as_ref(), content.as_bytes()) {
-                let message = "the policy is a program, which would be a hook";
+                let message = "the policy is a program, which is a hook";
                 let diagnostic = Diagnostic::error(message).at(&text, Span::default());
-                assembly.report(diagnostic.help("hooks are not supported in this version"));
+                assembly.report(diagnostic.help("hooks are asked only when a call is made"));
             } else {
                 assembly.layer(&text, Syntax::of_content(text.content()), given);
             }

@@ -16,9 +16,9 @@ pub(crate) use lookup::{advice, homes, is_main_key, walk};
 
 use crate::shape::Key;
 use crate::shape::Shape::{
-    self, AddressOrOff, Bool, Duration, DurationOr, Either, Integer, IpRange, Keys, Leeway, List,
-    Listen, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret, SecretUrl, Size, Table,
-    Text, Token, Url, Word,
+    self, AddressOrOff, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange, Keys,
+    Leeway, List, Listen, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret, SecretUrl,
+    Size, Table, Text, Token, Url, Word,
 };
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -79,7 +79,8 @@ table! { GATEWAY:
     "allowed_origins": List(&Origin), default("none"), main_only =>
         "Values of `Origin` that are accepted beside loopback.";
     "trusted_proxies": List(&IpRange), default("none"), main_only =>
-        "Proxies whose `X-Forwarded-For` is believed.";
+        "Proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, for records and \
+         addresses; never for who calls.";
     "cors": Bool, default("false"), main_only =>
         "Whether browsers at `allowed_origins` get CORS headers.";
     "tls": Keys(&[TLS]), main_only =>
@@ -125,12 +126,13 @@ table! { GUARDS:
         "Further layers: files in any format that loads.";
     "identity": Keys(&[IDENTITY]), main_only =>
         "How callers are identified beside tokens.";
-    "limits": Keys(&[LIMITS]), main_only, not_yet =>
+    "limits": Keys(&[LIMITS, RATES]), main_only =>
         "Rate limits for everyone.";
-    "hooks": List(&Keys(&[HOOK])), main_only, not_yet =>
+    "hooks": List(&Keys(&[HOOK])), main_only =>
         "Programs that are asked before a call is forwarded.";
     "builtin": Bool, default("false"), main_only =>
-        "Whether the gateway's own server `toolward` is offered.";
+        "Whether the gateway's own server `toolward` is offered, with `server_config` and the tools \
+         by which tools are found.";
     "audit": Keys(&[AUDIT]), main_only =>
         "The record of decisions.";
     "telemetry": Keys(&[TELEMETRY]), main_only =>
@@ -178,6 +180,10 @@ table! { pub(crate) SERVER:
         "The server's MCP endpoint over HTTP.";
     "headers": Table { key: "header", value: &Secret } =>
         "Headers of each request; `${NAME}` and `${file:PATH}` are replaced.";
+    "headers_for": Table { key: "agent", value: &Table { key: "header", value: &Secret } } =>
+        "Headers of requests for an agent, instead of those of the same name in `headers`.";
+    "oauth": Keys(&[OAUTH]) =>
+        "Tokens for the server from its authorization server, by client credentials.";
     "transport": Word(&["streamable", "sse"]), default("detected") =>
         "The HTTP transport.";
     "start": Word(&["lazy", "eager"]), default("lazy") =>
@@ -185,6 +191,10 @@ table! { pub(crate) SERVER:
     "timeout":
         Either(&Duration, &Table { key: "tool pattern", value: &Duration }), default("30s") =>
         "How long a call may take; a value, or a map from tool pattern.";
+    "result_bytes":
+        Either(&Size, &Table { key: "tool pattern", value: &Size }), default("response_bytes") =>
+        "The largest result of a call; a value, or a map from tool pattern. A larger one does not \
+         pass, also not in part.";
     "share": Bool, default("false") =>
         "Whether agents share one process of this server.";
     "max_children": COUNT, default("8") =>
@@ -204,8 +214,19 @@ table! { pub(crate) SERVER:
         "Arguments that select an action; a list, or a map from tool pattern.";
     "methods": List(&Name("a method")) =>
         "Further methods that may pass.";
-    "limits": Keys(&[RATES]), not_yet =>
-        "Rate limits of this server.";
+    "limits": Keys(&[SERVER_RATES]) =>
+        "Rate limits of this server, for all agents together.";
+}
+
+table! { OAUTH:
+    "token_url": SecretUrl, required =>
+        "The token endpoint.";
+    "client_id": Secret, required =>
+        "Who the gateway is there.";
+    "client_secret": Secret, required =>
+        "Its secret: `${NAME}` or `${file:PATH}`.";
+    "scope": Name("a scope") =>
+        "Scopes to ask for, with spaces between them.";
 }
 
 // What MCP clients write in `mcpServers` beside the keys above.
@@ -240,8 +261,8 @@ table! { ENTRY:
         "A condition in CEL; where it is false the entry is skipped.";
     "ask": Bool, default("false"), not_yet =>
         "A person must approve.";
-    "limit": Rate, not_yet =>
-        "A rate limit of this entry.";
+    "limit": Rate =>
+        "How often the entry lets calls pass.";
     "shadow": Bool, default("false"), not_yet =>
         "Record what the entry would have done; do not act on it.";
 }
@@ -250,9 +271,13 @@ table! { AGENT:
     "tokens": List(&Token), main_only =>
         "Bearer tokens of the agent: `sha256:HASH`, `${NAME}` or `${file:PATH}`.";
     "claims": Table { key: "claim", value: &Scalar }, main_only =>
-        "Claims that a JWT must hold to be this agent.";
+        "Claims that a JWT must hold to be this agent, all of them; a claim may also be a list that \
+         has the value. In `scope` each word counts.";
     "uid": OneOrList(&Integer { least: 0, most: u32::MAX as i64 }), main_only =>
         "Users whose processes are this agent on a unix socket.";
+    "certificates": List(&Certificate), main_only =>
+        "Client certificates of this agent, by what stands in them: `CN=NAME`, `DNS:HOST`, \
+         `URI:URI`, or `sha256:HASH` of the certificate.";
     "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
         "What the agent may use.";
     "deny": Keys(&[SIDE]) =>
@@ -260,8 +285,9 @@ table! { AGENT:
     "case": CASE, default("sensitive") =>
         "Whether this agent's names are compared to the letter.";
     "discovery": Word(&["direct", "progressive"]), default("direct"), main_only =>
-        "Whether the agent lists tools, or finds them through the gateway's own.";
-    "limits": Keys(&[RATES]), not_yet =>
+        "Whether the agent lists tools, or finds and calls them through the gateway's own \
+         (`builtin`).";
+    "limits": Keys(&[RATES]) =>
         "Rate limits of this agent.";
 }
 
@@ -301,7 +327,7 @@ table! { JWT:
     "audience": OneOrList(&Name("an audience")), default("public_url and path") =>
         "Accepted `aud` claims.";
     "algorithms":
-        List(&Word(ALGORITHMS)), default("[RS256, ES256]") =>
+        List(&Word(ALGORITHMS)), default("[RS256, PS256, ES256, EdDSA]") =>
         "Accepted algorithms.";
     "leeway": Leeway, default("60s") =>
         "How far clocks may differ.";
@@ -311,7 +337,18 @@ table! { RATES:
     "calls": Rate =>
         "All calls together.";
     "tools": Table { key: "server/tool pattern", value: &Rate } =>
-        "Calls of matching tools.";
+        "Calls of all tools that match, together.";
+    "lists": Rate =>
+        "Listings.";
+    "refused": Rate =>
+        "Refused calls: one too many waits for its answer, which stays the same.";
+}
+
+table! { SERVER_RATES:
+    "calls": Rate =>
+        "All calls of this server.";
+    "tools": Table { key: "tool pattern", value: &Rate } =>
+        "Calls of all its tools that match, together.";
 }
 
 table! { LIMITS:
@@ -321,10 +358,6 @@ table! { LIMITS:
         "What holds when the store cannot be reached.";
     "timeout": Duration, default("50ms") =>
         "How long the store may take.";
-    "calls": Rate =>
-        "All calls together.";
-    "tools": Table { key: "server/tool pattern", value: &Rate } =>
-        "Calls of matching tools.";
 }
 
 table! { HOOK:

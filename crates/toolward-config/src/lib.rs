@@ -27,13 +27,16 @@ pub mod toml;
 pub mod yaml;
 
 mod assemble;
+mod builtin;
 mod check;
 mod decode;
 mod environment;
 mod expose;
 mod formats;
 mod forms;
+mod guards;
 mod hints;
+mod identities;
 mod import;
 mod inline;
 mod keys;

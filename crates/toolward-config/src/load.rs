@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolward_policy::source::Source;
+use toolward_policy::source::{AgentsSource, LayerSource, RulesSource, Source};
 use toolward_policy::testing::PolicyTest;
 
 use crate::assemble::{Assembly, Given, Role};
-use crate::config::Config;
+use crate::config::{Config, Hook, HookKind};
 use crate::decode::Folders;
 use crate::diagnostic::{Diagnostic, Level};
 use crate::environment;
@@ -81,6 +81,43 @@ pub struct Failed {
     pub diagnostics: Vec<Diagnostic>,
     /// Files that were read or looked for, to be watched.
     pub files: Vec<PathBuf>,
+    /// As much of the main file as could be read; nobody may rely on it for more than to say no.
+    pub config: Box<Config>,
+}
+
+impl Loaded {
+    /// A gateway that is there, and allows nobody anything: where it listens and what it writes is the
+    /// configuration's, nothing else.
+    pub fn denying(config: Config) -> Loaded {
+        let Config { listen, tls, admin, state, naming, separator, .. } = config;
+        let Config { list_timeout, limits_of, audit, telemetry, public_url, .. } = config;
+        let config = Config {
+            listen,
+            tls,
+            admin,
+            state,
+            naming,
+            separator,
+            list_timeout,
+            limits_of,
+            audit,
+            telemetry,
+            public_url,
+            ..Config::default()
+        };
+        let nobody = AgentsSource { agents: Vec::new(), deny_on_missing_agent: true };
+        let name = "nothing is allowed: the configuration is not valid".into();
+        let layers = vec![LayerSource { name, rules: RulesSource::Agents(nobody) }];
+        Loaded {
+            config,
+            source: Source { layers, ..Source::default() },
+            tests: Vec::new(),
+            warnings: Vec::new(),
+            files: Vec::new(),
+            texts: Vec::new(),
+            exposures: Vec::new(),
+        }
+    }
 }
 
 impl Loaded {
@@ -174,9 +211,24 @@ impl<F: Files, E: Env> Loader<F, E> {
             };
             self.layer(&policy.path, None, given, &mut assembly);
         }
+        self.hook_files(&mut assembly);
         environment::allowlist(&self.env, &mut assembly);
         environment::read_only(&self.env, options.read_only, &mut assembly);
         assembly.finish()
+    }
+
+    /// Files that hooks are made of: a gateway that runs takes them up anew when they change.
+    fn hook_files(&self, assembly: &mut Assembly) {
+        let file = |hook: &Hook| match &hook.kind {
+            HookKind::PolicySh(file) if hook.enabled => Some(file.clone()),
+            _ => None,
+        };
+        let files: Vec<PathBuf> = assembly.config.hooks.iter().filter_map(file).collect();
+        for file in files {
+            // Whoever uses it says what is wrong with it.
+            let _ = self.files.read(&file);
+            assembly.watch(&file);
+        }
     }
 
     fn main_file(&self, options: &Options, assembly: &mut Assembly) -> Option<PathBuf> {
@@ -204,7 +256,7 @@ impl<F: Files, E: Env> Loader<F, E> {
     }
 
     fn main(&self, path: &Path, assembly: &mut Assembly, options: &Options) {
-        let Some((text, syntax)) = self.text(path, None, assembly) else {
+        let Some((text, syntax)) = self.text(path, None, false, assembly) else {
             return;
         };
         let home = self.home();
@@ -219,17 +271,20 @@ impl<F: Files, E: Env> Loader<F, E> {
     }
 
     fn layer(&self, path: &Path, named: Option<Mark>, given: Given, assembly: &mut Assembly) {
-        if let Some((text, syntax)) = self.text(path, named, assembly) {
+        let may_be_hook = !given.allowlist && given.format.is_none();
+        if let Some((text, syntax)) = self.text(path, named, may_be_hook, assembly) {
             let syntax = if given.format == Some(Format::Toml) { Syntax::Toml } else { syntax };
             assembly.layer(&text, syntax, given);
         }
     }
 
-    /// The text of a file, which may be named in another one.
+    /// The text of a file, which may be named in another one. `None` where it has none: it cannot be
+    /// read, or it is a program.
     fn text(
         &self,
         path: &Path,
         named: Option<Mark>,
+        may_be_hook: bool,
         assembly: &mut Assembly,
     ) -> Option<(Arc<Text>, Syntax)> {
         assembly.watch(path);
@@ -249,9 +304,15 @@ impl<F: Files, E: Env> Loader<F, E> {
             }
         };
         if is_script(path, &bytes) {
-            let message = format!("{} is a program, which would be a hook", quoted(&name));
-            assembly
-                .report(Diagnostic::error(message).help("hooks are not supported in this version"));
+            match may_be_hook {
+                true => assembly.script(Hook::of_script(path, &bytes)),
+                false => {
+                    let message = format!("{} is a program, not a configuration", quoted(&name));
+                    let help =
+                        "give it with `--policy`, or name it in `policies`: it is then a hook";
+                    assembly.report(Diagnostic::error(message).help(help));
+                }
+            }
             return None;
         }
         match Text::from_bytes(name, bytes) {

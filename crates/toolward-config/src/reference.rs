@@ -57,6 +57,7 @@ fn of_shape(shape: &Shape, main: bool) -> Json {
         Shape::AddressOrOff => json!({"type": "string", "minLength": 3}),
         Shape::Url | Shape::Origin => matching("^https?://"),
         Shape::Token => matching(r"^(sha256:[0-9a-fA-F]{64}|\$\{[^}]+\})$"),
+        Shape::Certificate => matching("^(CN=|DNS:|URI:|sha256:[0-9a-fA-F]{64}$)"),
         Shape::Word(words) => json!({"enum": words}),
         Shape::List(item) => json!({"type": "array", "items": of_shape(item, main)}),
         Shape::OneOrList(item) => {
@@ -202,7 +203,9 @@ mod tests {
         let key = |name: &str| &schema["properties"][name];
         assert_eq!(key("listen")["default"], "127.0.0.1:7410");
         assert_eq!(key("read_only")["default"], false);
-        assert_eq!(key("hooks")["not"], json!({}));
+        let entry = &key("allowed_tools")["items"]["anyOf"][1]["properties"];
+        assert_eq!(entry["shadow"]["not"], json!({}));
+        assert_eq!(key("limits")["properties"]["timeout"]["default"], "50ms");
         assert!(key("allowed_hosts")["description"].as_str().unwrap().contains("loopback names"));
         assert_eq!(schema["additionalProperties"], false);
         let agent = &layer_schema()["properties"]["agents"]["additionalProperties"]["properties"];

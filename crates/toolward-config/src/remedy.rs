@@ -34,7 +34,7 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), Misform>> 
             ..misform
         }),
         Shape::Size => forms::size(written).map(drop),
-        Shape::Rate => forms::rate(written),
+        Shape::Rate => forms::rate(written).map(drop),
         Shape::Listen => forms::listen(written).map(drop),
         Shape::AddressOrOff if written == "off" => Ok(()),
         Shape::AddressOrOff => forms::address(written).map(drop),
@@ -50,6 +50,7 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), Misform>> 
             })
         }
         Shape::Token => forms::token(written).map(drop),
+        Shape::Certificate => forms::certificate(written).map(drop),
         _ => return None,
     })
 }

@@ -4,6 +4,7 @@ use toolward_policy::source::{
     AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource,
 };
 
+use crate::forms::rate;
 use crate::hints::check_selector;
 use crate::neutral::quoted;
 use crate::node::{Node, Value};
@@ -140,6 +141,7 @@ fn options(page: &mut Page<'_>, item: &Node<'_>, kind: ListKind) -> Option<Entry
         selector: item.get("tool")?.as_str()?.to_owned(),
         when: item.get("when").and_then(Node::as_str).map(str::to_owned),
         ask: item.get("ask").and_then(Node::as_bool).unwrap_or(false),
+        limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
         place: page.place(item.span),
     })
 }

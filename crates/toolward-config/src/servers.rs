@@ -5,19 +5,18 @@ use std::time::Duration;
 
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
-use crate::config::{Connect, Secret, Server, Start, Timeout, Transport};
+use crate::builtin;
+use crate::config::{Connect, OAuth, ResultBytes, Secret, Server, Start, Timeout, Transport};
 use crate::decode::Folders;
 use crate::diagnostic::Diagnostic;
 use crate::expose::exposure;
-use crate::forms::{duration, header_name};
+use crate::forms::{duration, header_name, in_the_clear, size};
+use crate::guards::rates;
 use crate::hints::check_tag;
 use crate::neutral::quoted;
 use crate::node::{Key, Node};
 use crate::page::Page;
 use crate::rules::strings;
-
-/// The name of the gateway's own server.
-const BUILTIN: &str = "toolward";
 
 /// The servers of a file, in its order; those that MCP clients have disabled are left out.
 pub(crate) fn listed<'n, 't>(
@@ -85,7 +84,7 @@ pub(crate) fn check_name(page: &mut Page<'_>, key: &Key<'_>, separator: &str) {
     let first = separator.chars().next();
     let (message, help) = if name.is_empty() {
         ("a server's name may not be empty".to_owned(), "give it a name".to_owned())
-    } else if name == BUILTIN {
+    } else if name == builtin::NAME {
         (
             format!("the name {shown} is taken by the gateway's own server"),
             "choose another name".to_owned(),
@@ -128,6 +127,7 @@ pub(crate) fn server(
             _ => Start::Lazy,
         },
         timeout: node.get("timeout").map(timeout).unwrap_or_default(),
+        result_bytes: node.get("result_bytes").map(result_bytes).unwrap_or_default(),
         share: node.get("share").and_then(Node::as_bool).unwrap_or(false),
         max_children: node
             .get("max_children")
@@ -136,6 +136,7 @@ pub(crate) fn server(
             .unwrap_or(8),
         description: node.get("description").and_then(Node::as_str).map(str::to_owned),
         methods: node.get("methods").map(strings).unwrap_or_default(),
+        limits: node.get("limits").map(|node| rates(page, node, false)).unwrap_or_default(),
         mark: page.mark(key.span),
     })
 }
@@ -154,6 +155,21 @@ fn timeout(node: &Node<'_>) -> Timeout {
                 .collect(),
             ..Timeout::default()
         },
+    }
+}
+
+fn result_bytes(node: &Node<'_>) -> ResultBytes {
+    let read = |node: &Node<'_>| match node.as_int() {
+        Some(bytes) => u64::try_from(bytes).ok(),
+        None => size(node.as_str()?).ok(),
+    };
+    match node.as_map() {
+        None => ResultBytes { otherwise: read(node), by_tool: Vec::new() },
+        Some(by_tool) => {
+            let each = by_tool.iter();
+            let each = each.filter_map(|(key, node)| Some((key.name.to_string(), read(node)?)));
+            ResultBytes { otherwise: None, by_tool: each.collect() }
+        }
     }
 }
 
@@ -190,7 +206,7 @@ fn connect(
             refuse(
                 page,
                 node,
-                &["url", "headers", "transport"],
+                &["url", "headers", "headers_for", "oauth", "transport"],
                 "a server with `command` is not reached over HTTP",
             );
             for arg in node.get("args").map(Node::items).unwrap_or_default() {
@@ -220,9 +236,19 @@ fn connect(
                     Some("streamable" | "streamable-http" | "http") => Some(Transport::Streamable),
                     _ => None,
                 };
+            let headers = headers(page, node.get("headers"), folders);
+            let oauth = node.get("oauth").and_then(|node| oauth(page, node, folders)).map(Box::new);
+            if let Some((key, _)) = map.entry("oauth")
+                && headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            {
+                let help = "keep one of them; `headers_for` may have another one for an agent";
+                page.error(key.span, "both `oauth` and `headers` give `Authorization`", help);
+            }
             Some(Connect::Http {
                 url: page.secret(url, folders)?,
-                headers: headers(page, node, folders),
+                headers,
+                headers_for: headers_for(page, node, folders),
+                oauth,
                 transport,
             })
         }
@@ -230,7 +256,7 @@ fn connect(
 }
 
 /// Keys that have no meaning for this kind of server.
-fn refuse(page: &mut Page<'_>, node: &Node<'_>, keys: &[&str], why: &str) {
+pub(crate) fn refuse(page: &mut Page<'_>, node: &Node<'_>, keys: &[&str], why: &str) {
     for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
         page.error(
             key.span,
@@ -269,14 +295,18 @@ fn check_client_keys(page: &mut Page<'_>, node: &Node<'_>) {
 }
 
 /// A program with a folder in its name is looked for beside the file, others in `PATH`.
-fn program(command: &str, base: &Path) -> String {
+pub(crate) fn program(command: &str, base: &Path) -> String {
     match command.contains('/') && !command.starts_with('/') {
         true => base.join(command).to_string_lossy().into_owned(),
         false => command.to_owned(),
     }
 }
 
-fn variables(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Vec<(String, Secret)> {
+pub(crate) fn variables(
+    page: &mut Page<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Secret)> {
     let mut variables = Vec::new();
     for (key, value) in node.get("env").into_iter().flat_map(Node::entries) {
         if key.name.is_empty() || key.name.contains(['=', '\0']) {
@@ -292,9 +322,40 @@ fn variables(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Vec
     variables
 }
 
-fn headers(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Vec<(String, Secret)> {
+fn headers_for(
+    page: &mut Page<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Vec<(String, Secret)>)> {
+    let agents = node.get("headers_for").into_iter().flat_map(Node::entries);
+    agents
+        .map(|(agent, node)| (agent.name.to_string(), headers(page, Some(node), folders)))
+        .collect()
+}
+
+fn oauth(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<OAuth> {
+    let secret = node.as_map()?.entry("client_secret");
+    if let Some((key, value)) = secret {
+        warn_of_plain_secret(page, key, value);
+    }
+    if let Some(url) = node.get("token_url").filter(|url| url.as_str().is_some_and(in_the_clear)) {
+        page.error(url.span, "the secret would go over `http` in the clear", "use `https`");
+    }
+    Some(OAuth {
+        token_url: page.secret(node.get("token_url")?, folders)?,
+        client_id: page.secret(node.get("client_id")?, folders)?,
+        client_secret: page.secret(secret?.1, folders)?,
+        scope: node.get("scope").and_then(Node::as_str).map(str::to_owned),
+    })
+}
+
+fn headers(
+    page: &mut Page<'_>,
+    node: Option<&Node<'_>>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
-    for (key, value) in node.get("headers").into_iter().flat_map(Node::entries) {
+    for (key, value) in node.into_iter().flat_map(Node::entries) {
         if !header_name(&key.name) {
             page.error(
                 key.span,

@@ -55,6 +55,8 @@ pub enum Shape {
     /// A URL that may hold references.
     SecretUrl,
     Token,
+    /// What an agent's certificate is known by.
+    Certificate,
     /// One of these words.
     Word(&'static [&'static str]),
     List(&'static Shape),
@@ -93,6 +95,7 @@ impl Shape {
             Shape::Path => "a path".into(),
             Shape::Secret => "a string".into(),
             Shape::Token => "a token's hash or reference".into(),
+            Shape::Certificate => "a mark such as `CN=NAME`".into(),
             Shape::Word(words) => one_of(words),
             Shape::List(item) => format!("a list, each entry {}", item.expected()),
             Shape::OneOrList(item) => format!("{}, or a list of such", item.expected()),

@@ -274,6 +274,7 @@ fn a_whole_configuration_is_resolved() {
     let text = r#"
 listen: ["127.0.0.1:1", "unix:run/s"]
 admin: off
+builtin: true
 state: ~/state
 tls: { cert: c.pem, key: /k.pem }
 trusted_proxies: [10.0.0.0/8]

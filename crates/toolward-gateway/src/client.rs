@@ -1,12 +1,14 @@
 //! Who asks: the agent, how it was identified, what it may reach, and in which revision it speaks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use toolward_wire::{Era, Revision};
+use toolward_wire::{Era, Message, Raw, Revision, meta};
 
 use crate::decide::View;
+use crate::identity::Claims;
 
 /// The agent behind a request, as the gateway established it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -14,12 +16,25 @@ pub struct Caller {
     pub agent: Option<Arc<str>>,
     /// How the name was established.
     pub identity: &'static str,
+    /// What a JWT says of whoever holds it.
+    pub claims: Option<Arc<Claims>>,
 }
 
 impl Caller {
+    /// A caller of whom nothing but the name is known.
+    pub fn new(agent: Option<Arc<str>>, identity: &'static str) -> Caller {
+        Caller { agent, identity, claims: None }
+    }
+
     /// The caller as policy sees it.
     pub fn policy(&self) -> toolward_policy::Caller<'_> {
-        toolward_policy::Caller { agent: self.agent.as_deref(), claims: None }
+        let claims = self.claims.as_ref().and_then(|claims| claims.for_policy());
+        toolward_policy::Caller { agent: self.agent.as_deref(), claims }
+    }
+
+    /// The person or program behind the agent's name, as the issuer calls it.
+    pub fn subject(&self) -> Option<&str> {
+        self.claims.as_ref()?.subject()
     }
 }
 
@@ -30,6 +45,8 @@ pub enum Scope {
     All,
     /// One server, by its index; names stay as they are.
     One(usize),
+    /// All servers but the gateway's own, which reaches them for its client.
+    Discovery,
 }
 
 /// Whom a link to a server belongs to.
@@ -49,7 +66,13 @@ pub struct Client {
     pub owner: Owner,
     /// `clientInfo` as the client wrote it.
     pub info: Option<Bytes>,
+    /// What the client said it can do, where it said so once for all requests.
+    pub capabilities: Option<Bytes>,
+    /// How `info` calls the program.
+    label: OnceLock<Option<String>>,
     held: Mutex<Held>,
+    /// The same client, as the gateway's own server reaches others for it.
+    discovering: OnceLock<Arc<Client>>,
 }
 
 /// What is known of a client's sight.
@@ -63,14 +86,45 @@ pub(crate) struct Held {
 #[derive(Debug, Clone)]
 pub(crate) struct HeldView {
     pub(crate) view: Arc<View>,
-    /// The count of changes at which it was made.
+    /// What was in force when it was made, and the count of changes then.
+    pub(crate) snapshot: u64,
     pub(crate) generation: u64,
     pub(crate) fresh_until: Option<Instant>,
 }
 
 impl Client {
     pub fn new(caller: Caller, scope: Scope, revision: Revision, owner: Owner) -> Client {
-        Client { caller, scope, revision, owner, info: None, held: Mutex::default() }
+        Client {
+            caller,
+            scope,
+            revision,
+            owner,
+            info: None,
+            capabilities: None,
+            label: OnceLock::new(),
+            held: Mutex::default(),
+            discovering: OnceLock::new(),
+        }
+    }
+
+    /// The same client, as the gateway's own server reaches others for it.
+    pub(crate) fn discovering(&self) -> Arc<Client> {
+        let made = || {
+            let (caller, owner) = (self.caller.clone(), self.owner.clone());
+            let client = Client::new(caller, Scope::Discovery, self.revision, owner);
+            let (info, capabilities) = (self.info.clone(), self.capabilities.clone());
+            Arc::new(Client { info, capabilities, ..client })
+        };
+        self.discovering.get_or_init(made).clone()
+    }
+
+    /// How the program calls itself: `name version`. It decides nothing.
+    pub fn called(&self, message: &Message) -> Option<Cow<'_, str>> {
+        let Some(info) = &self.info else {
+            return called(message.meta(meta::CLIENT_INFO)?).map(Cow::Owned);
+        };
+        let read = || called(Raw::scan(info, info.len()).ok()?);
+        self.label.get_or_init(read).as_deref().map(Cow::Borrowed)
     }
 
     pub fn era(&self) -> Era {
@@ -80,4 +134,12 @@ impl Client {
     pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn called(info: Raw<'_>) -> Option<String> {
+    let name = info.member("name")?.as_str()?;
+    Some(match info.member("version").and_then(|version| version.as_str()) {
+        Some(version) => format!("{name} {version}"),
+        None => name.into_owned(),
+    })
 }

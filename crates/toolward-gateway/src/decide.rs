@@ -1,6 +1,6 @@
 //! What an agent may see and call. Listing and calling come from the same cells.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -9,13 +9,18 @@ use sha2::{Digest, Sha256};
 use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
 use toolward_policy::refusal::Offer;
-use toolward_policy::{Arguments, Call, Cell, Decision, Policy, Row, ToolSet, Verdict};
+use toolward_policy::{
+    Arguments, Call, Cell, Decision, LimitedRule, Policy, Row, ToolSet, Verdict,
+};
 use toolward_wire::headers::ParamHeaders;
-use toolward_wire::{Message, MethodRow, list};
+use toolward_wire::{Message, MethodRow, Raw, list};
 
+use crate::builtin::search::{Described, Index};
 use crate::catalogue::Catalogue;
 use crate::client::Caller;
+use crate::guard::{Guards, Plan};
 use crate::names::Naming;
+use crate::sight::Snapshot;
 use crate::upstream::{Outgoing, Server, Unavailable};
 
 /// What one agent may see of the servers it may use. What is hidden from it is not in here.
@@ -31,6 +36,10 @@ pub struct View {
     outcomes: Bytes,
     /// For how long a client may keep the list.
     ttl_ms: u64,
+    /// False: what the policy refuses passes.
+    enforced: bool,
+    /// The words of what is shown, once somebody searches.
+    index: OnceLock<Index>,
 }
 
 /// No client keeps a list for longer.
@@ -39,29 +48,35 @@ const LONGEST_TTL_MS: u64 = 5_000;
 /// A tool under the name that clients use.
 #[derive(Debug)]
 struct Seen {
-    /// The server's index, in the view and in the configuration.
+    /// The server's place in the view.
     at: usize,
-    server: usize,
     original: Box<str>,
     cell: Cell,
     headers: Option<ParamHeaders>,
     /// What is said of a decision that does not depend on the call.
-    settled: Option<Words>,
+    settled: Option<Arc<Words>>,
+    /// What stands in front of its calls.
+    plan: Option<Arc<Plan>>,
 }
 
 /// A decision in words.
-#[derive(Debug, Clone)]
-struct Words {
-    rule: Option<Arc<str>>,
-    reason: Arc<str>,
+#[derive(Debug)]
+pub struct Words {
+    /// The rule that decided, by its path in its file.
+    pub rule: Option<String>,
+    /// The rule as written, and where.
+    pub text: Option<(String, String)>,
+    pub reason: String,
 }
 
 impl Words {
-    fn of(policy: &Policy, decision: &Decision, about: About<'_>) -> Words {
-        Words {
-            rule: policy.rule(decision).map(|rule| rule.path.into()),
-            reason: policy.reason(decision, about).into(),
-        }
+    fn of(policy: &Policy, decision: &Decision, about: About<'_>) -> Arc<Words> {
+        let rule = policy.rule(decision);
+        Arc::new(Words {
+            text: rule.as_ref().map(|rule| (rule.written(), rule.location())),
+            rule: rule.map(|rule| rule.path),
+            reason: policy.reason(decision, about),
+        })
     }
 }
 
@@ -75,22 +90,32 @@ pub struct OfServer {
     /// Names that the server offers and the agent does not see; for the record only.
     pub removed: Vec<String>,
     pub unavailable: Option<Unavailable>,
+    server: Arc<Server>,
+    /// What is shown, where tools are found step by step: one definition each, in their order.
+    entries: Vec<Bytes>,
+}
+
+impl OfServer {
+    pub(crate) fn entries(&self) -> &[Bytes] {
+        &self.entries
+    }
 }
 
 /// A server that the agent may use, and its list or why there is none.
 pub struct Part<'a> {
-    pub server: &'a Server,
+    pub server: &'a Arc<Server>,
     pub list: Result<Arc<Catalogue>, Unavailable>,
 }
 
 impl View {
     /// `naming` is `None` where names stay as they are.
     pub fn new(
-        policy: &Policy,
+        snapshot: &Snapshot,
         caller: &Caller,
         naming: Option<&Naming>,
         parts: &[Part<'_>],
     ) -> View {
+        let policy = &snapshot.policy;
         let unknown = ToolSet::new(Vec::new());
         let row = |part: &Part<'_>| {
             let tools = part.list.as_ref().map_or(&unknown, |list| list.tools());
@@ -109,6 +134,8 @@ impl View {
             servers: Vec::with_capacity(parts.len()),
             id: String::new(),
             outcomes: Bytes::new(),
+            enforced: snapshot.enforced,
+            index: OnceLock::new(),
             ttl_ms: parts
                 .iter()
                 .filter_map(|part| part.list.as_ref().ok()?.ttl_ms())
@@ -116,7 +143,7 @@ impl View {
         };
         let mut entries = Vec::new();
         for (part, row) in parts.iter().zip(&rows) {
-            view.add(policy, caller, naming, part, row, &mut entries);
+            view.add(snapshot, caller, naming, part, row, &mut entries);
         }
         view.array = list::array(entries.iter().map(|entry| &entry[..]));
         view.id = view.hash();
@@ -126,22 +153,26 @@ impl View {
 
     fn add(
         &mut self,
-        policy: &Policy,
+        snapshot: &Snapshot,
         caller: &Caller,
         naming: Option<&Naming>,
         part: &Part<'_>,
         row: &Row,
         entries: &mut Vec<Bytes>,
     ) {
-        let server = part.server.name();
+        let (policy, server) = (&snapshot.policy, part.server.name());
         let mut of_server = OfServer {
             name: server.into(),
             offered: 0,
             shown: Vec::new(),
             removed: Vec::new(),
             unavailable: part.list.as_ref().err().cloned(),
+            server: part.server.clone(),
+            entries: Vec::new(),
         };
         let exposure = policy.exposure(server);
+        // Tools that are found step by step are shown under their servers' names for them.
+        let by_address = matches!(naming, Some(Naming::Address));
         let entries_of = part.list.as_ref().map_or(&[][..], |list| list.entries());
         of_server.offered = entries_of.len();
         for ((tool, cell), entry) in row.iter().zip(entries_of) {
@@ -151,41 +182,48 @@ impl View {
                 Some(exposure) => exposure.show(tool.name()).map(|s| (s.name, s.description)),
             };
             // A name is claimed for all agents alike, whoever may see the tool.
-            let exposed = exposed.and_then(|(name, description): (Box<str>, _)| match naming {
-                None => Some((name, description)),
+            let exposed = exposed.and_then(|(plain, description): (Box<str>, _)| match naming {
+                None => Some((plain.clone(), plain, description)),
                 Some(naming) => {
-                    Some((naming.expose(part.server.index, server, &name)?, description))
+                    let name = naming.expose(part.server.index, server, &plain)?;
+                    Some((name, plain, description))
                 }
             });
-            let visible = listing.decision.verdict != Verdict::Deny;
-            let Some((name, description)) = exposed.filter(|_| visible) else {
+            let visible = listing.decision.verdict != Verdict::Deny || !self.enforced;
+            let Some((name, plain, description)) = exposed.filter(|_| visible) else {
                 of_server.removed.push(tool.name().into());
                 continue;
             };
             let mut edit = entry.edit();
-            if *name != *tool.name() {
-                edit = edit.name(&name);
+            let shown_as = if by_address { &plain } else { &name };
+            if **shown_as != *tool.name() {
+                edit = edit.name(shown_as);
             }
             if let Some(description) = &description {
                 edit = edit.description(description);
             }
-            if let Some(actions) = &listing.actions {
+            if let Some(actions) = listing.actions.as_ref().filter(|_| self.enforced) {
                 let keep: Vec<&str> = actions.iter().map(String::as_str).collect();
                 for key in policy.action_keys(server, tool.name()) {
                     edit = edit.keep_enum(key, &keep);
                 }
             }
-            entries.push(edit.finish());
+            let shown = edit.finish();
+            if by_address {
+                of_server.entries.push(shown.clone());
+            }
+            entries.push(shown);
             of_server.shown.push(name.to_string());
             let headers = part.list.as_ref().ok().and_then(|list| list.headers(tool.name()));
             let settled = cell.settled().map(|decision| {
                 let (agent, subject) = (caller.agent.as_deref(), tool.name());
                 Words::of(policy, &decision, About { agent, server, subject, action: None })
             });
+            let agent = caller.agent.as_deref();
             let seen = Seen {
+                plan: snapshot.guards.before(policy, agent, server, tool),
                 settled,
                 at: self.servers.len(),
-                server: part.server.index,
                 original: tool.name().into(),
                 cell: cell.clone(),
                 headers: headers.cloned(),
@@ -243,6 +281,33 @@ impl View {
         &self.id
     }
 
+    /// The words of what is shown.
+    pub(crate) fn index(&self) -> &Index {
+        self.index.get_or_init(|| {
+            let definition = |bytes: &Bytes| Raw::scan(bytes, bytes.len()).ok().map(Raw::to_json);
+            let mut definitions = Vec::new();
+            for (at, of) in self.servers.iter().enumerate() {
+                let of_server = of.entries.iter().enumerate();
+                definitions.extend(
+                    of_server.filter_map(|(tool, bytes)| {
+                        Some(((at, tool), &*of.name, definition(bytes)?))
+                    }),
+                );
+            }
+            Index::new(definitions.iter().map(|(at, server, definition)| Described {
+                at: *at,
+                server,
+                definition,
+            }))
+        })
+    }
+
+    /// Limits that can stand over calls of what is shown, by their places.
+    pub(crate) fn limits(&self, guards: &Guards) -> Vec<usize> {
+        let shown = self.shown.values();
+        shown.flat_map(|seen| guards.over(seen.plan.as_deref(), &seen.cell.all_limits())).collect()
+    }
+
     /// What the agent may use, in the policy's words.
     pub fn allowed(&self) -> &[String] {
         &self.allowed
@@ -273,11 +338,14 @@ impl View {
         let arguments = message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
         let action = stated_action(&call);
-        let Some(seen) = self.shown.get(name) else {
+        let shown = self.shown.get(name);
+        let Some((seen, of_server)) =
+            shown.and_then(|seen| Some((seen, self.servers.get(seen.at)?)))
+        else {
             let refused = Refused { listed: false, action, decided: None, message };
             return Err(Box::new(refused));
         };
-        let server = self.servers.get(seen.at).map_or("", |of| &*of.name);
+        let server = &*of_server.name;
         let decision = seen.cell.decide(caller.policy(), &call);
         let about = About {
             agent: caller.agent.as_deref(),
@@ -285,22 +353,25 @@ impl View {
             subject: &seen.original,
             action: action.as_deref(),
         };
-        let Words { rule, reason } = match &seen.settled {
+        let words = match &seen.settled {
             Some(words) if action.is_none() => words.clone(),
             _ => Words::of(policy, &decision, about),
         };
         let original = seen.original.clone();
-        let decided = Decided { server: server.into(), original, decision, rule, reason };
+        let decided = Decided { server: server.into(), original, decision, words };
         match decision.verdict {
-            Verdict::Allow => {
+            verdict if verdict == Verdict::Allow || !self.enforced => {
+                let limited = seen.cell.limits(caller.policy(), &call).into_owned();
                 let headers = seen.headers.as_ref().map(|marks| marks.make(message.arguments()));
                 Ok(Permit {
-                    server: seen.server,
+                    server: of_server.server.clone(),
                     headers: headers.unwrap_or_default(),
                     message,
                     exposed: name.into(),
                     action,
                     decided,
+                    plan: seen.plan.clone(),
+                    limited,
                 })
             }
             // Nobody can be asked yet, so that asking refuses.
@@ -318,26 +389,36 @@ pub struct Decided {
     pub server: Box<str>,
     pub original: Box<str>,
     pub decision: Decision,
-    /// The rule that decided, by its path in its file.
-    pub rule: Option<Arc<str>>,
-    pub reason: Arc<str>,
+    pub words: Arc<Words>,
 }
 
 /// A call that may be forwarded. Only [`View::decide`] makes one, and it owns the request that was
 /// decided on.
 #[derive(Debug)]
 pub struct Permit {
-    /// The server's index.
-    server: usize,
+    server: Arc<Server>,
     /// What HTTP repeats of the arguments.
     headers: Vec<(String, String)>,
     message: Message,
     exposed: Box<str>,
     action: Option<String>,
     decided: Decided,
+    plan: Option<Arc<Plan>>,
+    /// Entries of the policy that let calls pass only so often.
+    limited: Vec<LimitedRule>,
 }
 
 impl Permit {
+    /// What stands in front of the call.
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        self.plan.as_deref()
+    }
+
+    /// Entries that let it pass, and not too often.
+    pub(crate) fn limited(&self) -> &[LimitedRule] {
+        &self.limited
+    }
+
     pub fn decided(&self) -> &Decided {
         &self.decided
     }
@@ -354,15 +435,17 @@ impl Permit {
         &self.message
     }
 
-    pub fn server(&self) -> usize {
-        self.server
+    /// The server that was decided on.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
     }
 
     /// Gives up the permit for the frozen request, under the name by which the server knows the
     /// tool.
     pub(crate) fn spend(self, row: &'static MethodRow) -> Outgoing {
+        let longest = Some(self.server.result_bytes(&self.decided.original));
         let renamed = (*self.exposed != *self.decided.original).then_some(self.decided.original);
-        Outgoing { message: self.message, row, name: renamed, headers: self.headers }
+        Outgoing { message: self.message, row, name: renamed, headers: self.headers, longest }
     }
 }
 

@@ -24,8 +24,12 @@ impl Gateway {
     /// The one server that a client reaches, where it may use it.
     fn only_server(&self, client: &Client) -> Option<Arc<Server>> {
         match client.scope {
-            Scope::All => None,
-            Scope::One(_) => self.usable(&self.snapshot, client).into_iter().next(),
+            Scope::All | Scope::Discovery => None,
+            // The gateway speaks for itself.
+            Scope::One(_) => {
+                let usable = self.usable(&self.current.get(), client);
+                usable.into_iter().next().filter(|server| !server.is_own())
+            }
         }
     }
 
@@ -47,7 +51,7 @@ impl Gateway {
         let mut instructions =
             hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
         if let Some(text) = instructions.and_then(Raw::as_str) {
-            let view = self.view(&self.snapshot, client, None).await;
+            let view = self.view(&self.current.get(), client, None).await;
             let hidden = !view.is_complete()
                 || view
                     .servers()
@@ -84,7 +88,12 @@ impl Gateway {
         let Some(server) = self.only_server(client) else {
             return discovered(id, OWN_INFO.as_bytes(), true);
         };
-        match self.servers.greet(&server, client).await {
+        // Who wraps a server passes on its own answer: the client begins in the other era itself.
+        let greeted = match request.headers {
+            Some(_) => self.servers.greet(&server, client).await,
+            None => self.servers.greet_in_own_era(&server, client).await.map(|hello| (hello, era)),
+        };
+        match greeted {
             Ok((hello, Era::Modern)) => {
                 let ttl = hello.result_member("ttlMs").and_then(Raw::as_i64).unwrap_or(i64::MAX);
                 let edit = hello.edit().id(id);
@@ -113,7 +122,7 @@ impl Gateway {
     pub(crate) async fn ready(&self, client: &Client) -> Result<(), Unavailable> {
         match self.only_server(client) {
             None => Ok(()),
-            Some(server) => match self.servers.greet(&server, client).await {
+            Some(server) => match self.servers.greet_in_own_era(&server, client).await {
                 Err(why @ Unavailable::Down(_)) => Err(start_help(&why)),
                 _ => Ok(()),
             },

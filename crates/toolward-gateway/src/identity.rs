@@ -1,58 +1,273 @@
 //! Which agent a credential names. What a client merely says of itself never decides.
+//!
+//! A caller can show a token or a JWT, come in by a connection that says who it is (a user on a unix
+//! socket, a certificate), or both: then both must name the same agent. What is shown and wrong is never
+//! "no name", and whatever cannot be found out, such as keys that cannot be fetched, names nobody.
+
+mod certificate;
+mod claims;
+mod issuer;
+mod jwk;
+mod jwt;
+mod keys;
 
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use self::certificate::{Certificate, Mark};
+use self::claims::Named;
+pub use self::claims::{Claims, Wanted};
+pub use self::issuer::{Issuer, Settings};
+use self::issuer::{Remembered, Valid};
+pub use self::jwk::Algorithm;
+pub use self::keys::Source;
 use crate::client::Caller;
+use crate::sealed::now;
 
 /// The credentials of all agents.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Identities {
     /// Tokens as SHA-256.
     pub tokens: Vec<([u8; 32], Arc<str>)>,
-    /// Callers without a credential are turned away.
+    /// Users whose processes are an agent, on a unix socket.
+    pub uids: Vec<(u32, Arc<str>)>,
+    /// Marks of clients' certificates.
+    pub certificates: Vec<(Mark, Arc<str>)>,
+    /// Who issues JWTs.
+    pub issuer: Option<Issuer>,
+    /// The claims by which a JWT is an agent.
+    pub claims: Vec<Wanted>,
+    /// Rules or hooks read claims.
+    pub show_claims: bool,
+    /// Callers without a name are turned away.
     pub required: bool,
+    known: Remembered<Bearer>,
 }
 
-/// Why a caller is turned away: 401.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a request and its connection show.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Shown<'a> {
+    pub authorization: Option<&'a str>,
+    /// The path that is asked for.
+    pub path: &'a str,
+    /// The user at the other end of a unix socket.
+    pub uid: Option<u32>,
+    /// The client's certificate, which an authority has signed.
+    pub certificate: Option<&'a Certificate>,
+}
+
+/// A caller who may go on.
+#[derive(Debug)]
+pub struct Known {
+    pub caller: Caller,
+    /// When its credential ends, in seconds since 1970.
+    pub until: Option<u64>,
+}
+
+/// Whoever holds a good JWT.
+#[derive(Debug)]
+struct Bearer {
+    named: Named,
+    claims: Arc<Claims>,
+}
+
+/// Why a caller is turned away.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unidentified {
     /// There is no credential, and one is needed.
     Missing,
-    /// There is one that names no agent.
-    Wrong,
+    /// There is a good one that is no agent's, and a name is needed.
+    Nobody,
+    /// There is one that must not be believed.
+    Wrong(Wrong),
+    /// It would be an agent's with these scopes.
+    Lacks(String),
+}
+
+/// What is wrong with a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    NotBearer,
+    Unknown,
+    TooLong,
+    Malformed,
+    Algorithm,
+    Issuer,
+    Audience,
+    Expired,
+    NotYet,
+    NoKeys,
+    UnknownKey,
+    AmbiguousKey,
+    Signature,
+    SeveralAgents,
+    Disagree,
+}
+
+impl Wrong {
+    /// In a few words, for the record and for whoever showed it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Wrong::NotBearer => "the credential is not a bearer token",
+            Wrong::Unknown => "the token is not known",
+            Wrong::TooLong => "the token is too long",
+            Wrong::Malformed => "the token is malformed",
+            Wrong::Algorithm => "the token is signed by an algorithm that is not accepted",
+            Wrong::Issuer => "the token is from another issuer",
+            Wrong::Audience => "the token is for another audience",
+            Wrong::Expired => "the token has expired",
+            Wrong::NotYet => "the token is not valid yet",
+            Wrong::NoKeys => "the keys of the token's issuer cannot be read",
+            Wrong::UnknownKey => "the token is signed by a key that its issuer does not have",
+            Wrong::AmbiguousKey => "the token does not say by which key it is signed",
+            Wrong::Signature => "the token's signature is wrong",
+            Wrong::SeveralAgents => "the credential matches two agents",
+            Wrong::Disagree => "two credentials name different agents",
+        }
+    }
+}
+
+impl Unidentified {
+    pub fn words(&self) -> &'static str {
+        match self {
+            Unidentified::Missing => "there is no credential",
+            Unidentified::Nobody => "the credential names no agent",
+            Unidentified::Wrong(wrong) => wrong.words(),
+            Unidentified::Lacks(_) => "the token lacks a scope",
+        }
+    }
+}
+
+impl From<Wrong> for Unidentified {
+    fn from(wrong: Wrong) -> Unidentified {
+        Unidentified::Wrong(wrong)
+    }
 }
 
 impl Identities {
+    /// `required`: callers without a name are turned away. `show_claims`: rules or hooks read claims.
+    pub fn new(required: bool, show_claims: bool) -> Identities {
+        Identities { required, show_claims, ..Identities::default() }
+    }
+
     /// Adds a token that is known as it is.
     pub fn add(&mut self, token: &str, agent: &Arc<str>) {
         self.tokens.push((Sha256::digest(token).into(), agent.clone()));
     }
 
-    /// The caller behind an `Authorization` header.
-    pub fn identify(&self, authorization: Option<&str>) -> Result<Caller, Unidentified> {
-        let Some(authorization) = authorization else {
-            return match self.required {
-                true => Err(Unidentified::Missing),
-                false => Ok(Caller { agent: None, identity: "none" }),
+    /// Scopes that agents' claims ask for: those of any, and those of all.
+    pub fn scopes(&self) -> (Vec<String>, Vec<String>) {
+        claims::scopes(&self.claims)
+    }
+
+    /// Whether some caller over a socket can have a name.
+    pub fn can_name(&self) -> bool {
+        let by_claims = self.issuer.is_some() && !self.claims.is_empty();
+        let listed = self.tokens.len() + self.uids.len() + self.certificates.len();
+        by_claims || listed > 0
+    }
+
+    /// The agent that a listed token names.
+    pub fn of_token(&self, token: &str) -> Option<Arc<str>> {
+        self.find(&Sha256::digest(token).into()).cloned()
+    }
+
+    /// The caller behind a request.
+    pub async fn identify(&self, shown: &Shown<'_>) -> Result<Known, Unidentified> {
+        let connection = self.by_connection(shown)?;
+        let Some(authorization) = shown.authorization else {
+            return match connection {
+                Some((agent, how)) => {
+                    Ok(Known { caller: Caller::new(Some(agent.clone()), how), until: None })
+                }
+                None if self.required => Err(Unidentified::Missing),
+                None => Ok(Known { caller: Caller::new(None, "none"), until: None }),
             };
         };
-        let (scheme, token) = authorization.split_once(' ').ok_or(Unidentified::Wrong)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(Unidentified::Wrong);
+        let known = self.by_header(authorization, shown.path).await?;
+        match connection {
+            // A connection may say nothing of who it is; a token that is no agent's says so.
+            Some((agent, _)) if known.caller.agent.as_ref() != Some(agent) => {
+                Err(Wrong::Disagree.into())
+            }
+            _ if known.caller.agent.is_none() && self.required => Err(Unidentified::Nobody),
+            _ => Ok(known),
         }
-        let hash: [u8; 32] = Sha256::digest(token.trim_start_matches(' ')).into();
+    }
+
+    /// The agent that the connection itself names.
+    fn by_connection(&self, shown: &Shown<'_>) -> Result<Option<(&Arc<str>, &'static str)>, Wrong> {
+        if let Some(uid) = shown.uid {
+            let mapped = self.uids.iter().find(|(known, _)| *known == uid);
+            return Ok(mapped.map(|(_, agent)| (agent, "uid")));
+        }
+        let Some(certificate) = shown.certificate else { return Ok(None) };
+        let mut found: Option<&Arc<str>> = None;
+        for (_, agent) in self.certificates.iter().filter(|(mark, _)| certificate.has(mark)) {
+            if found.replace(agent).is_some_and(|other| other != agent) {
+                return Err(Wrong::SeveralAgents);
+            }
+        }
+        Ok(found.map(|agent| (agent, "certificate")))
+    }
+
+    async fn by_header(&self, authorization: &str, path: &str) -> Result<Known, Unidentified> {
+        let (scheme, token) = authorization.split_once(' ').ok_or(Wrong::NotBearer)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(Wrong::NotBearer.into());
+        }
+        let token = token.trim_start_matches(' ');
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        if let Some(agent) = self.find(&hash) {
+            return Ok(Known { caller: Caller::new(Some(agent.clone()), "token"), until: None });
+        }
+        let Some(issuer) = self.issuer.as_ref().filter(|_| token.contains('.')) else {
+            return Err(Wrong::Unknown.into());
+        };
+        let now = now();
+        let bearer = match self.known.find(issuer, &hash, now) {
+            Some(bearer) => bearer,
+            // Rare and large: it must not make every request's future larger.
+            None => Box::pin(self.check(issuer, token, hash, now)).await?,
+        };
+        if !issuer.is_for(&bearer, path) {
+            return Err(Wrong::Audience.into());
+        }
+        let agent = match &bearer.what.named {
+            Named::Agent(agent) => Some(agent.clone()),
+            Named::Nobody => None,
+            Named::Several => return Err(Wrong::SeveralAgents.into()),
+            Named::Lacks(scopes) => return Err(Unidentified::Lacks(scopes.clone())),
+        };
+        let claims = Some(bearer.what.claims.clone());
+        Ok(Known { caller: Caller { agent, identity: "jwt", claims }, until: Some(bearer.until) })
+    }
+
+    async fn check(
+        &self,
+        issuer: &Issuer,
+        token: &str,
+        hash: [u8; 32],
+        now: u64,
+    ) -> Result<Arc<Valid<Bearer>>, Wrong> {
+        let valid = issuer.check(token, now).await?.map(|claims| Bearer {
+            named: claims::name(&self.claims, &claims),
+            claims: Arc::new(Claims::new(claims, self.show_claims)),
+        });
+        Ok(self.known.keep(hash, valid, now))
+    }
+
+    fn find(&self, hash: &[u8; 32]) -> Option<&Arc<str>> {
         // Every token is looked at to its end, so that time does not tell which was nearly right.
         let mut found = None;
         for (known, agent) in &self.tokens {
-            let differs = known.iter().zip(&hash).fold(0, |bits, (a, b)| bits | (a ^ b));
+            let differs = known.iter().zip(hash).fold(0, |bits, (a, b)| bits | (a ^ b));
             if differs == 0 {
                 found = Some(agent);
             }
         }
-        let agent = found.ok_or(Unidentified::Wrong)?;
-        Ok(Caller { agent: Some(agent.clone()), identity: "token" })
+        found
     }
 }
 
@@ -60,14 +275,22 @@ impl Identities {
 mod tests {
     use super::*;
 
+    fn who(identities: &Identities, shown: Shown<'_>) -> Result<Option<Arc<str>>, Unidentified> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(identities.identify(&shown)).map(|known| known.caller.agent)
+    }
+
+    fn header(value: &str) -> Shown<'_> {
+        Shown { authorization: Some(value), path: "/mcp", ..Shown::default() }
+    }
+
     #[test]
     fn a_token_names_its_agent_and_anything_else_nobody() {
-        let mut identities = Identities { tokens: Vec::new(), required: true };
+        let mut identities = Identities { required: true, ..Identities::default() };
         identities.add("secret-a", &"a".into());
         identities.add("secret-b", &"b".into());
-        let who = |header: &str| identities.identify(Some(header)).map(|caller| caller.agent);
-        assert_eq!(who("Bearer secret-b"), Ok(Some("b".into())));
-        assert_eq!(who("bearer secret-a"), Ok(Some("a".into())));
+        assert_eq!(who(&identities, header("Bearer secret-b")), Ok(Some("b".into())));
+        assert_eq!(who(&identities, header("bearer secret-a")), Ok(Some("a".into())));
         for wrong in [
             "Bearer",
             "Bearer ",
@@ -75,13 +298,30 @@ mod tests {
             "Basic secret-a",
             "secret-a",
             "Bearer secret-a ",
+            "Bearer a.b.c",
         ] {
-            assert_eq!(who(wrong), Err(Unidentified::Wrong), "{wrong}");
+            let told = who(&identities, header(wrong));
+            assert!(matches!(told, Err(Unidentified::Wrong(_))), "{wrong}");
         }
-        assert_eq!(identities.identify(None), Err(Unidentified::Missing));
+        assert_eq!(who(&identities, Shown::default()), Err(Unidentified::Missing));
         identities.required = false;
-        assert_eq!(identities.identify(None).unwrap().agent, None);
+        assert_eq!(who(&identities, Shown::default()), Ok(None));
         // A wrong token is never "no name".
-        assert_eq!(identities.identify(Some("Bearer x")), Err(Unidentified::Wrong));
+        assert_eq!(who(&identities, header("Bearer x")), Err(Wrong::Unknown.into()));
+    }
+
+    #[test]
+    fn a_connection_and_a_token_must_agree() {
+        let mut identities = Identities { required: true, ..Identities::default() };
+        identities.add("secret-a", &"a".into());
+        identities.uids = vec![(7, "a".into()), (8, "b".into())];
+        let on = |uid, value| Shown { uid: Some(uid), authorization: value, ..Shown::default() };
+        assert_eq!(who(&identities, on(7, None)), Ok(Some("a".into())));
+        assert_eq!(who(&identities, on(9, None)), Err(Unidentified::Missing));
+        let token = Some("Bearer secret-a");
+        assert_eq!(who(&identities, on(7, token)), Ok(Some("a".into())));
+        assert_eq!(who(&identities, on(9, token)), Ok(Some("a".into())));
+        assert_eq!(who(&identities, on(8, token)), Err(Wrong::Disagree.into()));
+        assert_eq!(who(&identities, on(7, Some("Bearer x"))), Err(Wrong::Unknown.into()));
     }
 }

@@ -1,8 +1,8 @@
 //! The way of a request through Toolward.
 //!
 //! ```text
-//! client ──► listen ──► ingress ──► identity ──► decide ──► audit ──► upstream ──► server
-//! client ◄── listen ◄── present ◄────────────────────────── audit ◄── upstream ◄── server
+//! client ──► listen ──► ingress ──► identity ──► decide ──► guard ──► audit ──► upstream ──► server
+//! client ◄── listen ◄── present ◄──────────────────────────────────── audit ◄── upstream ◄── server
 //! ```
 //!
 //! [`pipeline`] is the one file that shows the whole way. Each other module is a room on it:
@@ -16,16 +16,20 @@
 //! | [`hello`] | how a client begins: `initialize`, `server/discover` |
 //! | [`sight`] | what a client sees at the moment |
 //! | [`decide`] | what an agent may see ([`View`](decide::View)), and the [`Permit`](decide::Permit) that only a decision makes |
+//! | [`guard`] | what stands in front of a call that policy allows: limits, hooks |
 //! | [`audit`] | the record: an intent before forwarding, an outcome after |
 //! | [`upstream`] | servers, and the links to them: child processes, HTTP |
 //! | [`catalogue`], [`names`] | a server's list, entry by entry as it was sent, and what clients call its tools |
+//! | [`builtin`] | the gateway's own server: tools by which an agent finds and calls others |
 //! | [`present`] | what a client gets to read: lists, refusals, failures |
 //! | [`sealed`] | handles that only the gateway can make and only their agent can use |
 
 pub mod audit;
+pub mod builtin;
 pub mod catalogue;
 pub mod client;
 pub mod decide;
+pub mod guard;
 pub mod hello;
 pub mod identity;
 pub mod ingress;

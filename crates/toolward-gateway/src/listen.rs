@@ -1,13 +1,17 @@
 //! Where clients come in.
 
+mod admit;
 mod connection;
 mod events;
 pub mod http;
+pub mod metadata;
 pub mod origin;
+mod peer;
 pub mod serve;
 mod sessions;
 pub mod standard;
 pub mod stdio;
+pub mod tls;
 
 use bytes::Bytes;
 use toolward_wire::{MAX_REQUEST, Message, Sender};

@@ -19,6 +19,8 @@ pub enum Naming {
     Prefix { separator: String },
     /// Names as they are, as long as no two are alike.
     Flat(Taken),
+    /// `SERVER/TOOL`, which no list shows: how tools are spoken of that are found step by step.
+    Address,
 }
 
 /// Who came first with a name.
@@ -45,6 +47,8 @@ impl Naming {
                 };
                 free.then_some(name)
             }
+            // No server's name has a slash.
+            Naming::Address => Some(format!("{server}/{tool}").into()),
         }
     }
 
@@ -55,6 +59,7 @@ impl Naming {
                 name.strip_prefix(server).is_some_and(|rest| rest.starts_with(separator.as_str()))
             }
             Naming::Flat(_) => true,
+            Naming::Address => name.strip_prefix(server).is_some_and(|rest| rest.starts_with('/')),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The way of a request, step by step.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +10,22 @@ use toolward_wire::method::PolicySubject;
 use toolward_wire::{Id, Kind, Message, MethodRow};
 
 use crate::audit::{Audit, Intent, Outcome};
+use crate::builtin::{self, execute::Inner};
 use crate::client::{Client, Scope};
-use crate::decide::{Refused, View};
+use crate::decide::{Permit, Refused, View};
+use crate::guard::{GuardedCall, Stopped};
 use crate::names::Naming;
 use crate::notes::Notes;
 use crate::present::{self, Answer, Marks};
 use crate::record::{self, outcome};
 use crate::session::Cancel;
-use crate::sight::Snapshot;
+use crate::sight::{Current, Snapshot};
 use crate::upstream::{Log, Opened, Servers, Unavailable};
 
 /// Everything that stands between clients and servers.
 pub struct Gateway {
-    pub snapshot: Arc<Snapshot>,
+    /// What is in force.
+    pub current: Current,
     pub servers: Arc<Servers>,
     pub naming: Naming,
     pub audit: Arc<Audit>,
@@ -41,6 +45,13 @@ pub struct Request {
     pub headers: Option<Vec<(String, String)>>,
 }
 
+/// The call of the gateway's own tool by which another call is made.
+struct Through<'a> {
+    permit: &'a Permit,
+    /// How long it may take, where the client says so.
+    timeout: Option<Duration>,
+}
+
 impl Gateway {
     /// Answers a request. `None`: the client gave up, and hears nothing more.
     pub async fn answer(&self, request: Request, notes: &Notes) -> Option<Answer> {
@@ -50,7 +61,10 @@ impl Gateway {
             ("server/discover", _) => Some(self.discover(&request).await),
             ("ping", _) => Some(result_body(id, b"{}").into()),
             (_, PolicySubject::ToolList) => Some(self.list(&request).await),
-            (_, PolicySubject::Tool) => self.call(request, notes).await,
+            (_, PolicySubject::Tool) => {
+                let snapshot = self.current.get();
+                self.call(&snapshot, request, None, notes).await
+            }
             (method, _) => Some(present::not_available(id, era, method)),
         }
     }
@@ -58,19 +72,26 @@ impl Gateway {
     /// A listing: what the agent may see, and nothing else.
     async fn list(&self, request: &Request) -> Answer {
         let Request { client, message, id, .. } = request;
-        let snapshot = self.snapshot.clone();
+        let snapshot = self.current.get();
         if message.param("cursor").is_some() {
             // One page holds everything, so that no cursor was ever given out.
             return present::bad_params(id, client.era(), "the cursor is not known");
+        }
+        if let Err(stopped) = snapshot.guards.list(client.caller.agent.as_deref()).await {
+            let decision = self.audit.id();
+            let facts = record::list_stopped(&snapshot, client, id, message, &stopped);
+            return match self.audit.record(&decision, "refusal", &facts).await {
+                Ok(()) => present::list_stopped(id, &stopped, &decision),
+                Err(error) => present::not_recorded(id, &error),
+            };
         }
         let view = self.view(&snapshot, client, None).await;
         if let (Scope::One(_), Some((server, why))) = (client.scope, view.unavailable()) {
             return present::unavailable(id, server, &why.public());
         }
         // Recorded, then told.
-        let facts = record::listing(&snapshot, client, id, &view);
-        if let Err(error) = self.audit.listing(&view, facts) {
-            (self.log)(&error.to_string());
+        let facts = record::listing(&snapshot, client, id, message, &view);
+        if let Err(error) = self.audit.listing(&view, facts).await {
             return present::not_recorded(id, &error);
         }
         client.held().told = Some(view.clone());
@@ -78,12 +99,18 @@ impl Gateway {
     }
 
     /// A call: seen? allowed? recorded? Then it is forwarded, and what comes back is passed on.
-    async fn call(&self, request: Request, notes: &Notes) -> Option<Answer> {
+    async fn call(
+        &self,
+        snapshot: &Snapshot,
+        request: Request,
+        through: Option<Through<'_>>,
+        notes: &Notes,
+    ) -> Option<Answer> {
         let Request { client, message, id, row, cancel, headers } = request;
-        let (snapshot, era) = (self.snapshot.clone(), client.era());
+        let era = client.era();
         // The row says that a call has a name, and was asked before.
         let name = message.name(row.name_at).ok()??.into_owned();
-        if snapshot.policy.reads_arguments()
+        if (snapshot.policy.reads_arguments() || snapshot.guards.read_arguments())
             && let Some((first, second)) = message.arguments().and_then(|given| given.folded_twin())
         {
             let why = format!("the arguments `{first}` and `{second}` differ only in case");
@@ -92,12 +119,13 @@ impl Gateway {
 
         // The agent's view of its servers: what is hidden is not in it.
         let view = tokio::select! {
-            view = self.view(&snapshot, &client, Some(&name)) => view,
+            view = self.view(snapshot, &client, Some(&name)) => view,
             () = cancel.cancelled() => return None,
         };
         if let Some((server, why)) = self.undecidable(&client, &view, &name) {
-            let facts = record::unavailable(&snapshot, &client, &id, &name, server, why);
-            return Some(match self.audit.record(&self.audit.id(), "unavailable", &facts) {
+            let about = (server, why);
+            let facts = record::unavailable(snapshot, &client, &id, &message, &name, about);
+            return Some(match self.audit.record(&self.audit.id(), "unavailable", &facts).await {
                 Ok(()) => present::unavailable(&id, server, &why.public()),
                 Err(error) => present::not_recorded(&id, &error),
             });
@@ -116,27 +144,78 @@ impl Gateway {
         let permit = match view.decide(&snapshot.policy, &client.caller, &name, message) {
             Ok(permit) => permit,
             Err(refused) => {
-                return Some(self.refuse(&snapshot, &client, &view, &id, &name, &refused));
+                let answer = self.refuse(snapshot, &client, &view, &id, &name, &refused).await;
+                return self.delayed(snapshot, &client, &cancel, answer).await;
             }
         };
         if cancel.is_cancelled() {
             return None;
         }
 
-        // No effect without a record.
-        let facts = record::intent(&snapshot, &client, &id, &permit);
-        let intent = match self.audit.intend(self.audit.id(), &facts) {
-            Ok(intent) => intent,
-            Err(error) => {
-                (self.log)(&error.to_string());
-                return Some(present::not_recorded(&id, &error));
+        // A call inside a call comes the same way, from its beginning.
+        if let Some(Inner { message, timeout }) = builtin::execute::inner(&permit) {
+            let (client, headers) = (client.discovering(), None);
+            let request = Request { client, message, id, row, cancel, headers };
+            let through = Through { permit: &permit, timeout };
+            return self.call_through(snapshot, request, through, notes).await;
+        }
+
+        // Limits and hooks. What a call took of its limits goes back unless it is made.
+        let to = &permit.server().clone();
+        let outer = through.as_ref().map(|through| through.permit);
+        let guarded =
+            GuardedCall { client: &client, id: &id, permit: &permit, server: to, through: outer };
+        let passed = tokio::select! {
+            biased;
+            passed = snapshot.guards.pass(&guarded) => passed,
+            () = cancel.cancelled() => return None,
+        };
+        let passed = match passed {
+            Ok(passed) => passed,
+            Err(stopped) => {
+                return self.stop(snapshot, &view, &guarded, &stopped, &cancel).await;
             }
         };
+
+        // No effect without a record.
+        let mut facts = record::intent(snapshot, &client, &id, &permit, &self.audit.arguments);
+        passed.facts(&mut facts);
+        let intent = match self.audit.intend(self.audit.id(), &facts).await {
+            Ok(intent) => intent,
+            Err(error) => return Some(present::not_recorded(&id, &error)),
+        };
+        passed.commit();
+
+        // The gateway's own tools are answered here; everything else, by a server.
+        if to.is_own() {
+            let about = (&*view, &permit);
+            let (answer, name) = tokio::select! {
+                answer = self.own_answer(snapshot, &client, &id, about) => match answer {
+                    Ok((answer, name)) => (Some(answer), name),
+                    Err(error) => (Some(present::not_recorded(&id, &error)), "error"),
+                },
+                () = cancel.cancelled() => (None, outcome(Failure::Cancelled)),
+            };
+            let bytes_out = answer.as_ref().map_or(0, |answer| answer.body.len());
+            intent.end(Outcome { name, error_code: None, bytes_out });
+            return answer;
+        }
         let server = permit.decided().server.clone();
-        let patience = self.servers.all()[permit.server()].timeout(&permit.decided().original);
-        let (done, spoken) = match self.servers.open(permit, &client, row) {
+        let original = permit.decided().original.clone();
+        let given = through.and_then(|through| through.timeout);
+        let patience = to.timeout(&original).min(given.unwrap_or(Duration::MAX));
+        let (done, spoken) = match self.servers.open(permit, &client, row).await {
             Ok(mut opened) => (follow(&mut opened, notes, &cancel, patience).await, opened.era),
-            Err(_) => (Done::Failed(Failure::Gone), era),
+            // Nothing was forwarded.
+            Err(why) => {
+                let answer = present::unavailable(&id, &server, &why.public());
+                intent.end(Outcome {
+                    name: outcome(Failure::Gone),
+                    error_code: Some(code::INTERNAL_ERROR.into()),
+                    bytes_out: answer.body.len(),
+                });
+                return Some(answer);
+            }
         };
 
         // What came of it, in the record first, then to the client.
@@ -165,12 +244,29 @@ impl Gateway {
                 intent.end(Outcome { name, error_code, bytes_out });
                 Some(body.into())
             }
+            Done::Failed(failure @ Failure::TooLarge { size }) => {
+                let answer = present::too_large(&id, era, &name, to.result_bytes(&original), size);
+                let bytes_out = answer.body.len();
+                intent.end(Outcome { name: outcome(failure), error_code: None, bytes_out });
+                Some(answer)
+            }
             Done::Failed(failure) => fail(intent, failure),
         }
     }
 
+    /// A call inside a call. It has none inside: the gateway's own tools are not called through it.
+    fn call_through<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        request: Request,
+        through: Through<'a>,
+        notes: &'a Notes,
+    ) -> Pin<Box<dyn Future<Output = Option<Answer>> + Send + 'a>> {
+        Box::pin(self.call(snapshot, request, Some(through), notes))
+    }
+
     /// A refusal: recorded, then told.
-    fn refuse(
+    async fn refuse(
         &self,
         snapshot: &Snapshot,
         client: &Client,
@@ -180,12 +276,44 @@ impl Gateway {
         refused: &Refused,
     ) -> Answer {
         let decision = self.audit.id();
-        let facts = record::refusal(snapshot, client, id, name, refused);
-        if let Err(error) = self.audit.record(&decision, "refusal", &facts) {
-            (self.log)(&error.to_string());
+        let facts = record::refusal(snapshot, client, id, name, refused, &self.audit.arguments);
+        if let Err(error) = self.audit.record(&decision, "refusal", &facts).await {
             return present::not_recorded(id, &error);
         }
         present::refused(id, client.era(), view, name, refused, &decision)
+    }
+
+    /// A refusal of a limit or a hook: recorded, then told.
+    async fn stop(
+        &self,
+        snapshot: &Snapshot,
+        view: &View,
+        call: &GuardedCall<'_>,
+        stopped: &Stopped,
+        cancel: &Cancel,
+    ) -> Option<Answer> {
+        let (client, id, permit) = (call.client, call.id, call.permit);
+        let decision = self.audit.id();
+        let facts = record::stopped(snapshot, client, id, permit, stopped, &self.audit.arguments);
+        let answer = match self.audit.record(&decision, "refusal", &facts).await {
+            Ok(()) => present::stopped(id, client.era(), view, permit, stopped, &decision),
+            Err(error) => present::not_recorded(id, &error),
+        };
+        self.delayed(snapshot, client, cancel, answer).await
+    }
+
+    /// The answer to a refused call, after the time that too many of them have to wait.
+    async fn delayed(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        cancel: &Cancel,
+        answer: Answer,
+    ) -> Option<Answer> {
+        tokio::select! {
+            () = snapshot.guards.delay(client.caller.agent.as_deref()) => Some(answer),
+            () = cancel.cancelled() => None,
+        }
     }
 
     /// A server whose list is not known and that could have the tool: whether a call is allowed
@@ -202,6 +330,7 @@ impl Gateway {
         let fits = |server: &str| match client.scope {
             Scope::One(_) => true,
             Scope::All => self.naming.could_be(name, server),
+            Scope::Discovery => Naming::Address.could_be(name, server),
         };
         let unknown = |of: &'v crate::decide::OfServer| Some((&*of.name, of.unavailable.as_ref()?));
         view.servers().iter().filter_map(unknown).find(|(server, _)| fits(server))

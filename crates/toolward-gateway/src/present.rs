@@ -1,14 +1,17 @@
 //! What a client gets to read: lists, refusals, failures. The one place that writes them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use toolward_policy::refusal::refusal;
 use toolward_wire::error::{Case, code, error_body, result_body, status};
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Era, Id, Malformed, Message, Raw};
+use toolward_wire::{Era, Id, Malformed, Message};
 
 use crate::audit::NotRecorded;
-use crate::decide::{Refused, View};
+use crate::decide::{Permit, Refused, View};
+use crate::guard::{Stopped, Why};
 use crate::upstream::Unavailable;
 
 /// Where a refusal stands in a result's `_meta`.
@@ -21,17 +24,20 @@ const SERVERS: &str = "io.toolward/servers";
 pub struct Answer {
     pub status: u16,
     pub body: Body,
+    /// When to try again; also told as a header.
+    pub retry_after: Option<Duration>,
 }
 
 impl Answer {
     fn with(case: Case, era: Era, body: Bytes) -> Answer {
-        Answer { status: status(case, era).map_or(200, |status| status.http), body: body.into() }
+        let status = status(case, era).map_or(200, |status| status.http);
+        Answer { status, ..body.into() }
     }
 }
 
 impl From<Bytes> for Answer {
     fn from(body: Bytes) -> Answer {
-        Answer { status: 200, body: body.into() }
+        Answer { status: 200, body: body.into(), retry_after: None }
     }
 }
 
@@ -85,7 +91,8 @@ pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
     let mut head = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
     head.extend_from_slice(id.raw());
     head.extend_from_slice(b",\"result\":{\"tools\":");
-    Answer { status: 200, body: Body { pieces: [head.into(), view.array().clone(), tail.into()] } }
+    let body = Body { pieces: [head.into(), view.array().clone(), tail.into()] };
+    Answer { status: 200, body, retry_after: None }
 }
 
 /// The answer to a call that policy refuses. Its shape depends only on whether the tool is listed.
@@ -110,10 +117,10 @@ pub fn refused(
         let code = code::INVALID_PARAMS;
         return error_body(Some(id), code, &said.message, Some(data.as_bytes())).into();
     }
-    let why = refused.decided.as_ref().map_or("", |decided| &decided.reason);
+    let why = refused.decided.as_ref().map_or("", |decided| &decided.words.reason);
     let text = format!(
         "{}\nWhy: {why}.\nThe same call will be refused again; call with what is allowed instead. \
-         A person can find out more with `toolward explain`.",
+         A person can find out more with `toolward explain {decision}`.",
         said.message
     );
     let mut result = json!({
@@ -127,6 +134,110 @@ pub fn refused(
     result_body(id, result.to_string().as_bytes()).into()
 }
 
+/// The answer to a call that a limit or a hook refuses. The tool is listed: a limit is told as a
+/// result, which a model reads; a hook speaks for itself.
+pub fn stopped(
+    id: &Id,
+    era: Era,
+    view: &View,
+    permit: &Permit,
+    stopped: &Stopped,
+    decision: &str,
+) -> Answer {
+    let name = permit.exposed();
+    let (message, advice) = match &stopped.why {
+        Why::Denied(denial) => {
+            let data = denial.data.as_deref();
+            return error_body(Some(id), denial.code, &denial.message, data).into();
+        }
+        Why::Failed => {
+            let message = format!("{name} is refused: the hook `{}` failed", stopped.by);
+            let data = json!({
+                "error": "hook_failed", "message": message, "tool": name, "hook": stopped.by,
+                "retryable": true, "decision_id": decision,
+            });
+            let data = data.to_string();
+            let code = code::INTERNAL_ERROR;
+            return error_body(Some(id), code, &message, Some(data.as_bytes())).into();
+        }
+        Why::Full { rate, .. } => {
+            let message = format!("{name} is limited to {rate}, and that is used up");
+            let wait = stopped.retry_after().unwrap_or_default();
+            (message, format!("Try again in {}.", in_words(wait)))
+        }
+        Why::Store => {
+            let message = format!("{name} is limited, and the limit cannot be checked now");
+            (message, "Try again later.".into())
+        }
+    };
+    let text = format!("{message}\nWhy: {}.\n{advice}", public(stopped));
+    let mut data = limit_data(stopped, &message, decision);
+    data["tool"] = json!(name);
+    if let Some(action) = permit.action() {
+        data["action"] = json!(action);
+    }
+    data["allowed_tools"] = json!(refusal(view.allowed(), name, permit.action()).allowed_tools);
+    let mut result = json!({
+        "content": [{"type": "text", "text": text}],
+        "isError": true,
+        "_meta": {REFUSAL: data},
+    });
+    if era == Era::Modern {
+        result["resultType"] = json!("complete");
+    }
+    let answer: Answer = result_body(id, result.to_string().as_bytes()).into();
+    Answer { retry_after: stopped.retry_after(), ..answer }
+}
+
+/// The answer to a listing that a limit refuses.
+pub fn list_stopped(id: &Id, stopped: &Stopped, decision: &str) -> Answer {
+    let message = match (&stopped.why, stopped.retry_after()) {
+        (Why::Full { rate, .. }, Some(wait)) => {
+            let wait = in_words(wait);
+            format!("listing is limited to {rate}, and that is used up; try again in {wait}")
+        }
+        _ => "listing is limited, and the limit cannot be checked now".into(),
+    };
+    let data = limit_data(stopped, &message, decision).to_string();
+    let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
+    Answer { retry_after: stopped.retry_after(), ..body.into() }
+}
+
+fn limit_data(stopped: &Stopped, message: &str, decision: &str) -> Value {
+    let error = match stopped.why {
+        Why::Full { .. } => "limit_exceeded",
+        _ => "limits_unavailable",
+    };
+    let mut data = json!({"error": error, "message": message, "limit": stopped.by});
+    if let Why::Full { rate, .. } = &stopped.why {
+        data["rate"] = json!(rate);
+    }
+    if let Some(wait) = stopped.retry_after() {
+        data["retry_after_ms"] = json!(wait.as_millis() as u64);
+    }
+    data["retryable"] = json!(true);
+    data["decision_id"] = json!(decision);
+    data
+}
+
+/// What a client may read of a limit's reason. Where a store is and how it fails is the operator's.
+fn public(stopped: &Stopped) -> &str {
+    match stopped.why {
+        Why::Store => "the store of limits cannot be used",
+        _ => &stopped.reason,
+    }
+}
+
+/// A stretch of time as people say it.
+fn in_words(wait: Duration) -> String {
+    match wait.as_secs() {
+        0 => format!("{} ms", wait.as_millis().max(1)),
+        seconds @ 1..=119 => format!("{} s", seconds + u64::from(wait.subsec_nanos() > 0)),
+        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
 /// The answer to a call that was allowed and could not be carried out.
 pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     let (error, message, retryable) = match failure {
@@ -136,8 +247,33 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
         Failure::TimedOut => ("server_timeout", "the server did not answer in time", true),
         Failure::BadAnswer => ("bad_answer", "the server's answer is not valid", false),
         Failure::Asked => ("question_refused", "the server asked what it may not ask", false),
+        Failure::TooLarge { .. } => ("result_too_large", "the result is too large", false),
     };
     Some(internal(id, error, &format!("{server}: {message}"), retryable))
+}
+
+/// The answer to a call whose result has more bytes than may pass. A model reads it as a result; nothing
+/// of what the server said is in it.
+pub fn too_large(id: &Id, era: Era, name: &str, most: usize, size: Option<u64>) -> Answer {
+    let had = size.map_or_else(|| format!("more than {most}"), |size| size.to_string());
+    let message = format!("the result of {name} has {had} bytes, and at most {most} may pass");
+    let text =
+        format!("{message}\nNothing of it is shown. Ask for less: a part, a page, a filter.");
+    let mut data = json!({"error": "result_too_large", "message": message, "tool": name});
+    data["limit_bytes"] = json!(most);
+    if let Some(size) = size {
+        data["result_bytes"] = json!(size);
+    }
+    data["retryable"] = json!(false);
+    let mut result = json!({
+        "content": [{"type": "text", "text": text}],
+        "isError": true,
+        "_meta": {REFUSAL: data},
+    });
+    if era == Era::Modern {
+        result["resultType"] = json!("complete");
+    }
+    result_body(id, result.to_string().as_bytes()).into()
 }
 
 /// The server cannot be reached: not a policy matter.
@@ -222,7 +358,7 @@ impl Marks {
             question: message.error_code() == Some(code::URL_ELICITATION_REQUIRED.into()),
             ..Marks::default()
         };
-        for member in message.result().into_iter().flat_map(Raw::members) {
+        for member in message.result_members() {
             match &*member.name() {
                 "task" | "inputRequests" | "requestState" => marks.question = true,
                 "resultType" => {

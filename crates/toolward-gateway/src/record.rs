@@ -1,12 +1,15 @@
 //! What the record holds of a request: facts, written as the members of a JSON object.
 
 use serde_json::{Value, json};
+use toolward_policy::Verdict;
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Id, Message, string};
+use toolward_wire::{Id, Message, meta, string};
 
-use crate::audit::digest;
-use crate::client::Client;
+use crate::audit::redact::{Arguments, outside};
+use crate::builtin::EXECUTE;
+use crate::client::{Client, Scope};
 use crate::decide::{Decided, OfServer, Permit, Refused, View};
+use crate::guard::Stopped;
 use crate::sight::Snapshot;
 use crate::upstream::Unavailable;
 
@@ -41,6 +44,13 @@ impl Facts {
         self.json(name, &number.to_string());
     }
 
+    pub(crate) fn maybe_number(&mut self, name: &str, number: Option<i64>) {
+        match number {
+            Some(number) => self.json(name, &number.to_string()),
+            None => self.json(name, "null"),
+        }
+    }
+
     /// A value that is JSON already.
     pub(crate) fn json(&mut self, name: &str, value: &str) {
         self.name(name);
@@ -51,38 +61,111 @@ impl Facts {
         &self.members
     }
 
-    fn of(snapshot: &Snapshot, client: &Client, id: &Id) -> Facts {
-        let mut facts = Facts { members: Vec::with_capacity(640) };
+    fn of(snapshot: &Snapshot, client: &Client, id: &Id, message: &Message) -> Facts {
+        let mut facts = Facts { members: Vec::with_capacity(768) };
         facts.maybe("agent", client.caller.agent.as_deref());
         facts.text("identity", client.caller.identity);
-        facts.text("request_id", &String::from_utf8_lossy(id.raw()));
+        if let Some(subject) = client.caller.subject() {
+            facts.text("subject", &outside(subject));
+        }
+        if let Some(client) = client.called(message) {
+            facts.text("client", &outside(&client));
+        }
+        facts.text("request_id", &outside(&String::from_utf8_lossy(id.raw())));
+        if let Some(trace) = trace(message) {
+            facts.text("trace_id", &trace);
+        }
         facts.text("policy", &snapshot.version);
+        if client.scope == Scope::Discovery {
+            facts.text("via", EXECUTE);
+        }
         facts
     }
 
     fn decided(&mut self, decided: &Decided) {
-        let decision = &decided.decision;
+        let (decision, words) = (&decided.decision, &decided.words);
         self.text("server", &decided.server);
         self.text("tool", &decided.original);
         self.text("verdict", decision.verdict.as_str());
-        self.json("layer", &decision.layer.map_or("null".into(), |layer| layer.to_string()));
+        self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
-        self.maybe("rule", decided.rule.as_deref());
-        self.text("reason", &decided.reason);
+        self.maybe("rule", words.rule.as_deref());
+        // Policies change: what the rule said and where it stood is part of the decision.
+        if let Some((text, at)) = &words.text {
+            self.text("rule_text", text);
+            self.text("rule_at", at);
+        }
+        self.text("reason", &words.reason);
     }
 
-    fn arguments(&mut self, message: &Message) {
-        let hash = message.arguments().map(|arguments| digest(arguments.raw().bytes()));
-        self.maybe("arguments", hash.as_deref());
+    /// What a guard that refuses says. It is no layer, and no rule of one.
+    fn guard(&mut self, stopped: &Stopped) {
+        self.text("verdict", "deny");
+        self.json("layer", "null");
+        self.text("step", stopped.step());
+        self.json("rule", "null");
+        self.text(stopped.step(), &stopped.by);
+        self.text("reason", &outside(&stopped.reason));
+        if let Some(wait) = stopped.retry_after() {
+            self.number("retry_after_ms", wait.as_millis() as u64);
+        }
+    }
+
+    fn arguments(&mut self, message: &Message, how: &Arguments) {
+        match message.arguments() {
+            Some(given) => how.facts(self, given),
+            None => self.json("arguments", "null"),
+        }
     }
 }
 
-pub(crate) fn intent(snapshot: &Snapshot, client: &Client, id: &Id, permit: &Permit) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id);
+/// What a process says when it begins: which program, under which policy.
+pub fn start(snapshot: &Snapshot) -> Facts {
+    let mut facts = Facts::default();
+    facts.text("version", env!("CARGO_PKG_VERSION"));
+    facts.text("policy", &snapshot.version);
+    let layers: Vec<&str> = snapshot.policy.layer_names().collect();
+    facts.json("layers", &json!(layers).to_string());
+    facts.number("process", std::process::id().into());
+    facts
+}
+
+/// Another policy comes into force.
+pub fn reload(before: &Snapshot, now: &Snapshot, by: &str) -> Facts {
+    let mut facts = Facts::default();
+    facts.text("policy", &now.version);
+    facts.text("policy_before", &before.version);
+    facts.text("by", by);
+    let layers: Vec<&str> = now.policy.layer_names().collect();
+    facts.json("layers", &json!(layers).to_string());
+    facts
+}
+
+/// The trace that a request belongs to, where its sender says so in the usual form.
+fn trace(message: &Message) -> Option<String> {
+    let parent = message.meta(meta::TRACE_PARENT)?.as_str()?;
+    let mut parts = parent.split('-');
+    let (version, trace) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
+    (version.len() == 2 && is_hex(version) && trace.len() == 32 && is_hex(trace))
+        .then(|| trace.into())
+}
+
+pub(crate) fn intent(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    permit: &Permit,
+    arguments: &Arguments,
+) -> Facts {
+    let mut facts = Facts::of(snapshot, client, id, permit.message());
     facts.text("exposed_name", permit.exposed());
     facts.maybe("action", permit.action());
     facts.decided(permit.decided());
-    facts.arguments(permit.message());
+    if permit.decided().decision.verdict != Verdict::Allow {
+        facts.json("enforced", "false");
+    }
+    facts.arguments(permit.message(), arguments);
     facts.number("bytes_in", permit.message().body().len() as u64);
     facts
 }
@@ -93,16 +176,52 @@ pub(crate) fn refusal(
     id: &Id,
     name: &str,
     refused: &Refused,
+    arguments: &Arguments,
 ) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id);
-    facts.text("exposed_name", name);
+    let mut facts = Facts::of(snapshot, client, id, &refused.message);
+    facts.text("exposed_name", &outside(name));
     facts.maybe("action", refused.action.as_deref());
     facts.json("listed", if refused.listed { "true" } else { "false" });
-    facts.arguments(&refused.message);
+    facts.arguments(&refused.message, arguments);
     match &refused.decided {
         Some(decided) => facts.decided(decided),
         None => facts.text("verdict", "deny"),
     }
+    facts
+}
+
+/// A call that policy allows and a limit or hook refuses.
+pub(crate) fn stopped(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    permit: &Permit,
+    stopped: &Stopped,
+    arguments: &Arguments,
+) -> Facts {
+    let decided = permit.decided();
+    let mut facts = Facts::of(snapshot, client, id, permit.message());
+    facts.text("exposed_name", permit.exposed());
+    facts.maybe("action", permit.action());
+    facts.json("listed", "true");
+    facts.arguments(permit.message(), arguments);
+    facts.text("server", &decided.server);
+    facts.text("tool", &decided.original);
+    facts.guard(stopped);
+    facts
+}
+
+/// A listing that a limit refuses.
+pub(crate) fn list_stopped(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    message: &Message,
+    stopped: &Stopped,
+) -> Facts {
+    let mut facts = Facts::of(snapshot, client, id, message);
+    facts.text("method", "tools/list");
+    facts.guard(stopped);
     facts
 }
 
@@ -111,21 +230,27 @@ pub(crate) fn unavailable(
     snapshot: &Snapshot,
     client: &Client,
     id: &Id,
+    message: &Message,
     name: &str,
-    server: &str,
-    why: &Unavailable,
+    (server, why): (&str, &Unavailable),
 ) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id);
+    let mut facts = Facts::of(snapshot, client, id, message);
     facts.text("server", server);
-    facts.text("exposed_name", name);
+    facts.text("exposed_name", &outside(name));
     facts.text("outcome", "server-unavailable");
     facts.text("reason", &why.to_string());
     facts
 }
 
 /// A listing in numbers; names are added where the view is new to the record.
-pub(crate) fn listing(snapshot: &Snapshot, client: &Client, id: &Id, view: &View) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id);
+pub(crate) fn listing(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    message: &Message,
+    view: &View,
+) -> Facts {
+    let mut facts = Facts::of(snapshot, client, id, message);
     let servers = view.servers().iter().map(|of| {
         let mut numbers = json!({"offered": of.offered, "shown": of.shown.len()});
         if let Some(why) = &of.unavailable {
@@ -153,5 +278,6 @@ pub(crate) fn outcome(failure: Failure) -> &'static str {
         Failure::TimedOut => "timed-out",
         Failure::BadAnswer => "bad-answer",
         Failure::Asked => "question-refused",
+        Failure::TooLarge { .. } => "too-large",
     }
 }

@@ -116,6 +116,11 @@ impl Sealer {
 fn about(kind: Kind, caller: &Caller) -> Vec<u8> {
     let mut about = vec![kind as u8, caller.agent.is_some().into()];
     about.extend_from_slice(caller.agent.as_deref().unwrap_or_default().as_bytes());
+    // One holder of a JWT is not another, even where both are the same agent.
+    if let Some(claims) = &caller.claims {
+        about.push(0);
+        about.extend_from_slice(claims.digest());
+    }
     about
 }
 
@@ -140,7 +145,7 @@ mod tests {
     use super::*;
 
     fn caller(agent: Option<&str>) -> Caller {
-        Caller { agent: agent.map(Into::into), identity: "test" }
+        Caller::new(agent.map(Into::into), "test")
     }
 
     #[test]

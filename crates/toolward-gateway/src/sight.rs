@@ -1,7 +1,8 @@
 //! What a client sees at the moment: which servers it may use, what they list, and what of that
 //! policy shows.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -10,11 +11,15 @@ use tokio::task::{AbortHandle, JoinSet};
 use toolward_policy::{Policy, Verdict};
 use toolward_wire::error::request_body;
 
+use crate::builtin::Discovery;
 use crate::client::{Caller, Client, HeldView, Scope};
 use crate::decide::{Part, View};
+use crate::guard::Guards;
+use crate::identity::Claims;
+use crate::names::Naming;
 use crate::pipeline::Gateway;
 use crate::present::Body;
-use crate::upstream::{Link, Listed, Server, Unavailable};
+use crate::upstream::{All, Link, Listed, Server, Unavailable};
 
 /// Changes that come together are told together.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -24,6 +29,16 @@ pub struct Snapshot {
     pub policy: Policy,
     /// The hash of the policy, for the record.
     pub version: String,
+    /// What stands in front of calls that the policy allows.
+    pub guards: Guards,
+    /// False: what the policy refuses is recorded, and passes.
+    pub enforced: bool,
+    /// The servers that there are.
+    pub servers: All,
+    /// How agents find tools.
+    pub discovery: Discovery,
+    /// No two snapshots of a process have the same.
+    serial: u64,
     /// Views that someone holds, so that clients who see the same share it.
     views: Mutex<HashMap<ViewKey, Weak<View>>>,
 }
@@ -31,20 +46,69 @@ pub struct Snapshot {
 /// What a view depends on, beside the policy.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ViewKey {
-    caller: Caller,
+    agent: Option<Arc<str>>,
+    /// Where rules read them.
+    claims: Option<Arc<Claims>>,
     scope: Scope,
     lists: Vec<(usize, Result<[u8; 32], &'static str>)>,
 }
 
+/// The snapshot that requests begin with.
+pub struct Current(RwLock<Arc<Snapshot>>);
+
+impl Current {
+    pub fn new(snapshot: Snapshot) -> Current {
+        Current(RwLock::new(Arc::new(snapshot)))
+    }
+
+    pub fn get(&self) -> Arc<Snapshot> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Requests that begin from now on begin with another one.
+    pub fn set(&self, snapshot: Snapshot) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+}
+
 impl Snapshot {
-    pub fn new(policy: Policy, version: String) -> Snapshot {
-        Snapshot { policy, version, views: Mutex::default() }
+    pub fn new(policy: Policy, version: String, servers: All) -> Snapshot {
+        static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let (guards, views, discovery) = Default::default();
+        Snapshot { policy, version, guards, enforced: true, servers, discovery, serial, views }
+    }
+
+    /// The same, with what the gateway's own server needs to know.
+    pub fn discovering(self, discovery: Discovery) -> Snapshot {
+        Snapshot { discovery, ..self }
+    }
+
+    /// The same, with limits and hooks.
+    pub fn guarded(self, guards: Guards) -> Snapshot {
+        Snapshot { guards, ..self }
+    }
+
+    /// The same policy, or one that is only recorded.
+    pub fn enforcing(self, enforced: bool) -> Snapshot {
+        Snapshot { enforced, ..self }
+    }
+
+    pub fn server(&self, name: &str) -> Option<&Arc<Server>> {
+        self.servers.iter().find(|server| server.name() == name)
+    }
+
+    /// Whether the agent may use a server, and by an address: who finds tools step by step has the
+    /// gateway's own alone.
+    pub fn may_reach(&self, caller: &Caller, server: &Server) -> bool {
+        let direct = || !self.discovery.is_progressive(caller.agent.as_deref());
+        self.may_use(caller, server.name()) && (server.is_own() || direct())
     }
 
     /// Whether the agent may use a server at all.
     pub fn may_use(&self, caller: &Caller, server: &str) -> bool {
         let decision = self.policy.decide_server(caller.agent.as_deref(), server);
-        decision.verdict != Verdict::Deny
+        decision.verdict != Verdict::Deny || !self.enforced
     }
 }
 
@@ -57,11 +121,13 @@ struct Found {
 impl Gateway {
     /// The servers that a client reaches and may use, in the configuration's order.
     pub(crate) fn usable(&self, snapshot: &Snapshot, client: &Client) -> Vec<Arc<Server>> {
-        let reached = self.servers.all().iter().filter(|server| match client.scope {
-            Scope::All => true,
-            Scope::One(index) => server.index == index,
+        let caller = &client.caller;
+        let usable = snapshot.servers.iter().filter(|server| match client.scope {
+            Scope::All => snapshot.may_reach(caller, server),
+            Scope::One(index) => server.index == index && snapshot.may_reach(caller, server),
+            Scope::Discovery => !server.is_own() && snapshot.may_use(caller, server.name()),
         });
-        reached.filter(|server| snapshot.may_use(&client.caller, server.name())).cloned().collect()
+        usable.cloned().collect()
     }
 
     /// What the client may see. A view that has the tool that is `wanted` is enough; else the lists
@@ -79,7 +145,8 @@ impl Gateway {
                 Some(name) => held.view.has(name) || held.view.is_complete(),
                 None => held.view.is_complete(),
             };
-            if held.generation == generation && fresh && enough {
+            let same = (held.snapshot, held.generation) == (snapshot.serial, generation);
+            if same && fresh && enough {
                 return held.view.clone();
             }
         }
@@ -93,7 +160,12 @@ impl Gateway {
         let found = self.lists(snapshot, client).await;
         let fresh_until = found.iter().filter_map(|one| one.list.as_ref().ok()?.fresh_until).min();
         let view = self.view_of(snapshot, client, &found);
-        client.held().view = Some(HeldView { view: view.clone(), generation, fresh_until });
+        client.held().view = Some(HeldView {
+            view: view.clone(),
+            snapshot: snapshot.serial,
+            generation,
+            fresh_until,
+        });
         view
     }
 
@@ -116,8 +188,8 @@ impl Gateway {
         list: impl Fn(&Link) -> Option<Listed>,
     ) -> Arc<View> {
         let known = |server: Arc<Server>| {
-            let link = self.servers.existing(&server, client);
-            let list = link.and_then(|link| list(&link)).ok_or(Unavailable::Slow);
+            let known = || list(&*self.servers.existing(&server, client)?);
+            let list = server.own_list(client.revision).or_else(known).ok_or(Unavailable::Slow);
             Found { server, list }
         };
         let found: Vec<Found> = self.usable(snapshot, client).into_iter().map(known).collect();
@@ -149,7 +221,8 @@ impl Gateway {
 
     fn view_of(&self, snapshot: &Snapshot, client: &Client, found: &[Found]) -> Arc<View> {
         let key = ViewKey {
-            caller: client.caller.clone(),
+            agent: client.caller.agent.clone(),
+            claims: client.caller.claims.clone().filter(|claims| claims.for_policy().is_some()),
             scope: client.scope,
             lists: found
                 .iter()
@@ -176,8 +249,12 @@ impl Gateway {
                     .map_err(Clone::clone),
             })
             .collect();
-        let naming = (client.scope == Scope::All).then_some(&self.naming);
-        let view = Arc::new(View::new(&snapshot.policy, &client.caller, naming, &parts));
+        let naming = match client.scope {
+            Scope::All => Some(&self.naming),
+            Scope::One(_) => None,
+            Scope::Discovery => Some(&Naming::Address),
+        };
+        let view = Arc::new(View::new(snapshot, &client.caller, naming, &parts));
         views = snapshot.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.retain(|_, view| view.strong_count() > 0);
         views.insert(key, Arc::downgrade(&view));
@@ -202,7 +279,7 @@ impl Gateway {
                 let (Some(gateway), Some(client)) = (gateway.upgrade(), client.upgrade()) else {
                     return;
                 };
-                let snapshot = gateway.snapshot.clone();
+                let snapshot = gateway.current.get();
                 let now = gateway.view_from(&snapshot, &client, Link::remembered);
                 let told = client.held().told.clone();
                 // Who was never told a list has nothing to forget.

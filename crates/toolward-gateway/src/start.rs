@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::task::JoinSet;
 use toolward_wire::{Era, Revision};
 
@@ -31,26 +32,28 @@ impl Gateway {
 
     async fn claim_names(self: &Arc<Self>) -> Result<(), String> {
         let mut asked = JoinSet::new();
-        for server in self.servers.all() {
+        let all = self.servers.all();
+        for server in all.iter() {
             let (gateway, server) = (self.clone(), server.clone());
             asked.spawn(async move {
                 (server.index, gateway.servers.own_list(&server, PATIENCE).await)
             });
         }
-        let mut lists: Vec<Option<Listed>> = self.servers.all().iter().map(|_| None).collect();
+        let mut lists = HashMap::new();
         while let Some(Ok((index, listed))) = asked.join_next().await {
-            lists[index] = listed.ok();
+            lists.extend(listed.ok().map(|listed| (index, listed)));
         }
         let mut twice = Vec::new();
-        for (server, listed) in self.servers.all().iter().zip(lists) {
-            let Some(listed) = listed else {
+        for server in all.iter() {
+            let Some(listed) = lists.remove(&server.index) else {
                 (self.log)(&format!(
                     "{}: its list is not known yet; a tool whose name is taken will be hidden",
                     server.name()
                 ));
                 continue;
             };
-            let exposure = self.snapshot.policy.exposure(server.name());
+            let snapshot = self.current.get();
+            let exposure = snapshot.policy.exposure(server.name());
             for tool in listed.catalogue.tools().tools() {
                 let name = match exposure {
                     None => Some(tool.name().into()),
@@ -80,7 +83,7 @@ impl Servers {
         server: &Arc<Server>,
         patience: Duration,
     ) -> Result<Listed, Unavailable> {
-        let caller = Caller { agent: None, identity: "gateway" };
+        let caller = Caller::new(None, "gateway");
         let revision = Revision::newest(Era::Modern);
         let client = Client::new(caller, Scope::All, revision, Owner::Everyone);
         self.list(server, &client, patience).await

@@ -2,108 +2,68 @@
 //!
 //! A [`Link`] is one connection as the server sees it: a child process, or a session over HTTP. It
 //! belongs to a [`Key`]: links of sessions are shared only where the configuration says so, links to
-//! stateless servers always. It knows the server's list, and keeps it as fresh as the server says.
+//! stateless servers always. It knows the server's list, and keeps it as fresh as the server says. In
+//! which era a server is spoken to is found out by a [search](search).
 
 mod address;
-pub mod child;
+mod child;
+pub(crate) mod document;
+mod eras;
 mod events;
 mod http;
+mod large;
+pub(crate) mod launch;
 mod link;
-mod pool;
+mod links;
+mod oauth;
+mod opening;
+pub(crate) mod pool;
 mod process;
+mod search;
+mod spare;
 mod sse;
+mod unavailable;
+mod writer;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hashbrown::HashMap;
 use tokio::sync::watch;
 use toolward_policy::selector::Glob;
 use toolward_wire::exchange::Event;
-use toolward_wire::{Era, Kind, Message, MethodRow, Revision, code};
+use toolward_wire::{Era, Message, MethodRow, Revision};
 
 pub use address::{Address, Remote, Wire};
-pub use child::Launch;
+pub use large::Caps;
+pub use launch::Launch;
 pub use link::{Link, Listed};
+pub use oauth::OAuth;
+pub use unavailable::Unavailable;
 
+use self::eras::{Eras, Known};
+use self::links::Links;
+use self::opening::Opening;
+use self::search::{Searches, WAYS};
+use self::spare::Spare;
+use crate::builtin;
 use crate::client::{Client, Owner};
 use crate::decide::Permit;
 
 /// Writes a line for the operator.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A link that nobody used for so long ends.
-const IDLE: Duration = Duration::from_secs(300);
-/// For so long a server that ended when it was asked in an era is not asked so again.
-const UNCLEAR: Duration = Duration::from_secs(1);
-/// For so long a server that does not speak an era is not asked again.
-const REMEMBERED: Duration = Duration::from_secs(3600);
-
-/// In so many ways a server can be asked: two eras, and two transports of the older one.
-const WAYS: usize = 3;
-
-/// Why a server cannot be used now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unavailable {
-    Down(String),
-    /// It is there, and does not speak the era it was asked in.
-    OtherEra,
-    /// It ended when it was asked in this era, for whatever reason.
-    Unclear,
-    /// It is there, and speaks HTTP+SSE of 2024-11-05.
-    OldTransport,
-    /// It has not listed its tools yet.
-    Slow,
-}
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Unavailable::Down(why) => f.write_str(why),
-            Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
-            Unavailable::Unclear => f.write_str("it ended when it was asked"),
-            Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
-            Unavailable::Slow => f.write_str("it has not listed its tools yet"),
-        }
-    }
-}
-
-impl Unavailable {
-    /// The server may be there for whoever asks otherwise.
-    fn is_otherwise(&self) -> bool {
-        matches!(self, Unavailable::OtherEra | Unavailable::OldTransport | Unavailable::Unclear)
-    }
-
-    /// What a client may read of it. Commands and addresses are the operator's.
-    pub fn public(&self) -> Unavailable {
-        match self {
-            Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
-            other => other.clone(),
-        }
-    }
-
-    /// One word for `_meta` and the record.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Unavailable::Down(_) => "unavailable",
-            Unavailable::Unclear => "unavailable",
-            Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
-            Unavailable::Slow => "starting",
-        }
-    }
-}
-
 /// How a server is reached.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
     Child(Launch),
     Http(Remote),
+    /// It is the gateway itself.
+    Own,
 }
 
 /// How a server is used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
     pub name: Box<str>,
     pub reach: Reach,
@@ -116,17 +76,22 @@ pub struct Definition {
     pub eager: bool,
     /// The longest answer.
     pub answer_bytes: usize,
+    /// The largest results of calls.
+    pub results: Caps,
 }
 
 /// A server and the links to it.
 pub struct Server {
     pub index: usize,
     pub definition: Definition,
-    links: Mutex<HashMap<Key, Arc<Link>>>,
-    /// Eras that it was found not to speak, and until when that is believed.
-    foreign: Mutex<[Option<Instant>; 2]>,
+    links: Links,
+    searches: Searches,
+    eras: Mutex<Eras>,
     /// It was found to speak HTTP+SSE.
     sse: AtomicBool,
+    spare: Arc<Spare>,
+    changes: Changes,
+    log: Log,
 }
 
 /// What a link belongs to.
@@ -134,11 +99,50 @@ pub struct Server {
 pub struct Key {
     pub revision: Revision,
     pub owner: Owner,
+    /// Whose credentials are shown, where agents have their own.
+    pub agent: Option<Arc<str>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("name", &self.name()).finish_non_exhaustive()
+    }
 }
 
 impl Server {
     pub fn name(&self) -> &str {
         &self.definition.name
+    }
+
+    /// Whether it is the gateway itself.
+    pub fn is_own(&self) -> bool {
+        self.definition.reach == Reach::Own
+    }
+
+    /// The gateway's own list.
+    pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
+        let listed = || Listed { catalogue: builtin::catalogue(revision), fresh_until: None };
+        self.is_own().then(listed)
+    }
+
+    /// Whether somebody speaks to it now, and in which revisions.
+    pub fn state(&self) -> (&'static str, Vec<Revision>) {
+        if self.is_own() {
+            return ("up", Vec::new());
+        }
+        let mut spoken = self.links.spoken_in();
+        spoken.sort_by_key(|revision| revision.as_str());
+        spoken.dedup();
+        match (self.links.is_empty(), spoken.is_empty()) {
+            (true, _) => ("idle", spoken),
+            (false, true) => ("starting", spoken),
+            (false, false) => ("up", spoken),
+        }
+    }
+
+    /// The server's list, where somebody has asked for it.
+    pub fn listed(&self) -> Option<Listed> {
+        self.own_list(Revision::newest(Era::Modern)).or_else(|| self.links.listed())
     }
 
     /// How long a call of a tool may take.
@@ -147,12 +151,27 @@ impl Server {
         named.map_or(self.definition.timeout, |(_, timeout)| *timeout)
     }
 
-    fn links(&self) -> MutexGuard<'_, HashMap<Key, Arc<Link>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many bytes the answer to a call of a tool may have.
+    pub fn result_bytes(&self, tool: &str) -> usize {
+        let longest = self.definition.answer_bytes;
+        self.definition.results.of(tool).map_or(longest, |most| most.min(longest))
     }
 
-    fn foreign(&self) -> MutexGuard<'_, [Option<Instant>; 2]> {
-        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
+    fn eras(&self) -> MutexGuard<'_, Eras> {
+        self.eras.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many links there may be.
+    fn most_links(&self) -> Option<usize> {
+        match self.definition.reach {
+            Reach::Child(_) => Some(self.definition.max_children),
+            Reach::Http(_) | Reach::Own => None,
+        }
+    }
+
+    /// Whether agents come to it with credentials of their own.
+    fn is_personal(&self) -> bool {
+        matches!(&self.definition.reach, Reach::Http(remote) if remote.is_personal())
     }
 
     /// Whether the server speaks HTTP+SSE, by the configuration or by what was found.
@@ -162,26 +181,24 @@ impl Server {
                 Some(transport) => transport == Wire::Sse,
                 None => self.sse.load(Ordering::Relaxed),
             },
-            Reach::Child(_) => false,
+            Reach::Child(_) | Reach::Own => false,
         }
     }
 
     fn is_sse(&self) {
         self.sse.store(true, Ordering::Relaxed);
     }
-
-    /// The server was found not to speak an era.
-    fn is_foreign(&self, era: Era, believed: Duration) {
-        self.foreign()[era as usize] = Some(Instant::now() + believed);
-    }
 }
 
 /// All servers of the configuration, in its order.
 pub struct Servers {
-    all: Vec<Arc<Server>>,
+    all: RwLock<All>,
     changes: Changes,
     log: Log,
 }
+
+/// Servers that are there together.
+pub type All = Arc<[Arc<Server>]>;
 
 /// Counts the changes of any server's list, so that whoever looks again knows whether to.
 #[derive(Clone)]
@@ -203,20 +220,47 @@ impl Changes {
 
 impl Servers {
     pub fn new(definitions: Vec<Definition>, log: Log) -> Servers {
-        let all = definitions.into_iter().enumerate().map(|(index, definition)| {
-            let (links, foreign, sse) = Default::default();
-            Arc::new(Server { index, definition, links, foreign, sse })
-        });
         let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
-        Servers { all: all.collect(), changes, log }
+        let servers = Servers { all: RwLock::new(Arc::new([])), changes, log };
+        servers.become_these(servers.next(definitions));
+        servers
     }
 
-    pub fn all(&self) -> &[Arc<Server>] {
-        &self.all
+    pub fn all(&self) -> All {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn find(&self, name: &str) -> Option<&Arc<Server>> {
-        self.all.iter().find(|server| server.name() == name)
+    /// The servers of another configuration. Those whose definition is the same stay as they are, with
+    /// their processes and sessions.
+    pub fn next(&self, definitions: Vec<Definition>) -> All {
+        let before = self.all();
+        let mut unused = before.iter().map(|server| server.index + 1).max().unwrap_or(0);
+        let server = |definition: Definition| {
+            let old = before.iter().find(|server| *server.name() == *definition.name);
+            if let Some(same) = old.filter(|server| server.definition == definition) {
+                return same.clone();
+            }
+            let index = old.map_or(unused, |server| server.index);
+            unused = unused.max(index + 1);
+            let (links, searches, eras, sse, spare) = Default::default();
+            let (changes, log) = (self.changes.clone(), self.log.clone());
+            Arc::new(Server { index, definition, links, searches, eras, sse, spare, changes, log })
+        };
+        definitions.into_iter().map(server).collect()
+    }
+
+    /// From now on these are the servers. Those that are gone end with the last call under way.
+    pub fn become_these(&self, all: All) {
+        let before = {
+            let mut now = self.all.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, all.clone())
+        };
+        for gone in before.iter().filter(|old| !all.iter().any(|new| Arc::ptr_eq(old, new))) {
+            gone.searches.stop();
+            drop(gone.links.drain());
+            drop(gone.spare.take());
+        }
+        self.changes.bump();
     }
 
     /// A number that grows whenever a list may have changed.
@@ -231,33 +275,7 @@ impl Servers {
 
     /// The link of a client to a server, where there is one.
     pub fn existing(&self, server: &Server, client: &Client) -> Option<Arc<Link>> {
-        let links = server.links();
-        keys(server, client).iter().find_map(|key| links.get(key).cloned())
-    }
-
-    /// The link of a client to a server, made if need be: in the client's era where the server has
-    /// it, else in the other. Nothing is started by this yet.
-    pub fn link(&self, server: &Arc<Server>, client: &Client) -> Result<Arc<Link>, Unavailable> {
-        let keys = keys(server, client);
-        let mut links = server.links();
-        if let Some(link) = keys.iter().find_map(|key| links.get(key)) {
-            link.touch();
-            return Ok(link.clone());
-        }
-        let foreign = *server.foreign();
-        let old = server.uses_sse();
-        let speaks = |key: &Key| {
-            let found = foreign[key.revision.era() as usize];
-            let legacy = key.revision.era() == Era::Legacy;
-            found.is_none_or(|until| Instant::now() >= until) && (legacy || !old)
-        };
-        let key = keys.into_iter().find(speaks).ok_or(Unavailable::OtherEra)?;
-        if matches!(server.definition.reach, Reach::Child(_)) {
-            make_room(&mut links, server.definition.max_children)?;
-        }
-        let link = Link::new(server, key.clone(), client, self.changes.clone(), self.log.clone());
-        links.insert(key, link.clone());
-        Ok(link)
+        server.links.seen(&keys(server, client), server.is_foreign(client.era()))
     }
 
     /// What a server says first, in the client's era or else in the other.
@@ -266,14 +284,36 @@ impl Servers {
         server: &Arc<Server>,
         client: &Client,
     ) -> Result<(Message, Era), Unavailable> {
+        let keys = keys(server, client);
         for _ in 0..WAYS {
-            let link = self.link(server, client)?;
+            let link = server.reach(client, &keys, None).await?;
             match link.hello().await {
                 Err(why) if why.is_otherwise() => {}
                 hello => return Ok((hello?, link.era())),
             }
         }
         Err(Unavailable::OtherEra)
+    }
+
+    /// What a server says first in the client's own era. Where it does not speak that, nothing is left
+    /// begun in the other.
+    pub async fn greet_in_own_era(
+        &self,
+        server: &Arc<Server>,
+        client: &Client,
+    ) -> Result<Message, Unavailable> {
+        let keys = keys(server, client);
+        if let Some(answer) = server.own_greeting(client, &keys).await {
+            return answer;
+        }
+        match self.greet(server, client).await? {
+            (hello, era) if era == client.era() => Ok(hello),
+            _ => {
+                let [_, other] = &keys;
+                server.links.remove_unlisted(other);
+                Err(Unavailable::OtherEra)
+            }
+        }
     }
 
     /// A server's list as a client gets it.
@@ -283,8 +323,15 @@ impl Servers {
         client: &Client,
         patience: Duration,
     ) -> Result<Listed, Unavailable> {
+        if let Some(listed) = server.own_list(client.revision) {
+            return Ok(listed);
+        }
+        let keys = keys(server, client);
+        let deadline = tokio::time::Instant::now() + patience;
         for _ in 0..WAYS {
-            match self.link(server, client)?.list(patience).await {
+            let link = server.reach(client, &keys, Some(patience)).await?;
+            let listed = tokio::time::timeout_at(deadline, link.list(patience)).await;
+            match listed.unwrap_or(Err(Unavailable::Slow)) {
                 Err(why) if why.is_otherwise() => {}
                 listed => return listed,
             }
@@ -293,37 +340,53 @@ impl Servers {
     }
 
     /// Forwards a permitted call. The only way for a client's request to a server.
-    pub fn open(
+    pub async fn open(
         &self,
         permit: Permit,
         client: &Client,
         row: &'static MethodRow,
     ) -> Result<Opened, Unavailable> {
-        let server = self.all.get(permit.server());
-        let server = server.ok_or_else(|| Unavailable::Down("there is no such server".into()))?;
-        Ok(self.link(server, client)?.open(permit, row))
+        let server = permit.server().clone();
+        let keys = keys(&server, client);
+        let link = match server.links.used(&keys, server.is_foreign(client.era())) {
+            Some(link) => link,
+            // The link on which the list came had to make room.
+            None => {
+                let speaks = |key: &&Key| server.known(key.revision.era()) == Known::Speaks;
+                let gone = || Unavailable::Down("it is not there any more".into());
+                let key = keys.iter().find(speaks).ok_or_else(gone)?;
+                server.room_for(key, &Opening::new(key, client)).await?
+            }
+        };
+        Ok(Link::open(link, permit, row))
     }
 
     /// A client is gone: what only it used ends.
     pub fn release(&self, owner: &Owner) {
-        for server in &self.all {
-            server.links().retain(|key, _| key.owner != *owner);
+        for server in self.all().iter() {
+            server.searches.release(owner);
+            server.links.release(owner);
         }
     }
 
     /// Ends what nobody used for a while.
     pub fn sweep(&self) {
-        for server in &self.all {
-            server.links().retain(|_, link| link.is_busy() || link.idle() < IDLE);
+        for server in self.all().iter() {
+            server.links.sweep();
         }
     }
 
     /// Lets go of all servers, and waits until their processes have ended.
     pub async fn close(&self) {
         let mut ended = Vec::new();
-        for server in &self.all {
-            let links: Vec<_> = server.links().drain().map(|(_, link)| link).collect();
-            ended.extend(links.iter().filter_map(|link| link.ended()));
+        for server in self.all().iter() {
+            server.searches.stop();
+            ended.extend(server.links.drain().iter().filter_map(|link| link.ended()));
+        }
+        for server in self.all().iter() {
+            if let Some(process) = server.spare.take() {
+                process.end().await;
+            }
         }
         for end in ended {
             end.await;
@@ -338,25 +401,14 @@ fn keys(server: &Server, client: &Client) -> [Key; 2] {
         Era::Legacy => Revision::newest(Era::Modern),
     };
     [client.revision, other].map(|revision| {
-        let shared = revision.era() == Era::Modern || server.definition.share;
-        let owner = if shared { Owner::Everyone } else { client.owner.clone() };
-        Key { revision, owner }
+        let modern = revision.era() == Era::Modern;
+        let agent = client.caller.agent.clone().filter(|_| server.is_personal());
+        let owner = match modern || server.definition.share {
+            true => Owner::Everyone,
+            false => client.owner.clone(),
+        };
+        Key { revision, owner, agent }
     })
-}
-
-/// At the limit, the child that was idle longest makes room.
-fn make_room(links: &mut HashMap<Key, Arc<Link>>, most: usize) -> Result<(), Unavailable> {
-    if links.len() < most {
-        return Ok(());
-    }
-    let idle = links.iter().filter(|(_, link)| !link.is_busy()).max_by_key(|(_, link)| link.idle());
-    match idle.map(|(key, _)| key.clone()) {
-        Some(key) => {
-            links.remove(&key);
-            Ok(())
-        }
-        None => Err(Unavailable::Down(format!("all {most} of its processes are busy"))),
-    }
 }
 
 /// Keeps a server that says too much from filling the log: so many lines a second, the rest is lost.
@@ -418,50 +470,6 @@ pub(crate) struct Outgoing {
     pub(crate) name: Option<Box<str>>,
     /// `Mcp-Param-*` headers, for servers over HTTP.
     pub(crate) headers: Vec<(String, String)>,
-}
-
-/// What is said first on a link.
-#[derive(Debug, Clone)]
-pub(crate) enum Opening {
-    /// `server/discover`, which also tells whether the server is modern.
-    Modern,
-    /// `initialize` with these parameters.
-    Legacy { params: Bytes },
-}
-
-impl Opening {
-    pub(crate) fn era(&self) -> Era {
-        match self {
-            Opening::Modern => Era::Modern,
-            Opening::Legacy { .. } => Era::Legacy,
-        }
-    }
-
-    /// What the answer to it says: that the server speaks the era, or that it does not.
-    fn accept(&self, answer: &Message) -> Result<(), Unavailable> {
-        let refused = answer.kind() == Kind::Error;
-        match self {
-            Opening::Modern if refused => match answer.error_code() {
-                // A modern server that has other revisions than ours.
-                Some(code) if code == i64::from(code::UNSUPPORTED_VERSION) => {
-                    let why = answer.error_message().unwrap_or_default();
-                    Err(Unavailable::Down(format!("it refused `server/discover`: {why}")))
-                }
-                _ => Err(Unavailable::OtherEra),
-            },
-            Opening::Legacy { .. } if refused => {
-                let why = answer.error_message().unwrap_or_default();
-                // What a modern server says of a request without its terms, or of the method.
-                let foreign =
-                    [code::METHOD_NOT_FOUND, code::INVALID_PARAMS, code::UNSUPPORTED_VERSION];
-                match answer.error_code() {
-                    Some(code) if foreign.iter().any(|one| i64::from(*one) == code) => {
-                        Err(Unavailable::OtherEra)
-                    }
-                    _ => Err(Unavailable::Down(format!("it refused `initialize`: {why}"))),
-                }
-            }
-            _ => Ok(()),
-        }
-    }
+    /// The longest answer, where it is not that of the link.
+    pub(crate) longest: Option<usize>,
 }

@@ -3,10 +3,13 @@
 //! Most cells are a fixed decision: one copy. Where actions or conditions matter, a cell holds the
 //! few entries that can still decide.
 
+use std::borrow::Cow;
+
 use crate::call::{Action, Ambiguity, Call, Caller};
 use crate::condition::Facts;
 use crate::decision::{Answer, Decision, Step, Verdict, strictest};
 use crate::hints::Hints;
+use crate::rate::LimitedRule;
 use crate::selector::fold;
 use crate::tool::Tool;
 use crate::view::{Asked, Candidate, LayerCell, Program};
@@ -17,7 +20,8 @@ pub struct Cell(Inner);
 
 #[derive(Debug, Clone)]
 enum Inner {
-    Fixed(Decision),
+    /// A decision, and the limited rules that lead to it; nearly always none.
+    Fixed(Decision, Option<std::sync::Arc<[LimitedRule]>>),
     Open(Box<Open>),
 }
 
@@ -32,6 +36,8 @@ struct Open {
     action_keys: Box<[Box<str>]>,
     /// The values of the action, where the schema gives them as an `enum`.
     actions: Option<Box<[Option<Box<str>>]>>,
+    /// Some rule that can decide has a `limit`.
+    limited: bool,
 }
 
 /// What a listing shows of a subject.
@@ -44,7 +50,7 @@ pub struct Listing {
 
 impl Cell {
     pub(crate) fn fixed(decision: Decision) -> Cell {
-        Cell(Inner::Fixed(decision))
+        Cell(Inner::Fixed(decision, None))
     }
 
     /// `tool` is `None` for prompts and resources, which have no actions.
@@ -56,9 +62,18 @@ impl Cell {
         action_keys: &[Box<str>],
     ) -> Cell {
         if let Some(decision) = all_fixed(&layers) {
-            return Cell::fixed(decision);
+            let limits = limits(layers.iter().map(|layer| match layer {
+                LayerCell::Fixed(answer) => Some(*answer),
+                LayerCell::Program(_) => None,
+            }));
+            return Cell(Inner::Fixed(decision, (!limits.is_empty()).then(|| limits.into())));
         }
+        let limited = layers.iter().any(|layer| match layer {
+            LayerCell::Fixed(answer) => answer.limited,
+            LayerCell::Program(program) => program.candidates.iter().any(|c| c.answer.limited),
+        });
         Cell(Inner::Open(Box::new(Open {
+            limited,
             layers: layers.into(),
             server: server.into(),
             subject: asked.name.into(),
@@ -73,7 +88,7 @@ impl Cell {
     #[inline]
     pub fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
         match &self.0 {
-            Inner::Fixed(decision) => *decision,
+            Inner::Fixed(decision, _) => *decision,
             Inner::Open(open) => open.decide(caller, call),
         }
     }
@@ -82,7 +97,7 @@ impl Cell {
     #[inline]
     pub(crate) fn decide_listed(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
         match &self.0 {
-            Inner::Fixed(decision) => *decision,
+            Inner::Fixed(decision, _) => *decision,
             Inner::Open(open) => {
                 let decision = open.decide(caller, call);
                 if decision.verdict == Verdict::Deny {
@@ -97,16 +112,46 @@ impl Cell {
     /// The decision about a listing, in which arguments are not known.
     pub fn list(&self, caller: Caller<'_>) -> Listing {
         match &self.0 {
-            Inner::Fixed(decision) => Listing { decision: *decision, actions: None },
+            Inner::Fixed(decision, _) => Listing { decision: *decision, actions: None },
             Inner::Open(open) => open.list(caller),
         }
+    }
+
+    /// The limited rules that let a call pass, one a layer at most. Only for calls that are allowed.
+    #[inline]
+    pub fn limits(&self, caller: Caller<'_>, call: &Call<'_>) -> Cow<'_, [LimitedRule]> {
+        match &self.0 {
+            Inner::Fixed(_, limits) => Cow::Borrowed(limits.as_deref().unwrap_or_default()),
+            Inner::Open(open) if !open.limited => Cow::Borrowed(&[]),
+            Inner::Open(open) => Cow::Owned(limits(open.answers(caller, call).map(Some))),
+        }
+    }
+
+    /// All limited rules that could let a call pass.
+    pub fn all_limits(&self) -> Vec<LimitedRule> {
+        let open = match &self.0 {
+            Inner::Fixed(_, limits) => return limits.as_deref().unwrap_or_default().to_vec(),
+            Inner::Open(open) => open,
+        };
+        let of_layer = |(layer, cell): (usize, &LayerCell)| -> Vec<LimitedRule> {
+            let limit = |answer: Answer| answer.limit_in(layer as u16);
+            match cell {
+                LayerCell::Fixed(answer) => limit(*answer).into_iter().collect(),
+                LayerCell::Program(program) => {
+                    let ends = [program.end].into_iter();
+                    let answers = program.candidates.iter().map(|one| one.answer).chain(ends);
+                    answers.filter_map(limit).collect()
+                }
+            }
+        };
+        open.layers.iter().enumerate().flat_map(of_layer).collect()
     }
 
     /// The verdict of a listing, where it does not depend on the caller's claims.
     #[inline]
     pub fn settled(&self) -> Option<Decision> {
         match &self.0 {
-            Inner::Fixed(decision) => Some(*decision),
+            Inner::Fixed(decision, _) => Some(*decision),
             Inner::Open(_) => None,
         }
     }
@@ -114,7 +159,7 @@ impl Cell {
     /// Why the call's action cannot be told, where that is what denied it.
     pub fn ambiguity(&self, call: &Call<'_>) -> Option<Ambiguity> {
         match &self.0 {
-            Inner::Fixed(_) => None,
+            Inner::Fixed(..) => None,
             Inner::Open(open) => match Action::of(call, &open.action_keys) {
                 Action::Ambiguous(ambiguity) => Some(ambiguity),
                 Action::Missing => Some(Ambiguity::Missing),
@@ -122,6 +167,11 @@ impl Cell {
             },
         }
     }
+}
+
+fn limits(answers: impl Iterator<Item = Option<Answer>>) -> Vec<LimitedRule> {
+    let limits = answers.enumerate().filter_map(|(layer, answer)| answer?.limit_in(layer as u16));
+    limits.collect()
 }
 
 fn all_fixed(layers: &[LayerCell]) -> Option<Decision> {
@@ -164,23 +214,25 @@ impl Open {
         }
     }
 
-    fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
+    /// What each layer says of a call.
+    fn answers<'a>(&'a self, caller: Caller<'a>, call: &Call<'a>) -> impl Iterator<Item = Answer> {
         let mut looked_up = None;
-        let mut combined = None;
-        for (index, layer) in self.layers.iter().enumerate() {
-            let answer = match layer {
-                LayerCell::Fixed(answer) => *answer,
-                LayerCell::Program(program) => {
-                    let action = if program.looks_for_action {
-                        looked_up.get_or_insert_with(|| Action::of(call, &self.action_keys))
-                    } else {
-                        &Action::Missing
-                    };
-                    program.decide(action, self.facts(caller, call))
-                }
-            };
-            combined = strictest(combined.into_iter().chain([answer.in_layer(index as u16)]));
-        }
+        self.layers.iter().map(move |layer| match layer {
+            LayerCell::Fixed(answer) => *answer,
+            LayerCell::Program(program) => {
+                let action = if program.looks_for_action {
+                    looked_up.get_or_insert_with(|| Action::of(call, &self.action_keys))
+                } else {
+                    &Action::Missing
+                };
+                program.decide(action, self.facts(caller, call))
+            }
+        })
+    }
+
+    fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
+        let answers = self.answers(caller, call).enumerate();
+        let combined = strictest(answers.map(|(index, answer)| answer.in_layer(index as u16)));
         // A cell always has a layer; denying is the answer that cannot be wrong.
         combined.unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny))
     }

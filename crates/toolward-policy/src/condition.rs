@@ -68,6 +68,8 @@ pub struct Condition {
 pub struct Reads {
     pub args: bool,
     pub action: bool,
+    /// Known while listing, but not to everyone who asks in an agent's name.
+    pub claims: bool,
 }
 
 /// Why an expression is refused at load.
@@ -138,7 +140,7 @@ impl Condition {
             return Err(ConditionError::UnknownFunction(name.clone()));
         }
         let reads = |name: &str| names.variables.iter().any(|own| own == name);
-        let reads = Reads { args: reads("args"), action: reads("action") };
+        let reads = Reads { args: reads("args"), action: reads("action"), claims: reads("claims") };
         if names.nested_loops {
             return Err(ConditionError::NestedLoops);
         }

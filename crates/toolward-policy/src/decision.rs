@@ -1,5 +1,7 @@
 //! What a decision says: verdict, layer, step, rule.
 
+use crate::rate::LimitedRule;
+
 /// The answer to "may this agent do this?". The order is from lenient to strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
@@ -117,6 +119,16 @@ pub struct RuleRef {
     pub(crate) entry: u32,
 }
 
+impl RuleRef {
+    pub(crate) fn in_allowlist(entry: u32) -> RuleRef {
+        RuleRef { side: Side::Allowlist, kind: Kind::Tools, agent: 0, key: 0, entry }
+    }
+
+    pub(crate) fn allowed_tool(agent: u32, key: u32, entry: u32) -> RuleRef {
+        RuleRef { side: Side::Allow, kind: Kind::Tools, agent, key, entry }
+    }
+}
+
 /// Which half of an agent's rules, or an allowlist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
@@ -153,15 +165,23 @@ pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
     pub(crate) step: Step,
     pub(crate) rule: Option<RuleRef>,
+    /// The rule has a `limit`.
+    pub(crate) limited: bool,
 }
 
 impl Answer {
     pub(crate) fn new(verdict: Verdict, step: Step) -> Answer {
-        Answer { verdict, step, rule: None }
+        Answer { verdict, step, rule: None, limited: false }
     }
 
     pub(crate) fn by(verdict: Verdict, step: Step, rule: RuleRef) -> Answer {
-        Answer { verdict, step, rule: Some(rule) }
+        Answer { verdict, step, rule: Some(rule), limited: false }
+    }
+
+    /// The limited rule that gave this answer in a layer, where it has one.
+    pub(crate) fn limit_in(self, layer: u16) -> Option<LimitedRule> {
+        let rule = self.rule.filter(|_| self.limited && self.verdict != Verdict::Deny)?;
+        Some(LimitedRule { layer, rule })
     }
 
     pub(crate) fn in_layer(self, layer: u16) -> Decision {

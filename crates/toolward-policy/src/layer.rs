@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::condition::{Condition, ConditionError};
+use crate::condition::{Condition, ConditionError, Reads};
 use crate::decision::{Kind, RuleRef, Side};
 use crate::index::Index;
+use crate::rate::Rate;
 use crate::selector::{Glob, LONGEST_SELECTOR, MOST_DOTS, Selector, fold};
 use crate::source::{self, Case, Place};
 
@@ -79,6 +80,7 @@ pub(crate) struct Rule {
     pub(crate) selector: Selector,
     pub(crate) when: Option<Arc<Condition>>,
     pub(crate) ask: bool,
+    pub(crate) limit: Option<Rate>,
     pub(crate) place: Place,
 }
 
@@ -100,6 +102,7 @@ pub enum CompileProblem {
     /// An allowlist entry that starts with `!`.
     DenyInAllowlist(String),
     AskInDeny,
+    LimitInDeny,
     SelectorTooLong,
     TooManyDots,
     /// A rule speaks of a tool by the name that clients see.
@@ -119,6 +122,7 @@ impl std::fmt::Display for CompileProblem {
                 write!(f, "`{entry}` looks like a deny rule, but an allowlist only allows")
             }
             Self::AskInDeny => write!(f, "`ask` makes no sense in a deny list"),
+            Self::LimitInDeny => write!(f, "`limit` makes no sense in a deny list"),
             Self::SelectorTooLong => {
                 write!(f, "a selector is longer than {LONGEST_SELECTOR} bytes")
             }
@@ -148,9 +152,10 @@ impl Layer {
         Layer { name: layer.name.into(), rules }
     }
 
-    pub(crate) fn reads_arguments(&self) -> bool {
+    /// Whether a condition of some rule reads what is asked for.
+    pub(crate) fn reads(&self, what: fn(Reads) -> bool) -> bool {
         let reads = |list: &List| {
-            list.rules.iter().any(|rule| rule.when.as_ref().is_some_and(|when| when.reads().args))
+            list.rules.iter().any(|rule| rule.when.as_ref().is_some_and(|when| what(when.reads())))
         };
         match &self.rules {
             Rules::ReadOnly => false,
@@ -397,6 +402,9 @@ impl Compiler<'_> {
             if deny && entry.ask {
                 self.error(path, index, entry.place, CompileProblem::AskInDeny);
             }
+            if deny && entry.limit.is_some() {
+                self.error(path, index, entry.place, CompileProblem::LimitInDeny);
+            }
             let when = match entry.when.as_deref().map(Condition::new).transpose() {
                 Ok(when) => when.map(Arc::new),
                 Err(error) => {
@@ -405,7 +413,8 @@ impl Compiler<'_> {
                 }
             };
             let selector = Selector::new(&entry.selector, case);
-            rules.push(Rule { selector, when, ask: entry.ask, place: entry.place });
+            let source::Entry { ask, limit, place, .. } = entry;
+            rules.push(Rule { selector, when, ask, limit, place });
         }
         rules
     }

@@ -54,6 +54,7 @@
 //! | [`condition`] | `when`, in CEL |
 //! | [`tool`], [`hints`], [`exposure`], [`call`] | what is asked about |
 //! | [`cell`] | one tool's verdict for one agent, ready to be asked |
+//! | [`rate`] | how often an entry lets calls pass |
 //! | [`explain`] | the plain matcher, step by step; a property test says that it agrees with the cells |
 //! | [`reason`], [`refusal`] | decisions in words, for people and for agents |
 //! | [`lint`], [`testing`] | rules that cannot mean what was wanted; tests that stand in a policy |
@@ -78,6 +79,7 @@ mod index;
 mod layer;
 pub mod lint;
 mod policy;
+pub mod rate;
 pub mod reason;
 pub mod refusal;
 pub mod selector;
@@ -94,5 +96,6 @@ pub use decision::{Decision, RuleRef, Step, Verdict};
 pub use hints::{Annotations, Hints};
 pub use layer::{CompileError, CompileProblem};
 pub use policy::{Policy, Row, Subject};
+pub use rate::{LimitedRule, Rate};
 pub use source::Source;
 pub use tool::{Tool, ToolSet};

@@ -473,6 +473,7 @@ impl Lint {
             path: self.path.clone(),
             selector: String::new(),
             when: None,
+            limit: None,
             layer: self.layer.clone(),
             place: self.place,
         }

@@ -233,9 +233,28 @@ impl Policy {
         names
     }
 
+    /// Whether only what is read-only may be used.
+    pub fn is_read_only(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.rules, Rules::ReadOnly))
+    }
+
     /// Whether a condition of some rule reads arguments.
     pub fn reads_arguments(&self) -> bool {
-        self.layers.iter().any(Layer::reads_arguments)
+        self.layers.iter().any(|layer| layer.reads(|reads| reads.args))
+    }
+
+    /// Whether a condition of some rule reads the claims of whoever calls.
+    pub fn reads_claims(&self) -> bool {
+        self.layers.iter().any(|layer| layer.reads(|reads| reads.claims))
+    }
+
+    /// What kinds of layers there are, in order.
+    pub fn layer_kinds(&self) -> impl Iterator<Item = &'static str> {
+        self.layers.iter().map(|layer| match layer.rules {
+            Rules::Agents(_) => "agents",
+            Rules::Allowlist(_) => "allowlist",
+            Rules::ReadOnly => "read-only",
+        })
     }
 
     /// What the layers are called, in order.

@@ -3,6 +3,7 @@
 use crate::decision::{Decision, Kind, Side, Step, Verdict};
 use crate::layer::Rules;
 use crate::policy::Policy;
+use crate::rate::Rate;
 use crate::source::Place;
 
 /// The rule behind a decision.
@@ -14,6 +15,8 @@ pub struct RuleText {
     pub selector: String,
     /// The condition as written.
     pub when: Option<String>,
+    /// How often it lets calls pass.
+    pub limit: Option<Rate>,
     /// What its layer is called.
     pub layer: String,
     /// `line: 0` where the rule came from no file.
@@ -21,6 +24,14 @@ pub struct RuleText {
 }
 
 impl RuleText {
+    /// The rule as a person would write it again: `get_* when args.x > 1`.
+    pub fn written(&self) -> String {
+        match &self.when {
+            Some(when) => format!("{} when {when}", self.selector),
+            None => self.selector.clone(),
+        }
+    }
+
     /// `file:line:column`, or the path of a rule that came from no file.
     pub fn location(&self) -> String {
         match self.place {
@@ -54,6 +65,7 @@ impl Policy {
             path: layer.path(at),
             selector: rule.selector.written().into(),
             when: rule.when.as_ref().map(|when| when.source().into()),
+            limit: rule.limit,
             layer: layer.name.to_string(),
             place: rule.place,
         })

@@ -4,6 +4,8 @@
 //! here decides; order is file order, and places (`line`, `column`, both from 1) are carried along
 //! so that every decision can name the rule that made it.
 
+use crate::rate::Rate;
+
 /// A whole policy: the servers it knows something about, and the layers a call must pass.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
@@ -170,6 +172,8 @@ pub struct Entry {
     pub when: Option<String>,
     /// A person must approve (allow entries only).
     pub ask: bool,
+    /// How often the entry lets calls pass (allow entries only).
+    pub limit: Option<Rate>,
     pub place: Place,
 }
 

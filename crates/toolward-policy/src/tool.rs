@@ -79,7 +79,8 @@ impl Tool {
         self.declares_action || action_keys.iter().any(|key| self.property(key).is_some())
     }
 
-    pub(crate) fn shared_definition(&self) -> Arc<str> {
+    /// The definition as JSON text, to be kept.
+    pub fn shared_definition(&self) -> Arc<str> {
         self.definition.clone()
     }
 

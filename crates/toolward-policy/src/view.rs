@@ -303,7 +303,8 @@ impl<'a, 'p> Gathered<'a, 'p> {
                 _ if hit.rule.ask => Verdict::Ask,
                 _ => Verdict::Allow,
             };
-            let answer = Answer::by(verdict, step, hit.at);
+            let limited = hit.rule.limit.is_some();
+            let answer = Answer { limited, ..Answer::by(verdict, step, hit.at) };
             let always = hit.by_name && hit.rule.when.is_none();
             if always && candidates.is_empty() && !self.looks_for_action {
                 return LayerCell::Fixed(answer);

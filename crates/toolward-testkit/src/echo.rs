@@ -17,6 +17,9 @@ pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-1
 
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// Somebody who hears the parameters of calls.
+pub type Heard = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// What the server has and knows; how it is reached is the business of [`http`] and [`stdio`].
 pub struct Server {
     /// The array of tools, as it is sent.
@@ -26,6 +29,8 @@ pub struct Server {
     begun: AtomicU64,
     /// Over HTTP: answers come as event streams.
     pub sse: bool,
+    /// Hears the parameters of every call, before it is answered.
+    pub heard: Option<Heard>,
 }
 
 /// What a message is, as far as a transport must know.
@@ -71,6 +76,7 @@ impl Server {
             sessions: Mutex::default(),
             begun: AtomicU64::new(1),
             sse: false,
+            heard: None,
         })
     }
 
@@ -85,6 +91,9 @@ impl Server {
             (None, b"initialize") => Asked::Initialize,
             (None, _) => Asked::Legacy,
         };
+        if let (b"tools/call", Some(heard)) = (method, &self.heard) {
+            heard(params);
+        }
         let (Some(id), false) = (member(message, "id"), method.is_empty()) else {
             return (asked, Answered::Nothing);
         };

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ffi::OsString;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -34,6 +34,8 @@ enum Testkit {
         #[command(flatten)]
         tools: Tools,
     },
+    /// Answer as a hook that stays: everything is allowed
+    Hook,
     /// Ask a server over HTTP as fast as it answers
     Load {
         #[arg(long)]
@@ -82,6 +84,7 @@ impl Tools {
 }
 
 #[derive(Args)]
+#[group(skip)]
 struct Load {
     /// For how many seconds
     #[arg(long, default_value_t = 3.0)]
@@ -140,6 +143,7 @@ fn run(testkit: Testkit) -> io::Result<()> {
             let server = tools.server()?;
             echo::stdio::serve(&server, BufReader::new(io::stdin()), io::stdout())
         }
+        Testkit::Hook => hook(io::stdin().lock(), io::stdout()),
         Testkit::Load { url, token, connections, fixed_id, load } => {
             let target = Target { token, tool: load.tool.clone(), ..Target::parse(&url)? };
             let plan = load.plan(connections, fixed_id)?;
@@ -154,4 +158,16 @@ fn run(testkit: Testkit) -> io::Result<()> {
             Ok(())
         }
     }
+}
+
+/// One request a line in, one answer a line out.
+fn hook(requests: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+    for line in requests.lines() {
+        let line = line?;
+        let id = line.split_once("\"id\":").and_then(|(_, rest)| rest.split([',', '}']).next());
+        let id = id.ok_or(io::ErrorKind::InvalidData)?;
+        answers.write_all(format!("{{\"id\":{id},\"decision\":\"allow\"}}\n").as_bytes())?;
+        answers.flush()?;
+    }
+    Ok(())
 }

@@ -51,6 +51,9 @@ impl<'b> Arguments<'b> {
 
     /// Two keys that a reader who ignores case takes for one.
     pub fn folded_twin(self) -> Option<(String, String)> {
+        if self.has_no_twin() {
+            return None;
+        }
         let mut seen: Vec<(String, Cow<'b, str>)> =
             self.members().map(|(name, _)| (fold(&name), name)).collect();
         seen.sort_by(|a, b| a.0.cmp(&b.0));
@@ -59,4 +62,24 @@ impl<'b> Arguments<'b> {
             _ => None,
         })
     }
+
+    /// Whether it is plain that no key has a twin: there are few, all in ASCII and without escapes.
+    fn has_no_twin(self) -> bool {
+        let mut seen: [&[u8]; FEW] = [b""; FEW];
+        for (at, member) in self.raw.members().enumerate() {
+            let Some((key, [place, ..])) =
+                member.plain_name().filter(|key| key.is_ascii()).zip(seen.get_mut(at..))
+            else {
+                return false;
+            };
+            *place = key;
+            let mut earlier = seen.iter().take(at);
+            if earlier.any(|earlier| earlier.eq_ignore_ascii_case(key)) {
+                return false;
+            }
+        }
+        true
+    }
 }
+
+const FEW: usize = 16;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::id::Id;
 use crate::message::{Kind, Message};
-use crate::scan::Section;
+use crate::noted::{Member, Section};
 use crate::span::Span;
 use crate::string;
 use crate::words::meta;
@@ -35,13 +35,20 @@ impl<'a> Splice<'a> {
     /// The body with all replacements made.
     pub fn apply(mut self, body: &[u8]) -> Vec<u8> {
         self.cuts.sort_by_key(|(span, _)| (span.start, span.end));
-        let added: usize = self.cuts.iter().map(|(_, bytes)| bytes.len()).sum();
-        let mut out = Vec::with_capacity(body.len() + added);
+        // Made as long as it becomes, a buffer can be shared as it is.
+        let mut length = body.len();
+        let mut at = 0;
+        self.cuts.retain(|(span, bytes)| {
+            let kept = span.start >= at;
+            if kept {
+                length = (length + bytes.len()).saturating_sub(span.length());
+                at = span.end;
+            }
+            kept
+        });
+        let mut out = Vec::with_capacity(length);
         let mut at = 0;
         for (span, bytes) in &self.cuts {
-            if span.start < at {
-                continue;
-            }
             out.extend_from_slice(Span { start: at, end: span.start }.of(body));
             out.extend_from_slice(bytes);
             at = span.end;
@@ -51,65 +58,69 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// A change of one member: its new value, or `None` to remove it.
-pub(crate) struct Change<'a> {
-    pub(crate) key: Cow<'a, str>,
-    pub(crate) value: Option<Cow<'a, [u8]>>,
+/// A member of an object, and where it lies.
+pub(crate) trait Place {
+    fn is(&self, name: &str) -> bool;
+    fn key(&self) -> Span;
+    fn value(&self) -> Span;
 }
 
-/// Where a member of an object lies, and its unescaped key.
-pub(crate) struct Place<'a> {
-    pub(crate) name: Cow<'a, str>,
-    pub(crate) key: Span,
-    pub(crate) value: Span,
-}
-
-/// Adds the cuts that change members of the object that opens at `open`. New members come last.
-pub(crate) fn change_object<'a>(
-    splice: &mut Splice<'a>,
+/// Adds the cuts that change members of the object that opens at `open`. `find` gives the value of
+/// a member, and `places` are all of them. Each change is a key and its new value, or `None` to
+/// remove it. New members come last.
+pub(crate) fn change_object<'c, P: Place>(
+    splice: &mut Splice<'c>,
     open: u32,
-    places: &[Place<'_>],
-    changes: Vec<Change<'a>>,
+    find: impl Fn(&str) -> Option<Span>,
+    places: impl Iterator<Item = P>,
+    changes: impl Iterator<Item = (&'c str, Option<&'c [u8]>)> + Clone,
 ) {
     let mut added = Vec::new();
-    let mut removed = vec![false; places.len()];
-    for change in changes {
-        let at = places.iter().position(|place| place.name == change.key);
-        match (at, change.value) {
-            (Some(at), Some(value)) => splice.replace(places[at].value, value),
-            (Some(at), None) => removed[at] = true,
+    let mut removes = false;
+    for (key, value) in changes.clone() {
+        match (find(key), value) {
+            (Some(place), Some(value)) => splice.replace(place, value),
+            (Some(_), None) => removes = true,
             (None, Some(value)) => {
-                if !added.is_empty() {
-                    added.push(b',');
-                }
-                string::write(&change.key, &mut added);
+                added.push(b',');
+                string::write(key, &mut added);
                 added.push(b':');
-                added.extend_from_slice(&value);
+                added.extend_from_slice(value);
             }
             (None, None) => {}
         }
     }
-    let mut last_kept: Option<Span> = None;
-    for (at, place) in places.iter().enumerate() {
-        if !removed[at] {
-            last_kept = Some(place.value);
-            continue;
+    if added.is_empty() && !removes {
+        return;
+    }
+    let is_removed = |place: &P| {
+        let mut removed = changes.clone().filter(|(_, value)| value.is_none());
+        removed.any(|(key, _)| place.is(key))
+    };
+    let (mut last, mut last_kept): (Option<Span>, Option<Span>) = (None, None);
+    let mut rest = places.peekable();
+    while let Some(place) = rest.next() {
+        let value = place.value();
+        if !is_removed(&place) {
+            last_kept = Some(value);
+        } else {
+            // After a member that stays, the comma before goes too; else the one behind.
+            let cut = match (last_kept.and(last), rest.peek()) {
+                (Some(last), _) => Span { start: last.end, end: value.end },
+                (None, Some(next)) => Span { start: place.key().start, end: next.key().start },
+                (None, None) => Span { start: place.key().start, end: value.end },
+            };
+            splice.replace(cut, &b""[..]);
         }
-        // After a member that stays, the comma before goes too; else the one behind.
-        let cut = match (last_kept, places.get(at + 1)) {
-            (Some(_), _) => Span { start: places[at - 1].value.end, end: place.value.end },
-            (None, Some(next)) => Span { start: place.key.start, end: next.key.start },
-            (None, None) => Span { start: place.key.start, end: place.value.end },
-        };
-        splice.replace(cut, &b""[..]);
+        last = Some(value);
     }
     if !added.is_empty() {
         let end = match last_kept {
-            Some(value) => {
-                added.insert(0, b',');
-                value.end
+            Some(value) => value.end,
+            None => {
+                added.remove(0);
+                open + 1
             }
-            None => open + 1,
         };
         splice.replace(Span { start: end, end }, added);
     }
@@ -131,37 +142,44 @@ pub(crate) fn change_object<'a>(
 #[must_use]
 pub struct Edit<'a> {
     message: &'a Message,
-    changes: Vec<(Section, Change<'a>)>,
+    changes: Vec<Change<'a>>,
+    /// The bytes of all new values.
+    values: Vec<u8>,
+}
+
+/// A change of one member.
+struct Change<'a> {
+    section: Section,
+    key: &'a str,
+    /// Where its new value lies in [`Edit::values`], or `None` to remove it.
+    value: Option<Span>,
 }
 
 impl<'a> Edit<'a> {
     pub(crate) fn new(message: &'a Message) -> Edit<'a> {
-        Edit { message, changes: Vec::new() }
+        Edit { message, changes: Vec::with_capacity(4), values: Vec::with_capacity(64) }
     }
 
     pub fn id(self, id: &Id) -> Edit<'a> {
-        let raw = id.raw().to_vec();
-        self.set(Section::Envelope, "id", raw)
+        self.set(Section::Envelope, "id", id.raw())
     }
 
     /// The token under which a request wants progress, or of which a notification reports.
     pub fn progress_token(self, token: &Id) -> Edit<'a> {
-        let raw = token.raw().to_vec();
         match self.message.kind() {
-            Kind::Request => self.set(Section::ParamsMeta, meta::PROGRESS_TOKEN, raw),
-            _ => self.set(Section::Params, "progressToken", raw),
+            Kind::Request => self.set(Section::ParamsMeta, meta::PROGRESS_TOKEN, token.raw()),
+            _ => self.set(Section::Params, "progressToken", token.raw()),
         }
     }
 
     /// A member of `params` that is a string, such as the name or the cursor.
     pub fn set_param_str(self, key: &'a str, text: &str) -> Edit<'a> {
-        let quoted = string::quote(text);
-        self.set(Section::Params, key, quoted)
+        self.write(Section::Params, key, |values| string::write(text, values))
     }
 
     /// A member of `params`; the value is JSON.
     pub fn set_param(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
-        self.set(Section::Params, key, value)
+        self.set(Section::Params, key, &value.into())
     }
 
     pub fn remove_param(self, key: &'a str) -> Edit<'a> {
@@ -170,7 +188,7 @@ impl<'a> Edit<'a> {
 
     /// A member of `params._meta`; the value is JSON.
     pub fn set_meta(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
-        self.set(Section::ParamsMeta, key, value)
+        self.set(Section::ParamsMeta, key, &value.into())
     }
 
     pub fn remove_meta(self, key: &'a str) -> Edit<'a> {
@@ -179,7 +197,7 @@ impl<'a> Edit<'a> {
 
     /// A member of `result`; the value is JSON.
     pub fn set_result(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
-        self.set(Section::Result, key, value)
+        self.set(Section::Result, key, &value.into())
     }
 
     pub fn remove_result(self, key: &'a str) -> Edit<'a> {
@@ -188,82 +206,121 @@ impl<'a> Edit<'a> {
 
     /// A member of `result._meta`; the value is JSON.
     pub fn set_result_meta(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
-        self.set(Section::ResultMeta, key, value)
+        self.set(Section::ResultMeta, key, &value.into())
     }
 
     pub fn remove_result_meta(self, key: &'a str) -> Edit<'a> {
         self.remove(Section::ResultMeta, key)
     }
 
-    fn set(mut self, section: Section, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
-        self.put(section, Change { key: key.into(), value: Some(value.into()) });
+    fn set(self, section: Section, key: &'a str, value: &[u8]) -> Edit<'a> {
+        self.write(section, key, |values| values.extend_from_slice(value))
+    }
+
+    fn write(
+        mut self,
+        section: Section,
+        key: &'a str,
+        value: impl FnOnce(&mut Vec<u8>),
+    ) -> Edit<'a> {
+        let start = self.values.len();
+        value(&mut self.values);
+        let value = Some(Span::new(start, self.values.len()));
+        self.put(Change { section, key, value });
         self
     }
 
     fn remove(mut self, section: Section, key: &'a str) -> Edit<'a> {
-        self.put(section, Change { key: key.into(), value: None });
+        self.put(Change { section, key, value: None });
         self
     }
 
     /// The last change of a member holds.
-    fn put(&mut self, section: Section, change: Change<'a>) {
-        self.changes.retain(|(at, earlier)| *at != section || earlier.key != change.key);
-        self.changes.push((section, change));
+    fn put(&mut self, change: Change<'a>) {
+        let same =
+            |earlier: &Change<'_>| earlier.section == change.section && earlier.key == change.key;
+        if let Some(at) = self.changes.iter().position(same) {
+            self.changes.remove(at);
+        }
+        self.changes.push(change);
     }
 
     pub fn finish(mut self) -> Bytes {
         if self.changes.is_empty() {
             return self.message.body().clone();
         }
-        let mut splice = Splice::new();
         // From the inside out: an object that is missing becomes a new member of the one around.
-        for (section, parent, key) in [
-            (Section::ParamsMeta, Section::Params, "_meta"),
-            (Section::Params, Section::Envelope, "params"),
-            (Section::ResultMeta, Section::Result, "_meta"),
-            (Section::Result, Section::Envelope, "result"),
-        ] {
-            let changes = self.take(section);
-            if changes.is_empty() {
-                continue;
+        let objects = NESTED.map(|(section, parent, key)| {
+            if !self.changes.iter().any(|change| change.section == section) {
+                return None;
             }
-            match self.message.find_member(parent, key) {
-                Some(member) => {
-                    let places = places(self.message, section);
-                    change_object(&mut splice, member.value.start, &places, changes);
-                }
-                None => {
-                    let value = new_object(changes);
-                    if value.len() > 2 {
-                        self.put(parent, Change { key: key.into(), value: Some(value.into()) });
-                    }
-                }
+            let member = self.message.find_member(parent, key);
+            if member.is_none() {
+                self.make_object(section, parent, key);
             }
+            member.map(|member| (section, member.value.start))
+        });
+        let mut splice = Splice { cuts: Vec::with_capacity(self.changes.len() + 1) };
+        for (section, open) in objects.into_iter().flatten() {
+            self.change(section, open, &mut splice);
         }
-        let changes = self.take(Section::Envelope);
-        let places = places(self.message, Section::Envelope);
-        change_object(&mut splice, self.message.root().start, &places, changes);
+        self.change(Section::Envelope, self.message.root().start, &mut splice);
         splice.apply(self.message.body()).into()
     }
 
-    fn take(&mut self, section: Section) -> Vec<Change<'a>> {
-        self.changes.extract_if(.., |(at, _)| *at == section).map(|(_, change)| change).collect()
+    /// Turns the changes of an object that is missing into one of the object around it.
+    fn make_object(&mut self, section: Section, parent: Section, key: &'a str) {
+        let mut splice = Splice::new();
+        let nothing = std::iter::empty::<InBody<'_>>();
+        change_object(&mut splice, 0, |_| None, nothing, self.changes_of(section));
+        let object = splice.apply(b"{}");
+        self.changes.retain(|change| change.section != section);
+        if object.len() > 2 {
+            let start = self.values.len();
+            self.values.extend_from_slice(&object);
+            let value = Some(Span::new(start, self.values.len()));
+            self.put(Change { section: parent, key, value });
+        }
+    }
+
+    /// Adds the cuts that change the object of a section, which opens at `open`.
+    fn change<'c>(&'c self, section: Section, open: u32, splice: &mut Splice<'c>) {
+        let body = self.message.body();
+        let find = |key: &str| self.message.find_member(section, key).map(|member| member.value);
+        let places = self.message.members(section).map(|member| InBody { member, body });
+        change_object(splice, open, find, places, self.changes_of(section));
+    }
+
+    fn changes_of(&self, section: Section) -> impl Iterator<Item = (&str, Option<&[u8]>)> + Clone {
+        let ours = self.changes.iter().filter(move |change| change.section == section);
+        ours.map(|change| (change.key, change.value.map(|value| value.of(&self.values))))
     }
 }
 
-fn places(message: &Message, section: Section) -> Vec<Place<'_>> {
-    message
-        .members(section)
-        .map(|member| Place {
-            name: member.name(message.body()),
-            key: member.key,
-            value: member.value,
-        })
-        .collect()
+/// The objects inside the envelope: from the inside out, with the object around each and its key.
+const NESTED: [(Section, Section, &str); 4] = [
+    (Section::ParamsMeta, Section::Params, "_meta"),
+    (Section::Params, Section::Envelope, "params"),
+    (Section::ResultMeta, Section::Result, "_meta"),
+    (Section::Result, Section::Envelope, "result"),
+];
+
+/// A noted member, with the bytes in which it lies.
+struct InBody<'m> {
+    member: &'m Member,
+    body: &'m [u8],
 }
 
-fn new_object(changes: Vec<Change<'_>>) -> Vec<u8> {
-    let mut splice = Splice::new();
-    change_object(&mut splice, 0, &[], changes);
-    splice.apply(b"{}")
+impl Place for InBody<'_> {
+    fn is(&self, name: &str) -> bool {
+        *self.member.name(self.body) == *name.as_bytes()
+    }
+
+    fn key(&self) -> Span {
+        self.member.key
+    }
+
+    fn value(&self) -> Span {
+        self.member.value
+    }
 }

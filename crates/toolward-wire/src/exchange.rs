@@ -110,6 +110,10 @@ pub enum Failure {
     BadAnswer,
     /// The server asked something that the client is not to be asked.
     Asked,
+    /// The answer has more bytes than may pass: so many, where that is known.
+    TooLarge {
+        size: Option<u64>,
+    },
 }
 
 /// What follows from one thing that happened.
@@ -203,6 +207,11 @@ impl Exchange {
         self.fail(Failure::BadAnswer)
     }
 
+    /// The server's answer has more bytes than may pass: so many, where that is known.
+    pub fn too_large(&mut self, size: Option<u64>) -> Step {
+        self.fail(Failure::TooLarge { size })
+    }
+
     /// The client's answer to a legacy question.
     pub fn answered(&mut self, question: &Id, answer: &Message) -> Step {
         let known = self.open.iter().position(|open| open == question);
@@ -238,16 +247,15 @@ impl Exchange {
         if self.era == Era::Modern
             && let Some(kind) = message.result_member("resultType")
         {
-            match kind.as_str().as_deref() {
-                Some("complete") => {}
-                Some("input_required") if self.row.may_ask => {
-                    if self.questions == Questions::Refuse {
-                        return self.fail(Failure::Asked);
-                    }
-                    self.state = State::Parked;
-                    return Step::event(Event::Ask(Ask::Input { message }));
+            if kind.says("input_required") && self.row.may_ask {
+                if self.questions == Questions::Refuse {
+                    return self.fail(Failure::Asked);
                 }
-                _ => return self.fail(Failure::BadAnswer),
+                self.state = State::Parked;
+                return Step::event(Event::Ask(Ask::Input { message }));
+            }
+            if !kind.says("complete") {
+                return self.fail(Failure::BadAnswer);
             }
         }
         self.state = State::Done;

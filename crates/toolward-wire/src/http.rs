@@ -37,6 +37,7 @@ mod response;
 mod write;
 
 pub use body::{BodyLength, BodyProblem, BodyReader, BodyStream, Piece};
+pub(crate) use chars::is_value;
 pub use head::{HeadLimits, Headers};
 pub use problem::HeadProblem;
 pub use request::{MAX_TARGET, Method, RequestHead, read_request};

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use crate::decimal::{self, Digits};
 use crate::raw::{Raw, Shape};
 use crate::string;
 
@@ -11,49 +12,75 @@ use crate::string;
 /// mean the same (`"a"` and `"\u0061"` do, `1` and `"1"` do not).
 #[derive(Clone)]
 pub struct Id {
-    raw: Box<[u8]>,
+    raw: Text,
+}
+
+/// Most ids are counted up, and need no allocation.
+#[derive(Clone)]
+enum Text {
+    Short { length: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+const SHORT: usize = 22;
+
+impl Text {
+    fn new(raw: &[u8]) -> Text {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..raw.len()) {
+            Some(place) => {
+                place.copy_from_slice(raw);
+                Text::Short { length: raw.len() as u8, bytes }
+            }
+            None => Text::Long(raw.into()),
+        }
+    }
 }
 
 impl Id {
     /// Takes a string or an integer, and nothing else.
     pub fn of(raw: Raw<'_>) -> Option<Id> {
         let fits = raw.shape() == Shape::String || raw.is_integer();
-        fits.then(|| Id { raw: raw.bytes().into() })
+        fits.then(|| Id { raw: Text::new(raw.bytes()) })
     }
 
     pub fn number(number: u64) -> Id {
-        Id { raw: number.to_string().into_bytes().into() }
+        Id { raw: Text::new(Digits::of(number).bytes()) }
     }
 
     pub fn text(text: &str) -> Id {
-        Id { raw: string::quote(text).into() }
+        Id { raw: Text::new(&string::quote(text)) }
     }
 
     /// As it was written.
     pub fn raw(&self) -> &[u8] {
-        &self.raw
+        match &self.raw {
+            Text::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
+            Text::Long(raw) => raw,
+        }
     }
 
     /// The integer that a gateway minted.
     pub fn as_number(&self) -> Option<u64> {
-        std::str::from_utf8(&self.raw).ok()?.parse().ok()
+        decimal::parse(self.raw())
     }
 
     /// What it means: strings with their opening quote and unescaped, so that no string equals a
     /// number.
     fn meaning(&self) -> Cow<'_, [u8]> {
-        if !self.raw.contains(&b'\\') {
-            return Cow::Borrowed(self.raw.strip_suffix(b"\"").unwrap_or(&self.raw));
+        let raw = self.raw();
+        if !raw.contains(&b'\\') {
+            return Cow::Borrowed(raw.strip_suffix(b"\"").unwrap_or(raw));
         }
         let mut said = vec![b'"'];
-        string::unescape_into(crate::raw::content(&self.raw), &mut said);
+        string::unescape_into(crate::raw::content(raw), &mut said);
         Cow::Owned(said)
     }
 }
 
 impl PartialEq for Id {
     fn eq(&self, other: &Id) -> bool {
-        self.raw == other.raw || self.meaning() == other.meaning()
+        self.raw() == other.raw() || self.meaning() == other.meaning()
     }
 }
 
@@ -67,6 +94,6 @@ impl Hash for Id {
 
 impl fmt::Debug for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Id({})", String::from_utf8_lossy(&self.raw))
+        write!(f, "Id({})", String::from_utf8_lossy(self.raw()))
     }
 }

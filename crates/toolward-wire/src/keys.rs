@@ -1,5 +1,7 @@
 //! The keys of all open objects, to find one that stands twice.
 
+use std::ops::Range;
+
 use crate::span::Span;
 use crate::string;
 
@@ -27,39 +29,52 @@ impl Keys {
         Keys { keys: Vec::with_capacity(32), unescaped: Vec::new() }
     }
 
-    pub(crate) fn len(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.keys.len() as u32
     }
 
-    /// Adds a key of the innermost object: how many that has now, and whether this one repeats
-    /// another.
+    /// Adds a key of the innermost object, and says whether it repeats another.
     #[inline]
-    pub(crate) fn push(
-        &mut self,
-        body: &[u8],
-        content: Span,
-        escaped: bool,
-        from: u32,
-    ) -> (usize, bool) {
-        let mut key = Key { fingerprint: 0, text: content, owned: escaped };
-        if escaped {
-            let start = self.unescaped.len();
-            string::unescape_into(content.of(body), &mut self.unescaped);
-            key.text = Span::new(start, self.unescaped.len());
-        }
-        key.fingerprint = fingerprint(key.of(body, &self.unescaped));
-        let earlier = self.keys.get(from as usize..).unwrap_or_default();
-        let repeated = earlier.len() < COMPARED_ONE_BY_ONE
-            && earlier.iter().any(|other| {
-                other.fingerprint == key.fingerprint
-                    && other.of(body, &self.unescaped) == key.of(body, &self.unescaped)
-            });
-        let count = earlier.len() + 1;
+    pub(crate) fn push(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
+        let text = Span::new(content.start, content.end);
+        let said = body.get(content).unwrap_or_default();
+        self.add(Key { fingerprint: fingerprint(said), text, owned: false }, body, from)
+    }
+
+    /// The same for a key that holds escapes.
+    #[cold]
+    pub(crate) fn push_escaped(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
+        let start = self.unescaped.len();
+        string::unescape_into(body.get(content).unwrap_or_default(), &mut self.unescaped);
+        let text = Span::new(start, self.unescaped.len());
+        let fingerprint = fingerprint(text.of(&self.unescaped));
+        self.add(Key { fingerprint, text, owned: true }, body, from)
+    }
+
+    #[inline]
+    fn add(&mut self, key: Key, body: &[u8], from: u32) -> bool {
+        let repeated = match self.keys.get(from as usize..) {
+            Some(earlier) if earlier.len() < COMPARED_ONE_BY_ONE => {
+                earlier.iter().any(|other| other.fingerprint == key.fingerprint)
+                    && self.is_among(earlier, key, body)
+            }
+            _ => false,
+        };
         self.keys.push(key);
-        (count, repeated)
+        repeated
+    }
+
+    /// Whether a key of the same fingerprint is the same key.
+    #[cold]
+    fn is_among(&self, earlier: &[Key], key: Key, body: &[u8]) -> bool {
+        let text = key.of(body, &self.unescaped);
+        earlier.iter().any(|other| {
+            other.fingerprint == key.fingerprint && other.of(body, &self.unescaped) == text
+        })
     }
 
     /// The key that was added last, unescaped.
+    #[inline]
     pub(crate) fn last<'a>(&'a self, body: &'a [u8]) -> &'a [u8] {
         self.keys.last().map(|key| key.of(body, &self.unescaped)).unwrap_or_default()
     }
@@ -68,27 +83,30 @@ impl Keys {
     #[inline]
     pub(crate) fn close(&mut self, body: &[u8], from: u32) -> bool {
         let from = from as usize;
-        let mut repeated = false;
-        if self.keys.len() - from > COMPARED_ONE_BY_ONE {
-            let unescaped = &self.unescaped;
-            let own = self.keys.get_mut(from..).unwrap_or_default();
-            own.sort_unstable_by(|a, b| {
-                a.fingerprint
-                    .cmp(&b.fingerprint)
-                    .then_with(|| a.of(body, unescaped).cmp(b.of(body, unescaped)))
-            });
-            repeated = own.windows(2).any(|pair| match pair {
-                [a, b] => {
-                    a.fingerprint == b.fingerprint && a.of(body, unescaped) == b.of(body, unescaped)
-                }
-                _ => false,
-            });
-        }
+        let repeated = self.keys.len() - from > COMPARED_ONE_BY_ONE && self.repeats(body, from);
         self.keys.truncate(from);
         if from == 0 {
             self.unescaped.clear();
         }
         repeated
+    }
+
+    /// Whether a key stands twice in a large object.
+    #[cold]
+    fn repeats(&mut self, body: &[u8], from: usize) -> bool {
+        let unescaped = &self.unescaped;
+        let own = self.keys.get_mut(from..).unwrap_or_default();
+        own.sort_unstable_by(|a, b| {
+            a.fingerprint
+                .cmp(&b.fingerprint)
+                .then_with(|| a.of(body, unescaped).cmp(b.of(body, unescaped)))
+        });
+        own.windows(2).any(|pair| match pair {
+            [a, b] => {
+                a.fingerprint == b.fingerprint && a.of(body, unescaped) == b.of(body, unescaped)
+            }
+            _ => false,
+        })
     }
 }
 

@@ -45,6 +45,7 @@
 //! | [`exchange`] | one request's life |
 
 mod arguments;
+mod decimal;
 mod edit;
 pub mod error;
 pub mod exchange;
@@ -52,10 +53,13 @@ pub mod headers;
 pub mod http;
 mod id;
 mod keys;
+mod lanes;
 pub mod line;
 pub mod list;
+mod malformed;
 mod message;
 pub mod method;
+mod noted;
 mod raw;
 pub mod scan;
 mod span;
@@ -67,7 +71,8 @@ pub use arguments::Arguments;
 pub use edit::{Edit, Splice};
 pub use error::code;
 pub use id::Id;
-pub use message::{Kind, Malformed, Message, Problem, Terms};
+pub use malformed::{Malformed, Problem};
+pub use message::{Kind, Message, Terms};
 pub use method::{Era, MethodRow, Revision, Sender};
 pub use raw::{Elements, Members, Raw, RawMember, Shape};
 pub use scan::{MAX_ANSWER, MAX_DEPTH, MAX_MEMBERS, MAX_REQUEST};

@@ -22,6 +22,32 @@ pub struct LineDecoder {
     limit: usize,
     /// The rest of a line that was too long is passed over.
     skipping: bool,
+    /// What is known of it, where someone wants to know.
+    passed: Option<Passed>,
+}
+
+/// A line that was passed over: its length, and its ends, by which it can be told what it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Passed {
+    pub length: u64,
+    pub start: Vec<u8>,
+    pub end: Vec<u8>,
+}
+
+/// So much of either end is kept.
+const END: usize = 128;
+/// So much of it is read at once.
+const PASSING: usize = 64 << 10;
+
+impl Passed {
+    fn add(&mut self, bytes: &[u8]) {
+        let room = END - self.start.len();
+        self.start.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
+        self.end
+            .extend_from_slice(bytes.get(bytes.len().saturating_sub(END)..).unwrap_or_default());
+        self.end.drain(..self.end.len().saturating_sub(END));
+        self.length += bytes.len() as u64;
+    }
 }
 
 /// A line was longer than the limit; it was passed over.
@@ -40,7 +66,23 @@ impl std::error::Error for LineTooLong {}
 
 impl LineDecoder {
     pub fn new(limit: usize) -> LineDecoder {
-        LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false }
+        LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false, passed: None }
+    }
+
+    /// One that tells of a line that is too long only at its end, when [`passed`](Self::passed) knows
+    /// both.
+    pub fn telling(limit: usize) -> LineDecoder {
+        LineDecoder { passed: Some(Passed::default()), ..LineDecoder::new(limit) }
+    }
+
+    /// What is known of the line that was too long.
+    pub fn passed(&self) -> Option<&Passed> {
+        self.passed.as_ref()
+    }
+
+    /// From here on a line may have `limit` bytes.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -60,26 +102,33 @@ impl LineDecoder {
             let Some(found) = memchr::memchr(b'\n', fresh) else {
                 self.searched = self.buffer.len();
                 if self.skipping {
-                    self.buffer.clear();
-                    self.searched = 0;
+                    self.pass_over(false);
                 } else if self.searched > self.limit.saturating_add(1) {
                     self.skipping = true;
-                    self.buffer.clear();
-                    self.searched = 0;
-                    return Some(Err(LineTooLong { limit: self.limit }));
+                    self.pass_over(true);
+                    if self.passed.is_none() {
+                        return Some(Err(LineTooLong { limit: self.limit }));
+                    }
                 }
                 return None;
             };
             let mut line = self.buffer.split_to(self.searched + found);
             self.buffer.advance(1);
             self.searched = 0;
-            if std::mem::take(&mut self.skipping) {
+            let skipped = std::mem::take(&mut self.skipping);
+            if skipped && self.passed.is_none() {
                 continue;
             }
             if line.last() == Some(&b'\r') {
                 line.truncate(line.len() - 1);
             }
-            if line.len() > self.limit {
+            if skipped || line.len() > self.limit {
+                if let Some(passed) = &mut self.passed {
+                    if !skipped {
+                        *passed = Passed::default();
+                    }
+                    passed.add(&line);
+                }
                 return Some(Err(LineTooLong { limit: self.limit }));
             }
             if line.iter().all(|byte| matches!(byte, b' ' | b'\t')) {
@@ -87,6 +136,22 @@ impl LineDecoder {
             }
             return Some(Ok(line.freeze()));
         }
+    }
+
+    /// Forgets the bytes of a line that is too long.
+    fn pass_over(&mut self, begins: bool) {
+        if let Some(passed) = &mut self.passed {
+            if begins {
+                *passed = Passed::default();
+            }
+            passed.add(&self.buffer);
+        }
+        match begins {
+            // A buffer that was large once is not kept.
+            true => self.buffer = BytesMut::with_capacity(PASSING),
+            false => self.buffer.clear(),
+        }
+        self.searched = 0;
     }
 
     /// How many bytes wait for the rest of their line.

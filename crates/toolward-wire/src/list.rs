@@ -6,10 +6,10 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::edit::{Change, Place, Splice, change_object};
+use crate::edit::{Place, Splice, change_object};
 use crate::message::Message;
 use crate::method::PolicySubject;
-use crate::raw::{Raw, Shape};
+use crate::raw::{Raw, RawMember, Shape};
 use crate::scan::{self, ScanError};
 use crate::span::Span;
 use crate::string;
@@ -193,11 +193,10 @@ impl Entry {
         }
         let mut name = None;
         for member in raw.members() {
-            let key = member.name();
-            if key == kind.key() {
+            if member.is(kind.key()) {
                 name = member.value.as_str();
-            } else if is_variant_of(READ, &key) {
-                return Err(EntryProblem::CaseVariant { key: key.into_owned() });
+            } else if is_variant_of(READ, member.name().as_bytes()) {
+                return Err(EntryProblem::CaseVariant { key: member.name().into_owned() });
             }
         }
         match name {
@@ -245,7 +244,8 @@ impl Entry {
 #[must_use]
 pub struct EntryEdit<'a> {
     entry: &'a Entry,
-    changes: Vec<Change<'a>>,
+    /// New values of members, by their keys.
+    changes: Vec<(&'static str, Vec<u8>)>,
     enums: Vec<(Span, Vec<u8>)>,
 }
 
@@ -259,9 +259,8 @@ impl<'a> EntryEdit<'a> {
     }
 
     fn set(mut self, key: &'static str, text: &str) -> EntryEdit<'a> {
-        let value = Some(string::quote(text).into());
-        self.changes.retain(|change| change.key != key);
-        self.changes.push(Change { key: key.into(), value });
+        self.changes.retain(|(earlier, _)| *earlier != key);
+        self.changes.push((key, string::quote(text)));
         self
     }
 
@@ -293,21 +292,29 @@ impl<'a> EntryEdit<'a> {
             return self.entry.bytes.clone();
         }
         let mut splice = Splice::new();
-        let places: Vec<Place<'_>> = self
-            .entry
-            .raw()
-            .members()
-            .map(|member| Place {
-                name: member.name(),
-                key: member.key_span,
-                value: member.value_span,
-            })
-            .collect();
-        change_object(&mut splice, 0, &places, self.changes);
+        let places: Vec<RawMember<'_>> = self.entry.raw().members().collect();
+        let changes = self.changes.iter().map(|(key, value)| (*key, Some(&value[..])));
+        let find =
+            |key: &str| places.iter().find(|member| member.is(key)).map(|member| member.value_span);
+        change_object(&mut splice, 0, find, places.iter().copied(), changes);
         for (span, values) in self.enums {
             splice.replace(span, values);
         }
         splice.apply(&self.entry.bytes).into()
+    }
+}
+
+impl Place for RawMember<'_> {
+    fn is(&self, name: &str) -> bool {
+        RawMember::is(self, name)
+    }
+
+    fn key(&self) -> Span {
+        self.key_span
+    }
+
+    fn value(&self) -> Span {
+        self.value_span
     }
 }
 

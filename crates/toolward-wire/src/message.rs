@@ -8,11 +8,12 @@ use bytes::Bytes;
 
 use crate::arguments::Arguments;
 use crate::edit::Edit;
-use crate::error::{Case, code};
 use crate::id::Id;
-use crate::method::{Era, MethodRow, NameAt, Sender, lookup};
-use crate::raw::{Raw, Shape};
-use crate::scan::{Fault, Member, ScanError, Section, Strictness, scan};
+use crate::malformed::{Malformed, Problem};
+use crate::method::{Era, MethodRow, NameAt, Sender, lookup_said};
+use crate::noted::{Member, Noted, Section};
+use crate::raw::{Raw, RawMember, Shape};
+use crate::scan::{ScanError, Strictness, scan};
 use crate::span::Span;
 use crate::words::{is_case_variant, meta};
 
@@ -23,7 +24,7 @@ pub struct Message {
     root: Span,
     kind: Kind,
     id: Option<Id>,
-    members: Box<[Member]>,
+    members: Noted,
     /// The payload is well-formed, but not what every reader reads alike.
     is_loose: bool,
 }
@@ -48,138 +49,6 @@ pub struct Terms<'m> {
     pub log_level: Option<Cow<'m, str>>,
 }
 
-/// Why a message is refused.
-#[derive(Debug, Clone)]
-pub struct Malformed {
-    pub problem: Problem,
-    /// The id to answer to, where one could be read.
-    pub id: Option<Id>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
-    Json(ScanError),
-    /// Several messages in an array.
-    Batch,
-    NotAnObject,
-    /// A member that equals a protocol member only after case folding.
-    CaseVariant {
-        part: &'static str,
-        key: String,
-    },
-    /// `jsonrpc` is not "2.0".
-    Version,
-    /// The members do not make up a request, notification or answer.
-    Envelope,
-    BadId,
-    BadMethod,
-    /// An `error` without an integer `code` and a string `message`.
-    BadError,
-    /// A member that has to be an object is not one.
-    NotObject {
-        member: &'static str,
-    },
-    /// A member of `params` that is missing or of the wrong type.
-    BadParam {
-        member: &'static str,
-        expected: &'static str,
-    },
-    /// A modern request without a `_meta` member that it must have, or with one of another type.
-    MissingMeta {
-        key: &'static str,
-    },
-    /// A method that the table does not have for this sender and era.
-    UnknownMethod {
-        method: String,
-    },
-    /// A request without an id, or a notification with one.
-    WrongKind {
-        method: &'static str,
-    },
-}
-
-impl Malformed {
-    /// The code of the JSON-RPC error.
-    pub fn code(&self) -> i32 {
-        match self.problem.case() {
-            Case::MalformedJson => code::PARSE_ERROR,
-            Case::BadParams | Case::MissingMeta => code::INVALID_PARAMS,
-            Case::UnknownMethod => code::METHOD_NOT_FOUND,
-            _ => code::INVALID_REQUEST,
-        }
-    }
-}
-
-impl Problem {
-    /// The row of the status table.
-    pub fn case(&self) -> Case {
-        match self {
-            Self::Json(ScanError { fault: Fault::TooLarge { .. }, .. }) => Case::TooLarge,
-            Self::Json(_) => Case::MalformedJson,
-            Self::CaseVariant { part: "params" | "_meta", .. }
-            | Self::NotObject { member: "_meta" | "arguments" }
-            | Self::BadParam { .. } => Case::BadParams,
-            Self::MissingMeta { .. } => Case::MissingMeta,
-            Self::UnknownMethod { .. } => Case::UnknownMethod,
-            _ => Case::MalformedEnvelope,
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Json(error) => write!(f, "{error}"),
-            Self::Batch => write!(f, "batches are not accepted: send one message at a time"),
-            Self::NotAnObject => write!(f, "a message is a JSON object"),
-            Self::CaseVariant { part, key } => {
-                write!(f, "`{}` in {part} differs from a protocol member only in case", Plain(key))
-            }
-            Self::Version => write!(f, "`jsonrpc` must be \"2.0\""),
-            Self::Envelope => {
-                write!(f, "a message has either `method`, or one of `result` and `error`")
-            }
-            Self::BadId => write!(f, "`id` must be a string or an integer"),
-            Self::BadMethod => write!(f, "`method` must be a non-empty string"),
-            Self::BadError => {
-                write!(f, "`error` must have an integer `code` and a string `message`")
-            }
-            Self::NotObject { member } => write!(f, "`{member}` must be an object"),
-            Self::BadParam { member, expected } => {
-                write!(f, "`params.{member}` must be {expected}")
-            }
-            Self::MissingMeta { key } => write!(f, "`params._meta` must have `{key}`"),
-            Self::UnknownMethod { method } => write!(f, "unknown method `{}`", Plain(method)),
-            Self::WrongKind { method } => {
-                write!(f, "`{method}` was sent with or without an `id` where it must be otherwise")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.problem.fmt(f)
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-/// Foreign text in a message for people: short, and without control or formatting characters.
-struct Plain<'a>(&'a str);
-
-impl fmt::Display for Plain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars().take(64) {
-            match character {
-                '!'..='~' | ' ' => write!(f, "{character}")?,
-                other => write!(f, "{}", other.escape_unicode())?,
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Message {
     /// Reads a message of at most `limit` bytes.
     ///
@@ -198,7 +67,7 @@ impl Message {
             root: outline.root,
             kind: Kind::Notification,
             id: None,
-            members: outline.members.into(),
+            members: outline.members,
             is_loose: outline.loose.is_some(),
         };
         match message.raw().shape() {
@@ -217,32 +86,21 @@ impl Message {
     }
 
     fn read(&self, loose: Option<ScanError>) -> Result<Kind, Problem> {
-        for member in &*self.members {
-            let key = member.name(&self.body);
-            if is_case_variant(member.section, &key) {
-                let part = match member.section {
-                    Section::Envelope => "the envelope",
-                    Section::Params => "params",
-                    Section::Result => "result",
-                    Section::Error => "error",
-                    Section::ParamsMeta | Section::ResultMeta => "_meta",
-                };
-                return Err(Problem::CaseVariant { part, key: key.into_owned() });
-            }
-        }
-        if self.envelope("jsonrpc").is_none_or(|raw| raw.as_str().as_deref() != Some("2.0")) {
+        let parts = self.parts()?;
+        if parts.version.is_none_or(|version| version.bytes() != b"\"2.0\"" && !version.says("2.0"))
+        {
             return Err(Problem::Version);
         }
-        let (id, result, error) = (self.envelope("id"), self.result(), self.envelope("error"));
-        let kind = match (self.envelope("method"), result, error) {
+        let kind = match (parts.method, parts.result, parts.error) {
             (Some(method), None, None) => {
-                if method.as_str().is_none_or(|method| method.is_empty()) {
+                // Nothing is written as nothing only.
+                if !method.is_string() || method.bytes() == b"\"\"" {
                     return Err(Problem::BadMethod);
                 }
                 if let Some(error) = loose {
                     return Err(Problem::Json(error));
                 }
-                if id.is_some() { Kind::Request } else { Kind::Notification }
+                if parts.id.is_some() { Kind::Request } else { Kind::Notification }
             }
             (None, Some(result), None) => {
                 object("result", Some(result))?;
@@ -250,27 +108,26 @@ impl Message {
             }
             (None, None, Some(error)) => {
                 object("error", Some(error))?;
-                let code = self.find(Section::Error, "code").is_some_and(Raw::is_integer);
-                let message = self.find(Section::Error, "message");
-                if !code || message.is_none_or(|message| message.shape() != Shape::String) {
+                let code = parts.code.is_some_and(Raw::is_integer);
+                if !code || parts.message.is_none_or(|message| message.shape() != Shape::String) {
                     return Err(Problem::BadError);
                 }
                 Kind::Error
             }
             _ => return Err(Problem::Envelope),
         };
-        match (kind, id) {
+        match (kind, parts.id) {
             (Kind::Notification, _) => {}
             (Kind::Error, None) => {}
             (Kind::Error, Some(id)) if id.shape() == Shape::Null => {}
             _ if self.id.is_some() => {}
             _ => return Err(Problem::BadId),
         }
-        object("params", self.params())?;
-        object("arguments", self.param("arguments"))?;
-        object("_meta", self.param("_meta"))?;
-        object("_meta", self.result_member("_meta"))?;
-        for token in [self.meta(meta::PROGRESS_TOKEN), self.param("progressToken")] {
+        object("params", parts.params)?;
+        object("arguments", parts.arguments)?;
+        object("_meta", parts.params_meta)?;
+        object("_meta", parts.result_meta)?;
+        for token in [parts.wanted_token, parts.reported_token] {
             if token.is_some_and(|token| Id::of(token).is_none()) {
                 let (member, expected) = ("progressToken", "a string or an integer");
                 return Err(Problem::BadParam { member, expected });
@@ -279,18 +136,53 @@ impl Message {
         Ok(kind)
     }
 
+    /// Finds what is checked, in one pass that also refuses what is a protocol member to some
+    /// readers only.
+    fn parts(&self) -> Result<Parts<'_>, Problem> {
+        let mut parts = Parts::default();
+        for member in self.members.iter() {
+            let key = member.name(&self.body);
+            let part = match (member.section, &*key) {
+                (Section::Envelope, b"jsonrpc") => &mut parts.version,
+                (Section::Envelope, b"id") => &mut parts.id,
+                (Section::Envelope, b"method") => &mut parts.method,
+                (Section::Envelope, b"params") => &mut parts.params,
+                (Section::Envelope, b"result") => &mut parts.result,
+                (Section::Envelope, b"error") => &mut parts.error,
+                (Section::Error, b"code") => &mut parts.code,
+                (Section::Error, b"message") => &mut parts.message,
+                (Section::Params, b"arguments") => &mut parts.arguments,
+                (Section::Params, b"_meta") => &mut parts.params_meta,
+                (Section::Params, b"progressToken") => &mut parts.reported_token,
+                (Section::ParamsMeta, b"progressToken") => &mut parts.wanted_token,
+                (Section::Result, b"_meta") => &mut parts.result_meta,
+                (section, key) if is_case_variant(section, key) => {
+                    let key = String::from_utf8_lossy(key).into_owned();
+                    return Err(Problem::CaseVariant { part: part_of(section), key });
+                }
+                _ => continue,
+            };
+            *part = Some(Raw::scanned(member.value.of(&self.body)));
+        }
+        Ok(parts)
+    }
+
     /// The row of a request's or notification's method, after checking that the message is what
     /// the row says: its kind, and the name of what it is about.
     pub fn row(&self, sender: Sender, era: Era) -> Result<&'static MethodRow, Malformed> {
-        let method = self.method().unwrap_or_default();
         let fail = |problem| Malformed { problem, id: self.id.clone() };
-        let Some(row) = lookup(&method, sender, era) else {
-            return Err(fail(Problem::UnknownMethod { method: method.into_owned() }));
+        let method = self.raw_method().and_then(Raw::said).unwrap_or_default();
+        let Some(row) = lookup_said(&method, sender, era) else {
+            let method = String::from_utf8_lossy(&method).into_owned();
+            return Err(fail(Problem::UnknownMethod { method }));
         };
         if row.is_request() != (self.kind == Kind::Request) {
             return Err(fail(Problem::WrongKind { method: row.name }));
         }
-        self.name(row.name_at).map_err(fail)?;
+        match row.name_at {
+            NameAt::Param(member) if self.param(member).is_some_and(Raw::is_string) => {}
+            at => drop(self.name(at).map_err(fail)?),
+        }
         Ok(row)
     }
 
@@ -332,7 +224,11 @@ impl Message {
     }
 
     pub fn method(&self) -> Option<Cow<'_, str>> {
-        self.envelope("method").and_then(Raw::as_str)
+        self.raw_method().and_then(Raw::as_str)
+    }
+
+    pub(crate) fn raw_method(&self) -> Option<Raw<'_>> {
+        self.envelope("method")
     }
 
     pub fn params(&self) -> Option<Raw<'_>> {
@@ -351,6 +247,12 @@ impl Message {
 
     pub fn result(&self) -> Option<Raw<'_>> {
         self.envelope("result")
+    }
+
+    /// The members of `result` in their order. They are known, and nothing is walked for them.
+    pub fn result_members(&self) -> impl Iterator<Item = RawMember<'_>> {
+        let start = self.find_member(Section::Envelope, "result").map_or(0, |it| it.value.start);
+        self.members(Section::Result).map(move |member| RawMember::noted(member, &self.body, start))
     }
 
     /// A member of `result`.
@@ -425,20 +327,54 @@ impl Message {
         self.root
     }
 
-    pub(crate) fn members(&self, section: Section) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(move |member| member.section == section)
+    pub(crate) fn members(&self, section: Section) -> impl Iterator<Item = &Member> + Clone {
+        self.members.of(section)
     }
 
+    #[inline(always)]
     pub(crate) fn find_member(&self, section: Section, name: &str) -> Option<&Member> {
-        self.members(section).find(|member| member.is(&self.body, name))
+        self.members.find(section, name, &self.body)
     }
 
+    #[inline(always)]
     fn find(&self, section: Section, name: &str) -> Option<Raw<'_>> {
         self.find_member(section, name).map(|member| Raw::scanned(member.value.of(&self.body)))
     }
 
+    #[inline(always)]
     fn envelope(&self, name: &str) -> Option<Raw<'_>> {
         self.find(Section::Envelope, name)
+    }
+}
+
+/// The members of a message that are checked before anyone reads it.
+#[derive(Default)]
+struct Parts<'m> {
+    version: Option<Raw<'m>>,
+    id: Option<Raw<'m>>,
+    method: Option<Raw<'m>>,
+    params: Option<Raw<'m>>,
+    result: Option<Raw<'m>>,
+    error: Option<Raw<'m>>,
+    code: Option<Raw<'m>>,
+    message: Option<Raw<'m>>,
+    arguments: Option<Raw<'m>>,
+    params_meta: Option<Raw<'m>>,
+    result_meta: Option<Raw<'m>>,
+    /// The token under which a request wants progress.
+    wanted_token: Option<Raw<'m>>,
+    /// The token of which a notification reports.
+    reported_token: Option<Raw<'m>>,
+}
+
+/// A section as people know it.
+fn part_of(section: Section) -> &'static str {
+    match section {
+        Section::Envelope => "the envelope",
+        Section::Params => "params",
+        Section::Result => "result",
+        Section::Error => "error",
+        Section::ParamsMeta | Section::ResultMeta => "_meta",
     }
 }
 

@@ -163,7 +163,13 @@ impl MethodRow {
 /// assert!(lookup("initialize", Sender::Client, Era::Modern).is_none());
 /// ```
 pub fn lookup(name: &str, sender: Sender, era: Era) -> Option<&'static MethodRow> {
-    METHODS.iter().find(|row| row.name == name && row.direction.admits(sender) && row.is_in(era))
+    lookup_said(name.as_bytes(), sender, era)
+}
+
+pub(crate) fn lookup_said(name: &[u8], sender: Sender, era: Era) -> Option<&'static MethodRow> {
+    METHODS
+        .iter()
+        .find(|row| row.name.as_bytes() == name && row.direction.admits(sender) && row.is_in(era))
 }
 
 /// The row of a question that a server may ask a client: a legacy request, or an entry of a modern

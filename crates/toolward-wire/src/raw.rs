@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
+use crate::lanes;
+use crate::noted::Member;
 use crate::scan::{self, ScanError};
 use crate::span::Span;
 use crate::string;
@@ -40,6 +42,8 @@ pub enum Shape {
 pub struct RawMember<'b> {
     /// The content of the key, as sent and without its quotes.
     key: &'b [u8],
+    /// The key holds escapes.
+    escaped: bool,
     pub value: Raw<'b>,
     /// Where the key with its quotes lies in the object's bytes.
     pub key_span: Span,
@@ -77,6 +81,10 @@ impl<'b> Raw<'b> {
         self.shape() == Shape::Object
     }
 
+    pub(crate) fn is_string(self) -> bool {
+        self.shape() == Shape::String
+    }
+
     /// A number without fraction and exponent.
     pub fn is_integer(self) -> bool {
         self.shape() == Shape::Number && self.bytes.iter().skip(1).all(u8::is_ascii_digit)
@@ -85,7 +93,23 @@ impl<'b> Raw<'b> {
     /// What a string says. Payload of an answer may hold half of a surrogate pair, which reads as
     /// a replacement character.
     pub fn as_str(self) -> Option<Cow<'b, str>> {
-        (self.shape() == Shape::String).then(|| string::unescape(content(self.bytes)))
+        self.is_string().then(|| string::unescape(content(self.bytes)))
+    }
+
+    /// What a string says, as bytes.
+    pub(crate) fn said(self) -> Option<Cow<'b, [u8]>> {
+        self.is_string().then(|| string::said(content(self.bytes)))
+    }
+
+    /// Whether a string says `text`, and without escapes.
+    pub(crate) fn is_plainly(self, text: &str) -> bool {
+        self.is_string()
+            && content(self.bytes) == text.as_bytes()
+            && !lanes::any(text.as_bytes(), lanes::backslashes)
+    }
+
+    pub(crate) fn says(self, text: &str) -> bool {
+        self.said().is_some_and(|said| *said == *text.as_bytes())
     }
 
     /// An integer that fits.
@@ -141,19 +165,36 @@ impl<'b> Raw<'b> {
 }
 
 impl<'b> RawMember<'b> {
+    /// A member of a message's object that begins at `start`.
+    pub(crate) fn noted(member: &Member, body: &'b [u8], start: u32) -> RawMember<'b> {
+        RawMember {
+            key: member.key_content(body),
+            escaped: member.escaped,
+            value: Raw { bytes: member.value.of(body) },
+            key_span: member.key.before(start),
+            value_span: member.value.before(start),
+        }
+    }
+
     /// The key, unescaped.
     pub fn name(&self) -> Cow<'b, str> {
-        string::unescape(self.key)
+        match self.escaped {
+            true => string::unescape(self.key),
+            false => Cow::Borrowed(std::str::from_utf8(self.key).unwrap_or_default()),
+        }
+    }
+
+    /// The key as it was sent, if that is what it says.
+    pub(crate) fn plain_name(&self) -> Option<&'b [u8]> {
+        (!self.escaped).then_some(self.key)
     }
 
     pub fn is(&self, name: &str) -> bool {
-        says(self.key, name)
+        match self.escaped {
+            true => string::unescape(self.key) == name,
+            false => self.key == name.as_bytes(),
+        }
     }
-}
-
-/// Whether the content of a string says `text`.
-fn says(content: &[u8], text: &str) -> bool {
-    content == text.as_bytes() || (content.contains(&b'\\') && string::unescape(content) == text)
 }
 
 /// A string's bytes without the quotes.
@@ -189,13 +230,14 @@ impl<'b> Iterator for Members<'b> {
 
     fn next(&mut self) -> Option<RawMember<'b>> {
         let start = next_item(self.bytes, self.at)?;
-        let key_end = value_end(self.bytes, start);
+        let (key_end, escaped) = string::end(self.bytes, start);
         let mut value = skip_space(self.bytes, key_end);
         value = skip_space(self.bytes, value + 1);
         self.at = value_end(self.bytes, value);
         let (key_span, value_span) = (Span::new(start, key_end), Span::new(value, self.at));
         Some(RawMember {
             key: content(key_span.of(self.bytes)),
+            escaped,
             value: Raw { bytes: value_span.of(self.bytes) },
             key_span,
             value_span,
@@ -243,14 +285,14 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 /// The end of the value that begins at `at`. The bytes were scanned, so that brackets pair up.
 fn value_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
-        Some(b'"') => string::end(bytes, at),
+        Some(b'"') => string::end(bytes, at).0,
         Some(b'{' | b'[') => {
             let mut depth = 0usize;
             let mut at = at;
             while let Some(byte) = bytes.get(at) {
                 match byte {
                     b'"' => {
-                        at = string::end(bytes, at);
+                        at = string::end(bytes, at).0;
                         continue;
                     }
                     b'{' | b'[' => depth += 1,

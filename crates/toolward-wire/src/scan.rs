@@ -5,11 +5,11 @@
 //! `error` and `_meta` lie. What it accepts may afterwards be walked as [`Raw`](crate::Raw) without
 //! checks.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use crate::keys::Keys;
-use crate::raw::content;
+use crate::lanes;
+use crate::noted::{Noted, Section};
 use crate::span::Span;
 use crate::string;
 
@@ -39,49 +39,9 @@ pub enum Strictness {
 pub struct Outline {
     /// The value without the space around it.
     pub root: Span,
-    pub(crate) members: Vec<Member>,
+    pub(crate) members: Noted,
     /// The first that [`Strictness::Answer`] let pass.
     pub loose: Option<ScanError>,
-}
-
-/// An object of a message whose members are noted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Section {
-    Envelope,
-    Params,
-    ParamsMeta,
-    Result,
-    ResultMeta,
-    Error,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Member {
-    pub(crate) section: Section,
-    /// The key with its quotes.
-    pub(crate) key: Span,
-    pub(crate) value: Span,
-    /// The key holds escapes.
-    pub(crate) escaped: bool,
-}
-
-impl Member {
-    /// The key, unescaped.
-    pub(crate) fn name<'b>(&self, body: &'b [u8]) -> Cow<'b, str> {
-        let content = content(self.key.of(body));
-        match self.escaped {
-            true => string::unescape(content),
-            false => Cow::Borrowed(std::str::from_utf8(content).unwrap_or_default()),
-        }
-    }
-
-    pub(crate) fn is(&self, body: &[u8], name: &str) -> bool {
-        let content = content(self.key.of(body));
-        match self.escaped {
-            true => string::unescape(content) == name,
-            false => content == name.as_bytes(),
-        }
-    }
 }
 
 /// Why bytes are not accepted, and where.
@@ -149,22 +109,27 @@ impl std::error::Error for ScanError {}
 
 /// Scans a message: one JSON value of at most `limit` bytes.
 pub fn scan(bytes: &[u8], limit: usize, strictness: Strictness) -> Result<Outline, ScanError> {
-    Scanner::new(bytes, strictness, true).run(limit)
+    let mut scanner = Scanner::new(bytes, strictness, true);
+    scanner.run(limit)?;
+    Ok(scanner.outline)
 }
 
 /// Checks any JSON value, as strictly as a request is read.
 pub fn check(bytes: &[u8], limit: usize) -> Result<Span, ScanError> {
-    Ok(Scanner::new(bytes, Strictness::Everywhere, false).run(limit)?.root)
+    let mut scanner = Scanner::new(bytes, Strictness::Everywhere, false);
+    scanner.run(limit)?;
+    Ok(scanner.outline.root)
 }
 
 struct Scanner<'b> {
     bytes: &'b [u8],
     at: usize,
     strictness: Strictness,
-    /// Whether the root is a message, whose parts are noted.
-    message: bool,
+    /// The innermost open container; where none is open, what stands for the whole.
+    top: Frame,
+    /// How many containers are open, and what was the top before each of them.
     depth: usize,
-    frames: [Frame; MAX_DEPTH],
+    around: [Frame; MAX_DEPTH],
     keys: Keys,
     outline: Outline,
 }
@@ -173,59 +138,58 @@ struct Scanner<'b> {
 #[derive(Clone, Copy)]
 struct Frame {
     is_object: bool,
-    /// What readers could read differently is refused here, not just noted.
-    guarded: bool,
+    /// All below belongs to `inputRequests`.
+    requests: bool,
     section: Option<Section>,
-    /// What the member whose value is being read leads to.
-    leads: Leads,
+    /// The section that the value of the current member is.
+    leads: Option<Section>,
     /// The number of keys of the containers around this one.
     keys_from: u32,
-    /// The noted member whose value is being read.
+    /// The noted member whose value is being read, counted from one.
     pending: u32,
 }
 
-/// What the value of the current member is, where that matters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Leads {
-    Elsewhere,
-    To(Section),
-    ToInputRequests,
+impl Frame {
+    const NONE: Frame = Frame {
+        is_object: false,
+        requests: false,
+        section: None,
+        leads: None,
+        keys_from: 0,
+        pending: 0,
+    };
 }
 
-const NONE: u32 = u32::MAX;
-
 impl<'b> Scanner<'b> {
+    /// Of a message the parts are noted.
     fn new(bytes: &'b [u8], strictness: Strictness, message: bool) -> Scanner<'b> {
-        let frame = Frame {
-            is_object: false,
-            guarded: true,
-            section: None,
-            leads: Leads::Elsewhere,
-            keys_from: 0,
-            pending: NONE,
-        };
+        let leads = message.then_some(Section::Envelope);
         Scanner {
             bytes,
             at: 0,
             strictness,
-            message,
+            top: Frame { leads, ..Frame::NONE },
             depth: 0,
-            frames: [frame; MAX_DEPTH],
+            around: const { [Frame::NONE; MAX_DEPTH] },
             keys: Keys::new(),
             outline: Outline {
                 root: Span::default(),
-                members: Vec::with_capacity(if message { 16 } else { 0 }),
+                members: Noted::with_capacity(if message { 16 } else { 0 }),
                 loose: None,
             },
         }
     }
 
-    fn run(mut self, limit: usize) -> Result<Outline, ScanError> {
-        let limit = limit.min(NONE as usize - 1);
+    fn run(&mut self, limit: usize) -> Result<(), ScanError> {
+        // Places are kept in 32 bits.
+        let limit = limit.min(u32::MAX as usize - 1);
         if self.bytes.len() > limit {
             return Err(ScanError { fault: Fault::TooLarge { limit }, at: limit });
         }
-        if let Err(error) = std::str::from_utf8(self.bytes) {
+        // Nearly all messages are ASCII, which is found out faster.
+        if !lanes::is_ascii(self.bytes)
+            && let Err(error) = std::str::from_utf8(self.bytes)
+        {
             return Err(ScanError { fault: Fault::NotUtf8, at: error.valid_up_to() });
         }
         if self.bytes.starts_with("\u{feff}".as_bytes()) {
@@ -242,45 +206,43 @@ impl<'b> Scanner<'b> {
         if self.at < self.bytes.len() {
             return Err(self.fault(Fault::TrailingBytes));
         }
-        Ok(self.outline)
+        Ok(())
     }
 
-    /// Reads one value with all that is in it; each turn of the loop begins at a value.
+    /// Reads one value with all that is in it; each turn of the loop begins at a member or at a
+    /// value.
     fn values(&mut self) -> Result<(), ScanError> {
         loop {
+            if self.top.is_object {
+                self.key()?;
+            }
             match self.peek() {
                 Some(b'"') => {
                     let string = string::check(self.bytes, self.at)?;
                     self.at = string.end;
                     if let Some(at) = string.lone {
-                        self.differs(Fault::LoneSurrogate, self.guarded(), at)?;
+                        self.differs(Fault::LoneSurrogate, at)?;
                     }
                 }
                 Some(b'{') => {
                     self.open(true)?;
-                    self.skip_space();
-                    if self.peek() == Some(b'}') {
-                        self.close()?;
-                    } else {
-                        self.key()?;
+                    if self.peek() != Some(b'}') {
                         continue;
                     }
+                    self.close()?;
                 }
                 Some(b'[') => {
                     self.open(false)?;
-                    self.skip_space();
-                    if self.peek() == Some(b']') {
-                        self.close()?;
-                    } else {
+                    if self.peek() != Some(b']') {
                         continue;
                     }
+                    self.close()?;
                 }
                 Some(b'-' | b'0'..=b'9') => self.number()?,
                 Some(b't') => self.word(b"true")?,
                 Some(b'f') => self.word(b"false")?,
                 Some(b'n') => self.word(b"null")?,
-                Some(_) => return Err(self.fault(Fault::ExpectedValue)),
-                None => return Err(self.fault(Fault::UnexpectedEnd)),
+                _ => return Err(self.expected(Fault::ExpectedValue)),
             }
             if self.after_value()? {
                 return Ok(());
@@ -288,140 +250,119 @@ impl<'b> Scanner<'b> {
         }
     }
 
-    /// After a value: true at the end of the root, false where the next value begins.
+    /// After a value: true at the end of the root, false where the next member or value begins.
+    #[inline(always)]
     fn after_value(&mut self) -> Result<bool, ScanError> {
-        loop {
-            let Some(frame) = self.depth.checked_sub(1).and_then(|top| self.frames.get_mut(top))
-            else {
-                return Ok(true);
-            };
-            if frame.pending != NONE {
-                if let Some(member) = self.outline.members.get_mut(frame.pending as usize) {
-                    member.value.end = self.at as u32;
-                }
-                frame.pending = NONE;
+        while self.depth > 0 {
+            if let Some(index) = self.top.pending.checked_sub(1) {
+                self.outline.members.end(index, self.at);
+                self.top.pending = 0;
             }
-            let is_object = frame.is_object;
             self.skip_space();
-            match (self.peek(), is_object) {
-                (Some(b','), true) => {
-                    self.at += 1;
-                    self.skip_space();
-                    self.key()?;
-                    return Ok(false);
-                }
-                (Some(b','), false) => {
+            match (self.peek(), self.top.is_object) {
+                (Some(b','), _) => {
                     self.at += 1;
                     self.skip_space();
                     return Ok(false);
                 }
                 (Some(b'}'), true) | (Some(b']'), false) => self.close()?,
-                (Some(_), _) => return Err(self.fault(Fault::ExpectedCommaOrEnd)),
-                (None, _) => return Err(self.fault(Fault::UnexpectedEnd)),
+                _ => return Err(self.expected(Fault::ExpectedCommaOrEnd)),
             }
         }
+        Ok(true)
     }
 
+    /// Opens a container, up to what is in it.
+    #[inline(always)]
     fn open(&mut self, is_object: bool) -> Result<(), ScanError> {
-        let (section, inside_requests) = match self.depth.checked_sub(1) {
-            None => (self.message.then_some(Section::Envelope), false),
-            Some(top) => match self.frames[top].leads {
-                Leads::To(section) => (Some(section), false),
-                Leads::ToInputRequests => (None, true),
-                Leads::Elsewhere => (None, false),
-            },
-        };
-        let section = section.filter(|_| is_object);
-        let guarded =
-            self.strictness == Strictness::Everywhere || section.is_some() || inside_requests;
-        let frame = Frame {
-            is_object,
-            guarded,
-            section,
-            leads: if inside_requests { Leads::ToInputRequests } else { Leads::Elsewhere },
-            keys_from: self.keys.len(),
-            pending: NONE,
-        };
-        let Some(place) = self.frames.get_mut(self.depth) else {
+        let Some(place) = self.around.get_mut(self.depth) else {
             return Err(self.fault(Fault::TooDeep));
         };
-        *place = frame;
+        *place = self.top;
         self.depth += 1;
+        self.top = Frame {
+            is_object,
+            requests: self.top.requests,
+            section: self.top.leads.filter(|_| is_object),
+            leads: None,
+            keys_from: self.keys.count(),
+            pending: 0,
+        };
         self.at += 1;
+        self.skip_space();
         Ok(())
     }
 
+    #[inline(always)]
     fn close(&mut self) -> Result<(), ScanError> {
-        self.depth -= 1;
-        let frame = self.frames[self.depth];
-        if frame.is_object && self.keys.close(self.bytes, frame.keys_from) {
-            self.differs(Fault::DuplicateKey, frame.guarded, self.at)?;
+        if self.top.is_object && self.keys.close(self.bytes, self.top.keys_from) {
+            self.differs(Fault::DuplicateKey, self.at)?;
         }
+        self.depth -= 1;
+        self.top = self.around[self.depth];
         self.at += 1;
         Ok(())
     }
 
     /// Reads a key and its colon, up to the value.
+    #[inline(always)]
     fn key(&mut self) -> Result<(), ScanError> {
-        if self.peek() != Some(b'"') {
-            let fault =
-                if self.at < self.bytes.len() { Fault::ExpectedKey } else { Fault::UnexpectedEnd };
-            return Err(self.fault(fault));
-        }
         let start = self.at;
+        if self.peek() != Some(b'"') {
+            return Err(self.expected(Fault::ExpectedKey));
+        }
         let string::Checked { end, escaped, lone } = string::check(self.bytes, start)?;
         self.at = end;
-        let top = self.depth - 1;
-        let frame = self.frames[top];
         if let Some(at) = lone {
-            self.differs(Fault::LoneSurrogate, frame.guarded, at)?;
+            self.differs(Fault::LoneSurrogate, at)?;
         }
-        let content = Span::new(start + 1, end - 1);
-        let (count, repeated) = self.keys.push(self.bytes, content, escaped, frame.keys_from);
+        let (content, from) = (start + 1..end - 1, self.top.keys_from);
+        let repeated = match escaped {
+            false => self.keys.push(self.bytes, content.clone(), from),
+            true => self.keys.push_escaped(self.bytes, content.clone(), from),
+        };
         if repeated {
-            self.differs(Fault::DuplicateKey, frame.guarded, start)?;
+            self.differs(Fault::DuplicateKey, start)?;
         }
-        if count > MAX_MEMBERS {
+        if self.keys.count() - from > MAX_MEMBERS as u32 {
             return Err(ScanError { fault: Fault::TooManyMembers, at: start });
         }
         self.skip_space();
         if self.peek() != Some(b':') {
-            let fault = if self.at < self.bytes.len() {
-                Fault::ExpectedColon
-            } else {
-                Fault::UnexpectedEnd
-            };
-            return Err(self.fault(fault));
+            return Err(self.expected(Fault::ExpectedColon));
         }
         self.at += 1;
         self.skip_space();
-        if let Some(section) = frame.section {
-            let leads = leads(section, self.keys.last(self.bytes));
-            self.frames[top].leads = leads;
-            self.frames[top].pending = self.outline.members.len() as u32;
-            self.outline.members.push(Member {
-                section,
-                key: Span::new(start, end),
-                value: Span::new(self.at, self.at),
-                escaped,
-            });
+        if let Some(section) = self.top.section {
+            let key = match escaped {
+                false => self.bytes.get(content).unwrap_or_default(),
+                true => self.keys.last(self.bytes),
+            };
+            self.top.leads = leads(section, key);
+            self.top.requests = section == Section::Result && key == b"inputRequests";
+            let key = Span::new(start, end);
+            self.top.pending = self.outline.members.begin(section, key, escaped, self.at);
         }
         Ok(())
     }
 
     /// Readers could differ here.
-    fn differs(&mut self, fault: Fault, guarded: bool, at: usize) -> Result<(), ScanError> {
+    #[cold]
+    fn differs(&mut self, fault: Fault, at: usize) -> Result<(), ScanError> {
         let error = ScanError { fault, at };
-        if guarded {
+        if self.is_guarded() {
             return Err(error);
         }
         self.outline.loose.get_or_insert(error);
         Ok(())
     }
 
-    /// Whether the value that was just read stands where the gateway reads.
-    fn guarded(&self) -> bool {
-        self.depth.checked_sub(1).is_none_or(|top| self.frames[top].guarded)
+    /// Whether what readers could read differently is refused here, not just noted.
+    fn is_guarded(&self) -> bool {
+        self.strictness == Strictness::Everywhere
+            || self.depth == 0
+            || self.top.section.is_some()
+            || self.top.requests
     }
 
     fn word(&mut self, word: &[u8]) -> Result<(), ScanError> {
@@ -465,7 +406,7 @@ impl<'b> Scanner<'b> {
         if risky {
             let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default();
             if !text.parse::<f64>().is_ok_and(f64::is_finite) {
-                self.differs(Fault::NumberOutOfRange, self.guarded(), start)?;
+                self.differs(Fault::NumberOutOfRange, start)?;
             }
         }
         Ok(())
@@ -500,19 +441,26 @@ impl<'b> Scanner<'b> {
         self.bytes.get(self.at).copied()
     }
 
+    #[cold]
     fn fault(&self, fault: Fault) -> ScanError {
         ScanError { fault, at: self.at }
     }
+
+    /// Something else stands here, or nothing.
+    #[cold]
+    fn expected(&self, fault: Fault) -> ScanError {
+        self.fault(if self.at < self.bytes.len() { fault } else { Fault::UnexpectedEnd })
+    }
 }
 
-fn leads(section: Section, key: &[u8]) -> Leads {
+/// The section that a member's value is.
+fn leads(section: Section, key: &[u8]) -> Option<Section> {
     match (section, key) {
-        (Section::Envelope, b"params") => Leads::To(Section::Params),
-        (Section::Envelope, b"result") => Leads::To(Section::Result),
-        (Section::Envelope, b"error") => Leads::To(Section::Error),
-        (Section::Params, b"_meta") => Leads::To(Section::ParamsMeta),
-        (Section::Result, b"_meta") => Leads::To(Section::ResultMeta),
-        (Section::Result, b"inputRequests") => Leads::ToInputRequests,
-        _ => Leads::Elsewhere,
+        (Section::Envelope, b"params") => Some(Section::Params),
+        (Section::Envelope, b"result") => Some(Section::Result),
+        (Section::Envelope, b"error") => Some(Section::Error),
+        (Section::Params, b"_meta") => Some(Section::ParamsMeta),
+        (Section::Result, b"_meta") => Some(Section::ResultMeta),
+        _ => None,
     }
 }

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::lanes;
 use crate::scan::{Fault, ScanError};
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// A string that was checked.
 pub(crate) struct Checked {
@@ -20,10 +18,18 @@ pub(crate) struct Checked {
 /// Checks the string that begins with the quote at `start`.
 #[inline]
 pub(crate) fn check(bytes: &[u8], start: usize) -> Result<Checked, ScanError> {
-    let mut at = start + 1;
+    let at = plain_until(bytes, start + 1);
+    match bytes.get(at) {
+        Some(b'"') => Ok(Checked { end: at + 1, escaped: false, lone: None }),
+        _ => check_from(bytes, at),
+    }
+}
+
+/// Checks the rest of a string, from a byte on that is not plain.
+#[inline(never)]
+fn check_from(bytes: &[u8], mut at: usize) -> Result<Checked, ScanError> {
     let (mut escaped, mut lone) = (false, None);
     loop {
-        at = plain_until(bytes, at);
         match bytes.get(at) {
             Some(b'"') => return Ok(Checked { end: at + 1, escaped, lone }),
             Some(b'\\') => {
@@ -37,63 +43,74 @@ pub(crate) fn check(bytes: &[u8], start: usize) -> Result<Checked, ScanError> {
             Some(_) => return Err(ScanError { fault: Fault::ControlCharacter, at }),
             None => return Err(ScanError { fault: Fault::UnexpectedEnd, at }),
         }
+        at = plain_until(bytes, at);
     }
 }
 
-/// The offset after the string that begins at `start`, which was checked before.
-pub(crate) fn end(bytes: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
+/// The offset after the string that begins at `start`, which was checked before; and whether it
+/// holds an escape.
+#[inline]
+pub(crate) fn end(bytes: &[u8], start: usize) -> (usize, bool) {
+    let at = plain_until(bytes, start + 1);
+    match bytes.get(at) {
+        Some(b'"') => (at + 1, false),
+        _ => (end_from(bytes, at), true),
+    }
+}
+
+/// The end of a string, from an escape on.
+#[inline(never)]
+fn end_from(bytes: &[u8], mut at: usize) -> usize {
     loop {
-        at = plain_until(bytes, at);
         match bytes.get(at) {
             Some(b'"') => return at + 1,
             Some(b'\\') => at += 2,
             Some(_) => at += 1,
             None => return bytes.len(),
         }
+        at = plain_until(bytes, at);
     }
 }
 
 /// The offset of the first byte from `at` on that is a quote, a backslash or a control character.
-#[inline]
-fn plain_until(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        let zero_in = |word: u64| word.wrapping_sub(ONES) & !word;
-        let quote = zero_in(word ^ (ONES * b'"' as u64));
-        let backslash = zero_in(word ^ (ONES * b'\\' as u64));
-        let control = word.wrapping_sub(ONES * 0x20) & !word;
-        // Borrows run upwards only, so that the lowest mark is a true one.
-        let marks = (quote | backslash | control) & HIGH;
-        if marks != 0 {
-            return at + (marks.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
+#[inline(always)]
+fn plain_until(bytes: &[u8], at: usize) -> usize {
+    let rest = bytes.get(at..).unwrap_or_default();
+    // Most strings are short.
+    let Some((chunk, after)) = rest.split_first_chunk() else {
+        return at + plain_length(rest);
+    };
+    match lanes::string_marks(u64::from_le_bytes(*chunk)) {
+        0 => at + 8 + plain_length(after),
+        marked => at + lanes::lowest(marked),
     }
-    while let Some(byte) = bytes.get(at) {
-        if matches!(byte, b'"' | b'\\' | 0..=0x1f) {
-            break;
-        }
-        at += 1;
-    }
-    at
+}
+
+#[inline(never)]
+fn plain_length(bytes: &[u8]) -> usize {
+    lanes::find(bytes, lanes::string_marks)
 }
 
 /// Checks the escape at the backslash: the offset after it, after both halves of a pair; and
 /// whether it is one half without the other.
+#[inline]
 fn escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
     match bytes.get(at + 1) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok((at + 2, false)),
-        Some(b'u') => match hex(bytes, at)? {
-            0xd800..=0xdbff => match low_half(bytes, at + 6) {
-                Some(_) => Ok((at + 12, false)),
-                None => Ok((at + 6, true)),
-            },
-            0xdc00..=0xdfff => Ok((at + 6, true)),
-            _ => Ok((at + 6, false)),
-        },
+        Some(b'u') => unicode_escape(bytes, at),
         Some(_) => Err(ScanError { fault: Fault::BadEscape, at }),
         None => Err(ScanError { fault: Fault::UnexpectedEnd, at }),
+    }
+}
+
+fn unicode_escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
+    match hex(bytes, at)? {
+        0xd800..=0xdbff => match low_half(bytes, at + 6) {
+            Some(_) => Ok((at + 12, false)),
+            None => Ok((at + 6, true)),
+        },
+        0xdc00..=0xdfff => Ok((at + 6, true)),
+        _ => Ok((at + 6, false)),
     }
 }
 
@@ -123,22 +140,32 @@ fn hex(bytes: &[u8], at: usize) -> Result<u32, ScanError> {
 /// What the content of a checked string says, with a replacement character for half of a surrogate
 /// pair; `content` stands without its quotes.
 pub(crate) fn unescape(content: &[u8]) -> Cow<'_, str> {
-    if !content.contains(&b'\\') {
-        return Cow::Borrowed(std::str::from_utf8(content).unwrap_or_default());
+    match said(content) {
+        Cow::Borrowed(said) => Cow::Borrowed(std::str::from_utf8(said).unwrap_or_default()),
+        Cow::Owned(said) => Cow::Owned(String::from_utf8(said).unwrap_or_default()),
+    }
+}
+
+/// The same as bytes, which are UTF-8: for comparisons, which need not find that out again.
+pub(crate) fn said(content: &[u8]) -> Cow<'_, [u8]> {
+    if !lanes::any(content, lanes::backslashes) {
+        return Cow::Borrowed(content);
     }
     let mut said = Vec::with_capacity(content.len());
     unescape_into(content, &mut said);
-    Cow::Owned(String::from_utf8(said).unwrap_or_default())
+    Cow::Owned(said)
 }
 
 pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
     let mut at = 0;
-    while let Some(&byte) = content.get(at) {
-        if byte != b'\\' {
-            said.push(byte);
-            at += 1;
-            continue;
+    loop {
+        let rest = content.get(at..).unwrap_or_default();
+        let plain = lanes::find(rest, lanes::backslashes);
+        said.extend_from_slice(rest.get(..plain).unwrap_or_default());
+        if plain == rest.len() {
+            return;
         }
+        at += plain;
         let plain = match content.get(at + 1) {
             Some(b'b') => 0x08,
             Some(b'f') => 0x0c,
@@ -170,28 +197,51 @@ pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
 /// Writes `text` as a JSON string. Line and paragraph separators are escaped too, because some
 /// readers of lines take them for the end of one.
 pub fn write(text: &str, out: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    out.reserve(bytes.len() + 2);
     out.push(b'"');
-    let plain = |byte: u8| matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~');
     // Most texts need no escape anywhere.
-    if text.bytes().all(plain) {
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
-        return;
-    }
-    for character in text.chars() {
-        match character {
-            '"' => out.extend_from_slice(b"\\\""),
-            '\\' => out.extend_from_slice(b"\\\\"),
-            '\n' => out.extend_from_slice(b"\\n"),
-            '\r' => out.extend_from_slice(b"\\r"),
-            '\t' => out.extend_from_slice(b"\\t"),
-            '\0'..='\x1f' | '\u{2028}' | '\u{2029}' => {
-                out.extend_from_slice(format!("\\u{:04x}", character as u32).as_bytes());
-            }
-            _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
-        }
+    if lanes::any(bytes, lanes::not_plain) {
+        write_escaped(text, out);
+    } else {
+        out.extend_from_slice(bytes);
     }
     out.push(b'"');
+}
+
+#[inline(never)]
+fn write_escaped(text: &str, out: &mut Vec<u8>) {
+    let bytes = text.as_bytes();
+    let (mut written, mut at) = (0, 0);
+    loop {
+        at += lanes::find(bytes.get(at..).unwrap_or_default(), lanes::to_escape);
+        let control;
+        let (length, escape): (usize, &[u8]) = match bytes.get(at..).unwrap_or_default() {
+            [] => break,
+            [b'"', ..] => (1, b"\\\""),
+            [b'\\', ..] => (1, b"\\\\"),
+            [b'\n', ..] => (1, b"\\n"),
+            [b'\r', ..] => (1, b"\\r"),
+            [b'\t', ..] => (1, b"\\t"),
+            [byte @ 0..=0x1f, ..] => {
+                control = format!("\\u{byte:04x}");
+                (1, control.as_bytes())
+            }
+            // U+2028 and U+2029.
+            [0xe2, 0x80, 0xa8, ..] => (3, b"\\u2028"),
+            [0xe2, 0x80, 0xa9, ..] => (3, b"\\u2029"),
+            // Another character that begins as they do.
+            [..] => {
+                at += 1;
+                continue;
+            }
+        };
+        out.extend_from_slice(bytes.get(written..at).unwrap_or_default());
+        out.extend_from_slice(escape);
+        at += length;
+        written = at;
+    }
+    out.extend_from_slice(bytes.get(written..).unwrap_or_default());
 }
 
 /// `text` as a JSON string.
@@ -213,4 +263,27 @@ pub fn fold(text: &str) -> String {
         return text.to_ascii_lowercase();
     }
     text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_escaped_where_it_must_be() {
+        // Places in a word, and characters that begin as the separators do.
+        for before in ["", "a", "seven77", "eight888", "é and more than a word"] {
+            for (text, written) in [
+                ("\"\\/", "\\\"\\\\/"),
+                ("\n\r\t", "\\n\\r\\t"),
+                ("\0\u{8}\u{1f}\u{7f}", "\\u0000\\u0008\\u001f\u{7f}"),
+                ("\u{2028}\u{2029}", "\\u2028\\u2029"),
+                ("\u{2027}\u{202a}\u{20ac}é", "\u{2027}\u{202a}\u{20ac}é"),
+            ] {
+                let quoted = quote(&format!("{before}{text}{before}"));
+                let expected = format!("\"{before}{written}{before}\"");
+                assert_eq!(String::from_utf8(quoted).as_deref(), Ok(&expected[..]));
+            }
+        }
+    }
 }

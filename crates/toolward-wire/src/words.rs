@@ -1,7 +1,7 @@
 //! The member names of the protocol, to find those that differ from one only in case. Some readers
 //! fold case: `Name` beside `name` would be two tools, depending on who reads.
 
-use crate::scan::Section;
+use crate::noted::Section;
 use crate::string::{equal_folded, fold};
 
 pub(crate) const ENVELOPE: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
@@ -52,21 +52,22 @@ const PARAMS: &[&str] = &[
     "toolChoice",
 ];
 
+/// As with all words here, the most used come first.
 const RESULT: &[&str] = &[
-    "_meta",
+    "content",
     "resultType",
-    "inputRequests",
-    "requestState",
+    "isError",
+    "structuredContent",
+    "_meta",
     "tools",
-    "prompts",
-    "resources",
-    "resourceTemplates",
     "nextCursor",
     "ttlMs",
     "cacheScope",
-    "content",
-    "structuredContent",
-    "isError",
+    "inputRequests",
+    "requestState",
+    "prompts",
+    "resources",
+    "resourceTemplates",
     "task",
     "taskId",
     "protocolVersion",
@@ -95,10 +96,10 @@ pub mod meta {
 }
 
 const META: &[&str] = &[
-    meta::PROGRESS_TOKEN,
     meta::PROTOCOL_VERSION,
     meta::CLIENT_INFO,
     meta::CLIENT_CAPABILITIES,
+    meta::PROGRESS_TOKEN,
     meta::LOG_LEVEL,
     meta::SUBSCRIPTION_ID,
     meta::SERVER_INFO,
@@ -108,22 +109,38 @@ const META: &[&str] = &[
     meta::BAGGAGE,
 ];
 
-/// Whether `key` is a case variant of a protocol member of that section.
-pub(crate) fn is_case_variant(section: Section, key: &str) -> bool {
+/// Whether `key`, which is UTF-8, is a case variant of a protocol member of that section.
+pub(crate) fn is_case_variant(section: Section, key: &[u8]) -> bool {
     match section {
         Section::Envelope => is_variant_of(ENVELOPE, key),
         Section::Params => is_variant_of(PARAMS, key),
         Section::Result => is_variant_of(RESULT, key),
         Section::Error => is_variant_of(ERROR, key),
         Section::ParamsMeta | Section::ResultMeta => {
-            is_variant_of(META, key)
-                || (key.len() >= RESERVED_META.len()
-                    && !key.starts_with(RESERVED_META)
-                    && fold(key).starts_with(RESERVED_META))
+            is_variant_of(META, key) || is_variant_of_reserved(key)
         }
     }
 }
 
-pub(crate) fn is_variant_of(words: &[&str], key: &str) -> bool {
-    !words.contains(&key) && words.iter().any(|word| equal_folded(word, key))
+pub(crate) fn is_variant_of(words: &[&str], key: &[u8]) -> bool {
+    if words.iter().any(|word| word.as_bytes() == key) {
+        return false;
+    }
+    // The words are ASCII, where case is a matter of single bytes.
+    if key.is_ascii() {
+        return words.iter().any(|word| key.eq_ignore_ascii_case(word.as_bytes()));
+    }
+    let key = std::str::from_utf8(key).unwrap_or_default();
+    words.iter().any(|word| equal_folded(word, key))
+}
+
+fn is_variant_of_reserved(key: &[u8]) -> bool {
+    let Some(start) = key.get(..RESERVED_META.len()) else { return false };
+    if start == RESERVED_META.as_bytes() {
+        return false;
+    }
+    if key.is_ascii() {
+        return start.eq_ignore_ascii_case(RESERVED_META.as_bytes());
+    }
+    fold(std::str::from_utf8(key).unwrap_or_default()).starts_with(RESERVED_META)
 }

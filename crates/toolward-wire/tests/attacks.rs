@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use toolward_wire::scan::{Fault, check};
 use toolward_wire::{
-    Era, Id, Kind, MAX_ANSWER, MAX_REQUEST, Malformed, Message, Problem, Sender, code, error,
+    Era, Id, Kind, MAX_ANSWER, MAX_REQUEST, Malformed, Message, Problem, Raw, Sender, code, error,
 };
 
 fn from_client(body: impl AsRef<[u8]>) -> Result<Message, Malformed> {
@@ -364,4 +364,24 @@ fn foreign_text_in_a_refusal_is_tame() {
     let refused = from_client(body).unwrap().row(Sender::Client, Era::Modern).unwrap_err();
     let text = refused.to_string();
     assert!(text.chars().all(|character| (' '..='~').contains(&character)), "{text}");
+}
+
+#[test]
+fn a_key_is_what_it_says_and_not_how_it_is_written() {
+    let text = br#"{"a\\b": 1, "\u0063": 2, "result": {"\u0074ask": {}}}"#;
+    let raw = Raw::scan(text, MAX_REQUEST).unwrap();
+    let member = |name: &str| raw.member(name).and_then(Raw::as_i64);
+    assert_eq!((member(r"a\b"), member(r"a\\b")), (Some(1), None));
+    assert_eq!((member("c"), member(r"\u0063")), (Some(2), None));
+
+    let answer = from_server(format!(
+        r#"{{"jsonrpc":"2.0","id":1,"{}":{{"\u0074ask":{{}},"tasc":3}}}}"#,
+        r"\u0072esult"
+    ));
+    let answer = answer.unwrap();
+    assert!(answer.result_member("task").is_some_and(Raw::is_object));
+    assert_eq!(answer.result_member("tasc").and_then(Raw::as_i64), Some(3));
+    assert!(answer.result_member(r"\u0074ask").is_none());
+    let names: Vec<_> = answer.result_members().map(|member| member.name()).collect();
+    assert_eq!(names, ["task", "tasc"]);
 }

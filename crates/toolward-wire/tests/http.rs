@@ -43,6 +43,11 @@ fn a_request_is_read_as_it_was_sent() {
     assert_eq!((read.headers.get("X-ONE"), read.headers.count("x-One")), (Some("v  w"), 2));
     assert_eq!((read.headers.get("accept"), read.headers.count("accept")), (None, 1));
     assert_eq!(read.headers.get("nothing"), None);
+    let values = |name| read.headers.values(name).collect::<Vec<_>>();
+    assert_eq!(values("X-one"), [&b"v  w"[..], b""]);
+    assert_eq!(values("accept"), ["é".as_bytes()]);
+    // As long as another.
+    assert!(values("expect").is_empty() && values("nothing").is_empty());
     let fields: Vec<_> = read.headers.iter().collect();
     assert_eq!(fields[1], ("X-One", &b"v  w"[..]));
     assert_eq!(fields[2], ("x-one", &b""[..]));

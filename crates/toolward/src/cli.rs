@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod audit;
+
+pub use audit::*;
+
 /// Decides which agent may use which MCP tool, and says why.
 #[derive(Debug, Parser)]
 #[command(name = "toolward", version, arg_required_else_help = true, subcommand_required = true)]
@@ -30,6 +34,10 @@ pub enum Command {
     CanI(CanIArgs),
     Explain(ExplainArgs),
     Decide(DecideArgs),
+    Status(StatusArgs),
+    Reload(ReloadArgs),
+    Audit(AuditArgs),
+    Tail(TailArgs),
     Match(MatchArgs),
     Test(TestArgs),
     Import(ImportArgs),
@@ -108,8 +116,70 @@ pub enum Format {
   toolward serve -c toolward.yaml --policy reviewed.yaml
   curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:7410/healthz")]
 pub struct ServeArgs {
+    /// Take the listening sockets of the gateway that runs with the same state folder, and send it
+    /// home: an upgrade refuses no connection
+    #[arg(long)]
+    pub take_over: bool,
+    /// What to do when the configuration or a policy is not valid at the start
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "fail")]
+    pub on_invalid_policy: OnInvalid,
+    /// For debugging: policy is evaluated and recorded, not enforced; only on loopback
+    #[arg(long)]
+    pub allow_all: bool,
     #[command(flatten)]
     pub policy: PolicyArgs,
+}
+
+/// What becomes of a gateway whose configuration is not valid at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OnInvalid {
+    /// It does not start
+    Fail,
+    /// It starts and allows nothing, until the files are right
+    DenyAll,
+}
+
+/// Which gateways are meant.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Gateway")]
+pub struct RunningArgs {
+    /// The state folder of the gateway; without it: `state` of the configuration, and
+    /// ~/.local/state/toolward where there is none
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// The configuration; without it: TOOLWARD_CONFIG, ./toolward.yaml,
+    /// ~/.config/toolward/toolward.yaml
+    #[arg(short, long, value_name = "FILE", conflicts_with = "state")]
+    pub config: Option<PathBuf>,
+}
+
+/// Say what the running gateways do: policy in force, servers, last reload
+///
+/// Asks every gateway of this user that has the same state folder. Exits with 5 where there is none.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward status
+  toolward status --json | jq '.[0].policy.version'")]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub running: RunningArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Make the running gateways load their configuration anew
+///
+/// Files are watched, so that this is only needed where changes cannot be noticed. What is wrong is
+/// said, and the old configuration stays in force: exit code 3. Exits with 5 where no gateway runs.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward reload
+  toolward reload -c /etc/toolward.yaml")]
+pub struct ReloadArgs {
+    #[command(flatten)]
+    pub running: RunningArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Run the gateway for one client on standard input and output
@@ -123,9 +193,15 @@ pub struct ServeArgs {
   # in a client's .mcp.json:
   # {\"mcpServers\": {\"toolward\": {\"command\": \"toolward\", \"args\": [\"stdio\", \"--agent\", \"reviewer\"]}}}")]
 pub struct StdioArgs {
+    /// What to do when the configuration or a policy is not valid at the start
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "fail")]
+    pub on_invalid_policy: OnInvalid,
     /// The agent that calls; or set TOOLWARD_TOKEN to one of its tokens
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+    /// For debugging: policy is evaluated and recorded, not enforced
+    #[arg(long)]
+    pub allow_all: bool,
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
@@ -151,6 +227,9 @@ pub struct WrapArgs {
     /// Only tools with `hint:read-only`
     #[arg(long)]
     pub read_only: bool,
+    /// For debugging: policy is evaluated and recorded, not enforced
+    #[arg(long)]
+    pub allow_all: bool,
     /// The agent that calls
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
@@ -256,14 +335,21 @@ pub struct CanIArgs {
 }
 
 /// Show every layer and step that was tried, and what the agent would see
+///
+/// With the id of a past decision instead of SERVER/TOOL: what was decided then, by which rule, and
+/// what came of it, from the record.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward explain --as reviewer github/delete_repo
   toolward explain --as tester browser/interact '{\"action\": \"execute_js\"}'
-  toolward explain --as tester browser/interact --list --tools browser.json")]
+  toolward explain --as tester browser/interact --list --tools browser.json
+  toolward explain 65fab2e81c3d0-9c1f00d2-1a")]
 pub struct ExplainArgs {
     #[command(flatten)]
     pub question: QuestionArgs,
+    /// The folder of the record, for a past decision
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }
 
 /// Answer one JSON request a line, for scripts and CI

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod audit;
 pub(crate) mod can_i;
 pub(crate) mod check;
 pub(crate) mod completions;
@@ -9,8 +10,11 @@ pub(crate) mod import;
 pub(crate) mod ls;
 pub(crate) mod matching;
 mod question;
+pub(crate) mod reload;
 pub(crate) mod schema;
 pub(crate) mod serve;
+pub(crate) mod status;
 pub(crate) mod stdio;
+pub(crate) mod tail;
 pub(crate) mod test;
 pub(crate) mod wrap;

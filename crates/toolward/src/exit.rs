@@ -12,6 +12,9 @@ pub(crate) const USAGE: u8 = 2;
 /// The configuration or a policy is not valid.
 pub(crate) const INVALID: u8 = 3;
 
+/// No gateway can be reached.
+pub(crate) const UNREACHABLE: u8 = 5;
+
 /// Why a command could not do its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -23,6 +26,10 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: message.into() }
+    }
+
+    pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
+        Failure { code: UNREACHABLE, message: message.into() }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {

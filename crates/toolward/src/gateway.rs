@@ -1,23 +1,30 @@
 //! From a loaded configuration to a gateway that can run.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolward_config::config::{Config, Connect, Durability, Naming, Start, Token, Transport};
+use toolward_config::config::{
+    Arguments, Config, Connect, Durability, Naming, Secret, Start, Transport,
+};
 use toolward_config::neutral::neutralise;
-use toolward_config::{Disk, ProcessEnv};
-use toolward_gateway::audit::Audit;
-use toolward_gateway::identity::Identities;
+use toolward_config::{Files, ProcessEnv};
+use toolward_gateway::audit::redact::{self, Redact};
+use toolward_gateway::audit::{self, Audit};
+use toolward_gateway::builtin;
 use toolward_gateway::names;
 use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
-use toolward_gateway::upstream::{Address, Definition, Launch, Log, Reach, Remote, Servers, Wire};
+use toolward_gateway::record;
+use toolward_gateway::sight::Current;
+use toolward_gateway::upstream::{
+    Address, Caps, Definition, Launch, Log, OAuth, Reach, Remote, Servers, Wire,
+};
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
 use crate::exit::Failure;
+use crate::guards;
 use crate::policy_input::{Input, invalid};
 use crate::render::count;
 
@@ -38,7 +45,10 @@ pub(crate) fn log() -> Log {
 }
 
 /// Says which policy is in force, in numbers.
-pub(crate) fn announce(input: &Input, log: &Log) {
+pub(crate) fn announce(input: &Input, allow_all: bool, word: &str, log: &Log) {
+    if allow_all {
+        log("--allow-all: POLICY IS NOT ENFORCED. What it refuses is recorded, and passes");
+    }
     match input.policy.layer_names().count() {
         0 => log("there is no policy: everything that the servers offer is allowed"),
         layers => log(&format!(
@@ -48,36 +58,18 @@ pub(crate) fn announce(input: &Input, log: &Log) {
             count(input.selectors, "selector")
         )),
     }
+    for permitted in &input.allowlists {
+        log(&format!("Allowlist {word}, {permitted} tools/actions permitted"));
+    }
 }
 
 /// Refuses what the configuration asks for and this version does not do.
 pub(crate) fn supported(config: &Config) -> Result<(), Failure> {
     let audit = &config.audit;
-    let plain = toolward_config::config::Audit::default();
     let wanted = [
-        (config.tls.is_some(), "tls"),
-        (config.jwt.is_some(), "identity.jwt"),
-        (config.cors, "cors"),
-        (!config.trusted_proxies.is_empty(), "trusted_proxies"),
-        (config.builtin, "builtin"),
         (config.telemetry.otlp.is_some(), "telemetry.otlp"),
-        (config.agents.iter().any(|agent| !agent.claims.is_empty()), "agents.A.claims"),
-        (config.agents.iter().any(|agent| !agent.uids.is_empty()), "agents.A.uid"),
-        (
-            config.agents.iter().any(|a| a.discovery != toolward_config::config::Discovery::Direct),
-            "agents.A.discovery",
-        ),
         (config.servers.iter().any(|server| !server.methods.is_empty()), "servers.S.methods"),
-        (audit.durability != Durability::Process, "audit.durability"),
-        (audit.arguments != plain.arguments, "audit.arguments"),
-        (audit.required != plain.required, "audit.required"),
-        (audit.retain.is_some(), "audit.retain"),
-        (!audit.redact.is_empty(), "audit.redact"),
         (!audit.sinks.is_empty(), "audit.sinks"),
-        (
-            (audit.rotate_size, audit.rotate_age) != (plain.rotate_size, plain.rotate_age),
-            "audit.rotate",
-        ),
     ];
     let unbuilt: Vec<&str> =
         wanted.iter().filter(|(wanted, _)| *wanted).map(|(_, key)| *key).collect();
@@ -91,13 +83,17 @@ pub(crate) fn supported(config: &Config) -> Result<(), Failure> {
 }
 
 /// The servers of the configuration, with their secrets resolved.
-pub(crate) fn definitions(config: &mut Config) -> Result<Vec<Definition>, Failure> {
-    let unresolved = config.resolve_secrets(&ProcessEnv, &Disk);
+pub(crate) fn definitions(
+    config: &mut Config,
+    files: &impl Files,
+) -> Result<Vec<Definition>, Failure> {
+    let unresolved = config.resolve_secrets(&ProcessEnv, files);
     if !unresolved.is_empty() {
         return Err(invalid(&unresolved));
     }
     let answer_bytes = usize::try_from(config.limits_of.response_bytes).unwrap_or(usize::MAX);
-    config.servers.iter().map(|server| definition(server, answer_bytes)).collect()
+    let own = config.builtin.then(|| Ok(builtin::definition()));
+    config.servers.iter().map(|server| definition(server, answer_bytes)).chain(own).collect()
 }
 
 fn definition(
@@ -105,10 +101,13 @@ fn definition(
     answer_bytes: usize,
 ) -> Result<Definition, Failure> {
     let name = &server.name;
-    let value = |secret: &toolward_config::config::Secret| {
+    let value = |secret: &Secret| {
         secret.value().map(String::from).ok_or_else(|| {
             Failure::invalid(format!("error: a value of the server `{name}` is not resolved"))
         })
+    };
+    let resolved = |headers: &[(String, Secret)]| -> Result<Vec<(String, String)>, Failure> {
+        headers.iter().map(|(name, secret)| Ok((name.clone(), value(secret)?))).collect()
     };
     let reach = match &server.connect {
         Connect::Stdio { command, args, env, cwd } => Reach::Child(Launch {
@@ -121,14 +120,19 @@ fn definition(
                 .collect::<Result<_, Failure>>()?,
             folder: cwd.clone(),
         }),
-        Connect::Http { url, headers, transport } => Reach::Http(Remote {
+        Connect::Http { url, headers, headers_for, oauth, transport } => Reach::Http(Remote {
             address: Address::parse(&value(url)?).map_err(|why| {
                 Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
             })?,
-            headers: headers
+            headers: resolved(headers)?,
+            headers_for: headers_for
                 .iter()
-                .map(|(name, secret)| Ok((name.clone(), value(secret)?)))
+                .map(|(agent, headers)| Ok((agent.clone(), resolved(headers)?)))
                 .collect::<Result<_, Failure>>()?,
+            oauth: match oauth {
+                Some(oauth) => Some(Arc::new(credentials(name, oauth, &value(url)?, &value)?)),
+                None => None,
+            },
             transport: transport.map(|transport| match transport {
                 Transport::Streamable => Wire::Streamable,
                 Transport::Sse => Wire::Sse,
@@ -136,6 +140,9 @@ fn definition(
         }),
     };
     let by_tool = server.timeout.by_tool.iter();
+    let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+    let caps = server.result_bytes.by_tool.iter();
+    let caps = caps.map(|(tool, size)| (Glob::new(tool, Case::Sensitive), bytes(*size)));
     Ok(Definition {
         name: name.as_str().into(),
         reach,
@@ -145,16 +152,45 @@ fn definition(
         max_children: server.max_children as usize,
         eager: server.start == Start::Eager,
         answer_bytes,
+        results: Caps {
+            by_tool: caps.collect(),
+            otherwise: server.result_bytes.otherwise.map(bytes),
+        },
     })
 }
 
+/// How the gateway gets tokens for a server.
+fn credentials(
+    server: &str,
+    oauth: &toolward_config::config::OAuth,
+    url: &str,
+    value: &dyn Fn(&Secret) -> Result<String, Failure>,
+) -> Result<OAuth, Failure> {
+    let wrong = |why: &str| {
+        Failure::invalid(format!("error: `oauth.token_url` of the server `{server}`: {why}"))
+    };
+    let endpoint = Address::parse(&value(&oauth.token_url)?).map_err(|why| wrong(&why))?;
+    if !endpoint.tls && !endpoint.is_loopback() {
+        return Err(wrong("the secret would go over `http` in the clear\n  help: use `https`"));
+    }
+    let (id, secret) = (value(&oauth.client_id)?, value(&oauth.client_secret)?);
+    // What follows a `?` may be a secret of the server's.
+    let resource = url.split(['?', '#']).next().unwrap_or(url);
+    Ok(OAuth::new(endpoint, &id, &secret, oauth.scope.as_deref(), resource))
+}
+
 /// The gateway of a configuration.
-pub(crate) fn build(mut input: Input, log: Log) -> Result<(Gateway, Config), Failure> {
+pub(crate) fn build(
+    mut input: Input,
+    allow_all: bool,
+    log: Log,
+) -> Result<(Gateway, Config), Failure> {
     supported(&input.loaded.config)?;
-    let definitions = definitions(&mut input.loaded.config)?;
-    announce(&input, &log);
+    let definitions = definitions(&mut input.loaded.config, &input.reads)?;
+    let denies_all = input.denies_all;
+    announce(&input, allow_all, "enabled", &log);
     let config = input.loaded.config;
-    if definitions.is_empty() {
+    if definitions.is_empty() && !denies_all {
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         return Err(Failure::invalid(format!("error: there are no servers\n  help: {help}")));
     }
@@ -162,50 +198,50 @@ pub(crate) fn build(mut input: Input, log: Log) -> Result<(Gateway, Config), Fai
         Naming::Prefix => names::Naming::Prefix { separator: config.separator.clone() },
         Naming::Flat => names::Naming::Flat(names::Taken::default()),
     };
+    let policy = (input.policy, input.version);
+    let servers = Servers::new(definitions, log.clone());
+    let snapshot = guards::snapshot(policy, &config, allow_all, servers.all(), None, &log)?;
     let gateway = Gateway {
-        snapshot: Arc::new(Snapshot::new(input.policy, input.version)),
-        servers: Arc::new(Servers::new(definitions, log.clone())),
+        current: Current::new(snapshot),
+        servers: Arc::new(servers),
         naming,
-        audit: open_audit(&config.audit.dir)?,
+        audit: open_audit(audit_setup(&config.audit), log.clone())?,
         log,
         list_timeout: config.list_timeout,
     };
     Ok((gateway, config))
 }
 
-pub(crate) fn open_audit(folder: &Path) -> Result<Arc<Audit>, Failure> {
-    Audit::open(folder).map_err(|error| {
-        let folder = folder.display().to_string();
-        Failure::invalid(format!("error: {}: {error}", neutralise(&folder)))
-    })
+/// How the configuration wants the record kept.
+fn audit_setup(audit: &toolward_config::config::Audit) -> audit::Setup {
+    audit::Setup {
+        folder: audit.dir.clone(),
+        on_disk: audit.durability == Durability::Disk,
+        required: audit.required,
+        keep: audit::Keep {
+            rotate_size: audit.rotate_size,
+            rotate_age: audit.rotate_age,
+            retain: audit.retain,
+        },
+        arguments: match audit.arguments {
+            Arguments::None => redact::Arguments::Nothing,
+            Arguments::Hash => redact::Arguments::Hash,
+            Arguments::Redacted => redact::Arguments::Redacted(Redact::new(&audit.redact)),
+            Arguments::Full => redact::Arguments::Full,
+        },
+    }
 }
 
-/// The credentials of all agents.
-pub(crate) fn identities(config: &Config, required: bool) -> Result<Identities, Failure> {
-    let mut identities = Identities { tokens: Vec::new(), required };
-    for agent in &config.agents {
-        let name: Arc<str> = agent.name.as_str().into();
-        for token in &agent.tokens {
-            match token {
-                Token::Sha256(hash) => identities.tokens.push((*hash, name.clone())),
-                Token::Reference(secret) => {
-                    if let Some(value) = secret.value() {
-                        identities.add(value, &name);
-                    }
-                }
-            }
-        }
-    }
-    for (at, (hash, agent)) in identities.tokens.iter().enumerate() {
-        let other = identities.tokens[..at].iter().find(|(other, _)| other == hash);
-        if let Some((_, other)) = other.filter(|(_, other)| other != agent) {
-            let (one, other) = (neutralise(other), neutralise(agent));
-            return Err(Failure::invalid(format!(
-                "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
-            )));
-        }
-    }
-    Ok(identities)
+pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Failure> {
+    let folder = setup.folder.display().to_string();
+    Audit::open(setup, log)
+        .map_err(|error| Failure::invalid(format!("error: {}: {error}", neutralise(&folder))))
+}
+
+/// The record says under which policy the process began. Where it cannot, calls are refused.
+pub(crate) async fn began(gateway: &Gateway) {
+    let facts = record::start(&gateway.current.get());
+    let _ = gateway.audit.record(&gateway.audit.id(), "start", &facts).await;
 }
 
 /// The folder of what outlives a process.
@@ -218,13 +254,12 @@ pub(crate) fn state_folder(config: &Config) -> Result<PathBuf, Failure> {
 /// Resolves when the process is asked to end.
 pub(crate) async fn terminated() {
     use tokio::signal::unix::{SignalKind, signal};
-    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-    let [Ok(mut terminate), Ok(mut hang_up), Ok(mut quit)] = kinds.map(signal) else {
+    let kinds = [SignalKind::terminate(), SignalKind::quit()];
+    let [Ok(mut terminate), Ok(mut quit)] = kinds.map(signal) else {
         return std::future::pending().await;
     };
     tokio::select! {
         _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
         _ = quit.recv() => {}
         _ = tokio::signal::ctrl_c() => {}
     }

@@ -2,12 +2,17 @@
 
 pub mod cli;
 mod commands;
+mod control;
 mod exit;
 mod gateway;
+mod guards;
+mod identity;
 mod live;
 mod policy_input;
+mod reload;
 mod render;
 mod tool_lists;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -54,6 +59,10 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::CanI(args) => commands::can_i::run(args, matches),
         Command::Explain(args) => commands::explain::run(args, matches),
         Command::Decide(args) => commands::decide::run(args, matches),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Reload(args) => commands::reload::run(&args),
+        Command::Audit(args) => commands::audit::run(args),
+        Command::Tail(args) => commands::tail::run(args),
         Command::Match(args) => commands::matching::run(args),
         Command::Test(args) => commands::test::run(args, matches),
         Command::Import(args) => commands::import::run(args),

@@ -20,7 +20,7 @@ pub(crate) fn ask(input: &mut Input, only: Option<&str>) -> Result<(), Failure> 
         return Ok(());
     }
     // A question about policy needs no secrets: without them, it is answered without lists.
-    let mut wanted = match definitions(config) {
+    let mut wanted = match definitions(config, &toolward_config::Disk) {
         Ok(wanted) => wanted,
         Err(failure) => {
             let why = failure.text();

@@ -1,13 +1,17 @@
 //! From flags to something that can be asked: files loaded, policy compiled, tool lists read.
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ArgMatches;
 use sha2::{Digest, Sha256};
 use toolward_config::{
-    Diagnostic, Disk, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv,
-    suggest,
+    Diagnostic, Disk, Failed, Files, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag,
+    ProcessEnv, suggest,
 };
+use toolward_gateway::builtin;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
 use toolward_policy::source::RulesSource;
 use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy, Source};
@@ -29,6 +33,12 @@ pub(crate) struct Input {
     pub(crate) version: String,
     /// Some layer speaks of agents, so that it matters who calls.
     pub(crate) has_agents_layer: bool,
+    /// It stands for a configuration that could not be loaded.
+    pub(crate) denies_all: bool,
+    /// How many entries each allowlist has.
+    pub(crate) allowlists: Vec<usize>,
+    /// Everything that was read on the way.
+    pub(crate) reads: Reads,
 }
 
 impl Input {
@@ -57,11 +67,45 @@ impl Input {
         matches: Option<&ArgMatches>,
     ) -> Result<Result<Input, Vec<Diagnostic>>, Failure> {
         let lists = tool_lists::read(&tools.lists)?;
-        let loader = Loader { files: Disk, env: ProcessEnv };
-        Ok(match loader.load(&options(policy, matches)) {
-            Ok(loaded) => Input::compile(loaded, lists),
+        Ok(Input::from(&options(policy, matches), lists, &Reads::default()))
+    }
+
+    /// Loads what the flags asked for, and remembers what was read.
+    pub(crate) fn from(
+        options: &Options,
+        lists: Vec<tool_lists::ToolList>,
+        reads: &Reads,
+    ) -> Result<Input, Vec<Diagnostic>> {
+        let loader = Loader { files: reads.clone(), env: ProcessEnv };
+        match loader.load(options) {
+            Ok(loaded) => Input::compile(loaded, lists, reads.clone()),
             Err(Failed { diagnostics, .. }) => Err(diagnostics),
-        })
+        }
+    }
+
+    /// A gateway that allows nothing until its configuration can be loaded.
+    pub(crate) fn denying(options: &Options) -> Result<Input, Vec<Diagnostic>> {
+        let reads = Reads::default();
+        let loader = Loader { files: reads.clone(), env: ProcessEnv };
+        let config = match loader.load(options) {
+            Ok(loaded) => loaded.config,
+            Err(failed) => *failed.config,
+        };
+        let input = Input::compile(Loaded::denying(config), Vec::new(), reads)?;
+        Ok(Input { denies_all: true, ..input })
+    }
+
+    /// Whether callers without a name are turned away.
+    pub(crate) fn needs_name(&self) -> bool {
+        let config = &self.loaded.config;
+        // Where some file speaks of agents, it matters who calls.
+        let speaks_of_agents = self.has_agents_layer || !config.agents.is_empty();
+        speaks_of_agents && config.deny_on_missing_agent
+    }
+
+    /// Whether someone reads the claims of a JWT.
+    pub(crate) fn shows_claims(&self) -> bool {
+        self.policy.reads_claims() || !self.loaded.config.hooks.is_empty()
     }
 
     /// Whether nothing at all was loaded: no file, no layer of flags or environment.
@@ -73,12 +117,16 @@ impl Input {
     pub(crate) fn compile(
         mut loaded: Loaded,
         lists: Vec<tool_lists::ToolList>,
+        reads: Reads,
     ) -> Result<Input, Vec<Diagnostic>> {
         let source = std::mem::take(&mut loaded.source);
         let layers: Vec<String> = source.layers.iter().map(|layer| layer.name.clone()).collect();
         let mut catalogue = Catalogue::default();
         for server in &source.servers {
             catalogue.insert(&server.name, None);
+        }
+        if loaded.config.builtin {
+            catalogue.insert(builtin::NAME, Some(builtin::tools()));
         }
         for list in lists {
             catalogue.insert(&list.server, Some(list.tools));
@@ -89,8 +137,16 @@ impl Input {
         let version = version(&source);
         let has_agents_layer =
             source.layers.iter().any(|layer| matches!(layer.rules, RulesSource::Agents(_)));
+        let allowlists = source.layers.iter().filter_map(|layer| match &layer.rules {
+            RulesSource::Allowlist(list) => Some(list.tools.len()),
+            _ => None,
+        });
+        let allowlists = allowlists.collect();
         match Policy::compile(source) {
             Ok(policy) => Ok(Input {
+                denies_all: false,
+                allowlists,
+                reads,
                 loaded,
                 policy,
                 catalogue,
@@ -106,8 +162,40 @@ impl Input {
     }
 }
 
+/// What was read, and what was in it. One that could not be read has no hash.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Reads(Arc<Mutex<BTreeMap<PathBuf, Option<[u8; 32]>>>>);
+
+impl Files for Reads {
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        let read = Disk.read(path);
+        let hash = read.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
+        self.all().insert(path.into(), hash);
+        read
+    }
+}
+
+impl Reads {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Option<[u8; 32]>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.all().keys().cloned().collect()
+    }
+
+    /// Whether some file holds something else now.
+    pub(crate) fn are_stale(&self) -> bool {
+        let now = Reads::default();
+        for file in self.files() {
+            let _ = now.read(&file);
+        }
+        *now.all() != *self.all()
+    }
+}
+
 /// What the flags ask to load.
-fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Options {
+pub(crate) fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Options {
     let place = |flag: &str, at: usize| {
         matches.and_then(|matches| matches.indices_of(flag)?.nth(at)).unwrap_or(usize::MAX)
     };

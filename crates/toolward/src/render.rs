@@ -11,7 +11,7 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
-const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 const BLUE: Style = AnsiColor::Cyan.on_default();
 
 /// Text in a style.

@@ -5,6 +5,8 @@
 
 #[path = "program/bytes.rs"]
 mod bytes;
+#[path = "real/guards.rs"]
+mod guards;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
@@ -14,6 +16,9 @@ mod peers;
 mod policy;
 #[path = "real/raw.rs"]
 mod raw;
+#[allow(dead_code)]
+#[path = "program/record.rs"]
+mod record;
 #[path = "real/same.rs"]
 mod same;
 #[allow(dead_code)]

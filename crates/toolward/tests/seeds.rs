@@ -9,6 +9,9 @@ mod agents;
 #[path = "serve/harness.rs"]
 mod harness;
 #[allow(dead_code)]
+#[path = "program/record.rs"]
+mod record;
+#[allow(dead_code)]
 #[path = "serve/wire.rs"]
 mod wire;
 

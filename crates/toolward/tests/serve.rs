@@ -3,6 +3,10 @@
 
 #[path = "serve/calls.rs"]
 mod calls;
+#[path = "serve/eras.rs"]
+mod eras;
+#[path = "serve/handover.rs"]
+mod handover;
 #[path = "serve/harness.rs"]
 mod harness;
 #[path = "serve/headers.rs"]
@@ -17,8 +21,18 @@ mod life;
 mod messages;
 #[path = "serve/names.rs"]
 mod names;
+#[path = "program/record.rs"]
+mod record;
+#[path = "serve/reload.rs"]
+mod reload;
+#[path = "serve/resume.rs"]
+mod resume;
+#[path = "serve/room.rs"]
+mod room;
 #[path = "serve/sessions.rs"]
 mod sessions;
+#[path = "serve/sink.rs"]
+mod sink;
 #[path = "serve/tls.rs"]
 mod tls;
 #[path = "serve/views.rs"]

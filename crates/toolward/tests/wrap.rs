@@ -10,7 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+#[path = "program/record.rs"]
+mod record;
+
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
+/// What the client's environment holds, and the server's must not.
+const SECRET: &str = "secret-of-the-client";
 
 /// A wrapped server and the client that talks to it.
 struct Wrapped {
@@ -59,10 +64,10 @@ impl Setup {
             .arg(path("log"))
             .arg(path("tools.json"))
             .args(self.page.map(|page| page.to_string()))
-            .env("SECRET_OF_THE_CLIENT", "x")
+            .env("SECRET_OF_THE_CLIENT", SECRET)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(std::fs::File::create(path("stderr")).unwrap());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -95,7 +100,9 @@ impl Wrapped {
 
     fn next(&self) -> Value {
         let line = self.answers.recv_timeout(Duration::from_secs(20)).unwrap();
-        serde_json::from_str(&line).unwrap()
+        let message = serde_json::from_str(&line).unwrap();
+        record::witness::received(&message);
+        message
     }
 
     /// The answer to this id; notifications before it are passed over.
@@ -151,8 +158,12 @@ impl Wrapped {
     }
 
     fn records(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.file("audit/audit.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        record::decisions(&self.file("audit"))
+    }
+
+    fn kinds(&self) -> Vec<String> {
+        let records = record::all(&self.file("audit"));
+        records.iter().map(|record| record["kind"].as_str().unwrap().into()).collect()
     }
 
     /// Closes the client's side; gives the exit code.
@@ -171,8 +182,19 @@ impl Wrapped {
 
 impl Drop for Wrapped {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.stdin = None;
+        if std::thread::panicking() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            return;
+        }
+        record::witness::end(&mut self.child);
+        let said = std::fs::read_to_string(self.file("stderr")).unwrap_or_default();
+        let secrets = vec![SECRET.into(), "hunter2".into()];
+        let audit = self.file("audit");
+        let ended =
+            record::witness::Ended { audit: &audit, secrets, said: &said, unrecorded: false };
+        ended.ask();
     }
 }
 
@@ -547,12 +569,18 @@ fn what_is_odd_deep_in_an_answer_is_passed_on_as_it_is() {
 fn a_record_that_was_removed_is_no_record() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a"])).ready();
     assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    assert_eq!(wrapped.kinds(), ["segment", "start", "intent", "outcome"]);
     std::fs::remove_file(wrapped.file("audit/audit.jsonl")).unwrap();
-    assert_eq!(wrapped.call("a", json!({}))["error"]["data"]["error"], "not_recorded");
-    assert_eq!(wrapped.forwarded().len(), 1);
-    // The next one goes into a new file.
+    // The next one goes into a new file, which says that something is missing.
     assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
-    assert_eq!(wrapped.records().len(), 2);
+    assert_eq!(wrapped.kinds(), ["segment", "gap", "intent", "outcome"]);
+    // Without a folder there is nowhere to write, and nothing happens.
+    std::fs::rename(wrapped.file("audit"), wrapped.file("away")).unwrap();
+    assert_eq!(wrapped.call("a", json!({}))["error"]["data"]["error"], "not_recorded");
+    assert_eq!(wrapped.forwarded().len(), 2);
+    std::fs::rename(wrapped.file("away"), wrapped.file("audit")).unwrap();
+    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
+    assert_eq!(wrapped.kinds()[4..], ["intent", "outcome"]);
 }
 
 #[test]
@@ -682,4 +710,59 @@ fn conditions_decide_on_the_arguments_that_are_forwarded() {
     let twins = wrapped.call("write", json!({"path": "/srv/a", "Path": "/etc/a"}));
     assert_eq!(twins["error"]["code"], -32602);
     assert_eq!(wrapped.forwarded().len(), 1);
+}
+
+#[test]
+fn a_client_that_first_asks_what_it_speaks_to_starts_the_server_once() {
+    const BOTH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/both.py");
+    // A server that says no goes on. One that ends or is silent is asked in the other era, by another
+    // process, before the client hears that it does not know the question.
+    for (unknown, most) in [("answer", 1), ("exit", 3), ("silent", 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("tools.json"), names(&["a"]).to_string()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
+            .args(["wrap", "--env", &format!("UNKNOWN={unknown}"), "--audit"])
+            .arg(folder.path())
+            .args(["--", "python3", BOTH, "stdio", "legacy"])
+            .args([file("log"), file("tools.json")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let meta = "io.modelcontextprotocol/";
+        let terms = json!({"_meta": {
+            format!("{meta}protocolVersion"): "2026-07-28", format!("{meta}clientCapabilities"): {},
+            format!("{meta}clientInfo"): {"name": "c", "version": "1"},
+        }});
+        let begin = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        });
+        let mut ask = |id: u32, method: &str, params: &Value| -> Value {
+            let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+            stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+            serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap()
+        };
+        let begun = Instant::now();
+        let found = ask(1, "server/discover", &terms);
+        let quick = begun.elapsed() < Duration::from_millis(1500);
+        assert_eq!(found["error"]["code"], -32601, "{unknown}: {found}");
+        let hello = ask(2, "initialize", &begin);
+        assert_eq!(hello["result"]["serverInfo"]["name"], "scripted", "{unknown}: {hello}");
+        let answer = ask(3, "tools/call", &json!({"name": "a"}));
+        assert_eq!(Wrapped::text(&answer), "did a", "{unknown}");
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        let log = std::fs::read_to_string(file("log")).unwrap();
+        let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let starts = log.iter().filter(|entry| entry["event"] == "start").count();
+        assert!(starts == most || unknown == "answer" && !quick, "{unknown}: {starts}");
+        // The server that serves heard what the client says of itself.
+        let heard = |entry: &&Value| entry["body"].as_str().is_some_and(|b| b.contains("\"c\""));
+        assert_eq!(log.iter().filter(heard).count(), 1, "{unknown}");
+    }
 }

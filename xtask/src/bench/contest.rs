@@ -36,6 +36,8 @@ pub(super) struct Sample {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) per_second: f64,
+    /// How many answers there were.
+    pub(super) count: f64,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
     pub(super) own_cost: f64,
@@ -93,6 +95,7 @@ pub(super) fn measure(bench: &Bench, contender: &Contender, more: &[OsString]) -
         p50: number("p50_us"),
         p99: number("p99_us"),
         per_second: number("per_second"),
+        count: number("count"),
         errors: report["errors"].as_u64().unwrap_or(u64::MAX),
         first_error: report["first_error"].as_str().map(Into::into),
         own_cost: number("own_cost_us"),

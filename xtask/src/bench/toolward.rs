@@ -104,6 +104,14 @@ impl Setup {
         Ok(Setup { folder, port, tool })
     }
 
+    /// The same, with more in its configuration.
+    pub(super) fn and(self, more: &str) -> Result<Setup> {
+        let file = self.folder.join("toolward.yaml");
+        let text = std::fs::read_to_string(&file).map(|text| text + more);
+        let written = text.and_then(|text| std::fs::write(file, text));
+        written.map(|()| self).map_err(|error| format!("the configuration: {error}"))
+    }
+
     /// Starts the gateway, and waits until it lists its tools.
     pub(super) fn start(&self, bench: &Bench) -> Result<Toolward> {
         let mut command = Command::new(&bench.toolward);

@@ -15,8 +15,13 @@ use toolward_wire::http::{
 };
 use toolward_wire::sse;
 
+use super::admit::Ticket;
 use super::http::Endpoint;
+use super::origin;
+use super::peer::Peer;
+use super::serve::Ending;
 use crate::present::Body;
+use crate::sealed::now;
 
 /// Between two requests, for a head once it has begun, for a body, for a write.
 const IDLE: Duration = Duration::from_secs(75);
@@ -36,6 +41,10 @@ pub struct Response {
     pub status: u16,
     pub fields: Vec<(&'static str, String)>,
     pub content: Content,
+    /// Events end at this second since 1970.
+    pub until: Option<u64>,
+    /// Events end when this does not let in any more.
+    pub ticket: Option<Ticket>,
 }
 
 pub enum Content {
@@ -48,7 +57,7 @@ pub enum Content {
 
 impl Response {
     pub fn new(status: u16, content: Content) -> Response {
-        Response { status, fields: Vec::new(), content }
+        Response { status, fields: Vec::new(), content, until: None, ticket: None }
     }
 
     pub fn empty(status: u16) -> Response {
@@ -64,8 +73,9 @@ impl Response {
 /// Serves a connection until either side closes it, or the gateway is about to end.
 pub(super) async fn serve<S>(
     endpoint: Arc<Endpoint>,
+    peer: Peer,
     mut stream: S,
-    mut ending: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -73,22 +83,32 @@ pub(super) async fn serve<S>(
     loop {
         let head = tokio::select! {
             head = read_head(&mut stream, &mut buffer) => head,
-            _ = ending.wait_for(|ending| *ending), if buffer.is_empty() => return,
+            _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
         };
         let (response, keep_alive, old) = match head {
             Ok(None) => return,
-            Err(status) => (Response::empty(status), false, false),
+            Err(status) => {
+                endpoint.turned_away(&peer, None, "the head of the request is malformed");
+                (Response::empty(status), false, false)
+            }
             Ok(Some(head)) => {
                 let (keep_alive, old) = (head.keep_alive, head.old);
-                match exchange(&endpoint, &mut stream, &mut buffer, head).await {
+                let page = endpoint.access().reachable.page(&head);
+                let Some((response, read)) =
+                    exchange(&endpoint, &peer, &mut stream, &mut buffer, head).await
+                else {
                     // The client is gone.
-                    None => return,
-                    // After an error the rest of the connection is not believed.
-                    Some((response, read)) => (response, keep_alive && read, old),
-                }
+                    return;
+                };
+                let response = match page {
+                    Some(page) => origin::readable(response, page),
+                    None => response,
+                };
+                // After an error the rest of the connection is not believed.
+                (response, keep_alive && read, old)
             }
         };
-        let keep_alive = keep_alive && !*ending.borrow();
+        let keep_alive = keep_alive && *ending.borrow() == Ending::No;
         // What waits for clients that do not read is bounded too.
         let held = match &response.content {
             Content::Json(body) => endpoint.reserve(body.len()),
@@ -98,7 +118,20 @@ pub(super) async fn serve<S>(
             Some(_) => response,
             None => Response::empty(503).field("Retry-After", "1"),
         };
-        match write(&mut stream, &mut buffer, response, keep_alive, old).await {
+        let mut response = response;
+        let ticket = response.ticket.take();
+        let revoked = async {
+            match &ticket {
+                Some(ticket) => endpoint.revoked(&peer, ticket).await,
+                None => std::future::pending().await,
+            }
+        };
+        let written = tokio::select! {
+            biased;
+            written = write(&mut stream, &mut buffer, response, keep_alive, old) => written,
+            () = revoked => Ok(false),
+        };
+        match written {
             Ok(true) => {}
             _ => {
                 let _ = timeout(LINGER, linger(&mut stream, &mut buffer)).await;
@@ -158,6 +191,7 @@ where
 /// One request and its response; whether the request was read to its end. `None`: the client is gone.
 async fn exchange<S>(
     endpoint: &Arc<Endpoint>,
+    peer: &Peer,
     stream: &mut S,
     buffer: &mut BytesMut,
     head: RequestHead,
@@ -166,7 +200,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     // Whoever may not ask is told so before anything of it is read.
-    let admitted = match endpoint.admit(&head) {
+    let admitted = match endpoint.admit(peer, &head).await {
         Ok(admitted) => admitted,
         Err(response) => {
             return Some((*response, matches!(head.body, BodyLength::Empty)));
@@ -187,6 +221,7 @@ where
     };
     if head.expects_continue && buffer.is_empty() {
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
+        stream.flush().await.ok()?;
     }
     let read = async {
         loop {
@@ -275,7 +310,14 @@ where
     timeout(WRITE, write_pieces(stream, head, text)).await??;
     if let Content::Events(events) = response.content {
         let chunked = length == ResponseBody::Chunked;
-        if !stream_events(stream, buffer, events, chunked).await? {
+        let left = response.until.map(|until| Duration::from_secs(until.saturating_sub(now())));
+        let streamed = stream_events(stream, buffer, events, chunked);
+        let goes_on = match left {
+            None => streamed.await?,
+            // A stream that would outlive the credential by which it was asked for is cut.
+            Some(left) => timeout(left, streamed).await.unwrap_or(Ok(false))?,
+        };
+        if !goes_on {
             return Ok(false);
         }
     }
@@ -292,7 +334,8 @@ where
         for piece in &body.pieces {
             head.extend_from_slice(piece);
         }
-        return stream.write_all(&head).await;
+        stream.write_all(&head).await?;
+        return stream.flush().await;
     }
     let head = Bytes::from(head);
     let [first, middle, last] = &body.pieces;
@@ -305,7 +348,7 @@ where
         }
         IoSlice::advance_slices(&mut left, written);
     }
-    Ok(())
+    stream.flush().await
 }
 
 /// Passes on events until they end (true) or the client goes away (false).
@@ -349,7 +392,11 @@ where
         if last && chunked {
             write_last_chunk(&mut out);
         }
-        timeout(WRITE, stream.write_all(&out)).await??;
+        let written = async {
+            stream.write_all(&out).await?;
+            stream.flush().await
+        };
+        timeout(WRITE, written).await??;
         if last {
             return Ok(true);
         }

@@ -30,6 +30,17 @@ struct Inner {
     unread: u64,
     /// Counts the readers; the newest reads, the others stop.
     reader: u64,
+    /// Readers that have not stopped.
+    reading: usize,
+}
+
+/// A reader, for as long as it reads.
+struct Reading(Arc<EventLog>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.inner().reading -= 1;
+    }
 }
 
 impl EventLog {
@@ -60,6 +71,11 @@ impl EventLog {
         self.inner().done
     }
 
+    /// Whether somebody reads it.
+    pub(super) fn is_read(&self) -> bool {
+        self.inner().reading > 0
+    }
+
     /// The number of the first event that nobody has been sent.
     pub(super) fn unread(&self) -> u64 {
         self.inner().unread
@@ -87,10 +103,13 @@ impl EventLog {
         let reader = {
             let mut inner = self.inner();
             inner.reader += 1;
+            inner.reading += 1;
             inner.reader
         };
+        let reading = Reading(self.clone());
         self.changed.notify_waiters();
         tokio::spawn(async move {
+            let _reading = reading;
             if primer && let Some(bytes) = encode(from, None) {
                 let _ = out.send(bytes.into()).await;
             }

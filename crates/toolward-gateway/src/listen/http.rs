@@ -2,22 +2,25 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::error::{Case, code, error_body, status};
 use toolward_wire::headers::{self, Standard};
 use toolward_wire::http::{Method, RequestHead};
 use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender, sse};
 
+use super::admit::{Admitted, Place, Ticket, refuse};
 use super::connection::{Content, Response};
 use super::origin::Reachable;
+use super::peer::Peer;
 use super::sessions::{Session, Sessions};
+use super::tls::Tls;
 use crate::client::{Caller, Client, Owner, Scope};
-use crate::identity::{Identities, Unidentified};
+use crate::identity::{Identities, Shown};
 use crate::ingress::{self, Incoming};
 use crate::notes::{Notes, Queue};
 use crate::pipeline::{Gateway, Request};
@@ -26,14 +29,18 @@ use crate::sealed::Sealer;
 use crate::session::Cancel;
 
 const SESSION_ID: &str = "mcp-session-id";
+/// So many clients of stateless requests are remembered; more are, while they ask.
+const MOST_MODERN: usize = 1000;
 /// Events that wait for a client that does not read.
 const WAITING: usize = 64;
 
 /// Everything behind one or several listening sockets.
 pub struct Endpoint {
     pub(super) gateway: Arc<Gateway>,
-    pub(super) identities: Identities,
-    pub(super) reachable: Reachable,
+    access: RwLock<Arc<Access>>,
+    /// Counts how often that was exchanged.
+    exchanged: watch::Sender<u64>,
+    pub(super) tls: Option<Arc<Tls>>,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
     /// What request bodies may take together, and take now.
@@ -43,16 +50,10 @@ pub struct Endpoint {
     pub(super) modern: Mutex<HashMap<(Caller, Scope), Arc<Client>>>,
 }
 
-/// A request whose sender and address are known.
-pub(super) struct Admitted(Place);
-
-enum Place {
-    /// `/healthz` and `/readyz`, with the one word that they say.
-    Health(&'static str),
-    Mcp {
-        caller: Caller,
-        scope: Scope,
-    },
+/// Who may come in, and by which names. It can change while requests are under way.
+pub(super) struct Access {
+    pub(super) identities: Arc<Identities>,
+    pub(super) reachable: Reachable,
 }
 
 /// Room that a request body takes.
@@ -69,8 +70,10 @@ impl Drop for Reserved<'_> {
 
 /// How an endpoint is set up.
 pub struct Setup {
-    pub identities: Identities,
+    pub identities: Arc<Identities>,
     pub reachable: Reachable,
+    /// For sockets of TCP.
+    pub tls: Option<Arc<Tls>>,
     pub sealer: Sealer,
     /// The folder of what outlives the process.
     pub state: PathBuf,
@@ -86,8 +89,12 @@ impl Endpoint {
     pub fn new(gateway: Arc<Gateway>, setup: Setup) -> Endpoint {
         Endpoint {
             gateway,
-            identities: setup.identities,
-            reachable: setup.reachable,
+            access: RwLock::new(Arc::new(Access {
+                identities: setup.identities,
+                reachable: setup.reachable,
+            })),
+            exchanged: watch::Sender::new(0),
+            tls: setup.tls,
             sessions: Sessions::new(Arc::new(setup.sealer), setup.session_idle, &setup.state),
             request_bytes: setup.request_bytes,
             buffered_bytes: setup.buffered_bytes,
@@ -103,62 +110,49 @@ impl Endpoint {
         (before + bytes <= self.buffered_bytes).then_some(reserved)
     }
 
-    /// Whether a request may be read at all, judged by its head.
-    pub(super) fn admit(&self, head: &RequestHead) -> Result<Admitted, Box<Response>> {
-        if !self.reachable.host(&head.host) {
-            return Err(refuse(400));
+    /// Who may come in now. Whoever asks keeps to what it got.
+    pub(super) fn access(&self) -> Arc<Access> {
+        self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Others may come in from now on. Streams whose credential is gone end.
+    pub fn adopt(&self, mut identities: Identities, reachable: Reachable) {
+        // Keys that were fetched stay known.
+        if let Some(before) = &self.access().identities.issuer {
+            identities.issuer = identities.issuer.map(|issuer| issuer.sharing(before));
         }
-        if let Some(origin) =
-            head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("origin"))
-            && !std::str::from_utf8(origin.1).is_ok_and(|origin| self.reachable.origin(origin))
-        {
-            return Err(refuse(403));
-        }
-        let word = match head.path.as_str() {
-            "/healthz" => Some("ok"),
-            "/readyz" => Some("ready"),
-            _ => None,
-        };
-        if let Some(word) = word {
-            return match head.method {
-                Method::Get => Ok(Admitted(Place::Health(word))),
-                _ => Err(Box::new(Response::empty(405).field("Allow", "GET"))),
+        let access = Arc::new(Access { identities: Arc::new(identities), reachable });
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
+        self.modern.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.exchanged.send_modify(|count| *count += 1);
+    }
+
+    /// Resolves when a caller could not come in again with what it showed.
+    pub(super) async fn revoked(&self, peer: &Peer, ticket: &Ticket) {
+        let mut exchanged = self.exchanged.subscribe();
+        loop {
+            // An exchange may have come between the request and its stream.
+            exchanged.borrow_and_update();
+            let shown = Shown {
+                authorization: ticket.authorization.as_deref(),
+                path: &ticket.path,
+                uid: peer.uid,
+                certificate: peer.certificate.as_ref(),
             };
-        }
-        let server = match head.path.strip_prefix("/mcp") {
-            Some("") => None,
-            Some(rest) => Some(rest.strip_prefix('/').ok_or_else(|| refuse(404))?),
-            None => return Err(refuse(404)),
-        };
-        let authorization = head.headers.get("authorization");
-        if authorization.is_none() && head.headers.count("authorization") > 0 {
-            return Err(challenge(Unidentified::Wrong));
-        }
-        let caller = self.identities.identify(authorization).map_err(challenge)?;
-        let scope = match server {
-            None => Scope::All,
-            // A server that the agent may not use is one that does not exist.
-            Some(name) => {
-                let found = self.gateway.servers.find(name);
-                let snapshot = &self.gateway.snapshot;
-                let found = found.filter(|server| snapshot.may_use(&caller, server.name()));
-                Scope::One(found.ok_or_else(|| refuse(404))?.index)
+            let known = self.access().identities.identify(&shown).await;
+            if !known.is_ok_and(|known| known.caller.agent == ticket.agent) {
+                return;
             }
-        };
-        match head.method {
-            Method::Post => {
-                let kind = head.headers.get("content-type").unwrap_or_default();
-                let kind = kind.split(';').next().unwrap_or_default().trim();
-                if !kind.eq_ignore_ascii_case("application/json")
-                    || head.headers.count("content-encoding") > 0
-                {
-                    return Err(refuse(415));
-                }
+            if exchanged.changed().await.is_err() {
+                std::future::pending::<()>().await;
             }
-            Method::Get | Method::Delete => {}
-            _ => return Err(Box::new(Response::empty(405).field("Allow", "POST, GET, DELETE"))),
         }
-        Ok(Admitted(Place::Mcp { caller, scope }))
+    }
+
+    /// Counts a request that nobody answers for.
+    pub(super) fn turned_away(&self, peer: &Peer, head: Option<&RequestHead>, why: &'static str) {
+        let source = peer.source(&self.access().reachable, head);
+        self.gateway.audit.turned_away(&source, why);
     }
 
     pub(super) async fn respond(
@@ -168,12 +162,20 @@ impl Endpoint {
         body: Bytes,
     ) -> Response {
         match (admitted.0, head.method) {
-            (Place::Health(word), _) => Response::new(200, Content::Text(word)),
-            (Place::Mcp { caller, scope }, Method::Post) => {
-                self.post(caller, scope, &head, body).await
+            // Without a record no call is carried out.
+            (Place::Health("ready"), _) if !self.gateway.audit.accepts().await => {
+                Response::new(503, Content::Text("failing"))
             }
-            (Place::Mcp { caller, scope }, method) => {
-                self.session_method(&caller, scope, method, &head)
+            (Place::Health(word), _) => Response::new(200, Content::Text(word)),
+            (Place::Mcp { caller, scope, .. }, Method::Post) => {
+                let agent = caller.agent.clone();
+                let response = self.post(caller, scope, &head, body).await;
+                Ticket::keep(response, agent, head)
+            }
+            (Place::Mcp { caller, scope, until }, method) => {
+                // What listens goes on for as long as the credential does.
+                let response = self.session_method(&caller, scope, method, &head);
+                Ticket::keep(Response { until, ..response }, caller.agent, head)
             }
         }
     }
@@ -325,6 +327,10 @@ impl Endpoint {
         if let Some(client) = clients.get(&key) {
             return client.clone();
         }
+        // Agents are few, and those who come in their name may be many.
+        if clients.len() >= MOST_MODERN {
+            clients.retain(|_, client| Arc::strong_count(client) > 1);
+        }
         let (caller, scope) = key.clone();
         let owner = Owner::Agent(caller.agent.clone());
         let client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
@@ -454,8 +460,13 @@ fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
 
 /// Whether the client reads a kind of answer. One that does not say reads everything.
 fn accepts(head: &RequestHead, kind: &str) -> bool {
+    // What nearly every client sends, and what is asked for here: it need not be taken apart.
+    const USUAL: &[u8] = b"application/json, text/event-stream";
     let mut said = false;
-    for (_, value) in head.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("accept")) {
+    for value in head.headers.values("accept") {
+        if value == USUAL && matches!(kind, "application/json" | "text/event-stream") {
+            return true;
+        }
         said = true;
         let range = kind.split('/').next().unwrap_or_default();
         for one in std::str::from_utf8(value).unwrap_or_default().split(',') {
@@ -484,20 +495,16 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
         .collect()
 }
 
-fn refuse(status: u16) -> Box<Response> {
-    Box::new(Response::empty(status))
-}
-
-fn challenge(unidentified: Unidentified) -> Box<Response> {
-    let challenge = match unidentified {
-        Unidentified::Missing => "Bearer",
-        Unidentified::Wrong => "Bearer error=\"invalid_token\"",
-    };
-    Box::new(Response::empty(401).field("WWW-Authenticate", challenge))
-}
-
 fn json(answer: Answer) -> Response {
-    Response::new(answer.status, Content::Json(answer.body))
+    let response = Response::new(answer.status, Content::Json(answer.body));
+    match answer.retry_after {
+        // Whole seconds, and none too early.
+        Some(wait) => {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.field("Retry-After", seconds.to_string())
+        }
+        None => response,
+    }
 }
 
 fn wrong(case: Case, id: Option<&Id>, why: &str) -> Response {

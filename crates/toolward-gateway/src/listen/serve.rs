@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,15 +13,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::connection;
 use super::http::Endpoint;
+use super::peer::Peer;
+use super::tls::Tls;
 
 /// After a failed `accept`, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often what is idle is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
+/// How often the certificate's files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A socket that clients come in by.
 #[derive(Debug)]
@@ -36,14 +42,16 @@ impl Socket {
         Ok(Socket::Tcp(listener))
     }
 
-    /// A socket file that only this user can reach. One that nobody listens on any more is replaced.
-    pub fn unix(path: PathBuf) -> io::Result<Socket> {
+    /// A socket file that only this user can reach, or everyone where users are told apart. One that
+    /// nobody listens on any more is replaced.
+    pub fn unix(path: PathBuf, for_everyone: bool) -> io::Result<Socket> {
         use std::os::unix::fs::PermissionsExt;
         if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
             std::fs::remove_file(&path)?;
         }
         let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let mode = if for_everyone { 0o666 } else { 0o600 };
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
         listener.set_nonblocking(true)?;
         Ok(Socket::Unix(listener, path))
     }
@@ -66,12 +74,30 @@ impl Socket {
         }
     }
 
-    fn try_clone(&self) -> io::Result<Socket> {
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+
+    pub fn try_clone(&self) -> io::Result<Socket> {
         Ok(match self {
             Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
             Socket::Unix(listener, path) => Socket::Unix(listener.try_clone()?, path.clone()),
         })
     }
+}
+
+/// Whether the gateway is about to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    No,
+    /// Requests under way are finished.
+    Now,
+    /// Another process has the sockets: connections are used once more before they close, so that no
+    /// client is cut off while it asks.
+    HandedOver,
 }
 
 /// Connections that are open, and how many there may be.
@@ -86,7 +112,7 @@ pub fn serve(
     sockets: Vec<Socket>,
     threads: usize,
     most: usize,
-    ending: &watch::Receiver<bool>,
+    ending: &watch::Receiver<Ending>,
     grace: Duration,
 ) -> io::Result<()> {
     let open = Arc::new(Open { count: AtomicUsize::new(0), most });
@@ -117,7 +143,7 @@ async fn worker(
     endpoint: Arc<Endpoint>,
     sockets: Vec<Socket>,
     open: Arc<Open>,
-    mut ending: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
     grace: Duration,
     sweeps: bool,
 ) {
@@ -125,6 +151,7 @@ async fn worker(
         tokio::spawn(accept(endpoint.clone(), socket, open.clone(), ending.clone()));
     }
     if sweeps {
+        look_after_credentials(&endpoint);
         let endpoint = endpoint.clone();
         tokio::spawn(async move {
             loop {
@@ -134,7 +161,7 @@ async fn worker(
             }
         });
     }
-    let _ = ending.wait_for(|ending| *ending).await;
+    let _ = ending.wait_for(|ending| *ending != Ending::No).await;
     endpoint.sessions.close();
     let drained = async {
         while open.count.load(Ordering::Acquire) > 0 {
@@ -147,11 +174,29 @@ async fn worker(
     }
 }
 
+/// Reads the issuer's keys ahead of the first caller, and the certificate again when it changes.
+fn look_after_credentials(endpoint: &Arc<Endpoint>) {
+    let keys = endpoint.clone();
+    tokio::spawn(async move {
+        if let Some(issuer) = &keys.access().identities.issuer {
+            issuer.prepare().await;
+        }
+    });
+    if let Some(tls) = endpoint.tls.clone() {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                tls.reload();
+            }
+        });
+    }
+}
+
 async fn accept(
     endpoint: Arc<Endpoint>,
     socket: Socket,
     open: Arc<Open>,
-    mut ending: watch::Receiver<bool>,
+    mut ending: watch::Receiver<Ending>,
 ) {
     let over = ending.clone();
     let accepting = async {
@@ -160,9 +205,13 @@ async fn accept(
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
                 loop {
                     match listener.accept().await {
-                        Ok((stream, _)) => {
+                        Ok((stream, from)) => {
                             let _ = stream.set_nodelay(true);
-                            open.spawn(&endpoint, stream, &over);
+                            let peer = Peer { address: Some(from.ip()), ..Peer::default() };
+                            match &endpoint.tls {
+                                None => open.spawn(&endpoint, peer, stream, &over),
+                                Some(tls) => open.spawn_tls(&endpoint, tls, peer, stream, &over),
+                            }
                         }
                         Err(_) => tokio::time::sleep(PAUSE).await,
                     }
@@ -172,7 +221,11 @@ async fn accept(
                 let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
                 loop {
                     match listener.accept().await {
-                        Ok((stream, _)) => open.spawn(&endpoint, stream, &over),
+                        Ok((stream, _)) => {
+                            let uid = stream.peer_cred().ok().map(|other| other.uid());
+                            let peer = Peer { uid, ..Peer::default() };
+                            open.spawn(&endpoint, peer, stream, &over);
+                        }
                         Err(_) => tokio::time::sleep(PAUSE).await,
                     }
                 }
@@ -181,7 +234,7 @@ async fn accept(
     };
     tokio::select! {
         () = accepting => {}
-        _ = ending.wait_for(|ending| *ending) => {}
+        _ = ending.wait_for(|ending| *ending != Ending::No) => {}
     }
 }
 
@@ -189,22 +242,50 @@ impl Open {
     fn spawn<S>(
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,
+        peer: Peer,
         stream: S,
-        ending: &watch::Receiver<bool>,
+        ending: &watch::Receiver<Ending>,
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // One too many is closed at once; its client may come again.
-        if self.count.fetch_add(1, Ordering::AcqRel) >= self.most {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-            return;
-        }
-        let counted = Counted(self.clone());
+        let Some(counted) = self.count() else { return };
         let (endpoint, ending) = (endpoint.clone(), ending.clone());
         tokio::spawn(async move {
-            connection::serve(endpoint, stream, ending).await;
+            connection::serve(endpoint, peer, stream, ending).await;
             drop(counted);
         });
+    }
+
+    /// The same once it is known who is at the other end, as far as TLS tells.
+    fn spawn_tls(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        tls: &Arc<Tls>,
+        mut peer: Peer,
+        stream: TcpStream,
+        ending: &watch::Receiver<Ending>,
+    ) {
+        let Some(counted) = self.count() else { return };
+        let (endpoint, tls, ending) = (endpoint.clone(), tls.clone(), ending.clone());
+        tokio::spawn(async move {
+            match tls.accept(stream).await {
+                Ok((stream, certificate)) => {
+                    (peer.certificate, peer.secure) = (certificate, true);
+                    connection::serve(endpoint, peer, stream, ending).await;
+                }
+                Err(_) => endpoint.turned_away(&peer, None, "there was no TLS handshake"),
+            }
+            drop(counted);
+        });
+    }
+
+    /// One too many is closed at once; its client may come again.
+    fn count(self: &Arc<Self>) -> Option<Counted> {
+        if self.count.fetch_add(1, Ordering::AcqRel) >= self.most {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+            return None;
+        }
+        Some(Counted(self.clone()))
     }
 }
 

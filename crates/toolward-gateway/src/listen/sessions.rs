@@ -55,6 +55,8 @@ pub(super) struct Session {
     id: u128,
     pub(super) client: Arc<Client>,
     pub(super) running: Running,
+    /// Since when this process has it, and when it was used last.
+    since: Instant,
     used: Mutex<Instant>,
     streams: Mutex<Streams>,
     /// The task that tells of changes.
@@ -101,13 +103,16 @@ impl Sessions {
         payload.extend_from_slice(&sealed::now().to_le_bytes());
         payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
         if let Scope::One(index) = scope {
-            let server = gateway.servers.all().get(index).map_or("", |server| server.name());
-            payload.extend_from_slice(server.as_bytes());
+            let servers = gateway.servers.all();
+            let server = servers.iter().find(|server| server.index == index);
+            payload.extend_from_slice(server.map_or("", |server| server.name()).as_bytes());
         }
         let handle = self.sealer.seal(Kind::Session, &caller, LONGEST, &payload)?;
         let mut client = Client::new(caller, scope, revision, Owner::Session(id));
         let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
         client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
+        let stated = initialize.param("capabilities").filter(|raw| raw.is_object());
+        client.capabilities = stated.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
         Ok((self.insert(gateway, id, client)?, handle))
     }
 
@@ -116,13 +121,14 @@ impl Sessions {
             id,
             client: Arc::new(client),
             running: Running::default(),
+            since: Instant::now(),
             used: Mutex::new(Instant::now()),
             streams: Mutex::new(Streams { logs: HashMap::new(), next: FEED + 1 }),
             feed: OnceLock::new(),
             sealer: self.sealer.clone(),
         });
         let mut all = self.all();
-        let same = |other: &&Arc<Session>| other.client.caller == session.client.caller;
+        let same = |other: &&Arc<Session>| other.client.caller.agent == session.client.caller.agent;
         if all.live.len() >= MOST || all.live.values().filter(same).count() >= MOST_OF_ONE {
             return Err(io::Error::other("there are too many sessions"));
         }
@@ -151,7 +157,10 @@ impl Sessions {
         let id = u128::from_le_bytes(*id);
         let sealed_scope = match server {
             [] => Scope::All,
-            name => Scope::One(gateway.servers.find(std::str::from_utf8(name).ok()?)?.index),
+            name => {
+                let snapshot = gateway.current.get();
+                Scope::One(snapshot.server(std::str::from_utf8(name).ok()?)?.index)
+            }
         };
         // A session belongs to the address where it began.
         if sealed_scope != scope {
@@ -195,10 +204,14 @@ impl Sessions {
     pub(super) fn sweep(&self, gateway: &Gateway) {
         let idle: Vec<Arc<Session>> = {
             let all = self.all();
-            let idle = |session: &&Arc<Session>| {
-                session.running.count() == 0 && session.idle() >= self.idle
+            let over = |session: &&Arc<Session>| {
+                let used = session.running.count() > 0 || session.is_listened_to();
+                if used {
+                    session.touch();
+                }
+                session.idle() >= self.idle || session.since.elapsed().as_secs() >= LONGEST
             };
-            all.live.values().filter(idle).cloned().collect()
+            all.live.values().filter(over).cloned().collect()
         };
         for session in idle {
             self.end(gateway, &session);
@@ -242,6 +255,11 @@ impl Session {
 
     fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether a client reads one of its streams.
+    fn is_listened_to(&self) -> bool {
+        self.streams().logs.values().any(|log| log.is_read())
     }
 
     fn idle(&self) -> Duration {

@@ -169,7 +169,8 @@ impl Connection {
             && let Scope::One(_) = self.scope
             && let Err(why) = self.gateway.ready(&client).await
         {
-            let server = self.gateway.servers.all().first().map_or("", |server| server.name());
+            let servers = self.gateway.servers.all();
+            let server = servers.first().map_or("", |server| server.name());
             self.say(present::unavailable(&id, server, &why).body).await;
             // A client that only asks what it speaks to shows nobody the answer, and goes on.
             if row.name == "server/discover" {
@@ -204,6 +205,8 @@ impl Connection {
         let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
         let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
         client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
+        let stated = initialize.param("capabilities").filter(|raw| raw.is_object());
+        client.capabilities = stated.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
         let client = Arc::new(client);
         self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
         self.session = Some(client.clone());

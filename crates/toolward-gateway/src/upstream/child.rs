@@ -1,53 +1,41 @@
-//! A server that is a child process, spoken to line by line: in a process group of its own, with a
-//! reduced environment.
+//! A server that is spoken to line by line: a child process, as a rule.
 //!
 //! One task owns the process and everything that waits for it. A child that dies is started again
-//! with backoff on the next use; what waited for it is answered at once, and nothing is sent twice.
+//! with backoff on the next use; what waited for it is answered at once, and nothing is sent twice. A
+//! child that is started and silent may be slow: it is waited for, for as long as somebody does.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::Command;
 use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::Message;
 use toolward_wire::exchange::{Done, Event, Exchange, Failure, Questions};
 use toolward_wire::{Era, Revision, meta};
 
+use super::launch::Launch;
 use super::link::Signal;
+use super::opening::Opening;
 use super::process::{FAREWELL, Process};
-use super::{Log, Opening, Outgoing, Remote, Sparing, Unavailable, sse};
+use super::spare::Spare;
+use super::{Log, Outgoing, Remote, Unavailable, sse};
 use crate::hello::OWN_INFO;
 
-/// Variables that every child gets, where they are set.
-const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+/// How long a child may take for its start and its first answer: some install themselves first.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+/// How long one that has answered before, in an era that it does not know.
+const AGAIN: Duration = Duration::from_secs(5);
 /// A child that ends sooner than this after its start is not started again at once.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Notifications of one call that wait for a slow client; more are dropped.
 const WAITING: usize = 256;
-/// A line of a child's standard error is logged up to this length.
-const LONGEST_LINE: u64 = 8 << 10;
-
-/// How to start a server.
-#[derive(Debug, Clone)]
-pub struct Launch {
-    pub name: String,
-    pub program: OsString,
-    pub arguments: Vec<OsString>,
-    /// Declared variables, beside the few that every child gets.
-    pub environment: Vec<(OsString, OsString)>,
-    pub folder: Option<PathBuf>,
-}
 
 /// Where lines come from and go to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Source {
-    Program(Launch),
+    /// A program, and what is left of asking it in another era.
+    Program(Launch, Arc<Spare>),
     /// HTTP+SSE, of the server with this name.
     Sse(String, Remote),
 }
@@ -55,7 +43,7 @@ pub(super) enum Source {
 impl Source {
     fn name(&self) -> &str {
         match self {
-            Source::Program(launch) => &launch.name,
+            Source::Program(launch, _) => &launch.name,
             Source::Sse(name, _) => name,
         }
     }
@@ -81,6 +69,8 @@ pub(super) struct Waiting {
     pub(super) exchange: Box<Exchange>,
     pub(super) notes: mpsc::Sender<Bytes>,
     pub(super) done: oneshot::Sender<Done>,
+    /// The longest answer.
+    pub(super) longest: usize,
 }
 
 /// A request under way. Dropped before its end, it is cancelled.
@@ -154,7 +144,8 @@ impl Child {
         let (body, exchange) = address(outgoing, self.era, minted);
         let (notes, told) = mpsc::channel(WAITING);
         let (done, answer) = oneshot::channel();
-        let waiting = Waiting { exchange: Box::new(exchange), notes, done };
+        let longest = outgoing.longest.unwrap_or(usize::MAX);
+        let waiting = Waiting { exchange: Box::new(exchange), notes, done, longest };
         // Where the task is gone, the receivers end at once.
         let _ = self.orders.send(Order::Open { minted, body, waiting });
         Call { minted, notes: told, done: answer, orders: self.orders.clone(), ended: false }
@@ -219,22 +210,32 @@ impl Task {
     async fn run(self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut strikes = 0u32;
         let mut not_before = Instant::now();
+        let ended = || Unavailable::Down("it ended and is not started again yet".into());
+        let (mut last, mut served) = (ended(), false);
         while let Some(order) = orders.recv().await {
             if Instant::now() < not_before {
-                order.fail(&Unavailable::Down("it ended and is not started again yet".into()));
+                order.fail(&last);
                 continue;
             }
             let begun = Instant::now();
             let mut settled = false;
-            match self.start().await {
-                Err(why) => {
+            let mut waiting = vec![order];
+            match self.start(&mut orders, &mut waiting).await {
+                Err(Stopped::Unwanted) => return,
+                Err(Stopped::Failed(mut why)) => {
+                    // One that spoke this era before has another reason.
+                    if served && why == Unavailable::Unclear {
+                        why = Unavailable::Down(why.to_string());
+                    }
                     if let Unavailable::Down(why) = &why {
                         (self.log)(&format!("{}: {why}", self.source.name()));
                     }
-                    order.fail(&why);
+                    waiting.into_iter().for_each(|order| order.fail(&why));
+                    last = why;
                 }
                 Ok(mut process) => {
-                    process.order(order);
+                    served = true;
+                    waiting.into_iter().for_each(|order| process.order(order));
                     if process.serve(&mut orders).await {
                         return;
                     }
@@ -243,6 +244,7 @@ impl Task {
                     // The next process may offer something else.
                     let signal = if settled { Signal::Ended } else { Signal::Failed };
                     let _ = self.signal.send(signal);
+                    last = ended();
                 }
             }
             strikes = if settled { 0 } else { (strikes + 1).min(6) };
@@ -252,65 +254,109 @@ impl Task {
         }
     }
 
-    async fn start(&self) -> Result<Process, Unavailable> {
+    /// A process that has been greeted. What is ordered in the meantime waits.
+    async fn start(
+        &self,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        waiting: &mut Vec<Order>,
+    ) -> Result<Process, Stopped> {
+        // One that was asked in the other era and said that it does not know that.
+        if let (Source::Program(_, spare), Era::Legacy) = (&self.source, self.opening.era())
+            && let Some(mut process) = spare.take()
+        {
+            process.passed_to(self.signal.clone());
+            self.next.fetch_max(process.first_id() + 1, Ordering::Relaxed);
+            match self.greet(&mut process, AGAIN, orders, waiting).await {
+                Ok(()) => return Ok(process),
+                // It does not like to be asked twice; the next one is not.
+                Err(Stopped::Failed(_)) => drop(tokio::spawn(process.end())),
+                Err(Stopped::Unwanted) => {
+                    process.end().await;
+                    return Err(Stopped::Unwanted);
+                }
+            }
+        }
         let mut process = match &self.source {
-            Source::Program(launch) => self.spawn(launch)?,
+            Source::Program(launch, _) => {
+                let (log, signal) = (self.log.clone(), self.signal.clone());
+                Process::new(launch.spawn(&log)?, self.longest, launch.name.clone(), log, signal)
+                    .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?
+            }
             Source::Sse(name, remote) => {
-                let lines = sse::connect(name, remote, &self.log).await?;
+                let lines = tokio::select! {
+                    lines = sse::connect(name, remote, &self.log) => lines?,
+                    () = gather(orders, waiting) => return Err(Stopped::Unwanted),
+                };
                 let (input, output) = tokio::io::split(lines);
                 let (log, signal) = (self.log.clone(), self.signal.clone());
                 Process::over(input, output, self.longest, name.clone(), log, signal)
             }
         };
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        process.handshake(id, &self.opening).await?;
-        Ok(process)
+        let greeted = self.greet(&mut process, HANDSHAKE, orders, waiting).await;
+        match (greeted, &self.source) {
+            (Ok(()), _) => Ok(process),
+            (Err(Stopped::Unwanted), _) => {
+                process.end().await;
+                Err(Stopped::Unwanted)
+            }
+            (Err(stopped), Source::Program(_, spare)) if process.is_unknowing() => {
+                spare.put(process);
+                Err(stopped)
+            }
+            (Err(stopped), _) => {
+                tokio::spawn(process.end());
+                Err(stopped)
+            }
+        }
     }
 
-    fn spawn(&self, launch: &Launch) -> Result<Process, Unavailable> {
-        let mut command = Command::new(&launch.program);
-        command
-            .args(&launch.arguments)
-            .env_clear()
-            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
-            .envs(launch.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true);
-        if let Some(folder) = &launch.folder {
-            command.current_dir(folder);
+    async fn greet(
+        &self,
+        process: &mut Process,
+        patience: Duration,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        waiting: &mut Vec<Order>,
+    ) -> Result<(), Stopped> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        tokio::select! {
+            greeted = process.handshake(id, &self.opening, patience) => Ok(greeted?),
+            () = gather(orders, waiting) => Err(Stopped::Unwanted),
         }
-        let program = launch.program.to_string_lossy().into_owned();
-        let mut child = command.spawn().map_err(|error| {
-            Unavailable::Down(format!("`{program}` cannot be started: {error}"))
-        })?;
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(log_lines(stderr, self.log.clone(), launch.name.clone()));
-        }
-        let signal = self.signal.clone();
-        Process::new(child, self.longest, launch.name.clone(), self.log.clone(), signal)
-            .ok_or_else(|| Unavailable::Down(format!("`{program}` has no standard streams")))
     }
 }
 
-/// What a child says on its standard error goes to the log, line by line.
-async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Log, name: String) {
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    let mut sparing = Sparing::default();
-    loop {
-        line.clear();
-        let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
-        if !read.is_ok_and(|read| read > 0) {
-            return;
-        }
-        if !sparing.may_say() {
+/// Why there is no process.
+enum Stopped {
+    Failed(Unavailable),
+    /// Nobody holds a handle any more.
+    Unwanted,
+}
+
+impl From<Unavailable> for Stopped {
+    fn from(why: Unavailable) -> Stopped {
+        Stopped::Failed(why)
+    }
+}
+
+/// Keeps what is ordered until there is a process; ends when nobody can order anything any more.
+async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<Order>) {
+    while let Some(order) = orders.recv().await {
+        let Order::Cancel { minted, timed_out } = order else {
+            waiting.push(order);
             continue;
+        };
+        // What was not sent needs no cancelling.
+        let is_it =
+            |order: &Order| matches!(order, Order::Open { minted: one, .. } if *one == minted);
+        if let Some(at) = waiting.iter().position(is_it)
+            && let Order::Open { waiting: mut call, .. } = waiting.remove(at)
+        {
+            let exchange = &mut call.exchange;
+            let step = if timed_out { exchange.timed_out() } else { exchange.cancelled() };
+            if let Some(Event::Done(done)) = step.event {
+                let _ = call.done.send(done);
+            }
         }
-        let text = String::from_utf8_lossy(&line);
-        log(&format!("{name}: {}", text.trim_end_matches(['\n', '\r'])));
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use toolward_wire::http::{BodyLength, BodyStream, Piece};
 use toolward_wire::sse::{SseDecoder, SseEvent};
 
+use super::large::TooLarge;
 use super::pool::{Connection, Pool};
 
 pub(super) struct Events {
@@ -24,7 +25,7 @@ impl Events {
     pub(super) async fn next(&mut self) -> io::Result<Option<SseEvent>> {
         loop {
             if let Some(event) = self.decoder.next_event() {
-                return event.map(Some).map_err(|error| io::Error::other(error.to_string()));
+                return event.map(Some).map_err(|_| TooLarge::error(None));
             }
             match self.body.next(&mut self.connection.buffer) {
                 Ok(Piece::Data(data)) => self.decoder.push(&data),

@@ -1,36 +1,39 @@
 //! A server on Streamable HTTP. A request is one POST; its answer is JSON, or a stream of events
 //! that ends with it. The task that asks does the reading: nothing hops between tasks.
 
+mod call;
+mod follow;
+mod messages;
+
 use std::borrow::Cow;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::json;
 use tokio::sync::{Mutex, mpsc};
 use toolward_wire::error::request_body;
-use toolward_wire::exchange::{Done, Event, Exchange, Failure, Step};
 use toolward_wire::headers;
-use toolward_wire::http::{BodyReader, ResponseHead, write_request};
+use toolward_wire::http::{BodyLength, BodyProblem, BodyReader, ResponseHead, write_request};
 use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
+pub(super) use self::call::Call;
+use self::messages::Messages;
 use super::address::Remote;
 use super::child::address;
 use super::events::Events;
-use super::link::{Signal, own_request};
+use super::large::TooLarge;
+use super::link::Signal;
+use super::opening::Opening;
 use super::pool::{Connection, Pool};
-use super::process::{is_list_changed, own_answer, tells_changes};
-use super::{Log, Opening, Outgoing, Unavailable};
+use super::{Log, Outgoing, Unavailable};
 
 const SESSION_ID: &str = "Mcp-Session-Id";
 /// How long the first answer may take.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// Messages to which no answer is expected.
 const ONE_WAY: Duration = Duration::from_secs(5);
-/// Between two attempts to follow a server's own messages.
-const AGAIN: Duration = Duration::from_secs(2);
 
 pub(super) struct HttpLink {
     name: String,
@@ -64,25 +67,6 @@ enum Reply {
     NoSession,
     /// Nothing that can be read as an answer.
     Refused(u16),
-}
-
-/// A stream of messages.
-struct Messages {
-    events: Events,
-    longest: usize,
-}
-
-impl Messages {
-    /// The next message; `None` at the end.
-    async fn next(&mut self) -> io::Result<Option<Message>> {
-        while let Some(event) = self.events.next().await? {
-            if event.is_message() {
-                let message = Message::parse(event.data, self.longest, Sender::Server);
-                return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
-            }
-        }
-        Ok(None)
-    }
 }
 
 impl HttpLink {
@@ -124,10 +108,15 @@ impl HttpLink {
         }
         let handshake = tokio::time::timeout(HANDSHAKE, self.handshake());
         let late = || Unavailable::Down("it did not answer in time".into());
-        let made = Arc::new(handshake.await.unwrap_or_else(|_| Err(late()))?);
+        let made = handshake.await.unwrap_or_else(|_| Err(late()));
+        let made = Arc::new(made.inspect_err(|why| {
+            if let Unavailable::Down(why) = why {
+                (self.log)(&format!("{}: {why}", self.name));
+            }
+        })?);
         *greeted = Some(made.clone());
         drop(greeted);
-        tokio::spawn(follow(Arc::downgrade(self), made.clone()));
+        tokio::spawn(follow::follow(Arc::downgrade(self), made.clone()));
         Ok(made)
     }
 
@@ -135,18 +124,13 @@ impl HttpLink {
     async fn handshake(&self) -> Result<Greeted, Unavailable> {
         let down = |why: String| Unavailable::Down(why);
         let id = Id::number(self.next.fetch_add(1, Ordering::Relaxed));
-        let (body, more) = match &self.opening {
-            Opening::Legacy { params } => {
-                (request_body(Some(&id), "initialize", Some(params)), Vec::new())
-            }
-            Opening::Modern => {
-                let own = own_request("server/discover", json!({}), Era::Modern);
-                let own = own.ok_or_else(|| down("it cannot be asked".into()))?;
-                (own.message.edit().id(&id).finish(), modern_headers("server/discover", None))
-            }
+        let body = self.opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
+        let more = match self.era() {
+            Era::Legacy => Vec::new(),
+            Era::Modern => modern_headers(self.opening.method(), None),
         };
         let (reply, session) =
-            self.post(&body, &more, None).await.map_err(|e| down(unreachable(&e)))?;
+            self.post(&body, &more, None, self.longest).await.map_err(|e| down(unreachable(&e)))?;
         let answer = match reply {
             Reply::Json(message) => message,
             Reply::Events(mut events) => loop {
@@ -169,6 +153,10 @@ impl HttpLink {
             {
                 return Err(Unavailable::OtherEra);
             }
+            // Some stumble over what they do not know.
+            Reply::Refused(500 | 501) if self.era() == Era::Modern => {
+                return Err(Unavailable::Unclear);
+            }
             // Servers of 2024-11-05 take no POST at the address of their stream.
             Reply::Refused(400 | 404 | 405) if self.remote.transport.is_none() => {
                 return Err(Unavailable::OldTransport);
@@ -183,7 +171,7 @@ impl HttpLink {
         let greeted = Greeted { hello: answer, session, revision };
         if self.era() == Era::Legacy {
             let body = request_body(None, "notifications/initialized", None);
-            let _ = self.post(&body, &[], Some(&greeted)).await;
+            let _ = self.post(&body, &[], Some(&greeted), self.longest).await;
         }
         Ok(greeted)
     }
@@ -202,15 +190,32 @@ impl HttpLink {
         body: &[u8],
         more: &[Field],
         greeted: Option<&Greeted>,
+        longest: usize,
     ) -> io::Result<(Reply, Option<String>)> {
-        let mut connection = self.pool.take().await?;
-        let mut request = self.head("POST", more, greeted, Some(body.len()))?;
-        request.extend_from_slice(body);
-        connection.write(&request).await?;
-        let head = connection.response().await?;
+        let mut token = self.remote.token().await?;
+        let (connection, head) = loop {
+            let mut connection = self.pool.take().await?;
+            let mut request = self.head("POST", more, greeted, Some(body.len()))?;
+            request.extend_from_slice(body);
+            connection.write(&request).await?;
+            let head = connection.response().await?;
+            // A token that is not taken any more is replaced once: nothing was done with it.
+            if head.status != 401 || !self.remote.renewed(&mut token).await? {
+                break (connection, head);
+            }
+        };
         let session = head.headers.get(SESSION_ID).map(String::from);
         let has_session = greeted.is_some_and(|greeted| greeted.session.is_some());
-        Ok((self.reply(connection, head, has_session).await?, session))
+        Ok((self.reply(connection, head, has_session, longest).await?, session))
+    }
+
+    /// Asks for a stream of the session's.
+    async fn get(&self, more: &[Field], greeted: &Greeted, longest: usize) -> io::Result<Reply> {
+        self.remote.token().await?;
+        let mut connection = self.pool.take().await?;
+        connection.write(&self.head("GET", more, Some(greeted), None)?).await?;
+        let head = connection.response().await?;
+        self.reply(connection, head, true, longest).await
     }
 
     async fn reply(
@@ -218,6 +223,7 @@ impl HttpLink {
         mut connection: Connection,
         head: ResponseHead,
         has_session: bool,
+        longest: usize,
     ) -> io::Result<Reply> {
         let kind = head.headers.get("content-type").unwrap_or_default().to_ascii_lowercase();
         let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -227,11 +233,15 @@ impl HttpLink {
             return Err(io::Error::other("its answer is encoded, which was not asked for"));
         }
         if head.status == 200 && kind == "text/event-stream" {
-            let events = Events::new(connection, head.body, self.longest);
-            return Ok(Reply::Events(Box::new(Messages { events, longest: self.longest })));
+            let events = Events::new(connection, head.body, longest);
+            return Ok(Reply::Events(Box::new(Messages::new(events, longest))));
         }
-        let problem = |problem| io::Error::other(format!("{problem}"));
-        let mut reader = BodyReader::new(head.body, self.longest).map_err(problem)?;
+        let problem = |problem| match (problem, head.body) {
+            (BodyProblem::TooLarge, BodyLength::Known(size)) => TooLarge::error(Some(size)),
+            (BodyProblem::TooLarge, _) => TooLarge::error(None),
+            (problem, _) => io::Error::other(format!("{problem}")),
+        };
+        let mut reader = BodyReader::new(head.body, longest).map_err(problem)?;
         let body = loop {
             if let Some(body) = reader.read(&mut connection.buffer).map_err(problem)? {
                 break body;
@@ -249,7 +259,7 @@ impl HttpLink {
         if head.status == 404 && has_session && self.era() == Era::Legacy {
             return Ok(Reply::NoSession);
         }
-        match Message::parse(body, self.longest, Sender::Server) {
+        match Message::parse(body, longest, Sender::Server) {
             Ok(message) if head.status == 200 && kind == "application/json" => {
                 Ok(Reply::Json(message))
             }
@@ -277,6 +287,8 @@ impl HttpLink {
             fields.push(("Content-Type", "application/json"));
         }
         fields.extend(self.remote.headers.iter().map(|(name, value)| (&**name, &**value)));
+        let token = self.remote.oauth.as_ref().and_then(|oauth| oauth.known());
+        fields.extend(token.as_deref().map(|token| ("Authorization", token)));
         fields.extend(more.iter().map(|(name, value)| (&**name, &**value)));
         if self.era() == Era::Legacy
             && let Some(greeted) = greeted
@@ -297,7 +309,7 @@ impl HttpLink {
     fn tell(self: &Arc<Self>, body: Bytes, greeted: Arc<Greeted>) {
         let link = self.clone();
         tokio::spawn(async move {
-            let sent = link.post(&body, &[], Some(&greeted));
+            let sent = link.post(&body, &[], Some(&greeted), link.longest);
             let _ = tokio::time::timeout(ONE_WAY, sent).await;
         });
     }
@@ -316,8 +328,8 @@ impl HttpLink {
             let marks = outgoing.headers.into_iter();
             more.extend(marks.map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))));
         }
-        let stage = Stage::Unsent { body, more };
-        Call { link: self.clone(), exchange, greeted: None, stage, pending: None }
+        let longest = outgoing.longest.map_or(self.longest, |most| most.min(self.longest));
+        Call::new(self.clone(), exchange, body, more, longest)
     }
 }
 
@@ -335,202 +347,6 @@ impl Drop for HttpLink {
             connection.write(&head).await?;
             connection.response().await
         }));
-    }
-}
-
-/// A request under way. Dropped before its end, it is cancelled.
-pub(super) struct Call {
-    link: Arc<HttpLink>,
-    exchange: Exchange,
-    greeted: Option<Arc<Greeted>>,
-    stage: Stage,
-    /// An end that has not been told yet.
-    pending: Option<Event>,
-}
-
-enum Stage {
-    Unsent {
-        body: Bytes,
-        more: Vec<Field>,
-    },
-    /// About to be sent, once there is a session.
-    Waiting,
-    /// On its way: whether it arrived is not known.
-    Sent,
-    Streaming(Box<Messages>),
-    Over,
-}
-
-impl Call {
-    pub(super) async fn next(&mut self) -> Event {
-        loop {
-            if let Some(event) = self.pending.take() {
-                return event;
-            }
-            let step = match &mut self.stage {
-                Stage::Unsent { .. } => self.begin().await,
-                Stage::Streaming(events) => match events.next().await {
-                    Ok(Some(message)) => self.exchange.upstream(message),
-                    Ok(None) => self.exchange.gone(),
-                    Err(error) => {
-                        (self.link.log)(&format!("{}: {}", self.link.name, unreachable(&error)));
-                        self.exchange.unreadable()
-                    }
-                },
-                Stage::Waiting | Stage::Sent | Stage::Over => self.exchange.gone(),
-            };
-            if let Some(event) = self.carry_out(step) {
-                return event;
-            }
-            if matches!(self.stage, Stage::Over) && self.pending.is_none() {
-                return Event::Done(Done::Failed(Failure::Gone));
-            }
-        }
-    }
-
-    /// Sends the request. A session that is gone is begun anew once: nothing was done under the old.
-    async fn begin(&mut self) -> Step {
-        let (body, more) = match std::mem::replace(&mut self.stage, Stage::Waiting) {
-            Stage::Unsent { body, more } => (body, more),
-            stage => {
-                self.stage = stage;
-                return Step::default();
-            }
-        };
-        for _ in 0..2 {
-            let greeted = match self.link.greeted().await {
-                Ok(greeted) => greeted,
-                Err(_) => return self.exchange.gone(),
-            };
-            self.greeted = Some(greeted.clone());
-            self.stage = Stage::Sent;
-            match self.link.post(&body, &more, Some(&greeted)).await {
-                Ok((Reply::Json(message), _)) => return self.exchange.upstream(message),
-                Ok((Reply::Events(events), _)) => {
-                    self.stage = Stage::Streaming(events);
-                    return Step::default();
-                }
-                Ok((Reply::NoSession, _)) => self.link.forget(&greeted).await,
-                Ok((Reply::Accepted, _)) => return self.exchange.unreadable(),
-                Ok((Reply::Refused(status), _)) => {
-                    let name = &self.link.name;
-                    (self.link.log)(&format!("{name}: it answers with status {status}"));
-                    return self.exchange.gone();
-                }
-                Err(error) => {
-                    (self.link.log)(&format!("{}: {}", self.link.name, unreachable(&error)));
-                    let unread = error.kind() == io::ErrorKind::Other;
-                    return if unread { self.exchange.unreadable() } else { self.exchange.gone() };
-                }
-            }
-        }
-        self.exchange.gone()
-    }
-
-    fn carry_out(&mut self, step: Step) -> Option<Event> {
-        if let Some(message) = &step.elsewhere
-            && is_list_changed(message)
-        {
-            let _ = self.link.signal.send(Signal::ListChanged);
-        }
-        if let (Some(body), Some(greeted), Era::Legacy) =
-            (step.upstream, &self.greeted, self.link.era())
-        {
-            self.link.tell(body, greeted.clone());
-        }
-        if self.exchange.is_done()
-            && let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Over)
-        {
-            events.events.finish(&self.link.pool);
-        }
-        step.event
-    }
-
-    /// Closing the stream is what cancels a modern request; a legacy one is told.
-    pub(super) fn give_up(&mut self, timed_out: bool) {
-        let unsent = matches!(self.stage, Stage::Unsent { .. } | Stage::Waiting);
-        let step = if timed_out { self.exchange.timed_out() } else { self.exchange.cancelled() };
-        self.stage = Stage::Over;
-        if let (Some(body), Some(greeted), Era::Legacy, false) =
-            (step.upstream, &self.greeted, self.link.era(), unsent)
-        {
-            self.link.tell(body, greeted.clone());
-        }
-        self.pending = step.event;
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        if !self.exchange.is_done() {
-            self.give_up(false);
-        }
-    }
-}
-
-/// Follows what a server says of its own accord, for as long as there is a link and a session.
-async fn follow(link: Weak<HttpLink>, greeted: Arc<Greeted>) {
-    if !tells_changes(&greeted.hello) {
-        return;
-    }
-    let mut first = true;
-    loop {
-        let Some(link) = link.upgrade() else { return };
-        if !std::mem::take(&mut first) {
-            // What was said in between is not known.
-            let _ = link.signal.send(Signal::ListChanged);
-        }
-        let opened = link.listen(&greeted).await;
-        let weak = Arc::downgrade(&link);
-        drop(link);
-        match opened {
-            Ok(Some(mut events)) => {
-                while let Ok(Some(message)) = events.next().await {
-                    let Some(link) = weak.upgrade() else { return };
-                    match message.id() {
-                        Some(id) if message.kind() == Kind::Request => {
-                            link.tell(own_answer(&message, id), greeted.clone());
-                        }
-                        _ if is_list_changed(&message) => {
-                            let _ = link.signal.send(Signal::ListChanged);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            // It has no such stream.
-            Ok(None) => return,
-            Err(_) => {}
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-impl HttpLink {
-    /// Opens the stream of the server's own messages; `None` where it has none, or not any more.
-    async fn listen(&self, greeted: &Greeted) -> io::Result<Option<Messages>> {
-        let reply = match self.era() {
-            Era::Legacy => {
-                let mut connection = self.pool.take().await?;
-                let head = self.head("GET", &[], Some(greeted), None)?;
-                connection.write(&head).await?;
-                let head = connection.response().await?;
-                self.reply(connection, head, true).await?
-            }
-            Era::Modern => {
-                let params = json!({"notifications": {"toolsListChanged": true}});
-                let Some(own) = own_request("subscriptions/listen", params, Era::Modern) else {
-                    return Ok(None);
-                };
-                let id = Id::number(self.next.fetch_add(1, Ordering::Relaxed));
-                let body = own.message.edit().id(&id).finish();
-                self.post(&body, &modern_headers("subscriptions/listen", None), None).await?.0
-            }
-        };
-        match reply {
-            Reply::Events(events) => Ok(Some(*events)),
-            _ => Ok(None),
-        }
     }
 }
 

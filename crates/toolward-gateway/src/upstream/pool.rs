@@ -37,16 +37,16 @@ thread_local! {
     };
 }
 
-pub(super) struct Pool {
+pub(crate) struct Pool {
     address: Address,
     shelves: Vec<Mutex<Vec<Connection>>>,
 }
 
 /// A connection between two requests, or with one under way.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: Stream,
     /// Bytes of the answer that have been read and not used.
-    pub(super) buffer: BytesMut,
+    pub(crate) buffer: BytesMut,
     since: Instant,
 }
 
@@ -56,13 +56,13 @@ enum Stream {
 }
 
 impl Pool {
-    pub(super) fn new(address: Address) -> Pool {
+    pub(crate) fn new(address: Address) -> Pool {
         let shelves = (0..SHELVES).map(|_| Mutex::default()).collect();
         Pool { address, shelves }
     }
 
     /// A connection on which nothing is under way.
-    pub(super) async fn take(&self) -> io::Result<Connection> {
+    pub(crate) async fn take(&self) -> io::Result<Connection> {
         while let Some(mut idle) = self.shelf(Vec::pop) {
             if idle.since.elapsed() < IDLE && idle.is_quiet() {
                 return Ok(idle);
@@ -75,7 +75,7 @@ impl Pool {
     }
 
     /// Gives back a connection whose answer has been read to its end.
-    pub(super) fn put(&self, mut connection: Connection) {
+    pub(crate) fn put(&self, mut connection: Connection) {
         if connection.buffer.is_empty() {
             connection.since = Instant::now();
             self.shelf(|shelf| {
@@ -93,7 +93,7 @@ impl Pool {
 }
 
 impl Connection {
-    async fn open(address: &Address) -> io::Result<Connection> {
+    pub(crate) async fn open(address: &Address) -> io::Result<Connection> {
         let tcp = TcpStream::connect((address.host.as_str(), address.port)).await?;
         tcp.set_nodelay(true)?;
         let stream = if address.tls {
@@ -105,18 +105,18 @@ impl Connection {
         Ok(Connection { stream, buffer: BytesMut::new(), since: Instant::now() })
     }
 
-    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await?;
         self.stream.flush().await
     }
 
     /// Reads more; false at the end.
-    pub(super) async fn read_more(&mut self) -> io::Result<bool> {
+    pub(crate) async fn read_more(&mut self) -> io::Result<bool> {
         self.buffer.reserve(4096);
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    pub(super) async fn response(&mut self) -> io::Result<ResponseHead> {
+    pub(crate) async fn response(&mut self) -> io::Result<ResponseHead> {
         let limits = HeadLimits::default();
         loop {
             let head = read_response(&mut self.buffer, &limits);

@@ -1,78 +1,28 @@
 //! A running child process and what waits for it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use rustix::process::{Pid, kill_process_group};
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use toolward_wire::error::{code, error_body, request_body, result_body};
+use toolward_wire::error::request_body;
 use toolward_wire::exchange::{Done, Event, Failure, Step};
-use toolward_wire::line::{self, LineDecoder};
-use toolward_wire::{Id, Kind, Message, Raw, Sender};
+use toolward_wire::line::{LineDecoder, LineTooLong};
+use toolward_wire::{Id, Kind, Message, Sender};
 
 use super::child::{Order, Waiting};
-use super::link::{Signal, own_request};
-use super::{Log, Opening, Sparing, Unavailable};
+use super::link::Signal;
+use super::opening::{Opening, is_list_changed, own_answer, own_request, tells_changes};
+use super::writer::Writer;
+use super::{Log, Sparing, Unavailable};
 
-/// How long a child may take for the handshake, and to end once its input is closed.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long a child may take to end once its input is closed.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
-/// A server that is silent for so long does not know `server/discover`.
-const SILENCE: Duration = Duration::from_secs(5);
-/// What may wait for a child that does not read its input.
-const MOST_UNREAD: usize = 32 << 20;
-
-/// Writes in a task of its own: a server that does not read must not keep its answers from being
-/// read.
-struct Writer {
-    lines: mpsc::UnboundedSender<Bytes>,
-    /// Bytes that wait to be written.
-    unread: Arc<AtomicUsize>,
-    /// The task that writes; it ends when the server closes its input.
-    task: Option<JoinHandle<()>>,
-}
-
-impl Writer {
-    fn new(mut stdin: impl AsyncWrite + Unpin + Send + 'static) -> Writer {
-        let (lines, mut bodies) = mpsc::unbounded_channel::<Bytes>();
-        let unread = Arc::new(AtomicUsize::new(0));
-        let waiting = unread.clone();
-        let task = tokio::spawn(async move {
-            let mut buffer = Vec::new();
-            while let Some(body) = bodies.recv().await {
-                buffer.clear();
-                let mut taken = body.len();
-                line::encode(&body, &mut buffer);
-                while let Ok(body) = bodies.try_recv() {
-                    taken += body.len();
-                    line::encode(&body, &mut buffer);
-                }
-                let written = stdin.write_all(&buffer).await;
-                waiting.fetch_sub(taken, Ordering::Relaxed);
-                if written.is_err() || stdin.flush().await.is_err() {
-                    return;
-                }
-            }
-        });
-        Writer { lines, unread, task: Some(task) }
-    }
-
-    /// False where too much waits already.
-    fn send(&self, body: Bytes) -> bool {
-        let size = body.len();
-        if self.unread.fetch_add(size, Ordering::Relaxed) > MOST_UNREAD {
-            self.unread.fetch_sub(size, Ordering::Relaxed);
-            return false;
-        }
-        self.lines.send(body).is_ok()
-    }
-}
+/// A line of this length is always read.
+const SMALL: usize = 64 << 10;
 
 /// A running child and what waits for it.
 pub(super) struct Process {
@@ -86,6 +36,10 @@ pub(super) struct Process {
     longest: usize,
     pending: HashMap<u64, Waiting>,
     hello: Option<Message>,
+    /// The id of what was said first.
+    first_id: u64,
+    /// It did not know what was said first, and has heard nothing else.
+    unknowing: bool,
     name: String,
     log: Log,
     sparing: Sparing,
@@ -121,10 +75,12 @@ impl Process {
             group: None,
             child: None,
             stdout: Box::new(stdout),
-            lines: LineDecoder::new(longest),
+            lines: LineDecoder::telling(longest),
             longest,
             pending: HashMap::new(),
             hello: None,
+            first_id: 0,
+            unknowing: false,
             name,
             log,
             sparing: Sparing::default(),
@@ -137,23 +93,14 @@ impl Process {
         &mut self,
         id: u64,
         opening: &Opening,
+        patience: Duration,
     ) -> Result<(), Unavailable> {
         let down = |why: String| Unavailable::Down(why);
+        let method = opening.method();
+        (self.first_id, self.unknowing) = (id, false);
         let id = Id::number(id);
-        let (method, patience) = match opening {
-            Opening::Modern => ("server/discover", SILENCE),
-            Opening::Legacy { .. } => ("initialize", HANDSHAKE),
-        };
-        match opening {
-            Opening::Legacy { params } => {
-                self.write(request_body(Some(&id), method, Some(params)));
-            }
-            Opening::Modern => {
-                let own = own_request(method, json!({}), opening.era());
-                let own = own.ok_or_else(|| down("it cannot be asked".into()))?;
-                self.write(own.message.edit().id(&id).finish());
-            }
-        }
+        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
+        self.write(body);
         let answer = tokio::time::timeout(patience, async {
             loop {
                 let message = self.message().await?;
@@ -167,14 +114,13 @@ impl Process {
                 }
             }
         });
-        let answer = match (answer.await, opening) {
-            (Err(_), Opening::Modern) => return Err(Unavailable::OtherEra),
-            (Err(_), _) => return Err(down(format!("it did not answer `{method}` in time"))),
-            // Some legacy servers end when they are asked something before `initialize`.
-            (Ok(None), Opening::Modern) => return Err(Unavailable::Unclear),
-            (Ok(None), _) => return Err(down(format!("it ended before it answered `{method}`"))),
-            (Ok(Some(answer)), _) => answer,
+        let answer = match answer.await {
+            Err(_) => return Err(down(format!("it did not answer `{method}` in time"))),
+            // Some servers end when they are asked what they do not know.
+            Ok(None) => return Err(Unavailable::Unclear),
+            Ok(Some(answer)) => answer,
         };
+        self.unknowing = opening.is_unknown(&answer);
         opening.accept(&answer)?;
         match opening {
             Opening::Legacy { .. } => {
@@ -194,16 +140,31 @@ impl Process {
         Ok(())
     }
 
+    /// Whether it can be asked in the other era: it said that it does not know the question.
+    pub(super) fn is_unknowing(&self) -> bool {
+        self.unknowing
+    }
+
+    /// The id of what was said first, which is not used again.
+    pub(super) fn first_id(&self) -> u64 {
+        self.first_id
+    }
+
+    /// From here on it belongs to another link.
+    pub(super) fn passed_to(&mut self, signal: mpsc::UnboundedSender<Signal>) {
+        self.signal = signal;
+    }
+
     fn write(&self, body: Bytes) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.send(body))
     }
 
     /// Serves until the child ends (false) or nobody holds a handle any more (true).
     pub(super) async fn serve(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> bool {
-        let task = self.writer.as_mut().and_then(|writer| writer.task.take());
+        let closed = self.writer.as_mut().map(Writer::closed);
         let deaf = async move {
-            match task {
-                Some(task) => drop(task.await),
+            match closed {
+                Some(closed) => closed.await,
                 None => std::future::pending().await,
             }
         };
@@ -223,7 +184,7 @@ impl Process {
                         if self.sparing.may_say() {
                             (self.log)(&format!("{}: {}", self.name, unreadable.why));
                         }
-                        self.unreadable(unreadable.id);
+                        self.unreadable(&unreadable);
                     }
                     None => {
                         self.bury();
@@ -264,16 +225,18 @@ impl Process {
     /// The next message; `None` once the child has closed its output.
     async fn message(&mut self) -> Option<Result<Message, Unreadable>> {
         loop {
+            if self.lines.pending() > SMALL {
+                self.lines.set_limit(self.longest_awaited());
+            }
             match self.lines.next_line() {
                 None => {}
-                Some(Err(error)) => {
-                    return Some(Err(Unreadable { why: error.to_string(), id: None }));
-                }
+                Some(Err(error)) => return Some(Err(self.passed_over(&error))),
                 Some(Ok(line)) => {
                     let message = Message::parse(line.clone(), self.longest, Sender::Server);
                     return Some(message.map_err(|malformed| Unreadable {
                         why: malformed.to_string(),
                         id: seems_to_answer(&line),
+                        size: None,
                     }));
                 }
             }
@@ -292,7 +255,11 @@ impl Process {
         };
         match about.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?))) {
             Some((minted, waiting)) => {
-                let step = waiting.exchange.upstream(message);
+                let size = message.body().len();
+                let step = match is_answer(&message) && size > waiting.longest {
+                    true => waiting.exchange.too_large(Some(size as u64)),
+                    false => waiting.exchange.upstream(message),
+                };
                 self.carry_out(minted, step);
             }
             None => self.unattributed(&message, true),
@@ -300,13 +267,35 @@ impl Process {
     }
 
     /// Whoever waits for an answer that nobody can read hears that at once.
-    fn unreadable(&mut self, id: Option<u64>) {
+    fn unreadable(&mut self, line: &Unreadable) {
         if let Some((minted, waiting)) =
-            id.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?)))
+            line.id.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?)))
         {
-            let step = waiting.exchange.unreadable();
+            let step = match line.size {
+                Some(size) => waiting.exchange.too_large(Some(size)),
+                None => waiting.exchange.unreadable(),
+            };
             self.carry_out(minted, step);
         }
+    }
+
+    /// No more of a line is read than someone waits for.
+    fn longest_awaited(&self) -> usize {
+        let awaited = self.pending.values().map(|waiting| waiting.longest).max();
+        awaited.unwrap_or(self.longest).clamp(SMALL.min(self.longest), self.longest)
+    }
+
+    /// A line that nobody waits for in its length, and the request that it seems to answer: the one
+    /// that its ends name, or else the only one.
+    fn passed_over(&self, error: &LineTooLong) -> Unreadable {
+        let why = error.to_string();
+        let Some(passed) = self.lines.passed() else {
+            return Unreadable { why, id: None, size: None };
+        };
+        let mut only = self.pending.keys().copied();
+        let only = only.next().filter(|_| only.next().is_none());
+        let id = seems_to_answer(&[&passed.start[..], &passed.end[..]].concat()).or(only);
+        Unreadable { why, id, size: Some(passed.length) }
     }
 
     /// A message that belongs to no request under way.
@@ -351,6 +340,11 @@ impl Process {
         }
     }
 
+    /// Ends what nobody needs any more.
+    pub(super) async fn end(mut self) {
+        self.farewell().await;
+    }
+
     /// Ends the child in order: end of input, then a request, then force.
     async fn farewell(&mut self) {
         self.writer = None;
@@ -378,28 +372,12 @@ impl Drop for Process {
     }
 }
 
-/// The gateway's own answer to a server's request: nothing that a server may ask passes yet.
-pub(super) fn own_answer(message: &Message, id: &Id) -> Bytes {
-    match message.method().as_deref() {
-        Some("ping") => result_body(id, b"{}"),
-        _ => error_body(Some(id), code::METHOD_NOT_FOUND, "not available", None),
-    }
-}
-
-/// Whether a server says that it tells of changes of its list.
-pub(super) fn tells_changes(hello: &Message) -> bool {
-    let tools = hello.result_member("capabilities").and_then(|raw| raw.member("tools"));
-    tools.and_then(|tools| tools.member("listChanged")).and_then(Raw::as_bool) == Some(true)
-}
-
-pub(super) fn is_list_changed(message: &Message) -> bool {
-    message.method().as_deref() == Some("notifications/tools/list_changed")
-}
-
 /// A line of the server that is no message, and the request that it seems to answer.
 struct Unreadable {
     why: String,
     id: Option<u64>,
+    /// Its length, where that is why it was not read.
+    size: Option<u64>,
 }
 
 /// The request that an unreadable line seems to answer: the envelope's id stands near one of its

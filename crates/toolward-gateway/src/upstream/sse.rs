@@ -45,13 +45,13 @@ pub(super) async fn connect(
         tokio::time::timeout(PATIENCE, opening).await.map_err(late)?.map_err(down)?;
     let (ours, theirs) = tokio::io::duplex(BETWEEN);
     let (incoming, outgoing) = tokio::io::split(theirs);
-    let headers = remote.headers.clone();
+    let remote = remote.clone();
     let (name, log) = (name.to_string(), log.clone());
     tokio::spawn(async move {
         // Whichever side ends first ends the other.
         let ended = tokio::select! {
             ended = receive(events, outgoing) => ended,
-            ended = send(post, headers, incoming) => ended,
+            ended = send(post, remote, incoming) => ended,
         };
         if let Err(error) = ended {
             log(&format!("{name}: {error}"));
@@ -76,7 +76,7 @@ async fn receive(mut events: Events, mut lines: impl AsyncWriteExt + Unpin) -> i
 /// Lines become POSTs, in their order.
 async fn send(
     address: Address,
-    headers: Vec<(String, String)>,
+    remote: Remote,
     lines: impl tokio::io::AsyncRead + Unpin,
 ) -> io::Result<()> {
     let pool = Pool::new(address.clone());
@@ -88,21 +88,18 @@ async fn send(
             return Ok(());
         }
         let body = line.strip_suffix(b"\n").unwrap_or(&line);
-        let posted = tokio::time::timeout(PATIENCE, post(&pool, &address, &headers, body)).await;
+        let posted = tokio::time::timeout(PATIENCE, post(&pool, &address, &remote, body)).await;
         posted.unwrap_or_else(|_| Err(io::Error::other("it does not take our messages")))?;
     }
 }
 
-async fn post(
-    pool: &Pool,
-    address: &Address,
-    headers: &[(String, String)],
-    body: &[u8],
-) -> io::Result<()> {
+async fn post(pool: &Pool, address: &Address, remote: &Remote, body: &[u8]) -> io::Result<()> {
     let other = |error: String| io::Error::other(error);
     let mut connection = pool.take().await?;
     let mut fields = vec![("Content-Type", "application/json"), ("Accept-Encoding", "identity")];
-    fields.extend(headers.iter().map(|(name, value)| (&**name, &**value)));
+    fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
+    let token = remote.token().await?;
+    fields.extend(token.as_deref().map(|token| ("Authorization", token)));
     let mut request = Vec::with_capacity(512 + body.len());
     let length = Some(body.len());
     write_request(&mut request, "POST", &address.target, &address.authority, &fields, length)
@@ -140,6 +137,8 @@ async fn open(remote: &Remote) -> io::Result<Events> {
         ("MCP-Protocol-Version", Revision::R2024_11_05.as_str()),
     ];
     fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
+    let token = remote.token().await?;
+    fields.extend(token.as_deref().map(|token| ("Authorization", token)));
     let mut request = Vec::new();
     write_request(&mut request, "GET", &at.target, &at.authority, &fields, None)
         .map_err(|error| io::Error::other(error.to_string()))?;

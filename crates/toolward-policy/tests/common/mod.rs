@@ -89,7 +89,7 @@ pub fn entries(value: &Value) -> Vec<Entry> {
             selector: entry["tool"].as_str().unwrap().into(),
             when: entry["when"].as_str().map(String::from),
             ask: entry["ask"].as_bool().unwrap_or(false),
-            place: Place::default(),
+            ..Entry::default()
         },
     };
     value.as_array().into_iter().flatten().map(entry).collect()

@@ -1,13 +1,15 @@
 //! What the heads of requests and responses share: their lines and fields.
 
 use std::fmt;
+use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use memchr::{memchr, memchr_iter};
+use memchr::memchr_iter;
 
 use super::body::BodyLength;
-use super::chars::{is_token, trim};
+use super::chars::{is_token, same, trim, trim_start};
 use super::problem::HeadProblem;
+use crate::{decimal, lanes};
 
 /// How large a head may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,24 @@ impl Default for HeadLimits {
 pub struct Headers {
     head: Bytes,
     fields: Vec<Field>,
+    /// The lengths of the names: most names that are asked for are of none of them.
+    lengths: Lengths,
+}
+
+/// Lengths, each as a bit; two that differ by 64 share one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lengths(u64);
+
+impl Lengths {
+    #[inline]
+    fn may_have(self, length: usize) -> bool {
+        self.0 & 1 << (length % 64) != 0
+    }
+
+    #[inline]
+    fn add(&mut self, length: usize) {
+        self.0 |= 1 << (length % 64);
+    }
 }
 
 /// Where a field lies in the head.
@@ -38,13 +58,56 @@ struct Field {
     value_end: u32,
 }
 
+impl Field {
+    /// A line that has not been read.
+    fn of_line(line: Range<usize>) -> Field {
+        let (start, end) = (line.start as u32, line.end as u32);
+        Field { name: start, name_end: start, value: end, value_end: end }
+    }
+
+    /// Finds the name and the value in a line.
+    fn read(&mut self, head: &[u8]) -> Result<(), HeadProblem> {
+        let line = head.get(self.name as usize..self.value_end as usize).unwrap_or_default();
+        if matches!(line.first(), Some(b' ' | b'\t')) {
+            return Err(HeadProblem::FoldedField);
+        }
+        let colon = lanes::find(line, lanes::colons);
+        let Some((name, [_, value @ ..])) = line.split_at_checked(colon) else {
+            return Err(HeadProblem::BadFieldName);
+        };
+        // White space before the colon is no part of a token either.
+        if !is_token(name) {
+            return Err(HeadProblem::BadFieldName);
+        }
+        let behind = trim_start(value);
+        self.name_end = self.name + colon as u32;
+        self.value = self.value_end - behind.len() as u32;
+        self.value_end = self.value + trim(behind).len() as u32;
+        Ok(())
+    }
+
+    #[inline]
+    fn name<'h>(&self, head: &'h [u8]) -> &'h [u8] {
+        head.get(self.name as usize..self.name_end as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn value<'h>(&self, head: &'h [u8]) -> &'h [u8] {
+        head.get(self.value as usize..self.value_end as usize).unwrap_or_default()
+    }
+
+    /// Whether it has this name in any case. Most others are of another length.
+    #[inline]
+    fn is(&self, head: &[u8], name: &[u8]) -> bool {
+        (self.name_end - self.name) as usize == name.len() && same(self.name(head), name)
+    }
+}
+
 impl Headers {
     /// The value of the first field of this name in any case, without white space around it; `None`
     /// also where it is not ASCII.
     pub fn get(&self, name: &str) -> Option<&str> {
-        let value = self.find(name)?;
-        // ASCII is UTF-8.
-        if value.is_ascii() { std::str::from_utf8(value).ok() } else { None }
+        std::str::from_utf8(self.find(name)?).ok().filter(|value| lanes::is_ascii(value.as_bytes()))
     }
 
     /// How many fields have this name in any case.
@@ -54,45 +117,55 @@ impl Headers {
 
     /// All fields, with their names as sent.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.raw().map(|(name, value)| (std::str::from_utf8(name).unwrap_or_default(), value))
+        self.fields.iter().map(|field| {
+            let name = std::str::from_utf8(field.name(&self.head));
+            (name.unwrap_or_default(), field.value(&self.head))
+        })
     }
 
-    /// Each value of the fields of this name.
-    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        self.raw()
-            .filter(move |(sent, _)| sent.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| value)
+    /// Each value of the fields of this name in any case, as sent.
+    #[inline]
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        let fields = match self.lengths.may_have(name.len()) {
+            true => &self.fields[..],
+            false => &[],
+        };
+        let named = fields.iter().filter(move |field| field.is(&self.head, name.as_bytes()));
+        named.map(|field| field.value(&self.head))
     }
 
+    #[inline]
     pub(super) fn find(&self, name: &str) -> Option<&[u8]> {
         self.values(name).next()
     }
 
-    fn raw(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let part =
-            |from: u32, to: u32| self.head.get(from as usize..to as usize).unwrap_or_default();
-        self.fields.iter().map(move |field| {
-            (part(field.name, field.name_end), part(field.value, field.value_end))
-        })
+    /// A part of the request line or status line.
+    pub(super) fn in_first_line(&self, part: Range<usize>) -> &[u8] {
+        self.head.get(part).unwrap_or_default()
     }
 
     /// Refuses a name that stands twice where `alone` says that it may not.
     pub(super) fn refuse_duplicates(&self, alone: fn(&[u8]) -> bool) -> Result<(), HeadProblem> {
-        for (at, (name, _)) in self.raw().enumerate() {
-            let same = |(earlier, _): (&[u8], &[u8])| earlier.eq_ignore_ascii_case(name);
-            if alone(name) && self.raw().take(at).any(same) {
+        let mut before = Lengths::default();
+        for (at, field) in self.fields.iter().enumerate() {
+            let name = field.name(&self.head);
+            let mut earlier = self.fields.iter().take(at);
+            if before.may_have(name.len())
+                && earlier.any(|earlier| earlier.is(&self.head, name))
+                && alone(name)
+            {
                 let name = String::from_utf8_lossy(name).to_ascii_lowercase();
                 return Err(HeadProblem::DuplicateField { name });
             }
+            before.add(name.len());
         }
         Ok(())
     }
 
     /// Whether the sender will close the connection after this.
     pub(super) fn says_close(&self) -> bool {
-        self.values("connection")
-            .flat_map(|value| value.split(|byte| *byte == b','))
-            .any(|option| trim(option).eq_ignore_ascii_case(b"close"))
+        let is_close = |option: &[u8]| trim(option).eq_ignore_ascii_case(b"close");
+        self.values("connection").any(|value| value.split(|byte| *byte == b',').any(is_close))
     }
 
     /// What the fields say about the length of the body. That each of them stands at most once is
@@ -102,7 +175,10 @@ impl Headers {
         match (length, coding) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(HeadProblem::TwoLengths),
-            (Some(length), None) => Ok(Some(BodyLength::Known(number(length)?))),
+            (Some(length), None) => {
+                let length = decimal::parse(length).ok_or(HeadProblem::BadContentLength)?;
+                Ok(Some(BodyLength::Known(length)))
+            }
             (None, Some(_)) if old => Err(HeadProblem::CodingInOldVersion),
             (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
                 Ok(Some(BodyLength::Chunked))
@@ -128,20 +204,12 @@ impl fmt::Debug for Headers {
     }
 }
 
-/// Digits and nothing else: `parse` would take a sign too.
-fn number(digits: &[u8]) -> Result<u64, HeadProblem> {
-    std::str::from_utf8(digits)
-        .ok()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-        .and_then(|text| text.parse().ok())
-        .ok_or(HeadProblem::BadContentLength)
-}
-
 /// A whole head that was cut from the buffer.
 pub(super) struct Lines {
     head: Bytes,
-    lines: usize,
     first_end: usize,
+    /// The lines after the first, as fields of which only the beginning and the end are known.
+    rest: Vec<Field>,
 }
 
 /// Cuts a head from the buffer; `None` while its end has not come.
@@ -155,22 +223,25 @@ pub(super) fn cut(
     // Places are kept in 32 bits.
     let limit = limits.bytes.min(u32::MAX as usize);
     let window = buffer.get(..limit).unwrap_or(buffer);
-    let (mut start, mut lines, mut first_end) = (0, 0, 0);
+    let (mut start, mut first_end, mut rest) = (0, None, Vec::with_capacity(16));
     for feed in memchr_iter(b'\n', window) {
         let Some(end) = feed.checked_sub(1).filter(|end| window.get(*end) == Some(&b'\r')) else {
             return Err(HeadProblem::BadLineEnd);
         };
-        // An empty line ends the head; one before everything else is a line that is not a head's.
-        if end == start && lines > 0 {
-            let head = buffer.split_to(feed + 1).freeze();
-            return plain(&head, lines + 1).map(|()| Some(Lines { head, lines, first_end }));
+        match first_end {
+            None => first_end = Some(end),
+            // An empty line ends the head; one before everything else is a line that is not a
+            // head's.
+            Some(first_end) if end == start => {
+                let head = buffer.split_to(feed + 1).freeze();
+                plain(&head, rest.len() + 2)?;
+                return Ok(Some(Lines { head, first_end, rest }));
+            }
+            Some(_) if rest.len() >= limits.fields => {
+                return Err(HeadProblem::TooManyFields { limit: limits.fields });
+            }
+            Some(_) => rest.push(Field::of_line(start..end)),
         }
-        if lines == 0 {
-            first_end = end;
-        } else if lines > limits.fields {
-            return Err(HeadProblem::TooManyFields { limit: limits.fields });
-        }
-        lines += 1;
         start = feed + 1;
     }
     if buffer.len() >= limit {
@@ -180,65 +251,40 @@ pub(super) fn cut(
 }
 
 /// No control characters but the tab and the ends of lines, each of which is known to have its
-/// carriage return. Without early exits, which lets the loop take many bytes at a time.
+/// carriage return.
 fn plain(head: &[u8], line_ends: usize) -> Result<(), HeadProblem> {
-    let (mut returns, mut controls) = (0usize, 0usize);
-    for byte in head {
-        returns += usize::from(*byte == b'\r');
-        controls += usize::from((*byte < 0x20 && *byte != b'\t') || *byte == 0x7f);
+    let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
+    if count(head, is_control) == 2 * line_ends {
+        return Ok(());
     }
-    if returns != line_ends {
-        return Err(HeadProblem::BadLineEnd);
+    match count(head, |byte| byte == b'\r') == line_ends {
+        true => Err(HeadProblem::ControlByte),
+        false => Err(HeadProblem::BadLineEnd),
     }
-    if controls != 2 * line_ends {
-        return Err(HeadProblem::ControlByte);
-    }
-    Ok(())
+}
+
+/// How many bytes are like that. In pieces that can be counted in a byte, and without early exits:
+/// this lets the loop take many bytes at a time.
+#[inline(always)]
+fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
+    let piece = |piece: &[u8]| piece.iter().fold(0, |count, byte| count + u8::from(is(*byte)));
+    bytes.chunks(0xff).map(piece).map(usize::from).sum()
 }
 
 impl Lines {
     /// The request line or status line.
-    pub(super) fn first(&self) -> Bytes {
-        self.head.slice(..self.first_end)
+    pub(super) fn first(&self) -> &[u8] {
+        self.head.get(..self.first_end).unwrap_or_default()
     }
 
     /// Reads the fields.
     pub(super) fn headers(self) -> Result<Headers, HeadProblem> {
-        let mut fields = Vec::with_capacity(self.lines - 1);
-        let mut start = self.first_end + 2;
-        let rest = self.head.get(start..).unwrap_or_default();
-        let base = start;
-        for feed in memchr_iter(b'\n', rest) {
-            let end = base + feed - 1;
-            let line = self.head.get(start..end).unwrap_or_default();
-            if line.is_empty() {
-                break;
-            }
-            fields.push(field(line, start)?);
-            start = base + feed + 1;
+        let Lines { head, rest: mut fields, .. } = self;
+        let mut lengths = Lengths::default();
+        for field in &mut fields {
+            field.read(&head)?;
+            lengths.add((field.name_end - field.name) as usize);
         }
-        Ok(Headers { head: self.head, fields })
+        Ok(Headers { head, fields, lengths })
     }
-}
-
-fn field(line: &[u8], start: usize) -> Result<Field, HeadProblem> {
-    if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(HeadProblem::FoldedField);
-    }
-    let colon = memchr(b':', line).ok_or(HeadProblem::BadFieldName)?;
-    let (name, value) = line.split_at(colon);
-    // White space before the colon is no part of a token either.
-    if !is_token(name) {
-        return Err(HeadProblem::BadFieldName);
-    }
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let value = value.get(1..).unwrap_or_default();
-    let before = value.iter().take_while(|byte| is_space(byte)).count();
-    let from = start + colon + 1 + before;
-    Ok(Field {
-        name: start as u32,
-        name_end: (start + colon) as u32,
-        value: from as u32,
-        value_end: (from + trim(value).len()) as u32,
-    })
 }

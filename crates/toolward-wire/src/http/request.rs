@@ -1,5 +1,7 @@
 //! The heads of requests.
 
+use std::ops::Range;
+
 use bytes::BytesMut;
 use memchr::memchr;
 
@@ -59,9 +61,10 @@ pub fn read_request(
         return Err(HeadProblem::TargetTooLong { limit: MAX_TARGET });
     }
     let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
-    let line = lines.first();
-    let RequestLine { method, target, old } = RequestLine::read(&line)?;
+    let RequestLine { method, target, old } = RequestLine::read(lines.first())?;
     let headers = lines.headers()?;
+    let target = std::str::from_utf8(headers.in_first_line(target));
+    let target = target.map_err(|_| HeadProblem::BadTarget)?;
     headers.refuse_duplicates(stands_alone)?;
 
     let sent = headers.find("host").ok_or(HeadProblem::NoHost)?;
@@ -93,14 +96,15 @@ pub fn read_request(
     }))
 }
 
-struct RequestLine<'l> {
+struct RequestLine {
     method: Method,
-    target: &'l str,
+    /// Where it lies in the line. It is ASCII.
+    target: Range<usize>,
     old: bool,
 }
 
-impl RequestLine<'_> {
-    fn read(line: &[u8]) -> Result<RequestLine<'_>, HeadProblem> {
+impl RequestLine {
+    fn read(line: &[u8]) -> Result<RequestLine, HeadProblem> {
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -120,6 +124,7 @@ impl RequestLine<'_> {
             }
             _ => return Err(HeadProblem::BadRequestLine),
         };
+        let start = method.len() + 1;
         let method = match method {
             b"GET" => Method::Get,
             b"POST" => Method::Post,
@@ -135,8 +140,7 @@ impl RequestLine<'_> {
         if !is_target(target) {
             return Err(HeadProblem::BadTarget);
         }
-        let target = std::str::from_utf8(target).map_err(|_| HeadProblem::BadTarget)?;
-        Ok(RequestLine { method, target, old })
+        Ok(RequestLine { method, target: start..start + target.len(), old })
     }
 }
 

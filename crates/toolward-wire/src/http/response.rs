@@ -29,7 +29,7 @@ pub fn read_response(
             return Err(HeadProblem::BadStatusLine);
         }
         let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
-        let (status, old) = status_line(&lines.first())?;
+        let (status, old) = status_line(lines.first())?;
         let headers = lines.headers()?;
         match status {
             101 => return Err(HeadProblem::SwitchedProtocols),

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::chars::{is_authority, is_target, is_token, trim};
+use super::chars::{is_authority, is_target, is_token, is_value};
+use crate::decimal::Digits;
 
 /// Something that cannot be written into a head. It is not repaired either, because whoever made
 /// it meant something by it.
@@ -26,6 +27,9 @@ impl fmt::Display for BadField {
 }
 
 impl std::error::Error for BadField {}
+
+/// What is at most written into a head beside what its writer is given.
+const OWN_PART: usize = 128;
 
 /// What follows the head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +54,16 @@ pub fn write_response(
         return Err(BadField::new("status"));
     }
     check(fields)?;
-    out.extend_from_slice(b"HTTP/1.1 ");
-    number(usize::from(status), out);
-    out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    out.reserve(OWN_PART + length(fields));
+    if status == 200 {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(Digits::of(status.into()).bytes());
+        out.push(b' ');
+        out.extend_from_slice(reason(status).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     write_fields(fields, out);
     match body {
         _ if matches!(status, 100..200 | 204 | 304) => {}
@@ -91,9 +100,13 @@ pub fn write_request(
         return Err(BadField::new("host"));
     }
     check(fields)?;
-    for part in [method, " ", target, " HTTP/1.1\r\nHost: ", host, "\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
+    out.reserve(OWN_PART + method.len() + target.len() + host.len() + length(fields));
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(host.as_bytes());
+    out.extend_from_slice(b"\r\n");
     write_fields(fields, out);
     if let Some(length) = body {
         write_length(length, out);
@@ -120,33 +133,38 @@ pub fn write_last_chunk(out: &mut Vec<u8>) {
 
 fn check(fields: &[(&str, &str)]) -> Result<(), BadField> {
     for (name, value) in fields {
-        let framing = ["content-length", "transfer-encoding", "connection"];
-        let ours = framing.iter().any(|framing| name.eq_ignore_ascii_case(framing));
-        let plain = value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
-        let trimmed = trim(value.as_bytes()).len() == value.len();
-        if ours || !plain || !trimmed || !is_token(name.as_bytes()) {
+        // How a body ends, and whether the connection does, is said by whoever writes the head.
+        let ours = match name.len() {
+            10 => name.eq_ignore_ascii_case("connection"),
+            14 => name.eq_ignore_ascii_case("content-length"),
+            17 => name.eq_ignore_ascii_case("transfer-encoding"),
+            _ => false,
+        };
+        if ours || !is_value(value.as_bytes()) || !is_token(name.as_bytes()) {
             return Err(BadField::new(name));
         }
     }
     Ok(())
 }
 
+/// How long the fields are as lines.
+fn length(fields: &[(&str, &str)]) -> usize {
+    fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
+}
+
 fn write_fields(fields: &[(&str, &str)], out: &mut Vec<u8>) {
     for (name, value) in fields {
-        for part in [name, ": ", value, "\r\n"] {
-            out.extend_from_slice(part.as_bytes());
-        }
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
     }
 }
 
 fn write_length(length: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Content-Length: ");
-    number(length, out);
+    out.extend_from_slice(Digits::of(length as u64).bytes());
     out.extend_from_slice(b"\r\n");
-}
-
-fn number(number: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(number.to_string().as_bytes());
 }
 
 fn reason(status: u16) -> &'static str {

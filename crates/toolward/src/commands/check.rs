@@ -12,6 +12,7 @@ use toolward_policy::{Caller, Verdict};
 use crate::cli::CheckArgs;
 use crate::commands::test;
 use crate::exit::{self, Failure};
+use crate::guards;
 use crate::policy_input::{Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
 
@@ -29,6 +30,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let mut findings: Vec<Diagnostic> = Vec::new();
     findings.extend(listener(&input));
     findings.extend(unknown_names(&input));
+    findings.extend(guards::findings(&input.loaded.config));
     if input.policy.layer_names().next().is_none() {
         let message = "there is no policy layer: everything that is exposed is allowed";
         let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";

@@ -15,7 +15,7 @@ use toolward_policy::{
 
 use crate::cli::DecideArgs;
 use crate::exit::{self, Failure};
-use crate::policy_input::Input;
+use crate::policy_input::{Input, Reads};
 
 pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     args.policy.whole_configurations = true;
@@ -110,7 +110,7 @@ impl Decider<'_> {
         };
         let input = loaded
             .map_err(|failed| failed.diagnostics)
-            .and_then(|loaded| Input::compile(loaded, Vec::new()))
+            .and_then(|loaded| Input::compile(loaded, Vec::new(), Reads::default()))
             .map_err(|findings| {
                 findings.iter().map(Diagnostic::to_line).collect::<Vec<_>>().join("; ")
             })?;

@@ -9,13 +9,21 @@ use toolward_policy::explain::{Explanation, LayerTrace, Outcome, StepTrace, Trie
 use toolward_policy::refusal::Offer;
 use toolward_policy::{Decision, Step, Verdict};
 
-use crate::cli::ExplainArgs;
+use crate::cli::{ExplainArgs, RecordArgs};
+use crate::commands::audit::past;
 use crate::commands::question::{Question, decision_json};
 use crate::exit::{self, Failure};
+use crate::guards;
 use crate::render::{BOLD, DIM, paint, verdict};
 
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
+    let (subject, config) = (&args.question.subject, &args.question.policy.config);
+    if args.question.agent.is_none() && past::is_id(subject) {
+        // A folder that is named is where to look, whatever the configuration says.
+        let config = config.clone().filter(|_| args.dir.is_none());
+        return past::run(subject, &RecordArgs { dir: args.dir, config }, json);
+    }
     let list = args.question.list;
     let question = Question::new(args.question, matches)?;
     let explanation = question.explain();
@@ -121,8 +129,9 @@ fn tried_text(question: &Question, layer: u16, tried: &Tried) -> String {
     };
     let when = rule.when.as_ref().map(|when| format!(" when {when}")).unwrap_or_default();
     let entry = neutralise(&format!("{}{when}", rule.selector)).into_owned();
+    let limit = rule.limit.map(|rate| format!(" (at most {rate})")).unwrap_or_default();
     let place = paint(DIM, neutralise(&rule.location()));
-    format!("    `{entry}` {} {place}", neutralise(&outcome))
+    format!("    `{entry}`{limit} {} {place}", neutralise(&outcome))
 }
 
 /// What the agent gets to see of this.
@@ -138,7 +147,16 @@ fn agent_sees(question: &Question, decision: &Decision, list: bool) -> Vec<Strin
         (false, _) => {
             "the agent does not see the tool in its list; a call is answered with the error:"
         }
-        _ => return vec!["the agent sees the tool in its list, and the call is forwarded".into()],
+        _ => {
+            let mut lines =
+                vec!["the agent sees the tool in its list, and the call is forwarded".to_string()];
+            if guards::any(&question.input.loaded.config, &question.input.policy) {
+                lines.push(
+                    "limits and hooks are asked when the call is made, and may refuse it".into(),
+                );
+            }
+            return lines;
+        }
     };
     vec![sight.into(), format!("  {}", refusal(question).0)]
 }
@@ -198,14 +216,18 @@ fn step_json(question: &Question, layer: u16, step: &StepTrace) -> Value {
                 Outcome::ConditionFalse => ("condition-false", None),
                 Outcome::ConditionFailed(why) => ("condition-failed", Some(why)),
             };
-            Some(json!({
+            let mut tried = json!({
                 "rule": rule.path,
                 "selector": rule.selector,
                 "when": rule.when,
                 "location": rule.location(),
                 "outcome": outcome,
                 "why": why,
-            }))
+            });
+            if let Some(rate) = rule.limit {
+                tried["limit"] = json!(rate.to_string());
+            }
+            Some(tried)
         })
         .collect();
     json!({

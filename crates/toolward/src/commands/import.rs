@@ -8,7 +8,7 @@ use toolward_config::{Inline, load_inline};
 
 use crate::cli::{Format, ImportArgs};
 use crate::exit::{self, Failure};
-use crate::policy_input::{Input, invalid};
+use crate::policy_input::{Input, Reads, invalid};
 
 pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let name = args.file.display().to_string();
@@ -27,7 +27,7 @@ pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let loaded = load_inline(Inline::Text(&imported.yaml));
     loaded
         .map_err(|failed| failed.diagnostics)
-        .and_then(|loaded| Input::compile(loaded, Vec::new()))
+        .and_then(|loaded| Input::compile(loaded, Vec::new(), Reads::default()))
         .map_err(|findings| invalid(&findings))?;
     let mut stderr = anstream::stderr();
     if args.format == Format::Plugin {

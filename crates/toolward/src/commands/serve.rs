@@ -1,117 +1,206 @@
 //! `toolward serve`: the gateway over Streamable HTTP.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
-use toolward_config::config::{Config, Listen};
+use toolward_config::config::Listen;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::listen::http::{Endpoint, Setup};
-use toolward_gateway::listen::origin::Reachable;
-use toolward_gateway::listen::serve::{Socket, serve};
+use toolward_gateway::listen::serve::{Ending, Socket, serve};
 use toolward_gateway::sealed::Sealer;
-use toolward_gateway::upstream::Address;
+use toolward_gateway::upstream::Log;
 
-use crate::cli::{ServeArgs, ToolsArgs};
+use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
+use crate::control::{self, Heritage};
 use crate::exit::{self, Failure};
-use crate::gateway::{GRACE, build, identities, log, state_folder, terminated};
-use crate::policy_input::Input;
+use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
+use crate::identity::{identities, may_listen, reachable, tls};
+use crate::policy_input::{Input, invalid, options};
+use crate::reload::{Again, passes};
 
 pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let input = Input::load(&args.policy, &ToolsArgs { lists: Vec::new() }, matches)?;
-    let has_policy = input.policy.layer_names().next().is_some();
-    // Where some file speaks of agents, it matters who calls.
-    let speaks_of_agents = input.has_agents_layer || !input.loaded.config.agents.is_empty();
-    let needs_name = speaks_of_agents && input.loaded.config.deny_on_missing_agent;
-    may_listen(&input.loaded.config, has_policy)?;
     let log = log();
-    let (gateway, config) = build(input, log.clone())?;
-    let sockets: Vec<Socket> = config.listen.iter().map(bind).collect::<Result<_, _>>()?;
+    let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
+    let reads = input.reads.clone();
+    let has_policy = input.policy.layer_names().next().is_some();
+    let needs_name = input.needs_name();
+    // Nobody can come in where nobody is known.
+    if !input.denies_all {
+        may_listen(&input.loaded.config, has_policy)?;
+    }
+    if args.allow_all && input.loaded.config.listens_beyond_loopback() {
+        return Err(Failure::invalid(
+            "error: `listen` reaches beyond this machine, and `--allow-all` lets everything pass\n  \
+             help: listen on 127.0.0.1 while you look for what is wrong",
+        ));
+    }
+    let show_claims = input.shows_claims();
+    let (gateway, config) = build(input, args.allow_all, log.clone())?;
+    let identities = identities(&config, needs_name, show_claims, &log)?;
+    let tls = tls(&config, &log)?;
+    // Users who are told apart must be able to come in.
+    let for_everyone = !identities.uids.is_empty();
     let state = state_folder(&config)?;
+    let mut inherited = match args.take_over {
+        true => control::inherit(&state),
+        false => None,
+    };
+    let before = inherited.as_ref().map(|inherited| inherited.process);
+    let mut open = inherited.as_mut().map(|from| std::mem::take(&mut from.sockets));
+    let mut open = open.take().unwrap_or_default();
+    open.extend(activated()?);
+    let sockets = config
+        .listen
+        .iter()
+        .map(|listen| given(listen, &mut open).map_or_else(|| bind(listen, for_everyone), Ok));
+    let sockets: Vec<Socket> = sockets.collect::<Result<_, _>>()?;
+    if let Some((address, _)) = open.first() {
+        log(&format!("a socket that was given is not in `listen` and is closed: {address}"));
+    }
+    drop(open);
     let sealer = Sealer::in_folder(&state).map_err(|error| {
         let state = state.display().to_string();
         Failure::invalid(format!("error: {}: {error}", neutralise(&state)))
     })?;
-    let identities = identities(&config, needs_name)?;
-    if needs_name && identities.tokens.is_empty() {
-        log("no agent has a token, and callers without a name are turned away: nobody can come in");
+    if needs_name && !identities.can_name() {
+        log(
+            "no agent has a credential, and callers without a name are turned away: nobody can come in",
+        );
+    }
+    if config.listens_beyond_loopback() && tls.is_none() && config.trusted_proxies.is_empty() {
+        log("credentials come over the network in the clear: set `tls`, or listen on 127.0.0.1");
     }
     let gateway = Arc::new(gateway);
     let setup = Setup {
-        identities,
+        identities: Arc::new(identities),
         reachable: reachable(&config),
+        tls,
         sealer,
-        state,
+        state: state.clone(),
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
         buffered_bytes: usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
         session_idle: None,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
-    let (end, ending) = tokio::sync::watch::channel(false);
+    let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
     let most = config.limits_of.streams as usize;
 
     // Signals are waited for on a thread of their own; the others serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    signals.block_on(began(&gateway));
     if let Err(why) = signals.block_on(gateway.start()) {
         return Err(Failure::invalid(format!("error: {}", neutralise(&why))));
     }
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
     for socket in &sockets {
         log(&match socket {
-            Socket::Tcp(_) => format!("listening on http://{}/mcp", socket.address()),
+            Socket::Tcp(_) => format!("listening on {scheme}://{}/mcp", socket.address()),
             Socket::Unix(..) => format!("listening on {}", socket.address()),
         });
     }
+    let again = Again {
+        options: options(&args.policy, matches),
+        allow_all: args.allow_all,
+        servers: None,
+        begun: config,
+        reads,
+    };
+    let reloader = again.reloader(gateway.clone(), Some(endpoint.clone()));
+    let mine = sockets.iter().map(Socket::try_clone).collect::<Result<_, _>>()?;
+    let heritage = Arc::new(Heritage::new(mine, end.clone()));
+    if let Some(before) = before {
+        log(&format!("taking over from process {before}"));
+        std::thread::spawn(move || control::retire(&state, before));
+    }
+    let mut handed_over = ending.clone();
     std::thread::spawn(move || {
         signals.block_on(async {
-            terminated().await;
+            tokio::spawn(reloader.run(Some(heritage.clone())));
+            tokio::select! {
+                () = terminated() => {}
+                _ = handed_over.wait_for(|ending| *ending != Ending::No) => {
+                    log("another process has taken over: connections are used once more and closed");
+                    heritage.close();
+                    terminated().await;
+                }
+            }
             log("ending: requests under way are finished");
-            let _ = end.send(true);
+            heritage.close();
+            let _ = end.send(Ending::Now);
             // Whoever asks a second time does not want to wait.
             terminated().await;
+            toolward_gateway::guard::end_all();
             std::process::exit(i32::from(exit::NO));
         });
     });
     let paths: Vec<PathBuf> = sockets.iter().filter_map(Socket::path).collect();
     serve(endpoint, sockets, threads, most, &ending, GRACE)?;
-    for path in paths {
-        let _ = std::fs::remove_file(path);
+    gateway.audit.close();
+    // A socket file that was handed over is the other process's.
+    if *ending.borrow() != Ending::HandedOver {
+        for path in paths {
+            let _ = std::fs::remove_file(path);
+        }
     }
     Ok(exit::OK)
 }
 
-/// Nobody listens to the world without asking who comes.
-fn may_listen(config: &Config, has_policy: bool) -> Result<(), Failure> {
-    if !config.listens_beyond_loopback() {
-        return Ok(());
-    }
-    let refuse = |why: &str, help: &str| {
-        Err(Failure::invalid(format!(
-            "error: `listen` reaches beyond this machine, and {why}\n  help: {help}"
-        )))
+/// Loads everything; where that fails, nothing may be allowed instead.
+pub(crate) fn load(
+    policy: &PolicyArgs,
+    matches: Option<&ArgMatches>,
+    on_invalid: OnInvalid,
+    log: &Log,
+) -> Result<Input, Failure> {
+    let loaded = Input::load(policy, &ToolsArgs { lists: Vec::new() }, matches);
+    let failure = match loaded.and_then(|input| passes(&input).map(|()| input)) {
+        Err(failure) if on_invalid == OnInvalid::DenyAll => failure,
+        other => return other,
     };
-    if !config.authenticates() {
-        return refuse(
-            "no agent has a credential",
-            "give agents `tokens`, or listen on 127.0.0.1 behind something that asks",
-        );
-    }
-    if !config.deny_on_missing_agent {
-        return refuse(
-            "callers without a name are let in",
-            "leave out `defaults.deny_on_missing_agent: false`, or listen on 127.0.0.1",
-        );
-    }
-    if !has_policy {
-        return refuse("there is no policy", "define `agents` or `allowed_tools`");
-    }
-    Ok(())
+    log(&format!("the configuration is not valid: {}", failure.text().replace('\n', " ")));
+    log("NOTHING IS ALLOWED until it is: --on-invalid-policy deny-all");
+    Input::denying(&options(policy, matches)).map_err(|found| invalid(&found))
 }
 
-fn bind(listen: &Listen) -> Result<Socket, Failure> {
+/// Sockets that a service manager has opened for us, by their addresses.
+fn activated() -> Result<Vec<(String, OwnedFd)>, Failure> {
+    let mut given = listenfd::ListenFd::from_env();
+    let mut sockets = Vec::new();
+    for at in 0..given.len() {
+        if let Ok(Some(listener)) = given.take_tcp_listener(at) {
+            listener.set_nonblocking(true)?;
+            sockets.push((listener.local_addr()?.to_string(), listener.into()));
+        } else if let Ok(Some(listener)) = given.take_unix_listener(at) {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            let path = address.as_pathname().map(|path| path.display().to_string());
+            sockets.push((format!("unix:{}", path.unwrap_or_default()), listener.into()));
+        }
+    }
+    Ok(sockets)
+}
+
+/// A socket that another process has opened for us.
+fn given(listen: &Listen, sockets: &mut Vec<(String, OwnedFd)>) -> Option<Socket> {
+    let address = match listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    };
+    let at = sockets.iter().position(|(given, _)| *given == address)?;
+    let (_, socket) = sockets.swap_remove(at);
+    Some(match listen {
+        Listen::Tcp(_) => Socket::Tcp(socket.into()),
+        Listen::Unix(path) => Socket::Unix(socket.into(), path.clone()),
+    })
+}
+
+fn bind(listen: &Listen, for_everyone: bool) -> Result<Socket, Failure> {
     let bound = match listen {
         Listen::Tcp(address) => Socket::tcp(*address),
-        Listen::Unix(path) => Socket::unix(path.clone()),
+        Listen::Unix(path) => Socket::unix(path.clone(), for_everyone),
     };
     bound.map_err(|error| {
         let at = match listen {
@@ -120,25 +209,4 @@ fn bind(listen: &Listen) -> Result<Socket, Failure> {
         };
         Failure::invalid(format!("error: cannot listen on {}: {error}", neutralise(&at)))
     })
-}
-
-/// The names under which the gateway may be asked.
-fn reachable(config: &Config) -> Reachable {
-    let mut hosts = config.allowed_hosts.clone();
-    let mut origins = config.allowed_origins.clone();
-    if let Some(url) = &config.public_url
-        && let Ok(address) = Address::parse(url)
-    {
-        let scheme = if address.tls { "https" } else { "http" };
-        origins.push(format!("{scheme}://{}", address.authority));
-        hosts.push(address.authority);
-    }
-    for listen in &config.listen {
-        if let Listen::Tcp(address) = listen
-            && !address.ip().is_unspecified()
-        {
-            hosts.push(address.ip().to_string());
-        }
-    }
-    Reachable::new(hosts, origins)
 }

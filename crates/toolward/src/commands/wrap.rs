@@ -6,22 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use toolward_gateway::audit::Setup;
 use toolward_gateway::client::{Caller, Scope};
 use toolward_gateway::names::Naming;
 use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::sight::Current;
 use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{serve, tell_first_request};
 use crate::exit::Failure;
 use crate::gateway::{announce, log, open_audit};
-use crate::policy_input::Input;
+use crate::guards;
+use crate::policy_input::{Input, options};
+use crate::reload::{Again, passes};
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let caller = Caller { agent: args.agent.as_deref().map(Into::into), identity: "launch-flag" };
+    let caller = Caller::new(args.agent.as_deref().map(Into::into), "launch-flag");
     match prepare(&args, matches) {
-        Ok(gateway) => serve(gateway, caller, Scope::One(0)),
+        Ok((gateway, again)) => serve(gateway, caller, Scope::One(0), again),
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);
@@ -30,7 +33,7 @@ pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     }
 }
 
-fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Failure> {
+fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Again), Failure> {
     let policy = PolicyArgs {
         config: None,
         policy: args.policy.clone(),
@@ -41,8 +44,12 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Fai
         search: false,
     };
     let input = Input::load(&policy, &ToolsArgs { lists: Vec::new() }, matches)?;
-    let log = log();
-    announce(&input, &log);
+    passes(&input)?;
+    let options = options(&policy, matches);
+    let (log, reads) = (log(), input.reads.clone());
+    announce(&input, args.allow_all, "enabled", &log);
+    let policy = (input.policy, input.version);
+    let config = input.loaded.config;
     let (Some(program), arguments) = (args.command.first(), args.command.get(1..)) else {
         return Err(Failure::usage("error: the server's command is missing"));
     };
@@ -64,16 +71,21 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<Gateway, Fai
         max_children: 8,
         eager: false,
         answer_bytes: 64 << 20,
+        results: Default::default(),
     };
-    Ok(Gateway {
-        snapshot: Arc::new(Snapshot::new(input.policy, input.version)),
-        servers: Arc::new(Servers::new(vec![server], log.clone())),
+    let servers = Servers::new(vec![server.clone()], log.clone());
+    let snapshot = guards::snapshot(policy, &config, args.allow_all, servers.all(), None, &log)?;
+    let gateway = Gateway {
+        current: Current::new(snapshot),
+        servers: Arc::new(servers),
         naming: Naming::Prefix { separator: "__".into() },
-        audit: open_audit(&audit_folder(args.audit.as_deref())?)?,
+        audit: open_audit(Setup::in_folder(audit_folder(args.audit.as_deref())?), log.clone())?,
         log,
         // There is no other server that could be listed in the meantime.
         list_timeout: Duration::from_secs(args.timeout),
-    })
+    };
+    let (servers, allow_all) = (Some(vec![server]), args.allow_all);
+    Ok((gateway, Again { options, allow_all, servers, begun: config, reads }))
 }
 
 /// `NAME` passes a variable on, `NAME=VALUE` sets one.

@@ -1,6 +1,10 @@
 """A scripted MCP server of either era, on stdio or HTTP, that answers calls in parallel.
 
-    both.py stdio|http legacy|modern LOG TOOLS
+    both.py stdio|http legacy|modern|both LOG TOOLS
+
+On stdio, a server of both eras serves the one in which it is asked first. START_TAKES seconds pass
+before it reads anything. Before `initialize`, an old server with UNKNOWN=silent does not answer what it
+does not know, with UNKNOWN=exit it ends, and on HTTP it answers with UNKNOWN_STATUS.
 
 Everything that arrives is appended to LOG, one JSON object a line: `pid`, `body` (the message as it
 came), and on HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a
@@ -17,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 carrier, era, log_path, tools_path = sys.argv[1:5]
 modern = era == "modern"
+begun = modern
 tools = json.load(open(tools_path))
 log_file = open(log_path, "a")
 lock = threading.Lock()
@@ -104,9 +109,25 @@ def call(id, params, tell, gone):
         return text(str(os.getpid()))
     elif name == "spawn":
         return text(str(subprocess.Popen(["sleep", "300"]).pid))
+    elif name == "large":
+        progress(1)
+        return text("x" * arguments["bytes"])
     elif name == "cached":
         return dict(text("cached"), ttlMs=60000, cacheScope="public")
     return text("did " + name)
+
+
+def begins(message):
+    """Whether a message of a new connection is answered at all."""
+    global modern, begun
+    if era == "both":
+        modern = META + "protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
+        begun = True
+    begun = begun or message.get("method") == "initialize"
+    unknown = os.environ.get("UNKNOWN")
+    if not begun and unknown == "exit":
+        os._exit(3)
+    return begun or unknown != "silent"
 
 
 def answer(message, tell, gone):
@@ -133,12 +154,15 @@ def answer(message, tell, gone):
 
 def stdio():
     def send(message):
+        if message and "id" in message and "ID_LAST" in os.environ:
+            message["id"] = message.pop("id")
         if message:
             with lock:
                 sys.stdout.write(json.dumps(message) + "\n")
                 sys.stdout.flush()
 
     log(event="start")
+    time.sleep(float(os.environ.get("START_TAKES", 0)))
     once = os.environ.get("FAIL_ONCE")
     if once and not os.path.exists(once):
         open(once, "w").close()
@@ -146,6 +170,8 @@ def stdio():
     for line in sys.stdin:
         log(body=line.rstrip("\n"))
         message = json.loads(line)
+        if not begun and not begins(message):
+            continue
         work = lambda message=message: send(answer(message, send, lambda: False))
         threading.Thread(target=work, daemon=True).start()
     log(event="end")
@@ -191,7 +217,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         self.heard()
-        self.say(405)
+        last = self.headers.get("Last-Event-ID")
+        if not last or self.headers.get("Mcp-Session-Id") not in sessions:
+            return self.say(405)
+        kind, id = last.split("/")[:2]
+        if kind == "refused":
+            return self.say(500)
+        self.stream()
+        if kind == "resumes":
+            # The second half of what the call has to tell comes by a stream that is cut as well.
+            self.chunk(b"id: again/%s\ndata: " % id.encode() + given_up.pop("told " + id) + b"\n\n")
+            self.connection.shutdown(2)
+            self.close_connection = True
+        elif kind == "again":
+            self.chunk(b"data: " + json.dumps(
+                {"jsonrpc": "2.0", "id": int(id), "result": text("resumed")}).encode() + b"\n\n")
+            self.chunk(b"")
+        else:
+            self.chunk(b"")
 
     def do_DELETE(self):
         self.heard()
@@ -211,10 +254,15 @@ class Handler(BaseHTTPRequestHandler):
                 given["Mcp_Session_Id"] = os.urandom(8).hex()
                 sessions.add(given["Mcp_Session_Id"])
             elif self.headers.get("Mcp-Session-Id") not in sessions:
-                return self.say(404 if self.headers.get("Mcp-Session-Id") else 400)
+                if os.environ.get("UNKNOWN") == "silent":
+                    return time.sleep(30)
+                missing = int(os.environ.get("UNKNOWN_STATUS", 400))
+                return self.say(404 if self.headers.get("Mcp-Session-Id") else missing)
         if id is None:
             answer(message, None, None)
             return self.say(202)
+        if method == "tools/call" and self.cut(name, id, message["params"]):
+            return
         if method == "tools/call" and self.odd(name, id):
             return
         streaming = []
@@ -237,6 +285,22 @@ class Handler(BaseHTTPRequestHandler):
             return
         refused = "error" in reply and reply["error"]["code"] == -32602
         self.say(400 if refused else 200, json.dumps(reply).encode(), **given)
+
+    def cut(self, name, id, params):
+        """Streams that end before the answer; all but one can be taken up again."""
+        if name not in ("resumes", "in_vain", "refused", "patient", "no_ids"):
+            return False
+        token = (params.get("_meta") or {}).get("progressToken", "none")
+        told = {"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": {"progressToken": token, "progress": 2}}
+        given_up["told %d" % id] = json.dumps(told).encode()
+        self.stream()
+        retry = 3600000 if name == "patient" else 50
+        if name != "no_ids":
+            self.chunk(b"id: %s/%d\nretry: %d\ndata:\n\n" % (name.encode(), id, retry))
+        self.chunk(b"data: " + json.dumps(dict(told, params=dict(told["params"], progress=1))).encode() + b"\n\n")
+        self.chunk(b"")
+        return True
 
     def odd(self, name, id):
         """Answers that no good server gives."""
@@ -273,6 +337,22 @@ class Handler(BaseHTTPRequestHandler):
             self.chunk(b"data: " + json.dumps(stray).encode() + b"\n\n")
             self.chunk(b"event: message\r\ndata: " + fine + b"\r\n\r\n")
             self.chunk(b"")
+        elif name in ("endless", "endless_events"):
+            self.send_response(200)
+            kind = "application/json" if name == "endless" else "text/event-stream"
+            self.send_header("Content-Type", kind)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            sent = 0
+            try:
+                self.chunk(b'data: {"jsonrpc":"2.0","id":1,"result":{"x":"'[0 if "_" in name else 6:])
+                while sent < 1 << 30:
+                    self.chunk(b"x" * 65536)
+                    sent += 65536
+            except OSError:
+                pass
+            log(event="stopped", sent=sent)
+            self.close_connection = True
         elif name == "trails":
             self.stream()
             self.chunk(b"data: {\"jsonrpc\":\"2.0\"\n\n")

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::wire::{Connection, Reply};
+use crate::record::witness;
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/both.py");
 pub const LEGACY: &str = "2025-06-18";
@@ -23,6 +24,7 @@ pub struct Setup {
     folder: tempfile::TempDir,
     web: Vec<Child>,
     environment: Vec<(String, String)>,
+    flags: Vec<String>,
 }
 
 /// Tools by name.
@@ -43,7 +45,9 @@ pub fn setup() -> Setup {
         "audit": {"dir": "audit"},
         "servers": {},
     });
-    Setup { config, folder: tempfile::tempdir().unwrap(), web: Vec::new(), environment: Vec::new() }
+    let folder = tempfile::tempdir().unwrap();
+    let (web, environment, flags) = Default::default();
+    Setup { config, folder, web, environment, flags }
 }
 
 impl Setup {
@@ -70,6 +74,12 @@ impl Setup {
 
     pub fn env(mut self, name: &str, value: &str) -> Setup {
         self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// A further flag of `serve`.
+    pub fn flag(mut self, flag: &str) -> Setup {
+        self.flags.push(flag.into());
         self
     }
 
@@ -139,6 +149,7 @@ impl Setup {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
         command
             .args(arguments)
+            .args(&self.flags)
             .arg("-c")
             .arg(self.file())
             .env_clear()
@@ -163,7 +174,9 @@ impl Setup {
     /// Starts what does not start; gives the exit code and what it said.
     pub fn fails(self) -> (i32, String) {
         let output = self.command(&["serve"]).stdin(Stdio::null()).output().unwrap();
-        (output.status.code().unwrap_or(-1), String::from_utf8(output.stderr).unwrap())
+        let said = String::from_utf8(output.stderr).unwrap();
+        self.asked(&said);
+        (output.status.code().unwrap_or(-1), said)
     }
 
     pub fn standard(self, arguments: &[&str]) -> Lines {
@@ -173,11 +186,29 @@ impl Setup {
             .command(&all)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(self.path("stderr")).unwrap())
             .spawn()
             .unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         Lines { child, answers, setup: self }
+    }
+}
+
+impl Setup {
+    /// Asks what must hold when the program has ended, whatever it was started for.
+    fn asked(&self, said: &str) {
+        let of_client = self.environment.iter().filter(|(name, value)| {
+            let own = name.starts_with("TOOLWARD_") && name != "TOOLWARD_TOKEN";
+            !own && !value.starts_with('/')
+        });
+        let mut secrets: Vec<String> = of_client.map(|(_, value)| value.clone()).collect();
+        let servers = self.config["servers"].as_object().into_iter().flatten();
+        let headers = servers.filter_map(|(_, server)| server["headers"].as_object()).flatten();
+        let values = headers.filter_map(|(_, value)| value.as_str());
+        secrets.extend(values.filter(|value| !value.contains("${")).map(String::from));
+        let audit = self.path(self.config["audit"]["dir"].as_str().unwrap_or("audit"));
+        let unrecorded = self.config["audit"]["required"] == false;
+        witness::Ended { audit: &audit, secrets, said, unrecorded }.ask();
     }
 }
 
@@ -226,8 +257,8 @@ impl Gate {
         });
         self.port = eventually("the gateway listens", || {
             let said = self.said.lock().unwrap();
-            let line = said.lines().find(|line| line.contains("listening on http://"))?;
-            assert!(line.starts_with("toolward: listening on http://"), "{line}");
+            let line = said.lines().find(|line| line.contains("listening on http"))?;
+            assert!(line.starts_with("toolward: listening on http"), "{line}");
             line.strip_suffix("/mcp")?.rsplit(':').next()?.parse().ok()
         });
     }
@@ -276,8 +307,7 @@ impl Gate {
     }
 
     pub fn records(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.file("audit/audit.jsonl")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        crate::record::decisions(&self.file("audit"))
     }
 
     /// What reached a server.
@@ -340,11 +370,15 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        self.kill();
         if std::thread::panicking() {
+            self.kill();
             let mut stderr = std::io::stderr();
             let _ = writeln!(stderr, "the gateway said:\n{}", self.said.lock().unwrap());
+            return;
         }
+        self.child.as_mut().into_iter().for_each(witness::end);
+        let said = self.said.lock().unwrap().clone();
+        self.setup.asked(&said);
     }
 }
 
@@ -383,6 +417,7 @@ impl Agent {
         let mut head =
             format!("{method} {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", self.path, self.port);
         if let Some(token) = &self.token {
+            witness::sent(token);
             head += &format!("Authorization: Bearer {token}\r\n");
         }
         let given =
@@ -593,7 +628,9 @@ impl Lines {
     pub fn next(&mut self) -> Value {
         let mut line = String::new();
         self.answers.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"))
+        let message = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+        witness::received(&message);
+        message
     }
 
     pub fn ask(&mut self, message: &Value) -> Value {
@@ -630,7 +667,13 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            return;
+        }
+        witness::end(&mut self.child);
+        let said = std::fs::read_to_string(self.setup.path("stderr")).unwrap_or_default();
+        self.setup.asked(&said);
     }
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::record::witness::received;
+
 pub struct Connection {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -32,7 +34,9 @@ pub struct Event {
 
 impl Event {
     pub fn json(&self) -> Value {
-        serde_json::from_str(&self.data).unwrap_or_else(|_| panic!("{self:?}"))
+        let message = serde_json::from_str(&self.data).unwrap_or_else(|_| panic!("{self:?}"));
+        received(&message);
+        message
     }
 }
 
@@ -182,7 +186,9 @@ impl Reply {
     pub fn messages(&self) -> Vec<Value> {
         let body = std::str::from_utf8(&self.body).unwrap();
         if self.header("content-type") != Some("text/event-stream") {
-            return vec![serde_json::from_str(body).unwrap_or_else(|_| panic!("{self:?}"))];
+            let message = serde_json::from_str(body).unwrap_or_else(|_| panic!("{self:?}"));
+            received(&message);
+            return vec![message];
         }
         let events = body.split("\n\n").filter_map(parse).filter(|event| !event.data.is_empty());
         events.map(|event| event.json()).collect()

@@ -1,0 +1,257 @@
+//! Who agents are: `tokens`, `claims`, `uid` and `certificates` of `agents`, and `identity`. A credential
+//! that could name two agents names none, and is an error here.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::config::{Agent, Config, Discovery, Jwks, Jwt, Listen, Token};
+use crate::decode::{Folders, duration, list, one_or_many};
+use crate::diagnostic::Diagnostic;
+use crate::forms;
+use crate::neutral::quoted;
+use crate::node::Node;
+use crate::page::Page;
+use crate::servers;
+use crate::suggest::nearest;
+use crate::text::Span;
+
+/// Claims that are lists by nature: different words in them do not exclude each other.
+const LISTS: [&str; 3] = ["scope", "scp", "aud"];
+
+/// The algorithms that are accepted unless others are named.
+const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
+
+/// The agents of a file, with their credentials.
+pub(crate) fn agents(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Vec<Agent> {
+    let mut agents = Vec::new();
+    let mut owners = Owners::default();
+    for (key, node) in root.get("agents").into_iter().flat_map(Node::entries) {
+        let mut tokens = Vec::new();
+        for token in node.get("tokens").map(Node::items).unwrap_or_default() {
+            let Some(Ok(hash)) = token.as_str().map(forms::token) else {
+                continue;
+            };
+            let written = match hash {
+                Some(_) => token.as_str().unwrap_or_default().to_ascii_lowercase(),
+                None => token.as_str().unwrap_or_default().to_owned(),
+            };
+            owners.claim(page, "token", &written, &key.name, token.span);
+            tokens.extend(match hash {
+                Some(hash) => Some(Token::Sha256(hash)),
+                None => page.secret(token, folders).map(Token::Reference),
+            });
+        }
+        let mut uids = Vec::new();
+        for node in node.get("uid").into_iter().flat_map(one_or_many) {
+            let Some(uid) = node.as_int().and_then(|uid| u32::try_from(uid).ok()) else {
+                continue;
+            };
+            owners.claim(page, "uid", &uid.to_string(), &key.name, node.span);
+            uids.push(uid);
+        }
+        let mut certificates = Vec::new();
+        for node in node.get("certificates").map(Node::items).unwrap_or_default() {
+            let Some(Ok(mark)) = node.as_str().map(forms::certificate) else {
+                continue;
+            };
+            let written = format!("{mark:?}");
+            owners.claim(page, "certificate", &written, &key.name, node.span);
+            certificates.push(mark);
+        }
+        agents.push(Agent {
+            name: key.name.to_string(),
+            tokens,
+            claims: claims(page, node),
+            uids,
+            certificates,
+            discovery: match node.get("discovery").and_then(Node::as_str) {
+                Some("progressive") => Discovery::Progressive,
+                _ => Discovery::Direct,
+            },
+            mark: page.mark(key.span),
+        });
+    }
+    agents
+}
+
+fn claims(page: &mut Page<'_>, node: &Node<'_>) -> Vec<(String, Json)> {
+    if let Some((claims, node)) = node.as_map().and_then(|map| map.entry("claims"))
+        && node.as_map().is_some_and(|map| map.is_empty())
+    {
+        page.error(
+            claims.span,
+            "`claims` is empty, and would match every JWT",
+            "name a claim, e.g. `sub`",
+        );
+    }
+    let mut claims = Vec::new();
+    for (key, value) in node.get("claims").into_iter().flat_map(Node::entries) {
+        if value.as_str().is_some_and(|text| text.trim().is_empty()) {
+            let message = format!("the claim {} has no value", quoted(&key.name));
+            page.error(key.span, message, "write the value that a JWT must have");
+        }
+        claims.push((key.name.to_string(), value.to_json()));
+    }
+    claims
+}
+
+/// Which agent a credential belongs to: one that names two agents names none.
+#[derive(Default)]
+struct Owners(HashMap<(&'static str, String), (String, Span)>);
+
+impl Owners {
+    fn claim(
+        &mut self,
+        page: &mut Page<'_>,
+        kind: &'static str,
+        value: &str,
+        agent: &str,
+        span: Span,
+    ) {
+        let Some((owner, first)) =
+            self.0.insert((kind, value.to_owned()), (agent.to_owned(), span))
+        else {
+            return;
+        };
+        let message = match owner == agent {
+            true => format!("the {kind} is given twice for {}", quoted(agent)),
+            false => format!("the {kind} belongs to {} and to {}", quoted(&owner), quoted(agent)),
+        };
+        let first = page.mark(first);
+        let diagnostic = Diagnostic::error(message)
+            .related(first, "given first here")
+            .help(format!("a {kind} names exactly one agent"));
+        page.report(span, diagnostic);
+    }
+}
+
+/// What is wrong with identities that are right one by one.
+pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
+    let agents = || root.get("agents").into_iter().flat_map(Node::entries);
+    let key = |agent: &str, name: &str| -> Option<Span> {
+        let (_, node) = agents().find(|(key, _)| key.name == agent)?;
+        node.as_map()?.entry(name).map(|(key, _)| key.span)
+    };
+    let listens_on_unix = config.listen.iter().any(|listen| matches!(listen, Listen::Unix(_)));
+    let asks_for_certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    for agent in &config.agents {
+        if let Some(span) = key(&agent.name, "claims")
+            && !agent.claims.is_empty()
+            && root.get("identity").and_then(|node| node.get("jwt")).is_none()
+        {
+            let help = "say who issues JWTs: `identity: { jwt: { issuer: …, jwks: … } }`";
+            page.error(span, "`claims` match no JWT, because none is accepted", help);
+        }
+        if let Some(span) = key(&agent.name, "certificates")
+            && !agent.certificates.is_empty()
+            && !asks_for_certificates
+        {
+            let help = "say who signs them: `tls: { client_ca: FILE, … }`";
+            page.error(span, "`certificates` match none, because clients are not asked", help);
+        }
+        if let Some(span) = key(&agent.name, "uid")
+            && !listens_on_unix
+        {
+            let help = "users are known on a unix socket only: `listen: unix:PATH`";
+            page.warning(span, "`uid` matches nobody, because there is no unix socket", help);
+        }
+    }
+    for (_, server) in servers::listed(root) {
+        let named = server.get("headers_for").into_iter().flat_map(Node::entries);
+        for (key, _) in named.filter(|(key, _)| config.agents.iter().all(|a| a.name != key.name)) {
+            let near = nearest(&key.name, config.agents.iter().map(|agent| agent.name.as_str()));
+            let help = match near {
+                Some(near) => format!("did you mean {}?", quoted(near)),
+                None => "agents stand under `agents`".into(),
+            };
+            let message = format!("no agent of this file is called {}", quoted(&key.name));
+            page.warning(key.span, message, &help);
+        }
+    }
+    check_claims(page, &config.agents, &key);
+    if let Some((jwt, _)) = root.get("identity").and_then(|node| node.as_map()?.entry("jwt"))
+        && config.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty())
+        && config.public_url.is_none()
+    {
+        let help = "give `public_url`, which is the audience with its path, or `audience`";
+        page.error(jwt.span, "`jwt` does not say for whom its tokens are", help);
+    }
+    if let Some((cors, _)) = root.as_map().and_then(|map| map.entry("cors"))
+        && config.cors
+        && config.allowed_origins.is_empty()
+    {
+        let help = "name the pages in `allowed_origins`, or remove `cors`";
+        page.warning(cors.span, "`cors` is for nobody, because no origin is allowed", help);
+    }
+}
+
+/// Two agents that one JWT could be are an error, unless some claim tells them apart.
+fn check_claims(page: &mut Page<'_>, agents: &[Agent], key: &dyn Fn(&str, &str) -> Option<Span>) {
+    let with_claims: Vec<&Agent> = agents.iter().filter(|agent| !agent.claims.is_empty()).collect();
+    for (at, agent) in with_claims.iter().enumerate() {
+        let excludes = |other: &&&Agent| {
+            agent.claims.iter().any(|(name, value)| {
+                let differs = |(other, theirs): &(String, Json)| other == name && theirs != value;
+                !LISTS.contains(&name.as_str()) && other.claims.iter().any(differs)
+            })
+        };
+        let earlier = with_claims.iter().take(at);
+        let Some(other) = earlier.into_iter().find(|other| !excludes(other)) else { continue };
+        let (Some(first), Some(second)) = (key(&other.name, "claims"), key(&agent.name, "claims"))
+        else {
+            continue;
+        };
+        let names = (quoted(&other.name), quoted(&agent.name));
+        let first = page.mark(first);
+        let diagnostic =
+            Diagnostic::error(format!("one JWT could be both {} and {}", names.0, names.1))
+                .related(first, "these claims and those can be in one token")
+                .help("give both a claim in which they differ, e.g. `sub`");
+        page.report(second, diagnostic);
+    }
+}
+
+/// `identity.jwt`.
+pub(crate) fn jwt(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Jwt> {
+    let jwks = node.get("jwks")?;
+    let written = jwks.as_str()?;
+    let is_url = written.contains("://") || written.contains("${");
+    if written.contains("://")
+        && !written.contains("${")
+        && let Err(misform) = forms::url(written)
+    {
+        page.error(jwks.span, misform.message, "write a URL, or the path of a file");
+    } else if forms::in_the_clear(written) {
+        page.error(jwks.span, "keys that come over `http` could be anyone's", "use `https`");
+    }
+    let algorithms = list(node, "algorithms");
+    if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
+    {
+        page.error(
+            node.get("algorithms")?.span,
+            "`algorithms` accepts none",
+            "leave the key out for the default",
+        );
+    }
+    Some(Jwt {
+        issuer: page.secret(node.get("issuer")?, folders)?,
+        jwks: match is_url {
+            true => Jwks::Url(page.secret(jwks, folders)?),
+            false => Jwks::File(folders.path(written)),
+        },
+        audience: node
+            .get("audience")
+            .into_iter()
+            .flat_map(one_or_many)
+            .filter_map(Node::as_str)
+            .map(str::to_owned)
+            .collect(),
+        algorithms: match algorithms.is_empty() {
+            true => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
+            false => algorithms,
+        },
+        leeway: duration(node, "leeway", Duration::from_secs(60)),
+    })
+}

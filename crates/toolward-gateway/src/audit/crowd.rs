@@ -1,0 +1,58 @@
+//! Requests that are counted and not recorded one by one: anyone can send them, and as many as they
+//! like.
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::lock;
+use crate::record::Facts;
+
+/// How long they are counted before they are told.
+pub(super) const SPAN: Duration = Duration::from_secs(1);
+
+/// So many sources are told apart in a span. All others are told as one.
+const MOST_SOURCES: usize = 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Crowd(Mutex<HashMap<(String, &'static str), u64>>);
+
+impl Crowd {
+    /// Counts one. True for the first of a span: somebody has to tell them when it is over.
+    pub(super) fn count(&self, source: &str, why: &'static str) -> bool {
+        let mut counted = lock(&self.0);
+        let first = counted.is_empty();
+        let known = counted.contains_key(&(source.into(), why)) || counted.len() < MOST_SOURCES;
+        let source = if known { source } else { "others" };
+        *counted.entry((source.into(), why)).or_default() += 1;
+        first
+    }
+
+    /// What was counted, as records.
+    pub(super) fn take(&self) -> Vec<Facts> {
+        let counted = std::mem::take(&mut *lock(&self.0));
+        let mut counted: Vec<_> = counted.into_iter().collect();
+        counted.sort();
+        let told = |((source, why), count): ((String, &'static str), u64)| {
+            let mut facts = Facts::default();
+            facts.text("source", &source);
+            facts.text("reason", why);
+            facts.number("count", count);
+            facts
+        };
+        counted.into_iter().map(told).collect()
+    }
+}
+
+/// Where a request comes from, as it is counted. Whoever has a network of IPv6 has all its addresses.
+pub(crate) fn source(peer: IpAddr) -> String {
+    match peer.to_canonical() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What is wrong with a chain, as far as it can be told.
+
+use std::fmt;
+use std::io::Result;
+
+use hashbrown::HashMap;
+
+use super::chain::At;
+use super::lines::{Line, Reader};
+use super::{Found, Opening, opening};
+use crate::audit::line::{Hash, NOTHING, hash};
+
+/// Where a record stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The file's name.
+    pub file: String,
+    /// 0: the file as a whole.
+    pub line: u64,
+    /// Empty where the line is no record.
+    pub id: String,
+    pub time: String,
+}
+
+impl Place {
+    pub(super) fn new(file: String, line: u64, opening: Option<Opening<'_>>) -> Place {
+        let (id, time) = opening.map_or(("", ""), |opening| (opening.id, opening.time));
+        Place { file, line, id: id.into(), time: time.into() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if !self.id.is_empty() {
+            write!(f, " ({}, {})", self.id, self.time)?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub(super) at: At,
+    pub place: Place,
+    pub problem: Problem,
+}
+
+impl Finding {
+    /// Whether it is known what happened, and not only that something did.
+    pub(super) fn is_certain(&self) -> bool {
+        !matches!(self.problem, Problem::Link { .. } | Problem::Inserted { .. })
+    }
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// It does not fit the record before it.
+    Link {
+        before: Option<Place>,
+    },
+    /// It is the same line as another one.
+    Repeated {
+        of: Place,
+    },
+    /// The records on both sides fit each other. Without `after`: it stands before the first one.
+    Inserted {
+        after: Option<Place>,
+        next: Place,
+    },
+    /// It fits another record than the one before it.
+    Moved {
+        after: Option<Place>,
+    },
+    /// The line is no record.
+    NotARecord {
+        inserted: bool,
+    },
+    /// Segments are not there, and no record says that their time was over.
+    Missing {
+        from: u64,
+        to: u64,
+    },
+    /// A segment does not begin as segments do.
+    NoFirst,
+    /// A file holds another segment than its name says.
+    OtherSegment {
+        says: u64,
+    },
+    /// A closed segment holds nothing.
+    Empty,
+    /// A closed segment's last line has no end.
+    TornInside,
+    NoHead {
+        unreadable: bool,
+    },
+    /// The head knows of more records.
+    Ahead {
+        segment: u64,
+        bytes: u64,
+    },
+    /// The head knows another record in this place.
+    Differs,
+    /// The head does not know of these records, and no gateway is writing.
+    Beyond {
+        records: u64,
+    },
+    /// A gateway found that records were missing.
+    Gap {
+        segment: u64,
+        bytes: u64,
+    },
+}
+
+impl Problem {
+    /// What was done to the record, in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Problem::Link { .. } | Problem::Differs | Problem::TornInside => "changed",
+            Problem::NotARecord { inserted: false } => "changed",
+            Problem::NotARecord { inserted: true } => "inserted",
+            Problem::Repeated { .. } | Problem::Inserted { .. } | Problem::Beyond { .. } => {
+                "inserted"
+            }
+            Problem::Moved { .. } | Problem::OtherSegment { .. } => "reordered",
+            Problem::Missing { .. } | Problem::NoFirst | Problem::Empty => "removed",
+            Problem::Ahead { .. } | Problem::Gap { .. } => "removed",
+            Problem::NoHead { .. } => "no-head",
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Link { before: Some(before) } => write!(
+                f,
+                "it does not fit the record before it, {before}: one of the two was changed, or \
+                 records between them were removed"
+            ),
+            Problem::Link { before: None } => {
+                f.write_str("it is not the first record: those before it were removed")
+            }
+            Problem::Repeated { of } => write!(f, "it repeats {of}"),
+            Problem::Inserted { after: Some(after), next } => write!(
+                f,
+                "it was inserted, as was all that stands between {after} and {next}: these two fit \
+                 each other"
+            ),
+            Problem::Inserted { after: None, next } => {
+                write!(f, "it was inserted, as was all that stands before {next}, the first record")
+            }
+            Problem::Moved { after: Some(after) } => write!(f, "its place is behind {after}"),
+            Problem::Moved { after: None } => f.write_str("its place is at the beginning"),
+            Problem::NotARecord { inserted: true } => f.write_str(
+                "the line is no record: it was inserted, for the records around it fit each other",
+            ),
+            Problem::NotARecord { inserted: false } => {
+                f.write_str("the line is no record: one was changed, or it was inserted")
+            }
+            Problem::Missing { from, to } if from == to => {
+                write!(f, "segment {from} is missing, and no record says that its time was over")
+            }
+            Problem::Missing { from, to } => write!(
+                f,
+                "segments {from} to {to} are missing, and no record says that their time was over"
+            ),
+            Problem::NoFirst => f.write_str(
+                "the segment does not begin with its first record, which was removed or changed",
+            ),
+            Problem::OtherSegment { says } => {
+                write!(f, "the file is not in its place: it holds segment {says}")
+            }
+            Problem::Empty => f.write_str("the segment holds no records"),
+            Problem::TornInside => f.write_str("the last line of a closed segment has no end"),
+            Problem::NoHead { unreadable } => write!(
+                f,
+                "the head {}: whether records at the end were removed cannot be told",
+                if *unreadable { "cannot be read" } else { "is missing" }
+            ),
+            Problem::Ahead { segment, bytes } => write!(
+                f,
+                "records after it were removed: the head knows of more, up to byte {bytes} of \
+                 segment {segment}"
+            ),
+            Problem::Differs => f.write_str(
+                "it is not the record that the head knows: it was changed, or the last records \
+                 were removed and others written",
+            ),
+            Problem::Beyond { records } => write!(
+                f,
+                "the head does not know of {}: inserted, or written by a gateway that was killed \
+                 in this moment",
+                match records {
+                    1 => "it".into(),
+                    records => format!("the last {records} records"),
+                }
+            ),
+            Problem::Gap { segment, bytes } => write!(
+                f,
+                "records before it were removed: the gateway had written up to byte {bytes} of \
+                 segment {segment}, and found less"
+            ),
+        }
+    }
+}
+
+/// A record that does not fit the one before it.
+pub(super) struct Break {
+    pub(super) at: At,
+    pub(super) place: Place,
+    /// Its own hash, and the one that it carries.
+    pub(super) own: Hash,
+    pub(super) carries: Hash,
+    pub(super) before: Option<Place>,
+}
+
+/// Where a hash was found.
+type Spots = HashMap<Hash, Vec<(At, Place)>>;
+
+/// Tells what happened at each break, by a search for the records that they speak of.
+pub(super) fn diagnose(found: &Found, breaks: Vec<Break>) -> Result<Vec<Finding>> {
+    if breaks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut spots: Spots = HashMap::new();
+    for one in &breaks {
+        spots.entry(one.own).or_default();
+        spots.entry(one.carries).or_default();
+    }
+    locate(found, &mut spots)?;
+    // The first record of all carries the hash of nothing.
+    spots.entry(NOTHING).or_default().push((At::default(), Place::default()));
+    let sorts: Vec<Sort> = breaks.iter().map(|one| Sort::of(one, &spots)).collect();
+    let mut said = vec![None; breaks.len()];
+    for (index, (one, sort)) in breaks.iter().zip(&sorts).enumerate() {
+        // Other breaks since the record that this one continues.
+        let since = |at: &At| {
+            let at = *at;
+            breaks.iter().enumerate().take(index).filter(move |(_, other)| other.at > at)
+        };
+        let place = |place: &Place| Some(place.clone()).filter(|place| place.line > 0);
+        said[index] = match sort {
+            Sort::Repeats(of) => Some((one.place.clone(), Problem::Repeated { of: of.clone() })),
+            Sort::Follows { at, place: after, later: false } => {
+                let others: Vec<usize> = since(at).map(|(index, _)| index).collect();
+                let is = |fits: fn(&Problem) -> bool| {
+                    others.iter().any(|other| said[*other].as_ref().is_some_and(|(_, p)| fits(p)))
+                };
+                if is(|problem| matches!(problem, Problem::Moved { .. })) {
+                    Some((one.place.clone(), Problem::Moved { after: place(after) }))
+                } else if is(|problem| matches!(problem, Problem::Repeated { .. })) {
+                    None
+                } else {
+                    others.into_iter().for_each(|other| said[other] = None);
+                    let inserted = one.before.clone().unwrap_or_else(|| one.place.clone());
+                    let problem =
+                        Problem::Inserted { after: place(after), next: one.place.clone() };
+                    Some((inserted, problem))
+                }
+            }
+            Sort::Follows { place: after, .. } => {
+                Some((one.place.clone(), Problem::Moved { after: place(after) }))
+            }
+            Sort::Unknown => {
+                Some((one.place.clone(), Problem::Link { before: one.before.clone() }))
+            }
+        };
+    }
+    let named = breaks.iter().zip(said).filter_map(|(one, said)| {
+        let (place, problem) = said?;
+        Some(Finding { at: one.at, place, problem })
+    });
+    Ok(named.collect())
+}
+
+/// What is known of a record that does not fit.
+enum Sort {
+    Repeats(Place),
+    /// The record that it continues stands elsewhere.
+    Follows {
+        at: At,
+        place: Place,
+        later: bool,
+    },
+    Unknown,
+}
+
+impl Sort {
+    fn of(one: &Break, spots: &Spots) -> Sort {
+        let seen = |hash: &Hash| spots.get(hash).map(Vec::as_slice).unwrap_or_default();
+        if let Some((_, first)) = seen(&one.own).first().filter(|(at, _)| *at < one.at) {
+            return Sort::Repeats(first.clone());
+        }
+        let before = seen(&one.carries).iter().rfind(|(at, _)| *at < one.at);
+        let after = seen(&one.carries).iter().find(|(at, _)| *at > one.at);
+        match (before, after) {
+            (Some((at, place)), _) => Sort::Follows { at: *at, place: place.clone(), later: false },
+            (None, Some((at, place))) => {
+                Sort::Follows { at: *at, place: place.clone(), later: true }
+            }
+            (None, None) => Sort::Unknown,
+        }
+    }
+}
+
+/// Finds lines by their hashes.
+fn locate(found: &Found, spots: &mut Spots) -> Result<()> {
+    /// A line that was written a thousand times is known well enough.
+    const MOST_SPOTS: usize = 1000;
+    for (index, segment) in found.segments.iter().enumerate() {
+        let mut reader = Reader::new(segment.open()?, segment.bytes);
+        let mut lines = 0;
+        while let Some(line) = reader.next()? {
+            lines += 1;
+            let Line::Whole(line) = line else { continue };
+            if let Some(spots) = spots.get_mut(&hash(line))
+                && spots.len() < MOST_SPOTS
+            {
+                let file = segment.path.file_name().unwrap_or_default().to_string_lossy();
+                let place = Place::new(file.into_owned(), lines, opening(line));
+                spots.push((At { segment: index, line: lines }, place));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Records as they come, over rotation and removal of files.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use super::{Found, open};
+use crate::audit::segment::{Stream, first_line};
+
+/// Longer lines are no records.
+const MOST_LINE: usize = 64 << 20;
+
+/// Follows one stream.
+#[derive(Debug)]
+pub struct Follower {
+    stream: Stream,
+    current: Option<Current>,
+    /// The segment read last, by its number.
+    number: u64,
+}
+
+#[derive(Debug)]
+struct Current {
+    file: File,
+    at: u64,
+    /// Is the one that the gateway writes to, as far as is known.
+    live: bool,
+    /// The beginning of a line whose end has not come.
+    rest: Vec<u8>,
+}
+
+impl Follower {
+    /// Follows what is written after a look at the stream.
+    pub fn after(found: &Found) -> Result<Follower> {
+        let mut follower = Follower { stream: found.stream.clone(), current: None, number: 0 };
+        if let Some(last) = found.segments.last() {
+            let file = last.open()?;
+            follower.number = last.number.or_else(|| says(&file)).unwrap_or(0);
+            // A line that was under way is read when it has its end.
+            let at = whole(&file, last.bytes)?;
+            follower.current = Some(Current { file, at, live: true, rest: Vec::new() });
+        }
+        Ok(follower)
+    }
+
+    /// Follows a stream from its beginning.
+    pub fn from_beginning(stream: &Stream) -> Follower {
+        Follower { stream: stream.clone(), current: None, number: 0 }
+    }
+
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Gives all lines that have come since.
+    pub fn poll(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+        loop {
+            if let Some(current) = &mut self.current {
+                current.read(each)?;
+                let is = current.file.metadata()?;
+                let there = std::fs::metadata(self.stream.live_path()).ok();
+                if there.is_some_and(|there| (there.dev(), there.ino()) == (is.dev(), is.ino())) {
+                    return Ok(());
+                }
+                // It was closed: its last lines may have come just before.
+                current.read(each)?;
+                self.number = says(&current.file).unwrap_or(self.number);
+            }
+            let Some(next) = self.next()? else { return Ok(()) };
+            self.current = Some(next);
+        }
+    }
+
+    /// The segment behind the one at hand.
+    fn next(&mut self) -> Result<Option<Current>> {
+        let current = |file: File, live| Current { file, at: 0, live, rest: Vec::new() };
+        for (number, path) in self.stream.closed()? {
+            if number <= self.number {
+                continue;
+            }
+            self.number = number;
+            match open(&path) {
+                Ok(file) => return Ok(Some(current(file, false))),
+                // Its time is over.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(open(&self.stream.live_path()).ok().map(|file| current(file, true)))
+    }
+}
+
+impl Current {
+    fn read(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
+        // A torn line was taken off.
+        if self.live && self.file.metadata()?.len() < self.at {
+            self.at -= self.rest.len() as u64;
+            self.rest.clear();
+        }
+        let mut chunk = vec![0; 256 << 10];
+        loop {
+            let read = self.file.read_at(&mut chunk, self.at)?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.at += read as u64;
+            let mut bytes = chunk.get(..read).unwrap_or_default();
+            while let Some(end) = memchr::memchr(b'\n', bytes) {
+                let (line, rest) = bytes.split_at(end);
+                bytes = rest.get(1..).unwrap_or_default();
+                if self.rest.is_empty() {
+                    each(line);
+                } else {
+                    self.rest.extend_from_slice(line);
+                    each(&std::mem::take(&mut self.rest));
+                }
+            }
+            if self.rest.len() + bytes.len() < MOST_LINE {
+                self.rest.extend_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// The number of a segment, by its first record.
+fn says(file: &File) -> Option<u64> {
+    first_line(file)?["segment"].as_u64()
+}
+
+/// Where the last whole line before a place ends.
+fn whole(file: &File, mut at: u64) -> Result<u64> {
+    let mut chunk = vec![0; 64 << 10];
+    while at > 0 {
+        let size = (chunk.len() as u64).min(at);
+        let part = chunk.get_mut(..usize::try_from(size).unwrap_or(0)).unwrap_or_default();
+        file.read_exact_at(part, at - size)?;
+        if let Some(end) = memchr::memrchr(b'\n', part) {
+            return Ok(at - size + end as u64 + 1);
+        }
+        at -= size;
+    }
+    Ok(0)
+}

@@ -1,0 +1,57 @@
+//! Takes off a last line that was not written to its end, and says so in the record.
+
+use std::fs::File;
+use std::io::{Result, Write};
+use std::sync::atomic::AtomicU64;
+
+use crate::audit::Ids;
+use crate::audit::line::Lines;
+use crate::audit::segment::{Head, Stream, first_line, tail};
+use crate::record::Facts;
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    /// So many bytes were taken off.
+    Done(u64),
+    /// The last line has its end.
+    NotNeeded,
+    /// A gateway writes to the stream, and takes care of it.
+    Written,
+    /// The head knows of more: the line was not torn by the end of a process. A gateway that begins
+    /// says so in the record.
+    RecordsMissing,
+    /// The file holds nothing else. A gateway that begins takes it off, and says so.
+    OnlyLine,
+}
+
+/// Repairs a stream's last line, and nothing else.
+pub fn repair(stream: &Stream) -> Result<Repair> {
+    let Some(head) = stream.lock()? else { return Ok(Repair::Written) };
+    let file = File::options().read(true).append(true).open(stream.live_path())?;
+    let end = tail(&file)?;
+    if end.torn.is_empty() {
+        return Ok(Repair::NotNeeded);
+    }
+    let Some(last) = end.last else { return Ok(Repair::OnlyLine) };
+    let segment = first_line(&file).unwrap_or_default()["segment"].as_u64().unwrap_or(1);
+    if stream.head().is_some_and(|head| (head.segment, head.bytes) > (segment, end.whole)) {
+        return Ok(Repair::RecordsMissing);
+    }
+    let mut process = [0; 4];
+    getrandom::fill(&mut process).map_err(|error| std::io::Error::other(error.to_string()))?;
+    let ids = Ids { process: u32::from_le_bytes(process), counter: AtomicU64::new(0) };
+    let bytes = end.torn.len() as u64;
+    let mut facts = Facts::default();
+    facts.number("bytes", bytes);
+    let shown = end.torn.get(..4096).unwrap_or(&end.torn);
+    facts.text("torn", &String::from_utf8_lossy(shown));
+    let mut lines = Lines::default();
+    lines.push(&ids.next(), "repair", &facts);
+    let mut out = Vec::new();
+    let hash = lines.chain(last, &mut out);
+    file.set_len(end.whole)?;
+    (&file).write_all(&out)?;
+    Head { segment, bytes: end.whole + out.len() as u64, hash }.write(&head)?;
+    Ok(Repair::Done(bytes))
+}

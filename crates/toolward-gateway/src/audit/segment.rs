@@ -1,0 +1,238 @@
+//! Where records lie: `audit.jsonl` is written to, `audit-00000001.jsonl` and its like are closed.
+//!
+//! Processes that share a folder do not share a file: the second one writes `audit.2.jsonl`. Each
+//! such stream has a chain of its own, and a head that says where the chain ends.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::line::{Hash, NOTHING, hash, hex};
+
+/// So many processes can share a folder.
+const MOST_STREAMS: u32 = 256;
+
+/// The files of one writer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stream {
+    pub(super) folder: PathBuf,
+    pub(super) number: u32,
+}
+
+/// The end of a chain, as its head has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    pub segment: u64,
+    pub bytes: u64,
+    pub hash: Hash,
+}
+
+impl Stream {
+    /// All streams of a folder, in their order.
+    pub fn all(folder: &Path) -> Result<Vec<Stream>> {
+        let mut numbers = Vec::new();
+        for entry in std::fs::read_dir(folder)? {
+            let name = entry?.file_name();
+            let parsed = name.to_str().and_then(parse);
+            numbers.extend(parsed.map(|(number, _)| number));
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        Ok(numbers.into_iter().map(|number| Stream { folder: folder.into(), number }).collect())
+    }
+
+    /// The first stream that no other process writes, and what keeps others out of it.
+    pub(super) fn claim(folder: &Path) -> Result<(Stream, File)> {
+        for number in 1..=MOST_STREAMS {
+            let stream = Stream { folder: folder.into(), number };
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false).mode(0o600);
+            let head = options.open(stream.head_path())?;
+            match flock(&head, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok((stream, head)),
+                Err(rustix::io::Errno::WOULDBLOCK) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::other(format!("{MOST_STREAMS} processes write to this folder already")))
+    }
+
+    fn stem(&self) -> String {
+        match self.number {
+            1 => "audit".into(),
+            number => format!("audit.{number}"),
+        }
+    }
+
+    /// The file that is written to.
+    pub fn live_path(&self) -> PathBuf {
+        self.folder.join(format!("{}.jsonl", self.stem()))
+    }
+
+    pub(super) fn closed_path(&self, segment: u64) -> PathBuf {
+        self.folder.join(format!("{}-{segment:08}.jsonl", self.stem()))
+    }
+
+    pub(super) fn head_path(&self) -> PathBuf {
+        self.folder.join(format!("{}.head", self.stem()))
+    }
+
+    /// The closed segments that are there, by their numbers.
+    pub fn closed(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            if let Some((number, Some(segment))) = entry.file_name().to_str().and_then(parse)
+                && number == self.number
+            {
+                found.push((segment, entry.path()));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// Where the chain ends, by the head.
+    pub fn head(&self) -> Option<Head> {
+        let text = std::fs::read_to_string(self.head_path()).ok()?;
+        let head: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
+        let digits = head["hash"].as_str()?;
+        let mut hash = NOTHING;
+        for (at, byte) in hash.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(Head { segment: head["segment"].as_u64()?, bytes: head["bytes"].as_u64()?, hash })
+    }
+}
+
+impl Head {
+    /// Every head has the same length, so that one is written over the other.
+    pub(super) fn write(&self, file: &File) -> Result<()> {
+        let Head { segment, bytes, hash } = self;
+        let text = format!(
+            "{{\"hash\":\"{}\",\"segment\":{segment:<12},\"bytes\":{bytes:<14}}}\n",
+            hex(hash)
+        );
+        file.write_all_at(text.as_bytes(), 0)
+    }
+}
+
+/// A stream's number and, for a closed segment, the segment's.
+fn parse(name: &str) -> Option<(u32, Option<u64>)> {
+    let stem = name.strip_prefix("audit")?.strip_suffix(".jsonl")?;
+    let (stream, segment) = match stem.split_once('-') {
+        Some((stream, segment)) if segment.len() >= 8 => (stream, Some(segment.parse().ok()?)),
+        Some(_) => return None,
+        None => (stem, None),
+    };
+    match stream.strip_prefix('.') {
+        Some(number) => Some((number.parse().ok().filter(|number| *number > 1)?, segment)),
+        None => stream.is_empty().then_some((1, segment)),
+    }
+}
+
+/// The end of a file of records.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The hash of the last whole line; `None` where there is none.
+    pub(super) last: Option<Hash>,
+    /// How long the file is up to the end of that line.
+    pub(super) whole: u64,
+    /// What stands behind it: a line that was not written to its end.
+    pub(super) torn: Vec<u8>,
+}
+
+/// So much is read at a time.
+const CHUNK: u64 = 64 << 10;
+
+/// Reads a file's last line, from the end: how long the file is does not matter.
+pub(super) fn tail(file: &File) -> Result<Tail> {
+    tail_at(file, file.metadata()?.len())
+}
+
+/// The same, as if the file ended there.
+pub(super) fn tail_at(file: &File, length: u64) -> Result<Tail> {
+    let mut end = Vec::new();
+    let mut begin = length;
+    // Two ends of lines, or everything.
+    while begin > 0 && end.iter().filter(|byte| **byte == b'\n').count() < 2 {
+        let size = CHUNK.min(begin);
+        let mut chunk = vec![0; usize::try_from(size).unwrap_or(0)];
+        begin -= size;
+        file.read_exact_at(&mut chunk, begin)?;
+        chunk.append(&mut end);
+        end = chunk;
+    }
+    let Some(stop) = end.iter().rposition(|byte| *byte == b'\n') else {
+        return Ok(Tail { last: None, whole: 0, torn: end });
+    };
+    let (lines, torn) = end.split_at(stop);
+    let line = lines.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let torn = torn.get(1..).unwrap_or_default().to_vec();
+    Ok(Tail { last: Some(hash(line)), whole: length - torn.len() as u64, torn })
+}
+
+/// The first line of a file, if it has one that is not longer than a segment's first.
+pub(super) fn first_line(file: &File) -> Option<serde_json::Value> {
+    let mut begin = [0; 1024];
+    let read = file.read_at(&mut begin, 0).ok()?;
+    let line = begin.get(..read)?.split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
+}
+
+/// Opens what is written to. A pipe would wait for whoever reads it, and has no end to go on from.
+pub(super) fn open_live(path: &Path) -> Result<File> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = match std::fs::metadata(path) {
+        Ok(found) => Some(found.file_type()),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if kind.is_some_and(|kind| !kind.is_file() && !kind.is_char_device()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(Error::other(format!("{name} is not a file")));
+    }
+    let mut options = OpenOptions::new();
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_which_stream_and_segment() {
+        assert_eq!(parse("audit.jsonl"), Some((1, None)));
+        assert_eq!(parse("audit-00000007.jsonl"), Some((1, Some(7))));
+        assert_eq!(parse("audit.2.jsonl"), Some((2, None)));
+        assert_eq!(parse("audit.12-00000001.jsonl"), Some((12, Some(1))));
+        for other in ["audit.head", "audit.1.jsonl", "audit.x.jsonl", "audit-1.jsonl", "x.jsonl"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_found_however_long_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let long = "x".repeat(200_000);
+        for (text, last, torn) in [
+            ("", None, ""),
+            ("torn", None, "torn"),
+            ("a\n", Some("a"), ""),
+            ("a\nb\nto", Some("b"), "to"),
+            (&format!("a\n{long}\n"), Some(&*long), ""),
+            (&format!("a\n{long}\n{long}"), Some(&*long), &*long),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let found = tail(&File::open(&path).unwrap()).unwrap();
+            assert_eq!(found.last, last.map(|line| hash(line.as_bytes())));
+            assert_eq!(found.torn, torn.as_bytes());
+            assert_eq!(found.whole as usize, text.len() - torn.len());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Hooks: the operator's own code, asked before a call is forwarded.
+//!
+//! | kind | is |
+//! |---|---|
+//! | [`exec`] | a program that is started for each call |
+//! | [`persistent`] | one process that answers all calls; a [`policy.sh`](shell) is one too |
+//! | [`http`] | a service |
+//!
+//! Every way of going wrong is a [`Failed`]; what follows from it is the hook's `critical`.
+
+pub(super) mod answer;
+mod exec;
+mod http;
+mod persistent;
+mod process;
+mod request;
+mod shell;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolward_policy::selector::Glob;
+
+use self::answer::{Failed, Said};
+use self::exec::Exec;
+use self::http::Http;
+use self::persistent::{Lines, Persistent};
+use self::process::Program;
+use self::shell::Shell;
+use super::{GuardedCall, Selection};
+use crate::upstream::{Address, Log};
+
+pub use self::process::end_all;
+pub use self::shell::policy_file;
+
+/// A hook as the configuration has it.
+#[derive(Debug, Clone)]
+pub struct HookDefinition {
+    pub name: String,
+    pub kind: HookKind,
+    /// Lower is asked first; hooks with the same are asked in the order of the file.
+    pub priority: u8,
+    /// A failure refuses the call.
+    pub critical: bool,
+    pub timeout: Duration,
+    /// It sees the call's arguments.
+    pub arguments: bool,
+    pub environment: Environment,
+    pub whom: Selection,
+}
+
+#[derive(Debug, Clone)]
+pub enum HookKind {
+    Exec { program: OsString, arguments: Vec<OsString>, persistent: bool },
+    PolicySh(PathBuf),
+    Http(Address),
+}
+
+/// What a hook sees beside the few variables that every child sees.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    pub declared: Vec<(OsString, OsString)>,
+    /// Variables of the gateway's own that it sees, by name or pattern.
+    pub passed: Vec<Glob>,
+}
+
+/// A hook that can be asked.
+pub(super) struct Hook {
+    pub(super) name: Arc<str>,
+    pub(super) critical: bool,
+    pub(super) whom: Selection,
+    priority: u8,
+    timeout: Duration,
+    pub(super) arguments: bool,
+    kind: Kind,
+    log: Log,
+}
+
+enum Kind {
+    Exec(Exec),
+    Persistent(Persistent<Lines>),
+    Shell(Shell),
+    Http(Box<Http>),
+}
+
+/// Where a hook stands among others.
+pub(super) fn order(hook: &Hook) -> u8 {
+    hook.priority
+}
+
+impl Hook {
+    pub(super) fn new(definition: HookDefinition, log: Log) -> Result<Hook, String> {
+        let name: Arc<str> = definition.name.as_str().into();
+        let kind = match definition.kind {
+            HookKind::Exec { program, arguments, persistent } => {
+                let program = Program::new(program, arguments, definition.environment);
+                match persistent {
+                    true => Kind::Persistent(Persistent::new(program, &name, &log)),
+                    false => Kind::Exec(Exec::new(program)),
+                }
+            }
+            HookKind::PolicySh(file) => {
+                let shell = Shell::new(file, definition.environment, &name, &log);
+                Kind::Shell(shell.map_err(|why| format!("the hook `{name}`: {why}"))?)
+            }
+            HookKind::Http(address) => Kind::Http(Box::new(Http::new(address))),
+        };
+        Ok(Hook {
+            name,
+            critical: definition.critical,
+            whom: definition.whom,
+            priority: definition.priority,
+            timeout: definition.timeout,
+            arguments: definition.arguments,
+            kind,
+            log,
+        })
+    }
+
+    /// What the hook says of a call, or how it failed.
+    pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {
+        let arguments = self.arguments;
+        let answer = async {
+            match &self.kind {
+                Kind::Exec(exec) => exec.ask(&request::json(call, arguments, None)).await,
+                Kind::Persistent(process) => {
+                    let body = |id| request::line(&request::json(call, arguments, Some(id)));
+                    process.ask(body, self.timeout).await
+                }
+                Kind::Shell(shell) => shell.ask(call, self.timeout).await,
+                Kind::Http(http) => http.ask(&request::json(call, arguments, None)).await,
+            }
+        };
+        // Whatever was started for this call ends with it.
+        let answer = tokio::time::timeout(self.timeout, answer).await;
+        let said = match answer.unwrap_or_else(|_| Err(Failed("it did not answer in time".into())))
+        {
+            Ok(Said::Deny(denial)) => Ok(Said::Deny(denial.or_words(&self.name, call))),
+            said => said,
+        };
+        if let Err(failed) = &said {
+            (self.log)(&format!("hook {}: {}", self.name, failed.0));
+        }
+        said
+    }
+}

@@ -1,0 +1,199 @@
+//! What hooks answer. A refusal stays one, however badly it is worded: only its words are ours then.
+
+use toolward_wire::{Raw, code};
+
+use super::super::GuardedCall;
+
+/// The longest answer of a hook.
+pub(super) const LONGEST: usize = 64 << 10;
+
+/// What a hook says of a call.
+#[derive(Debug)]
+pub(in super::super) enum Said {
+    Allow,
+    Deny(Denial),
+}
+
+/// A hook's refusal, as the client gets it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    pub code: i32,
+    pub message: String,
+    /// JSON.
+    pub data: Option<Box<[u8]>>,
+}
+
+/// Why a hook has not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Failed(pub(in super::super) String);
+
+impl Failed {
+    fn not_understood() -> Failed {
+        Failed("its answer cannot be understood".into())
+    }
+}
+
+impl Denial {
+    /// A refusal with nothing said about it.
+    pub(super) fn plain() -> Denial {
+        Denial { code: code::INVALID_PARAMS, message: String::new(), data: None }
+    }
+
+    /// A refusal in the members `code`, `message` and `data`.
+    pub(super) fn of(said: Raw<'_>) -> Denial {
+        let data = said.member("data").filter(|data| data.bytes() != b"null");
+        Denial {
+            code: passed_on(said.member("code").and_then(Raw::as_i64)),
+            message: said.member("message").and_then(Raw::as_str).unwrap_or_default().into_owned(),
+            data: data.map(|data| data.bytes().into()),
+        }
+    }
+
+    /// With words of ours where the hook has none.
+    pub(super) fn or_words(mut self, hook: &str, call: &GuardedCall<'_>) -> Denial {
+        if self.message.trim().is_empty() {
+            self.message = format!("{} is refused by the hook `{hook}`", call.permit.exposed());
+        }
+        self
+    }
+}
+
+/// A code of a hook's own, as far as it may be one: what the protocol keeps for itself is not.
+pub(super) fn passed_on(code: Option<i64>) -> i32 {
+    let own = |code: &i32| (-32603..=-32600).contains(code) || !(-32768..=-32000).contains(code);
+    let code = code.and_then(|code| i32::try_from(code).ok()).filter(own);
+    code.unwrap_or(code::INVALID_PARAMS)
+}
+
+/// `{"decision": "allow"}` or `{"decision": "deny", …}`.
+pub(super) fn decision(said: Raw<'_>) -> Result<Said, Failed> {
+    match said.member("decision").and_then(Raw::as_str).as_deref() {
+        Some("allow") => Ok(Said::Allow),
+        Some("deny") => Ok(Said::Deny(Denial::of(said))),
+        _ => Err(Failed::not_understood()),
+    }
+}
+
+/// An answer over HTTP: a decision, or OPA's `{"result": …}`.
+pub(super) fn of_service(body: &[u8]) -> Result<Said, Failed> {
+    let said = Raw::scan(body, LONGEST).map_err(|_| Failed::not_understood())?;
+    let Some(result) = said.member("result") else { return decision(said) };
+    if said.member("decision").is_some() {
+        return Err(Failed::not_understood());
+    }
+    let allow = match result.is_object() {
+        true => result.member("allow").and_then(Raw::as_bool),
+        false => result.as_bool(),
+    };
+    match allow {
+        Some(true) => Ok(Said::Allow),
+        Some(false) if result.is_object() => Ok(Said::Deny(Denial::of(result))),
+        Some(false) => Ok(Said::Deny(Denial::plain())),
+        None => Err(Failed::not_understood()),
+    }
+}
+
+/// What a program that was started for one call says by its end.
+pub(super) fn of_exit(exit: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Result<Said, Failed> {
+    let said = Raw::scan(stdout, LONGEST).ok().filter(|said| said.is_object());
+    match (exit, said) {
+        // A program that says no and ends as if it had said yes has not answered.
+        (Some(0), Some(said)) if refuses(said) => {
+            Err(Failed("it prints a refusal and ends with 0".into()))
+        }
+        (Some(0), _) => Ok(Said::Allow),
+        (Some(1), Some(said)) => Ok(Said::Deny(Denial::of(said))),
+        (Some(1), None) => {
+            Ok(Said::Deny(Denial { message: first_line(stderr), ..Denial::plain() }))
+        }
+        (Some(other), _) => Err(Failed(match first_line(stderr).as_str() {
+            "" => format!("it ended with {other}"),
+            said => format!("it ended with {other}: {said}"),
+        })),
+        (None, _) => Err(Failed("it was ended by a signal".into())),
+    }
+}
+
+fn first_line(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+fn refuses(said: Raw<'_>) -> bool {
+    let decision =
+        said.member("decision").is_some_and(|one| one.as_str().as_deref() != Some("allow"));
+    decision || said.member("code").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(body: &str) -> Option<bool> {
+        of_service(body.as_bytes()).ok().map(|said| matches!(said, Said::Allow))
+    }
+
+    #[test]
+    fn a_service_answers_in_two_shapes_and_no_other() {
+        for (body, allow) in [
+            (r#"{"decision":"allow"}"#, true),
+            (r#"{"decision":"deny"}"#, false),
+            (r#"{"result":true,"decision_id":"x"}"#, true),
+            (r#"{"result":false}"#, false),
+            (r#"{"result":{"allow":true}}"#, true),
+            (r#"{"result":{"allow":false,"message":"no"}}"#, false),
+            (r#"{"decision":"deny","code":"x","message":3}"#, false),
+        ] {
+            assert_eq!(service(body), Some(allow), "{body}");
+        }
+        for wrong in [
+            "",
+            "true",
+            "{}",
+            "[]",
+            r#"{"decision":"Allow"}"#,
+            r#"{"decision":true}"#,
+            r#"{"decision":"deny","decision":"allow"}"#,
+            r#"{"decision":"allow"}{"decision":"allow"}"#,
+            r#"{"decision":"allow","result":false}"#,
+            r#"{"result":null}"#,
+            r#"{"result":"true"}"#,
+            r#"{"result":{"allow":"true"}}"#,
+            r#"{"allow":true}"#,
+        ] {
+            assert_eq!(service(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn codes_of_the_protocol_are_not_a_hooks() {
+        for own in [-32600, -32602, -32603, 1, 0, -31999, -32769, i64::from(i32::MIN)] {
+            assert_eq!(i64::from(passed_on(Some(own))), own);
+        }
+        for other in [-32700, -32000, -32599, -32604, -32768, i64::MAX] {
+            assert_eq!(passed_on(Some(other)), -32602, "{other}");
+        }
+        assert_eq!(passed_on(None), -32602);
+    }
+
+    #[test]
+    fn an_exit_code_decides_and_a_refusal_may_have_words() {
+        let deny = |stdout: &str, stderr: &str| match of_exit(
+            Some(1),
+            stdout.as_bytes(),
+            stderr.as_bytes(),
+        ) {
+            Ok(Said::Deny(denial)) => denial,
+            other => panic!("{other:?}"),
+        };
+        let full = deny(r#"{"code":-32600,"message":"no","data":{"a":[1]}}"#, "ignored");
+        assert_eq!((full.code, &*full.message), (-32600, "no"));
+        assert_eq!(full.data.as_deref(), Some(&br#"{"a":[1]}"#[..]));
+        assert_eq!(deny("", "first\nsecond\n").message, "first");
+        assert_eq!(deny("garbage", "why").message, "why");
+        assert_eq!(deny("", ""), Denial::plain());
+        assert!(matches!(of_exit(Some(0), b"garbage", b""), Ok(Said::Allow)));
+        assert!(of_exit(Some(0), br#"{"code":-32602}"#, b"").is_err());
+        assert!(of_exit(Some(2), b"", b"").is_err() && of_exit(None, b"", b"").is_err());
+    }
+}

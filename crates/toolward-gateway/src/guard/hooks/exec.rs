@@ -1,0 +1,81 @@
+//! A program that is started for each call: the request on its input, the answer is how it ends.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Semaphore;
+
+use super::answer::{Failed, LONGEST, Said, of_exit};
+use super::process::{Program, Running};
+
+/// So many processes of one hook at once; further calls wait, within their time.
+const MOST: usize = 64;
+/// Something that escaped the group may hold the output open; nobody waits for it.
+const SETTLE: Duration = Duration::from_millis(100);
+
+pub(super) struct Exec {
+    program: Program,
+    room: Semaphore,
+}
+
+impl Exec {
+    pub(super) fn new(program: Program) -> Exec {
+        Exec { program, room: Semaphore::new(MOST) }
+    }
+
+    pub(super) async fn ask(&self, request: &[u8]) -> Result<Said, Failed> {
+        let _room = self.room.acquire().await;
+        let running = self.program.start();
+        let running = running.map_err(|error| Failed(self.program.cannot_start(&error)))?;
+        let Running { mut group, mut child, mut stdin, stdout, stderr } = running;
+        let (mut said, mut complained) = (Vec::new(), Vec::new());
+        let exit = {
+            // A hook need not read what it is told.
+            let feed = async {
+                let _ = stdin.write_all(request).await;
+                drop(stdin);
+            };
+            let streams = async {
+                let read = gather(stdout, &mut said, false);
+                tokio::join!(feed, read, gather(stderr, &mut complained, true)).1
+            };
+            tokio::pin!(streams);
+            let mut open = true;
+            let exit = loop {
+                tokio::select! {
+                    exit = child.wait() => break exit,
+                    whole = &mut streams, if open => {
+                        open = false;
+                        whole?;
+                    }
+                }
+            };
+            // What it left behind ends now, and with it the streams.
+            group.kill();
+            if open && let Ok(whole) = tokio::time::timeout(SETTLE, &mut streams).await {
+                whole?;
+            }
+            exit.map_err(|error| Failed(format!("how it ended is not known: {error}")))?
+        };
+        of_exit(exit.code(), &said, &complained)
+    }
+}
+
+/// Reads to the end. Too much is a failure, or the rest is passed over.
+async fn gather(
+    mut from: impl AsyncRead + Unpin,
+    into: &mut Vec<u8>,
+    pass_over: bool,
+) -> Result<(), Failed> {
+    let mut part = [0; 8 << 10];
+    loop {
+        match from.read(&mut part).await {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(read) if into.len() + read <= LONGEST => {
+                into.extend_from_slice(part.get(..read).unwrap_or_default());
+            }
+            Ok(_) if pass_over => {}
+            Ok(_) => return Err(Failed(format!("it prints more than {LONGEST} bytes"))),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a hook is told of a call: one JSON object.
+
+use serde_json::{Map, Value, json};
+use toolward_wire::{Raw, line, meta, string};
+
+use super::super::{GuardedCall, Plan};
+use crate::upstream::Reach;
+
+/// The request. With `id`, for a process that answers several.
+pub(super) fn json(call: &GuardedCall<'_>, arguments: bool, id: Option<u64>) -> Vec<u8> {
+    let (permit, message) = (call.permit, call.permit.message());
+    let decided = permit.decided();
+    let mut object = Object::new();
+    object.raw("version", b"1");
+    if let Some(id) = id {
+        object.raw("id", id.to_string().as_bytes());
+    }
+    let caller = call.client.caller.policy();
+    object.text("agent", caller.agent);
+    object.text("server", Some(&decided.server));
+    object.text("tool", Some(&decided.original));
+    object.text("action", permit.action());
+    object.raw("definition", permit.plan().map_or(b"null", |plan| plan.definition.as_bytes()));
+    let hints: Vec<&str> = permit
+        .plan()
+        .map(|plan| plan.hints.iter().map(|hint| &**hint).collect())
+        .unwrap_or_default();
+    object.raw("hints", json!(hints).to_string().as_bytes());
+    object.raw("client", &client(call));
+    let claims = caller.claims.map_or_else(|| "null".into(), |claims| json!(claims).to_string());
+    object.raw("claims", claims.as_bytes());
+    object.raw("request_id", call.id.raw());
+    if arguments {
+        let given = message.arguments().map_or(&b"{}"[..], |given| given.raw().bytes());
+        object.raw("arguments", given);
+    }
+    object.finish()
+}
+
+/// How the client calls itself, and what it says it can do. Nothing of it is established.
+fn client(call: &GuardedCall<'_>) -> Vec<u8> {
+    let message = call.permit.message();
+    let info = match &call.client.info {
+        Some(info) => Raw::scan(info, info.len()).ok(),
+        None => message.meta(meta::CLIENT_INFO),
+    };
+    let capabilities = match &call.client.capabilities {
+        Some(stated) => Raw::scan(stated, stated.len()).ok(),
+        None => message.meta(meta::CLIENT_CAPABILITIES),
+    };
+    let mut object = Object::new();
+    for name in ["name", "version"] {
+        let value = info.and_then(|info| info.member(name)?.as_str());
+        object.text(name, value.as_deref());
+    }
+    object.raw("capabilities", capabilities.map_or(b"null", Raw::bytes));
+    object.finish()
+}
+
+/// The request on one line. Between the parts of JSON, a line break is a space.
+pub(super) fn line(request: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(request.len() + 1);
+    line::encode(request, &mut out);
+    out
+}
+
+/// The definition of a tool as a `policy_sh` gets it. What the gateway adds stands above what the
+/// server may have written there.
+pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> &'p str {
+    plan.metadata.get_or_init(|| {
+        let definition: Map<String, Value> =
+            serde_json::from_str(&plan.definition).unwrap_or_default();
+        let mut metadata = definition;
+        metadata.insert("server".into(), json!(call.server.name()));
+        match &call.server.definition.reach {
+            Reach::Child(launch) => {
+                metadata.insert("path".into(), json!(launch.program.to_string_lossy()));
+            }
+            Reach::Http(_) | Reach::Own => drop(metadata.remove("path")),
+        }
+        let timeout = call.server.timeout(&call.permit.decided().original);
+        let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        metadata.insert("timeoutSecs".into(), json!(whole));
+        Value::Object(metadata).to_string().into()
+    })
+}
+
+/// A JSON object that is being written.
+struct Object(Vec<u8>);
+
+impl Object {
+    fn new() -> Object {
+        Object(Vec::with_capacity(512))
+    }
+
+    /// A value that is JSON already. Names are words of ours.
+    fn raw(&mut self, name: &str, value: &[u8]) {
+        self.0.extend_from_slice(if self.0.is_empty() { b"{\"" } else { b",\"" });
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        self.0.extend_from_slice(value);
+    }
+
+    fn text(&mut self, name: &str, text: Option<&str>) {
+        self.raw(name, b"");
+        match text {
+            Some(text) => string::write(text, &mut self.0),
+            None => self.0.extend_from_slice(b"null"),
+        }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        self.0
+    }
+}

@@ -1,0 +1,215 @@
+//! Which calls a limit or a hook is about. Where that cannot be told, it is: a guard that is not
+//! asked guards nothing.
+
+use std::sync::Arc;
+
+use toolward_policy::Hints;
+use toolward_policy::selector::{Glob, Selector, fold};
+use toolward_policy::source::Case;
+use toolward_wire::Arguments;
+
+/// Tool names are compared without case here: a guard that stands too often does no harm.
+const CASE: Case = Case::Insensitive;
+
+/// Agents, servers and tools; all three must fit.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub agents: Agents,
+    servers: Servers,
+    /// `None`: all tools.
+    tools: Option<Box<[Selector]>>,
+    /// The tools stand under a server: `server.tool` is no name of theirs.
+    under_server: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+enum Servers {
+    #[default]
+    All,
+    Named(Box<[Glob]>),
+    One(Box<str>),
+}
+
+/// Whose calls.
+#[derive(Debug, Clone, Default)]
+pub enum Agents {
+    #[default]
+    All,
+    Named(Box<[Glob]>),
+    /// This agent alone, whatever its name looks like.
+    One(Arc<str>),
+    /// Everybody but these, also those without a name.
+    Other(Box<[Arc<str>]>),
+}
+
+impl Agents {
+    pub fn named<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Agents {
+        Agents::Named(patterns.into_iter().map(|one| Glob::new(one, Case::Sensitive)).collect())
+    }
+
+    pub fn include(&self, agent: Option<&str>) -> bool {
+        match self {
+            Agents::All => true,
+            Agents::Named(globs) => globs.iter().any(|glob| glob.matches(agent.unwrap_or(""))),
+            Agents::One(name) => agent == Some(name),
+            Agents::Other(names) => agent.is_none_or(|agent| names.iter().all(|n| **n != *agent)),
+        }
+    }
+}
+
+/// A tool as selectors see it.
+#[derive(Debug, Clone, Copy)]
+pub struct About<'a> {
+    pub agent: Option<&'a str>,
+    pub server: &'a str,
+    pub tool: &'a str,
+    pub hints: &'a Hints,
+}
+
+/// How a selection speaks of a tool.
+#[derive(Debug, Clone)]
+pub(super) enum Covers {
+    Always,
+    /// Only of calls with one of these actions.
+    Actions(Box<[Glob]>),
+}
+
+impl Selection {
+    pub fn of(agents: Agents) -> Selection {
+        Selection { agents, ..Selection::default() }
+    }
+
+    /// Only of these servers, by name or pattern.
+    pub fn servers<'a>(mut self, patterns: impl IntoIterator<Item = &'a str>) -> Selection {
+        let globs = patterns.into_iter().map(|pattern| Glob::new(pattern, Case::Sensitive));
+        self.servers = Servers::Named(globs.collect());
+        self
+    }
+
+    /// Only of this server, whatever its name looks like.
+    pub fn server(mut self, name: &str) -> Selection {
+        self.servers = Servers::One(name.into());
+        self
+    }
+
+    /// Only of these tools: names, patterns, actions, hints. As in any list that stands under no
+    /// server, `server.tool` is a name too.
+    pub fn tools<'a>(mut self, selectors: impl IntoIterator<Item = &'a str>) -> Selection {
+        self.tools = Some(selectors.into_iter().map(|one| Selector::new(one, CASE)).collect());
+        self
+    }
+
+    /// Only of the tools that a selector names by themselves.
+    pub fn tool(self, selector: &str) -> Selection {
+        Selection { under_server: true, ..self.tools([selector]) }
+    }
+
+    /// How the selection speaks of a tool; `None` where it does not.
+    pub(super) fn covers(&self, about: About<'_>) -> Option<Covers> {
+        let server = match &self.servers {
+            Servers::All => true,
+            Servers::Named(globs) => globs.iter().any(|glob| glob.matches(about.server)),
+            Servers::One(name) => **name == *about.server,
+        };
+        if !server || !self.agents.include(about.agent) {
+            return None;
+        }
+        let Some(selectors) = &self.tools else { return Some(Covers::Always) };
+        let tool = fold(about.tool, CASE).into_owned();
+        let mut names = vec![format!("{}.{tool}", fold(about.server, CASE)), tool];
+        if self.under_server {
+            names.remove(0);
+        }
+        let always = |selector: &Selector| {
+            selector.carried_by(about.hints) || names.iter().any(|name| selector.names_tool(name))
+        };
+        if selectors.iter().any(always) {
+            return Some(Covers::Always);
+        }
+        let of_name = |name| selectors.iter().flat_map(move |one| one.actions_of(name, true));
+        let actions: Box<[Glob]> =
+            names.iter().flat_map(|name| of_name(name.as_str())).cloned().collect();
+        (!actions.is_empty()).then_some(Covers::Actions(actions))
+    }
+}
+
+impl Covers {
+    /// Whether a call with these arguments is meant: its action is, or it cannot be told.
+    pub(super) fn call(&self, arguments: Option<Arguments<'_>>, keys: &[Box<str>]) -> bool {
+        let Covers::Actions(actions) = self else { return true };
+        let Some(arguments) = arguments else { return true };
+        let is_key = |name: &str| keys.iter().any(|key| key.eq_ignore_ascii_case(name));
+        let mut stated = arguments.members().filter(|(name, _)| is_key(name)).peekable();
+        if stated.peek().is_none() {
+            return true;
+        }
+        stated.any(|(_, value)| match value.as_str() {
+            Some(action) => {
+                let action = fold(&action, CASE);
+                actions.iter().any(|glob| glob.matches(&action))
+            }
+            None => true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolward_wire::Raw;
+
+    fn about<'a>(agent: Option<&'a str>, server: &'a str, tool: &'a str) -> About<'a> {
+        About { agent, server, tool, hints: Hints::none() }
+    }
+
+    fn covers(selection: &Selection, agent: Option<&str>, server: &str, tool: &str) -> bool {
+        selection.covers(about(agent, server, tool)).is_some()
+    }
+
+    #[test]
+    fn agents_servers_and_tools_must_all_fit() {
+        let all = Selection::default();
+        assert!(covers(&all, None, "s", "t"));
+        let some = Selection::of(Agents::named(["a*"])).servers(["s?"]).tools(["get_*", "s2.put"]);
+        assert!(
+            covers(&some, Some("ab"), "s1", "get_x") && covers(&some, Some("ab"), "s1", "GET_x")
+        );
+        assert!(covers(&some, Some("ab"), "s2", "put") && !covers(&some, Some("ab"), "s1", "put"));
+        for (agent, server, tool) in
+            [(Some("b"), "s1", "get_x"), (None, "s1", "get_x"), (Some("a"), "t1", "get_x")]
+        {
+            assert!(!covers(&some, agent, server, tool), "{agent:?} {server} {tool}");
+        }
+        let one = Selection::of(Agents::One("a*".into()));
+        assert!(covers(&one, Some("a*"), "s", "t") && !covers(&one, Some("ab"), "s", "t"));
+        // Under a server, a pattern speaks of the tool alone.
+        let narrow = Selection::default().servers(["files"]).tool("f*");
+        assert!(covers(&narrow, None, "files", "find") && !covers(&narrow, None, "files", "read"));
+        let other = Selection::of(Agents::Other(["a".into()].into()));
+        assert!(covers(&other, None, "s", "t") && covers(&other, Some("b"), "s", "t"));
+        assert!(!covers(&other, Some("a"), "s", "t"));
+    }
+
+    #[test]
+    fn an_action_that_cannot_be_told_is_meant() {
+        let far = Selection::default().tools(["go.far"]);
+        let keys: [Box<str>; 1] = ["action".into()];
+        let covers = far.covers(about(None, "s", "go")).unwrap();
+        let call = |json: &str| {
+            let raw = Raw::scan(json.as_bytes(), 1 << 10).unwrap();
+            covers.call(Some(Arguments::new(raw)), &keys)
+        };
+        for meant in [
+            r#"{"action":"far"}"#,
+            r#"{"action":"FAR"}"#,
+            r#"{"ACTION":"far"}"#,
+            r#"{"action":3}"#,
+            r#"{}"#,
+            r#"{"action":"near","Action":"far"}"#,
+        ] {
+            assert!(call(meant), "{meant}");
+        }
+        assert!(!call(r#"{"action":"near"}"#) && covers.call(None, &keys));
+        assert!(far.covers(about(None, "s", "stay")).is_none());
+    }
+}

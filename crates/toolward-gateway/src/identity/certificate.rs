@@ -1,0 +1,134 @@
+//! What a client's certificate calls its holder. Whether the certificate may be believed was found out
+//! when the connection began: by the authorities of `tls.client_ca`.
+
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use webpki::EndEntityCert;
+
+/// The names of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    fingerprint: [u8; 32],
+    common_name: Option<String>,
+    /// In lower case.
+    hosts: Vec<String>,
+    uris: Vec<String>,
+}
+
+/// By what an agent's certificate is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mark {
+    /// The SHA-256 of the certificate.
+    Sha256([u8; 32]),
+    /// `CN` of the subject.
+    CommonName(String),
+    /// A host in the alternative names, in lower case.
+    Dns(String),
+    /// A URI in the alternative names.
+    Uri(String),
+}
+
+impl Certificate {
+    /// `None` for what cannot be read.
+    pub fn read(certificate: &CertificateDer<'_>) -> Option<Certificate> {
+        let read = EndEntityCert::try_from(certificate).ok()?;
+        Some(Certificate {
+            fingerprint: Sha256::digest(certificate).into(),
+            common_name: common_name(read.subject()),
+            hosts: read.valid_dns_names().map(str::to_ascii_lowercase).collect(),
+            uris: read.valid_uri_names().map(String::from).collect(),
+        })
+    }
+
+    pub(super) fn has(&self, mark: &Mark) -> bool {
+        match mark {
+            Mark::Sha256(hash) => self.fingerprint == *hash,
+            Mark::CommonName(name) => self.common_name.as_ref() == Some(name),
+            Mark::Dns(host) => self.hosts.contains(host),
+            Mark::Uri(uri) => self.uris.contains(uri),
+        }
+    }
+}
+
+/// The one common name of a subject. One that has several is not called anything.
+fn common_name(subject: &[u8]) -> Option<String> {
+    /// 2.5.4.3
+    const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const OBJECT: u8 = 0x06;
+    /// UTF8String, PrintableString and IA5String, all of which are UTF-8.
+    const TEXT: [u8; 3] = [0x0c, 0x13, 0x16];
+    let mut found = None;
+    let mut relative = subject;
+    while !relative.is_empty() {
+        let (tag, mut attributes, rest) = element(relative)?;
+        relative = rest;
+        if tag != SET {
+            return None;
+        }
+        while !attributes.is_empty() {
+            let (tag, attribute, rest) = element(attributes)?;
+            attributes = rest;
+            let (kind, name, value) = element(attribute)?;
+            if tag != SEQUENCE || kind != OBJECT {
+                return None;
+            }
+            if name == COMMON_NAME {
+                let (tag, text, _) = element(value)?;
+                let text = std::str::from_utf8(text).ok().filter(|_| TEXT.contains(&tag))?;
+                if found.replace(text.to_string()).is_some() {
+                    return None;
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The first element of some DER: its tag, its content, and what follows.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest))?,
+        0x82 => {
+            let (length, rest) = rest.split_first_chunk::<2>()?;
+            (usize::from(u16::from_be_bytes(*length)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(oid: u8, tag: u8, text: &[u8]) -> Vec<u8> {
+        let mut value = vec![0x06, 3, 0x55, 0x04, oid, tag, text.len() as u8];
+        value.extend_from_slice(text);
+        let mut out = vec![0x31, value.len() as u8 + 2, 0x30, value.len() as u8];
+        out.append(&mut value);
+        out
+    }
+
+    #[test]
+    fn a_subject_has_one_common_name_or_none() {
+        let organisation = attribute(10, 0x0c, b"corp");
+        let name = attribute(3, 0x0c, "grüße".as_bytes());
+        let subject = [organisation.clone(), name.clone()].concat();
+        assert_eq!(common_name(&subject).unwrap(), "grüße");
+        assert_eq!(common_name(&organisation), None);
+        assert_eq!(common_name(&[name.clone(), name.clone()].concat()), None);
+        assert_eq!(common_name(&attribute(3, 0x1e, b"\0a")), None, "another encoding");
+        assert_eq!(common_name(&attribute(3, 0x0c, b"\xff")), None);
+        for cut in 1..subject.len() {
+            if cut != organisation.len() {
+                assert_eq!(common_name(&subject[..cut]), None, "cut at {cut}");
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether a request may be read at all, judged by its head and by the connection on which it came.
+
+use std::sync::Arc;
+
+use toolward_wire::http::{Method, RequestHead};
+
+use super::connection::{Content, Response};
+use super::http::{Access, Endpoint};
+use super::metadata::{self, Base};
+use super::peer::Peer;
+use crate::client::{Caller, Scope};
+use crate::identity::{Shown, Unidentified, Wrong};
+
+/// A request whose sender and address are known.
+pub(super) struct Admitted(pub(super) Place);
+
+pub(super) enum Place {
+    /// `/healthz` and `/readyz`, with the one word that they say.
+    Health(&'static str),
+    Mcp {
+        caller: Caller,
+        scope: Scope,
+        /// When the caller's credential ends.
+        until: Option<u64>,
+    },
+}
+
+impl Endpoint {
+    /// Admits a request; or gives the answer, which needs nothing but the head.
+    pub(super) async fn admit(
+        &self,
+        peer: &Peer,
+        head: &RequestHead,
+    ) -> Result<Admitted, Box<Response>> {
+        let access = self.access();
+        let reachable = &access.reachable;
+        if !reachable.host(&head.host) {
+            self.turned_away(peer, Some(head), "the host is not this gateway's");
+            return Err(refuse(400));
+        }
+        if let Some(origin) =
+            head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("origin"))
+            && !std::str::from_utf8(origin.1).is_ok_and(|origin| reachable.origin(origin))
+        {
+            self.turned_away(peer, Some(head), "the origin is a foreign page");
+            return Err(refuse(403));
+        }
+        if let Some(answer) = reachable.preflight(head) {
+            return Err(Box::new(answer));
+        }
+        let word = match head.path.as_str() {
+            "/healthz" => Some("ok"),
+            "/readyz" => Some("ready"),
+            _ => None,
+        };
+        if let Some(word) = word {
+            return match head.method {
+                Method::Get => Ok(Admitted(Place::Health(word))),
+                _ => Err(Box::new(Response::empty(405).field("Allow", "GET"))),
+            };
+        }
+        let server = match head.path.strip_prefix("/mcp") {
+            Some("") => None,
+            Some(rest) => Some(rest.strip_prefix('/').ok_or_else(|| refuse(404))?),
+            None => return Err(Box::new(document(&access, peer, head))),
+        };
+        let (caller, until) = self.identify(&access, peer, head).await?;
+        let scope = match server {
+            None => Scope::All,
+            // A server that the agent may not use is one that does not exist.
+            Some(name) => {
+                let snapshot = self.gateway.current.get();
+                let found = snapshot.server(name);
+                let found = found.filter(|server| snapshot.may_reach(&caller, server));
+                Scope::One(found.ok_or_else(|| refuse(404))?.index)
+            }
+        };
+        match head.method {
+            Method::Post => {
+                let kind = head.headers.get("content-type").unwrap_or_default();
+                let kind = kind.split(';').next().unwrap_or_default().trim();
+                if !kind.eq_ignore_ascii_case("application/json")
+                    || head.headers.count("content-encoding") > 0
+                {
+                    return Err(refuse(415));
+                }
+            }
+            Method::Get | Method::Delete => {}
+            _ => return Err(Box::new(Response::empty(405).field("Allow", "POST, GET, DELETE"))),
+        }
+        Ok(Admitted(Place::Mcp { caller, scope, until }))
+    }
+
+    async fn identify(
+        &self,
+        access: &Access,
+        peer: &Peer,
+        head: &RequestHead,
+    ) -> Result<(Caller, Option<u64>), Box<Response>> {
+        let identities = &access.identities;
+        let authorization = head.headers.get("authorization");
+        let known = if authorization.is_none() && head.headers.count("authorization") > 0 {
+            Err(Unidentified::Wrong(Wrong::Malformed))
+        } else {
+            let shown = Shown {
+                authorization,
+                path: &head.path,
+                uid: peer.uid,
+                certificate: peer.certificate.as_ref(),
+            };
+            identities.identify(&shown).await
+        };
+        match known {
+            Ok(known) => Ok((known.caller, known.until)),
+            Err(why) => {
+                self.turned_away(peer, Some(head), why.words());
+                let base = identities.issuer.is_some().then(|| base(access, peer, head));
+                let answer = metadata::challenge(identities, &why, base.as_ref(), &head.path);
+                Err(Box::new(answer))
+            }
+        }
+    }
+}
+
+/// What is beside the endpoint: the document that says where tokens come from.
+fn document(access: &Access, peer: &Peer, head: &RequestHead) -> Response {
+    let asked = metadata::asked(&head.path, access.reachable.written());
+    let base = || base(access, peer, head);
+    let answer = asked.and_then(|path| metadata::document(&access.identities, &base(), path));
+    match answer {
+        None => Response::empty(404),
+        Some(answer) if head.method == Method::Get => answer,
+        Some(_) => Response::empty(405).field("Allow", "GET"),
+    }
+}
+
+/// The address as this client writes it.
+fn base(access: &Access, peer: &Peer, head: &RequestHead) -> Base {
+    let reachable = &access.reachable;
+    match reachable.written() {
+        Some(base) => base.clone(),
+        None => Base::of_host(peer.is_secure(reachable, head), peer.host(reachable, head)),
+    }
+}
+
+/// What the caller of a stream showed, by which it can be asked again.
+#[derive(Debug)]
+pub struct Ticket {
+    pub(super) agent: Option<Arc<str>>,
+    pub(super) authorization: Option<String>,
+    pub(super) path: String,
+}
+
+impl Ticket {
+    /// Streams outlast their request, and keep what it showed.
+    pub(super) fn keep(response: Response, agent: Option<Arc<str>>, head: RequestHead) -> Response {
+        if !matches!(response.content, Content::Events(_)) {
+            return response;
+        }
+        let authorization = head.headers.get("authorization").map(String::from);
+        let ticket = Some(Ticket { agent, authorization, path: head.path });
+        Response { ticket, ..response }
+    }
+}
+
+pub(super) fn refuse(status: u16) -> Box<Response> {
+    Box::new(Response::empty(status))
+}

@@ -1,0 +1,68 @@
+//! A search that goes on while clients are served, against a scripted server.
+
+use toolward_policy::selector::Glob;
+use toolward_wire::Revision;
+
+use super::super::{Definition, Launch, Reach, Servers};
+use super::*;
+use crate::client::{Caller, Scope};
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/program/both.py");
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A scripted server of both eras.
+fn servers(folder: &std::path::Path) -> Servers {
+    let tools = folder.join("tools.json");
+    std::fs::write(&tools, "[{\"name\": \"t\", \"inputSchema\": {}}]").unwrap();
+    let words = [SERVER, "stdio", "both"].map(std::ffi::OsString::from);
+    let files = [folder.join("log").into_os_string(), tools.into_os_string()];
+    let launch = Launch {
+        name: "s".into(),
+        program: "python3".into(),
+        arguments: words.into_iter().chain(files).collect(),
+        environment: Vec::new(),
+        folder: None,
+    };
+    let definition = Definition {
+        name: "s".into(),
+        reach: Reach::Child(launch),
+        timeouts: Vec::<(Glob, Duration)>::new(),
+        timeout: PATIENCE,
+        share: false,
+        max_children: 8,
+        eager: false,
+        answer_bytes: 1 << 20,
+        results: Default::default(),
+    };
+    Servers::new(vec![definition], Arc::new(|_| {}))
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_server_that_was_silent_once_is_asked_again_while_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = servers(folder.path());
+    let server = servers.all()[0].clone();
+    let revision = Revision::newest(Era::Modern);
+    let caller = Caller::new(Some("a".into()), "test");
+    let client = Client::new(caller, Scope::All, revision, Owner::Agent(Some("a".into())));
+    server.eras().silent(Era::Modern, Instant::now());
+    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
+    let era = || servers.existing(&server, &client).unwrap().era();
+    assert_eq!(era(), Era::Legacy, "for a while it is not asked");
+    // The while is over: whoever comes is served as before, and once it answers in the own era.
+    let before = Instant::now() - Duration::from_secs(300);
+    server.eras().silent(Era::Modern, before);
+    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
+    assert_eq!(era(), Era::Legacy, "nobody waits for it");
+    let generation = servers.generation();
+    let told = async {
+        while era() == Era::Legacy || servers.generation() == generation {
+            sleep(LOOK).await;
+        }
+    };
+    timeout(PATIENCE, told).await.unwrap();
+    assert_eq!(server.known(Era::Modern), Known::Speaks);
+    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
+    assert_eq!(era(), Era::Modern);
+    servers.close().await;
+}

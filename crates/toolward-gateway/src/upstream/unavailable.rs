@@ -1,0 +1,58 @@
+//! Why a server cannot be used.
+
+/// Why a server cannot be used now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unavailable {
+    Down(String),
+    /// It is there, and does not speak the era it was asked in.
+    OtherEra,
+    /// It ended or failed when it was asked in this era, for whatever reason.
+    Unclear,
+    /// It is there, and speaks HTTP+SSE of 2024-11-05.
+    OldTransport,
+    /// It has not listed its tools yet.
+    Slow,
+    /// So many of its processes are in use, and there may be no more.
+    Full(usize),
+}
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unavailable::Down(why) => f.write_str(why),
+            Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
+            Unavailable::Unclear => f.write_str("it ended or failed when it was asked"),
+            Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
+            Unavailable::Slow => f.write_str("it has not listed its tools yet"),
+            Unavailable::Full(most) => {
+                write!(f, "all of its processes are busy, and `max_children` allows {most}")
+            }
+        }
+    }
+}
+
+impl Unavailable {
+    /// The server may be there for whoever asks otherwise.
+    pub(super) fn is_otherwise(&self) -> bool {
+        matches!(self, Unavailable::OtherEra | Unavailable::OldTransport | Unavailable::Unclear)
+    }
+
+    /// What a client may read of it. Commands and addresses are the operator's.
+    pub fn public(&self) -> Unavailable {
+        match self {
+            Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
+            other => other.clone(),
+        }
+    }
+
+    /// One word for `_meta` and the record.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Unavailable::Down(_) => "unavailable",
+            Unavailable::Unclear => "unavailable",
+            Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
+            Unavailable::Slow => "starting",
+            Unavailable::Full(_) => "busy",
+        }
+    }
+}

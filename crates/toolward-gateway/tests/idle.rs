@@ -1,0 +1,212 @@
+//! A session that nobody uses ends, with everything that only it used. How long that takes is half an
+//! hour in the program, so that this is tried with the gateway alone.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use toolward_gateway::audit::{self, Audit};
+use toolward_gateway::identity::Identities;
+use toolward_gateway::listen::http::{Endpoint, Setup};
+use toolward_gateway::listen::origin::Reachable;
+use toolward_gateway::listen::serve::{Ending, Socket, serve};
+use toolward_gateway::names::Naming;
+use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::sealed::Sealer;
+use toolward_gateway::sight::{Current, Snapshot};
+use toolward_gateway::upstream::{Definition, Launch, Log, Reach, Servers};
+use toolward_policy::Policy;
+use toolward_policy::source::Source;
+
+const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/program/both.py");
+const IDLE: Duration = Duration::from_secs(2);
+
+/// A gateway with one scripted server, in threads of this process.
+struct Gate {
+    port: String,
+    end: watch::Sender<Ending>,
+    threads: Option<std::thread::JoinHandle<()>>,
+    _folder: tempfile::TempDir,
+}
+
+fn definition(folder: &std::path::Path) -> Definition {
+    let tools: Value = ["pid", "later"].iter().map(|name| json!({"name": name})).collect();
+    std::fs::write(folder.join("tools.json"), tools.to_string()).unwrap();
+    let mut arguments: Vec<std::ffi::OsString> =
+        [SERVER, "stdio", "legacy"].map(Into::into).to_vec();
+    arguments.extend(["log", "tools.json"].map(|file| folder.join(file).into_os_string()));
+    let launch = Launch {
+        name: "s".into(),
+        program: "python3".into(),
+        arguments,
+        environment: Vec::new(),
+        folder: None,
+    };
+    Definition {
+        name: "s".into(),
+        reach: Reach::Child(launch),
+        timeouts: Vec::new(),
+        timeout: Duration::from_secs(30),
+        share: false,
+        max_children: 8,
+        eager: false,
+        answer_bytes: 1 << 20,
+        results: Default::default(),
+    }
+}
+
+fn start() -> Gate {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let log: Log = Arc::new(|_| {});
+    let servers = Servers::new(vec![definition(folder.path())], log.clone());
+    let policy = Policy::compile(Source::default()).unwrap();
+    let gateway = Gateway {
+        current: Current::new(Snapshot::new(policy, "v".into(), servers.all())),
+        servers: Arc::new(servers),
+        naming: Naming::Prefix { separator: "__".into() },
+        audit: Audit::open(audit::Setup::in_folder(path("audit")), log.clone()).unwrap(),
+        log,
+        list_timeout: Duration::from_secs(20),
+    };
+    let setup = Setup {
+        identities: Arc::new(Identities::default()),
+        reachable: Reachable::new(["127.0.0.1".to_string()], []),
+        tls: None,
+        sealer: Sealer::in_folder(&path("state")).unwrap(),
+        state: path("state"),
+        request_bytes: 1 << 20,
+        buffered_bytes: 1 << 24,
+        session_idle: Some(IDLE),
+    };
+    let endpoint = Arc::new(Endpoint::new(Arc::new(gateway), setup));
+    let socket = Socket::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.address().rsplit(':').next().unwrap().to_string();
+    let (end, ending) = watch::channel(Ending::No);
+    let threads = std::thread::spawn(move || {
+        serve(endpoint, vec![socket], 2, 100, &ending, Duration::from_secs(5)).unwrap();
+    });
+    Gate { port, end, threads: Some(threads), _folder: folder }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.end.send(Ending::Now);
+        let _ = self.threads.take().unwrap().join();
+    }
+}
+
+struct Session<'g> {
+    gate: &'g Gate,
+    id: String,
+}
+
+impl Gate {
+    fn open(&self, head: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{}", self.port)).unwrap();
+        let host = format!("Host: 127.0.0.1:{}\r\nContent-Type: application/json\r\n", self.port);
+        let length = format!("Connection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{host}{length}{body}").as_bytes()).unwrap();
+        stream
+    }
+
+    fn post(&self, session: &str, body: &Value) -> (u16, String) {
+        let head = format!("POST /mcp HTTP/1.1\r\nAccept: application/json\r\n{session}");
+        let mut answer = String::new();
+        self.open(&head, &body.to_string()).read_to_string(&mut answer).unwrap();
+        (answer[9..12].parse().unwrap(), answer)
+    }
+
+    fn session(&self) -> Session<'_> {
+        let client = json!({"name": "c", "version": "1"});
+        let params =
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+        let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+        let (status, answer) = self.post("", &begin);
+        assert_eq!(status, 200, "{answer}");
+        let id = answer.lines().find_map(|line| line.strip_prefix("Mcp-Session-Id: ")).unwrap();
+        Session { gate: self, id: id.into() }
+    }
+}
+
+impl Session<'_> {
+    fn header(&self) -> String {
+        format!("Mcp-Session-Id: {}\r\n", self.id)
+    }
+
+    fn status(&self) -> u16 {
+        self.gate.post(&self.header(), &json!({"jsonrpc": "2.0", "id": 2, "method": "ping"})).0
+    }
+
+    fn call(&self, name: &str, arguments: Value) -> String {
+        let params = json!({"name": format!("s__{name}"), "arguments": arguments});
+        let call = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params});
+        let (status, answer) = self.gate.post(&self.header(), &call);
+        assert_eq!(status, 200, "{answer}");
+        let body: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        let text = body["result"]["content"][0]["text"].as_str();
+        text.unwrap_or_else(|| panic!("{answer}")).into()
+    }
+
+    fn pid(&self) -> u32 {
+        self.call("pid", json!({})).parse().unwrap()
+    }
+
+    fn listen(&self) -> TcpStream {
+        let head = format!("GET /mcp HTTP/1.1\r\nAccept: text/event-stream\r\n{}", self.header());
+        let mut stream = self.gate.open(&head, "");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        stream
+    }
+}
+
+fn alive(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !state.is_empty() && !state.contains(") Z ")
+}
+
+fn ends(what: &str, pid: u32) {
+    let begun = Instant::now();
+    while alive(pid) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_idle_session_ends_and_one_in_use_does_not() {
+    let gate = start();
+    let (idle, active, listening) = (gate.session(), gate.session(), gate.session());
+    let (idle_pid, active_pid, listening_pid) = (idle.pid(), active.pid(), listening.pid());
+    assert!(idle_pid != active_pid && active_pid != listening_pid);
+    let stream = listening.listen();
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| {
+            // One request that takes longer than a session may be idle.
+            let busy = gate.session();
+            let pid = busy.pid();
+            assert_eq!(busy.call("later", json!({"seconds": 5})), "later");
+            assert_eq!(busy.pid(), pid);
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < 3 * IDLE {
+            assert_eq!(active.status(), 200, "a session in use goes on");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        busy.join().unwrap();
+    });
+    ends("what only the idle session used ends", idle_pid);
+    assert_eq!(idle.status(), 404, "the session is not known any more");
+    assert!(alive(active_pid) && alive(listening_pid));
+    assert_eq!(listening.status(), 200, "a session that somebody listens to goes on");
+    assert_eq!(listening.pid(), listening_pid);
+    drop(stream);
+    ends("nobody listens any more", listening_pid);
+    assert_eq!(listening.status(), 404);
+}

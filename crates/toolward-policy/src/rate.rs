@@ -1,0 +1,121 @@
+//! How often something may happen: `100/min`, `5/s burst 10`. Policy says so and counts nothing; who
+//! counts is told which entries let a call pass.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::decision::RuleRef;
+use crate::layer::{List, Rules};
+use crate::policy::Policy;
+
+/// So many in a stretch of time, and so many at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rate {
+    pub count: u64,
+    pub per: Per,
+    /// How many may come at once; `None`: as many as come in the whole stretch.
+    pub burst: Option<u64>,
+}
+
+/// A stretch of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Per {
+    Second,
+    Minute,
+    Hour,
+    Day,
+}
+
+impl Per {
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(match self {
+            Per::Second => 1,
+            Per::Minute => 60,
+            Per::Hour => 3_600,
+            Per::Day => 86_400,
+        })
+    }
+}
+
+impl Rate {
+    /// How many may come at once.
+    pub fn at_once(self) -> u64 {
+        self.burst.unwrap_or(self.count).max(1)
+    }
+
+    /// The time between two, where they come as fast as they may for long. At least a nanosecond.
+    pub fn interval_ns(self) -> u64 {
+        let stretch = self.per.duration().as_secs() * 1_000_000_000;
+        (stretch / self.count.max(1)).max(1)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = match self.per {
+            Per::Second => "s",
+            Per::Minute => "min",
+            Per::Hour => "h",
+            Per::Day => "day",
+        };
+        write!(f, "{}/{per}", self.count)?;
+        match self.burst {
+            Some(burst) => write!(f, " burst {burst}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An entry that lets calls pass only so often, by its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LimitedRule {
+    pub layer: u16,
+    pub rule: RuleRef,
+}
+
+impl Policy {
+    /// All entries with a `limit`, in the order of layers and files.
+    pub fn limits(&self) -> Vec<(LimitedRule, Rate)> {
+        let mut limits = Vec::new();
+        for (layer, rules) in self.layers.iter().enumerate() {
+            let mut add = |list: &List, at: &dyn Fn(u32) -> RuleRef| {
+                for (entry, rule) in list.rules.iter().enumerate() {
+                    if let Some(rate) = rule.limit {
+                        let at = LimitedRule { layer: layer as u16, rule: at(entry as u32) };
+                        limits.push((at, rate));
+                    }
+                }
+            };
+            match &rules.rules {
+                Rules::ReadOnly => {}
+                Rules::Allowlist(list) => add(&list.tools, &RuleRef::in_allowlist),
+                Rules::Agents(layer) => {
+                    for (agent, rules) in layer.agents.iter().enumerate() {
+                        for (key, list) in rules.allow.tools.iter().enumerate() {
+                            add(list, &|entry| {
+                                RuleRef::allowed_tool(agent as u32, key as u32, entry)
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        limits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_reads_as_it_was_written_and_never_divides_to_nothing() {
+        let rate = Rate { count: 5, per: Per::Second, burst: Some(10) };
+        assert_eq!((rate.to_string().as_str(), rate.at_once()), ("5/s burst 10", 10));
+        assert_eq!(rate.interval_ns(), 200_000_000);
+        let day = Rate { count: 1000, per: Per::Day, burst: None };
+        assert_eq!((day.to_string().as_str(), day.at_once()), ("1000/day", 1000));
+        let often = Rate { count: u64::MAX, per: Per::Second, burst: None };
+        assert_eq!(often.interval_ns(), 1);
+    }
+}

@@ -1,0 +1,38 @@
+//! `toolward audit`: reads the record of decisions.
+//!
+//! | part | is |
+//! |---|---|
+//! | `verify`, `query`, `export` | the commands |
+//! | [`past`] | one decision, for `explain` |
+//! | [`folder`] | where the record is |
+//! | [`scan`] | all records of a folder, in order |
+//! | [`filter`] | which ones are meant, and what came of calls |
+//! | [`row`] | a record as a person sees it |
+//! | [`out`], [`progress`] | how rows and waiting look |
+//! | [`when`] | points in time, as people write them |
+
+mod cef;
+mod csv;
+mod export;
+pub(crate) mod filter;
+pub(crate) mod folder;
+pub(crate) mod latest;
+pub(crate) mod out;
+pub(crate) mod past;
+mod progress;
+mod query;
+pub(crate) mod row;
+pub(crate) mod scan;
+mod verify;
+mod when;
+
+use crate::cli::{AuditArgs, AuditCommand};
+use crate::exit::Failure;
+
+pub(crate) fn run(args: AuditArgs) -> Result<u8, Failure> {
+    match args.command {
+        AuditCommand::Verify(args) => verify::run(args),
+        AuditCommand::Query(args) => query::run(args),
+        AuditCommand::Export(args) => export::run(args),
+    }
+}

@@ -1,0 +1,92 @@
+//! `toolward audit export`: records for other systems, one a line.
+
+use std::fs::OpenOptions;
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+use toolward_config::neutral::neutralise;
+use toolward_gateway::audit::line::harmless;
+
+use super::filter::{Filter, Matcher};
+use super::folder::{folder, look};
+use super::out::Out;
+use super::row::told;
+use super::scan::{Scan, left_out, time_at};
+use super::{cef, csv};
+use crate::cli::{ExportArgs, ExportFormat};
+use crate::exit::{self, Failure};
+
+pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
+    let filter = Filter::new(args.filter)?;
+    let found = look(&folder(&args.record)?)?;
+    let mut out = match &args.output {
+        Some(path) => Out::file(create(path)?),
+        None => Out::standard(),
+    };
+    let watched = args.output.is_none() && std::io::stdout().is_terminal();
+    if args.format == ExportFormat::Csv {
+        out.plain(csv::headline().as_bytes())?;
+    }
+    let mut scan = Scan::new(found, filter.since_micros)?;
+    // Records may be a little out of order.
+    let end = filter.until_micros.map(|until| time_at(until.saturating_add(10_000_000)));
+    let plain = args.format == ExportFormat::Jsonl && filter.is_plain();
+    let mut matcher = Matcher::new(filter);
+    scan.each(|line, opening, progress| {
+        if end.as_deref().is_some_and(|end| end < opening.time) {
+            return Ok(ControlFlow::Break(()));
+        }
+        let wanted = |filter: &Filter| filter.wants(opening.kind) && filter.in_time(opening.time);
+        let found = match plain {
+            // Nothing of it needs to be read.
+            true => wanted(&matcher.filter).then(|| (Value::Null, None)),
+            false => matcher.take(line, opening).map(|found| (found.record, found.intent)),
+        };
+        matcher.give_up();
+        let Some((record, intent)) = found.filter(|_| wanted(&matcher.filter)) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        if watched {
+            progress.end();
+        }
+        let record = match &intent {
+            Some(intent) => told(record, intent),
+            None => record,
+        };
+        match args.format {
+            ExportFormat::Jsonl => as_it_is(line, &mut out)?,
+            ExportFormat::Csv => out.plain(csv::row(&record).as_bytes())?,
+            ExportFormat::Cef => out.plain(cef::event(&record).as_bytes())?,
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    scan.progress.end();
+    out.flush()?;
+    Ok(match left_out(scan.unreadable) {
+        Some(warning) => {
+            writeln!(anstream::stderr(), "{warning}")?;
+            exit::NO
+        }
+        None => exit::OK,
+    })
+}
+
+/// The record as the chain speaks of it; one that would harm a terminal is none of a gateway.
+fn as_it_is(line: &[u8], out: &mut Out) -> std::io::Result<()> {
+    match line.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+        true => out.plain(&[line, b"\n"].concat()),
+        false => out.plain((harmless(&String::from_utf8_lossy(line)) + "\n").as_bytes()),
+    }
+}
+
+/// A file that nobody else can read. What is there already is not written over: it could be a record.
+fn create(path: &Path) -> Result<std::fs::File, Failure> {
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    created.map_err(|error| {
+        let path = path.display().to_string();
+        Failure::usage(format!("error: {}: {error}", neutralise(&path)))
+    })
+}

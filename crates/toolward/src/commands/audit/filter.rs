@@ -1,0 +1,209 @@
+//! Which records are meant. What came of a call is found by the call that it belongs to.
+
+use std::collections::{HashMap, VecDeque};
+
+use memchr::memmem::{self, Finder};
+use serde_json::Value;
+use toolward_gateway::audit::read::Opening;
+use toolward_policy::selector::Glob;
+use toolward_policy::source::Case;
+
+use super::scan::time_at;
+use super::when::point;
+use crate::cli::{FilterArgs, RecordedVerdict};
+use crate::exit::Failure;
+
+/// So many calls can be under way before the oldest is given up.
+const MOST_OPEN: usize = 16_384;
+
+/// What is wanted.
+pub(crate) struct Filter {
+    agent: Option<String>,
+    server: Option<String>,
+    tool: Option<Glob>,
+    verdict: Option<&'static str>,
+    kinds: Vec<String>,
+    /// As records write it.
+    since: Option<String>,
+    until: Option<String>,
+    /// The same in microseconds.
+    pub(crate) since_micros: Option<u64>,
+    pub(crate) until_micros: Option<u64>,
+    /// What stands in every line that is wanted: others need not be read.
+    needles: Vec<Finder<'static>>,
+}
+
+impl Filter {
+    pub(crate) fn new(args: FilterArgs) -> Result<Filter, Failure> {
+        let time = |flag: &str, text: &Option<String>| {
+            text.as_deref().map(|text| point(flag, text)).transpose()
+        };
+        let since_micros = time("--since", &args.since)?;
+        let until_micros = time("--until", &args.until)?;
+        let verdict = args.verdict.map(|verdict| match verdict {
+            RecordedVerdict::Allow => "allow",
+            RecordedVerdict::Deny => "deny",
+            RecordedVerdict::Ask => "ask",
+        });
+        let named = |text: &Option<String>| text.as_deref().and_then(quoted);
+        let agent = named(&args.agent).filter(|_| args.agent.as_deref() != Some(""));
+        let tool = args.tool.as_deref().filter(|text| !text.contains(['*', '?', '[']));
+        let needles = [
+            agent.map(|name| format!("\"agent\":{name}")),
+            // A list has servers as keys.
+            named(&args.server),
+            tool.and_then(quoted),
+            verdict.map(|verdict| format!("\"verdict\":\"{verdict}\"")),
+        ];
+        Ok(Filter {
+            agent: args.agent,
+            server: args.server,
+            tool: args.tool.as_deref().map(|text| Glob::new(text, Case::Sensitive)),
+            verdict,
+            kinds: args.kinds,
+            since: since_micros.map(time_at),
+            until: until_micros.map(time_at),
+            since_micros,
+            until_micros,
+            needles: needles
+                .into_iter()
+                .flatten()
+                .map(|needle| Finder::new(needle.as_bytes()).into_owned())
+                .collect(),
+        })
+    }
+
+    /// Whether time and kind say already what is wanted.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.agent.is_none()
+            && self.server.is_none()
+            && self.tool.is_none()
+            && self.verdict.is_none()
+    }
+
+    /// Whether records of this kind are wanted.
+    pub(crate) fn wants(&self, kind: &str) -> bool {
+        self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind)
+    }
+
+    pub(crate) fn in_time(&self, time: &str) -> bool {
+        self.since.as_deref().is_none_or(|since| since <= time)
+            && self.until.as_deref().is_none_or(|until| time <= until)
+    }
+
+    /// Whether a line can be wanted, by a look for words in it.
+    fn can_fit(&self, line: &[u8]) -> bool {
+        self.needles.iter().all(|needle| needle.find(line).is_some())
+    }
+
+    /// The record, if it is of the agent, server, tool and verdict that are wanted.
+    pub(crate) fn read(&self, line: &[u8]) -> Option<Value> {
+        if !self.can_fit(line) {
+            return None;
+        }
+        serde_json::from_slice(line).ok().filter(|record| self.fits(record))
+    }
+
+    fn fits(&self, record: &Value) -> bool {
+        let agent = |wanted: &String| match wanted.as_str() {
+            "" => record.get("agent").is_some_and(Value::is_null),
+            wanted => record["agent"] == *wanted,
+        };
+        let server = |wanted: &String| {
+            record["server"] == **wanted || record["servers"].get(wanted).is_some()
+        };
+        let tool = |wanted: &Glob| {
+            let names = ["tool", "exposed_name"].iter().filter_map(|key| record[key].as_str());
+            names.into_iter().any(|name| wanted.matches(name))
+        };
+        self.agent.as_ref().is_none_or(agent)
+            && self.server.as_ref().is_none_or(server)
+            && self.tool.as_ref().is_none_or(tool)
+            && self.verdict.is_none_or(|verdict| record["verdict"] == *verdict)
+    }
+}
+
+/// A word as records write it, where that needs no escape.
+fn quoted(text: &str) -> Option<String> {
+    let plain =
+        text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
+    plain.then(|| format!("\"{text}\""))
+}
+
+/// The id of the call that an outcome belongs to.
+pub(crate) fn intent_of(line: &[u8]) -> Option<&str> {
+    let begin = memmem::find(line, b"\"intent\":\"")? + "\"intent\":\"".len();
+    let rest = line.get(begin..)?;
+    std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()
+}
+
+/// A record that is wanted. An outcome comes with the intent of its call.
+pub(crate) struct Match {
+    pub(crate) record: Value,
+    pub(crate) intent: Option<Value>,
+}
+
+/// Finds records, and calls that are under way.
+pub(crate) struct Matcher {
+    pub(crate) filter: Filter,
+    open: HashMap<String, Value>,
+    /// The same in their order, with some that have ended.
+    order: VecDeque<String>,
+}
+
+impl Matcher {
+    pub(crate) fn new(filter: Filter) -> Matcher {
+        Matcher { filter, open: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Waits for what comes of a call that was found elsewhere.
+    pub(crate) fn expect(&mut self, intent: &Value) {
+        if let Some(id) = intent["id"].as_str() {
+            self.open.insert(id.into(), intent.clone());
+            self.order.push_back(id.into());
+        }
+    }
+
+    /// Whether calls are waited for.
+    pub(crate) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// The record, if it is wanted; kinds and times of calls are for others to judge.
+    pub(crate) fn take(&mut self, line: &[u8], opening: Opening<'_>) -> Option<Match> {
+        match opening.kind {
+            "intent" => {
+                let record = self.filter.read(line)?;
+                self.expect(&record);
+                Some(Match { record, intent: None })
+            }
+            "outcome" => {
+                let intent = self.open.remove(intent_of(line)?)?;
+                let record = serde_json::from_slice(line).ok()?;
+                Some(Match { record, intent: Some(intent) })
+            }
+            kind if self.filter.wants(kind) => {
+                let record = self.filter.read(line)?;
+                Some(Match { record, intent: None })
+            }
+            _ => None,
+        }
+    }
+
+    /// A call that is waited for no longer, because too many are.
+    pub(crate) fn give_up(&mut self) -> Option<Value> {
+        while self.order.len() > MOST_OPEN {
+            let given_up = self.order.pop_front().and_then(|id| self.open.remove(&id));
+            if given_up.is_some() {
+                return given_up;
+            }
+        }
+        None
+    }
+
+    /// All calls that have not ended, in their order.
+    pub(crate) fn unended(&mut self) -> Vec<Value> {
+        let order = std::mem::take(&mut self.order);
+        order.iter().filter_map(|id| self.open.remove(id)).collect()
+    }
+}

@@ -1,0 +1,190 @@
+//! A record as a person sees it: one row, whatever kind it is of.
+
+use anstyle::Style;
+use serde_json::{Map, Value};
+use toolward_config::neutral::neutralise;
+use toolward_gateway::audit::line::harmless;
+use toolward_policy::Verdict;
+use unicode_width::UnicodeWidthStr;
+
+use crate::render::{DIM, RED, paint, verdict};
+
+/// Members that an outcome adds to its call.
+const OF_OUTCOME: [&str; 4] = ["outcome", "error_code", "duration_us", "bytes_out"];
+
+/// A call and what came of it, as one; any other record as it is, without its link.
+pub(crate) fn joined(record: Value, outcome: Option<&Value>) -> Value {
+    let Value::Object(mut members) = record else { return record };
+    members.shift_remove("prev");
+    if let Some(outcome) = outcome {
+        for name in OF_OUTCOME {
+            members.insert(name.into(), outcome[name].clone());
+        }
+        members.insert("ended".into(), outcome["time"].clone());
+    }
+    Value::Object(members)
+}
+
+/// An outcome that also says which call it belongs to.
+pub(crate) fn told(outcome: Value, intent: &Value) -> Value {
+    let Value::Object(mut members) = outcome else { return outcome };
+    for name in ["agent", "server", "tool", "exposed_name", "action", "verdict", "step"] {
+        if let Some(value) = intent.get(name) {
+            members.entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    Value::Object(members)
+}
+
+/// A row as JSON that does no harm to a terminal.
+pub(crate) fn json(row: &Value) -> String {
+    harmless(&row.to_string())
+}
+
+/// Columns that grow with what stands in them: rows are shown before the last one is known.
+pub(crate) struct Columns {
+    widths: [usize; 8],
+}
+
+const HEADLINE: [&str; 8] = ["TIME", "AGENT", "WHAT", "VERDICT", "STEP", "OUTCOME", "TOOK", "ID"];
+/// Longer words are cut: JSON has all of them.
+const WIDEST: usize = 44;
+
+impl Columns {
+    pub(crate) fn new() -> Columns {
+        Columns { widths: [24, 8, 24, 7, 15, 10, 8, 0] }
+    }
+
+    pub(crate) fn headline(&mut self) -> String {
+        self.line(HEADLINE.map(|name| (name.into(), DIM)))
+    }
+
+    pub(crate) fn row(&mut self, row: &Value) -> String {
+        self.line(cells(row))
+    }
+
+    fn line(&mut self, cells: [(String, Style); 8]) -> String {
+        let mut line = String::new();
+        for ((text, style), width) in cells.into_iter().zip(&mut self.widths) {
+            let text = short(&text);
+            if *width > 0 {
+                *width = (*width).max(text.width());
+            }
+            let padding = (*width + 2).saturating_sub(text.width());
+            line.push_str(&paint(style, &text));
+            line.push_str(&" ".repeat(padding));
+        }
+        line.truncate(line.trim_end().len());
+        line + "\n"
+    }
+}
+
+fn short(text: &str) -> String {
+    let text = neutralise(text);
+    match text.char_indices().nth(WIDEST) {
+        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
+        None => text.into_owned(),
+    }
+}
+
+fn cells(row: &Value) -> [(String, Style); 8] {
+    let plain = Style::new();
+    let text = |name: &str| row[name].as_str().unwrap_or("-").to_string();
+    // Microseconds are for programs.
+    let time = text("time");
+    let time = match time.get(..23) {
+        Some(millis) if time.len() == 27 => format!("{millis}Z"),
+        _ => time,
+    };
+    let decided = match row["verdict"].as_str() {
+        Some("allow") => verdict(Verdict::Allow),
+        Some("deny") => verdict(Verdict::Deny),
+        Some("ask") => verdict(Verdict::Ask),
+        _ => plain,
+    };
+    let outcome = match row["outcome"].as_str() {
+        Some(outcome) => outcome,
+        None if row["kind"] == "intent" => "open",
+        None => "-",
+    };
+    let ended = match outcome {
+        "ok" | "open" | "-" => plain,
+        _ => RED,
+    };
+    [
+        (time, DIM),
+        (text("agent"), plain),
+        (what(row), plain),
+        (text("verdict"), decided),
+        (text("step"), plain),
+        (outcome.into(), ended),
+        (row["duration_us"].as_u64().map_or("-".into(), took), plain),
+        (text("id"), DIM),
+    ]
+}
+
+/// `1.2 ms`
+pub(crate) fn took(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} µs"),
+        1000..1_000_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
+    }
+}
+
+/// What a record is about.
+pub(crate) fn what(row: &Value) -> String {
+    let text = |name: &str| row[name].as_str();
+    let number = |name: &str| row[name].as_u64().unwrap_or(0);
+    match text("kind").unwrap_or("?") {
+        "intent" | "outcome" | "refusal" | "unavailable" => {
+            let name = match (text("server"), text("tool").or(text("exposed_name"))) {
+                (Some(server), Some(tool)) => format!("{server}/{tool}"),
+                (one, other) => one.or(other).or(text("method")).unwrap_or("-").into(),
+            };
+            match text("action") {
+                Some(action) => format!("{name}.{action}"),
+                None => name,
+            }
+        }
+        "list" => {
+            let none = Map::new();
+            let servers = row["servers"].as_object().unwrap_or(&none);
+            let told = servers
+                .iter()
+                .map(|(name, of)| format!("{name} {}/{}", of["shown"], of["offered"]));
+            format!("list {}", told.collect::<Vec<_>>().join(", "))
+        }
+        "turned-away" => {
+            let (source, why) = (text("source").unwrap_or("?"), text("reason").unwrap_or("?"));
+            format!("turned away {} from {source}: {why}", number("count"))
+        }
+        "start" => {
+            let (version, policy) = (text("version").unwrap_or("?"), text("policy").unwrap_or("?"));
+            format!("start {version}, policy {policy}")
+        }
+        "reload" => {
+            let (by, policy) = (text("by").unwrap_or("?"), text("policy").unwrap_or("?"));
+            format!("reload by {by}, policy {policy}")
+        }
+        "segment" => format!("segment {}", number("segment")),
+        "retention" => format!("removed segments up to {}", number("removed_up_to")),
+        "repair" => format!("took off a torn line ({} bytes)", number("bytes")),
+        "gap" => "records are missing or changed before this one".into(),
+        "taken-over" => "took over records that the head did not know".into(),
+        // Kinds that this version does not know are shown too.
+        kind => {
+            let own = ["id", "time", "kind", "agent", "verdict", "step", "outcome", "prev"];
+            let none = Map::new();
+            let members = row.as_object().unwrap_or(&none).iter();
+            let told =
+                members.filter(|(name, _)| !own.contains(&name.as_str())).map(|(name, value)| {
+                    match value.as_str() {
+                        Some(text) => format!("{name}={text}"),
+                        None => format!("{name}={value}"),
+                    }
+                });
+            format!("{kind} {}", told.collect::<Vec<_>>().join(" ")).trim_end().into()
+        }
+    }
+}

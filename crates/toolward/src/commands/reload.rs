@@ -1,0 +1,47 @@
+//! `toolward reload`: running gateways load their configuration anew.
+
+use std::io::Write;
+
+use serde_json::json;
+use toolward_config::neutral::neutralise;
+
+use crate::cli::ReloadArgs;
+use crate::commands::status::{none, state_folder};
+use crate::control;
+use crate::exit::{self, Failure};
+
+pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
+    let state = state_folder(&args.running)?;
+    let answers = control::ask(&state, "reload");
+    if answers.is_empty() {
+        return Err(none(&state));
+    }
+    let mut out = anstream::stdout();
+    let mut refused = false;
+    let mut rows = Vec::new();
+    for (process, answer) in answers {
+        let error = answer["error"].as_str();
+        refused |= error.is_some();
+        if args.output.json {
+            let reloaded = error.is_none();
+            rows.push(json!({"process": process, "reloaded": reloaded, "error": error}));
+            continue;
+        }
+        match error {
+            None => {
+                let said = answer["message"].as_str().unwrap_or("reloaded");
+                writeln!(out, "process {process}: {}", neutralise(said))?;
+            }
+            Some(why) => {
+                writeln!(out, "process {process}: not reloaded, the old configuration stays:")?;
+                for line in why.lines() {
+                    writeln!(out, "  {}", neutralise(line))?;
+                }
+            }
+        }
+    }
+    if args.output.json {
+        writeln!(out, "{}", json!(rows))?;
+    }
+    Ok(if refused { exit::INVALID } else { exit::OK })
+}

@@ -1,0 +1,244 @@
+//! Limits and hooks of a configuration, as the gateway takes them.
+
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolward_config::Diagnostic;
+use toolward_config::config::{
+    self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
+};
+use toolward_config::neutral::neutralise;
+use toolward_gateway::builtin::Discovery;
+use toolward_gateway::guard::{
+    self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
+    Setup, StoreSetup,
+};
+use toolward_gateway::sight::Snapshot;
+use toolward_gateway::upstream::{Address, All, Log};
+use toolward_policy::selector::Glob;
+use toolward_policy::source::Case;
+use toolward_policy::{Policy, Rate};
+
+use crate::exit::Failure;
+use crate::render::count;
+
+/// How long a store of limits may take, unless the configuration says so.
+const STORE_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A policy with what stands in front of its calls. `before` is what it takes the place of.
+pub(crate) fn snapshot(
+    (policy, version): (Policy, String),
+    config: &Config,
+    allow_all: bool,
+    servers: All,
+    before: Option<&Guards>,
+    log: &Log,
+) -> Result<Snapshot, Failure> {
+    let guards = guards(config, &policy, before, log)?;
+    let snapshot = Snapshot::new(policy, version, servers).guarded(guards);
+    Ok(snapshot.enforcing(!allow_all).discovering(discovery(config)))
+}
+
+/// What the gateway's own server needs to know.
+fn discovery(config: &Config) -> Discovery {
+    let progressive =
+        config.agents.iter().filter(|a| a.discovery == config::Discovery::Progressive);
+    let progressive = progressive.map(|agent| match agent.name.as_str() {
+        "default" => others(config.agents.iter().map(|agent| agent.name.as_str())),
+        name => Agents::One(name.into()),
+    });
+    let described =
+        |server: &config::Server| Some((server.name.clone(), server.description.clone()?));
+    Discovery {
+        progressive: progressive.collect(),
+        descriptions: config.servers.iter().filter_map(described).collect(),
+    }
+}
+
+/// Callers that a file does not name: what it says of `default` holds for them.
+fn others<'a>(named: impl Iterator<Item = &'a str>) -> Agents {
+    Agents::Other(named.filter(|name| *name != "default").map(Into::into).collect())
+}
+
+fn guards(
+    config: &Config,
+    policy: &Policy,
+    before: Option<&Guards>,
+    log: &Log,
+) -> Result<Guards, Failure> {
+    let limits = limits(config, policy);
+    let hooks: Vec<HookDefinition> =
+        config.hooks.iter().filter(|hook| hook.enabled).map(hook).collect::<Result<_, _>>()?;
+    let store = store(config, log)?;
+    if !limits.is_empty() || !hooks.is_empty() {
+        let place = if store.redis.is_some() { "a store" } else { "memory" };
+        let (limits, hooks) = (count(limits.len(), "limit"), count(hooks.len(), "hook"));
+        log(&format!("guards: {limits} counted in {place}, {hooks}"));
+    }
+    let setup = Setup { limits, store, hooks, log: log.clone() };
+    Guards::new(setup, before)
+        .map_err(|why| Failure::invalid(format!("error: {}", neutralise(&why))))
+}
+
+fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
+    let fall_back = config.limits.on_store_error == OnStoreError::Memory;
+    let LimitStore::Redis(url) = &config.limits.store else {
+        return Ok(StoreSetup { redis: None, fall_back });
+    };
+    let timeout = config.limits.timeout.unwrap_or(STORE_PATIENCE);
+    let redis = Redis::new(url.value().unwrap_or_default(), timeout, log.clone());
+    // The URL may hold a password, and is not shown.
+    let redis = redis.map_err(|why| Failure::invalid(format!("error: `limits.store`: {why}")))?;
+    Ok(StoreSetup { redis: Some(Arc::new(redis)), fall_back })
+}
+
+/// All limits, each with what tells it from the others wherever the same configuration is used.
+fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
+    let mut limits = Vec::new();
+    add(&mut limits, "limits", "", &Selection::default(), &config.limits.rates, true);
+    for server in &config.servers {
+        let whom = Selection::default().server(&server.name);
+        let path = format!("servers{}.limits", key(&server.name));
+        add(&mut limits, &path, "", &whom, &server.limits, false);
+    }
+    for (at, file) in config.agent_limits.iter().enumerate() {
+        for (name, rates) in &file.agents {
+            let whom = match name.as_str() {
+                // Its limits hold for whoever the file does not name.
+                "default" => others(file.agents.iter().map(|(name, _)| name.as_str())),
+                name => Agents::One(name.into()),
+            };
+            let path = format!("agents{}.limits", key(name));
+            let whom = Selection::of(whom);
+            add(&mut limits, &path, &format!("{at}:"), &whom, rates, true);
+        }
+    }
+    for (rule, rate) in policy.limits() {
+        let name = policy.rule_at(rule.layer, rule.rule).map_or(String::new(), |rule| rule.path);
+        let identity = format!("{}:{name}", rule.layer);
+        limits.push(LimitDefinition { identity, name, counts: Counts::Rule(rule), rate });
+    }
+    limits
+}
+
+fn add(
+    limits: &mut Vec<LimitDefinition>,
+    path: &str,
+    place: &str,
+    whom: &Selection,
+    rates: &Rates,
+    qualified: bool,
+) {
+    let mut push = |name: String, counts: Counts, rate: Rate| {
+        let identity = format!("{place}{name}");
+        limits.push(LimitDefinition { name, identity, counts, rate });
+    };
+    if let Some(rate) = rates.calls {
+        push(format!("{path}.calls"), Counts::Calls(whom.clone()), rate);
+    }
+    for (pattern, rate) in &rates.tools {
+        let (whom, tool) = match pattern.split_once('/').filter(|_| qualified) {
+            Some((server, tool)) => (whom.clone().servers([server]), tool),
+            None => (whom.clone(), pattern.as_str()),
+        };
+        let name = format!("{path}.tools{}", key(pattern));
+        push(name, Counts::Calls(whom.tool(tool)), *rate);
+    }
+    if let Some(rate) = rates.lists {
+        push(format!("{path}.lists"), Counts::Lists(whom.clone()), rate);
+    }
+    if let Some(rate) = rates.refused {
+        push(format!("{path}.refused"), Counts::Refused(whom.clone()), rate);
+    }
+}
+
+/// A key of a mapping in a path, as decisions name rules.
+fn key(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match !name.is_empty() && name.chars().all(plain) {
+        true => format!(".{name}"),
+        false => format!("[{}]", serde_json::Value::from(name)),
+    }
+}
+
+/// Whether limits or hooks stand in front of some call.
+pub(crate) fn any(config: &Config, policy: &Policy) -> bool {
+    config.hooks.iter().any(|hook| hook.enabled) || !limits(config, policy).is_empty()
+}
+
+/// Hooks that could not be asked as they are.
+pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
+    let finding = |hook: &Hook| {
+        let name = &hook.name;
+        match &hook.kind {
+            HookKind::PolicySh(file) => {
+                let why = guard::policy_file(file).err()?;
+                let help = "the gateway does not start like this";
+                Some(Diagnostic::error(format!("the hook `{name}`: {why}")).help(help))
+            }
+            HookKind::Exec { program, .. } if program.contains('/') => {
+                let found = std::fs::metadata(program);
+                let fine = |found: std::fs::Metadata| found.is_file() && found.mode() & 0o111 != 0;
+                let message = format!("the hook `{name}`: {program} is no program that can be run");
+                let help = "calls that it stands before are refused";
+                (!found.is_ok_and(fine)).then(|| Diagnostic::warning(message).help(help))
+            }
+            HookKind::Http(url) => {
+                let address = Address::parse(url.value()?).ok()?;
+                let message = format!("the hook `{name}` is asked over `http`, in the clear");
+                let help = "whoever stands between could answer for it: use `https`";
+                let open = !address.tls && !address.is_loopback();
+                open.then(|| Diagnostic::warning(message).help(help))
+            }
+            _ => None,
+        }
+    };
+    config.hooks.iter().filter(|hook| hook.enabled).filter_map(finding).collect()
+}
+
+fn hook(hook: &Hook) -> Result<HookDefinition, Failure> {
+    let name = &hook.name;
+    let value = |secret: &Secret| {
+        secret.value().map(String::from).ok_or_else(|| {
+            Failure::invalid(format!("error: a value of the hook `{name}` is not resolved"))
+        })
+    };
+    let mut whom = match &hook.agents {
+        Some(agents) => Selection::of(Agents::named(agents.iter().map(String::as_str))),
+        None => Selection::default(),
+    };
+    if let Some(servers) = &hook.servers {
+        whom = whom.servers(servers.iter().map(String::as_str));
+    }
+    if let Some(tools) = &hook.tools {
+        whom = whom.tools(tools.iter().map(String::as_str));
+    }
+    let declared = hook.env.iter().map(|(name, secret)| Ok((name.into(), value(secret)?.into())));
+    Ok(HookDefinition {
+        name: name.clone(),
+        kind: match &hook.kind {
+            HookKind::Exec { program, args, persistent } => guard::HookKind::Exec {
+                program: program.into(),
+                arguments: args.iter().map(Into::into).collect(),
+                persistent: *persistent,
+            },
+            HookKind::PolicySh(file) => guard::HookKind::PolicySh(file.clone()),
+            HookKind::Http(url) => {
+                let address = Address::parse(&value(url)?);
+                guard::HookKind::Http(address.map_err(|why| {
+                    Failure::invalid(format!("error: the URL of the hook `{name}`: {why}"))
+                })?)
+            }
+        },
+        priority: hook.priority,
+        critical: hook.critical,
+        timeout: hook.timeout,
+        arguments: hook.arguments,
+        environment: Environment {
+            declared: declared.collect::<Result<_, Failure>>()?,
+            passed: hook.pass_env.iter().map(|one| Glob::new(one, Case::Sensitive)).collect(),
+        },
+        whom,
+    })
+}

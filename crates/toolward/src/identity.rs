@@ -1,0 +1,170 @@
+//! Who may come in, from the configuration: credentials of agents, the issuer of their JWTs, names and
+//! proxies by which the endpoint is reached.
+
+use std::sync::Arc;
+
+use toolward_config::config::{CertificateMark, Config, Jwks, Jwt, Listen, Token};
+use toolward_config::neutral::neutralise;
+use toolward_gateway::identity::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
+use toolward_gateway::listen::metadata::Base;
+use toolward_gateway::listen::origin::Reachable;
+use toolward_gateway::listen::tls::{Files, Tls};
+use toolward_gateway::upstream::{Address, Log};
+
+use crate::exit::Failure;
+
+/// The credentials of all agents, with their secrets resolved. `required`: whoever has none is turned
+/// away. `show_claims`: rules read the claims of a JWT.
+pub(crate) fn identities(
+    config: &Config,
+    required: bool,
+    show_claims: bool,
+    log: &Log,
+) -> Result<Identities, Failure> {
+    let mut identities = Identities::new(required, show_claims);
+    for agent in &config.agents {
+        let name: Arc<str> = agent.name.as_str().into();
+        for token in &agent.tokens {
+            match token {
+                Token::Sha256(hash) => identities.tokens.push((*hash, name.clone())),
+                Token::Reference(secret) => {
+                    if let Some(value) = secret.value() {
+                        identities.add(value, &name);
+                    }
+                }
+            }
+        }
+        identities.uids.extend(agent.uids.iter().map(|uid| (*uid, name.clone())));
+        let marks = agent.certificates.iter().map(|mark| match mark {
+            CertificateMark::Sha256(hash) => Mark::Sha256(*hash),
+            CertificateMark::CommonName(name) => Mark::CommonName(name.clone()),
+            CertificateMark::Dns(host) => Mark::Dns(host.clone()),
+            CertificateMark::Uri(uri) => Mark::Uri(uri.clone()),
+        });
+        identities.certificates.extend(marks.map(|mark| (mark, name.clone())));
+        if !agent.claims.is_empty() {
+            identities.claims.push(Wanted { agent: name, claims: agent.claims.clone() });
+        }
+    }
+    for (at, (hash, agent)) in identities.tokens.iter().enumerate() {
+        let other = identities.tokens[..at].iter().find(|(other, _)| other == hash);
+        if let Some((_, other)) = other.filter(|(_, other)| other != agent) {
+            let (one, other) = (neutralise(other), neutralise(agent));
+            return Err(Failure::invalid(format!(
+                "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
+            )));
+        }
+    }
+    if let Some(jwt) = &config.jwt {
+        identities.issuer = Some(Issuer::new(settings(config, jwt)?, log.clone()));
+    }
+    Ok(identities)
+}
+
+/// How JWTs are checked.
+fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
+    let wrong = |key: &str, why: &str| {
+        Failure::invalid(format!("error: `identity.jwt.{key}`: {}", neutralise(why)))
+    };
+    let keys = match &jwt.jwks {
+        Jwks::File(path) => Source::File(path.clone()),
+        Jwks::Url(url) => {
+            let url = url.value().ok_or_else(|| wrong("jwks", "it is not resolved"))?;
+            let address = Address::parse(url).map_err(|why| wrong("jwks", &why))?;
+            if !address.tls && !address.is_loopback() {
+                let why = "keys that come over `http` could be anyone's\n  help: use `https`";
+                return Err(wrong("jwks", why));
+            }
+            Source::Url(address)
+        }
+    };
+    Ok(Settings {
+        issuer: jwt
+            .issuer
+            .value()
+            .ok_or_else(|| wrong("issuer", "it is not resolved"))?
+            .to_string(),
+        keys,
+        audience: jwt.audience.clone(),
+        base: config
+            .public_url
+            .as_deref()
+            .map(|url| Base::of_url(url).to_string())
+            .unwrap_or_default(),
+        algorithms: jwt.algorithms.iter().filter_map(|name| Algorithm::parse(name)).collect(),
+        leeway: jwt.leeway,
+    })
+}
+
+/// The certificate of the endpoint.
+pub(crate) fn tls(config: &Config, log: &Log) -> Result<Option<Arc<Tls>>, Failure> {
+    let Some(tls) = &config.tls else { return Ok(None) };
+    let files = Files {
+        certificate: tls.cert.clone(),
+        key: tls.key.clone(),
+        client_authorities: tls.client_ca.clone(),
+    };
+    let tls = Tls::new(files, log.clone());
+    let tls = tls.map_err(|why| Failure::invalid(format!("error: `tls`: {}", neutralise(&why))))?;
+    Ok(Some(Arc::new(tls)))
+}
+
+/// The names under which the gateway may be asked.
+pub(crate) fn reachable(config: &Config) -> Reachable {
+    let mut hosts = config.allowed_hosts.clone();
+    let mut origins = config.allowed_origins.clone();
+    if let Some(url) = &config.public_url
+        && let Ok(address) = Address::parse(url)
+    {
+        let scheme = if address.tls { "https" } else { "http" };
+        origins.push(format!("{scheme}://{}", address.authority));
+        hosts.push(address.authority);
+    }
+    for listen in &config.listen {
+        if let Listen::Tcp(address) = listen
+            && !address.ip().is_unspecified()
+        {
+            hosts.push(address.ip().to_string());
+        }
+    }
+    let mut reachable = Reachable::new(hosts, origins);
+    if let Some(url) = &config.public_url {
+        reachable = reachable.base(Base::of_url(url));
+    }
+    if config.cors {
+        reachable = reachable.pages(config.allowed_origins.clone());
+    }
+    if !config.trusted_proxies.is_empty() {
+        let ranges = config.trusted_proxies.clone();
+        reachable = reachable.proxies(move |ip| ranges.iter().any(|range| range.contains(ip)));
+    }
+    reachable
+}
+
+/// Nobody listens to the world without asking who comes.
+pub(crate) fn may_listen(config: &Config, has_policy: bool) -> Result<(), Failure> {
+    if !config.listens_beyond_loopback() {
+        return Ok(());
+    }
+    let refuse = |why: &str, help: &str| {
+        Err(Failure::invalid(format!(
+            "error: `listen` reaches beyond this machine, and {why}\n  help: {help}"
+        )))
+    };
+    if !config.authenticates() {
+        return refuse(
+            "no agent has a credential",
+            "give agents `tokens`, or listen on 127.0.0.1 behind something that asks",
+        );
+    }
+    if !config.deny_on_missing_agent {
+        return refuse(
+            "callers without a name are let in",
+            "leave out `defaults.deny_on_missing_agent: false`, or listen on 127.0.0.1",
+        );
+    }
+    if !has_policy {
+        return refuse("there is no policy", "define `agents` or `allowed_tools`");
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The record read back: whether it is whole, what is in it, as it grows. Logs are written by the real
+//! gateway.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "audit/explain.rs"]
+mod explain;
+#[path = "audit/export.rs"]
+mod export;
+#[path = "audit/kit.rs"]
+mod kit;
+#[path = "audit/log.rs"]
+mod log;
+#[path = "audit/query.rs"]
+mod query;
+#[path = "audit/segments.rs"]
+mod segments;
+#[path = "audit/tail.rs"]
+mod tail;
+#[path = "audit/tamper.rs"]
+mod tamper;
+#[allow(dead_code)]
+#[path = "program/witness.rs"]
+mod witness;

@@ -1,0 +1,101 @@
+//! `toolward audit export`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::log::Log;
+
+/// Cells of a CSV text, after RFC 4180.
+fn cells(text: &str) -> Vec<Vec<String>> {
+    let (mut rows, mut row, mut cell, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '"' if quoted && chars.peek() == Some(&'"') => cell.push(chars.next().unwrap()),
+            '"' => quoted = !quoted,
+            ',' if !quoted => row.push(std::mem::take(&mut cell)),
+            '\r' if !quoted => {
+                assert_eq!(chars.next(), Some('\n'));
+                row.push(std::mem::take(&mut cell));
+                rows.push(std::mem::take(&mut row));
+            }
+            c => cell.push(c),
+        }
+    }
+    assert!(row.is_empty() && cell.is_empty() && !quoted);
+    rows
+}
+
+#[test]
+fn jsonl_has_the_records_as_they_are() {
+    let log = Log::small();
+    let said = log.run(&["audit", "export", "--format", "jsonl"]);
+    let mut lines = log.lines("audit.jsonl");
+    lines.sort();
+    let mut exported: Vec<&str> = said.out.lines().collect();
+    exported.sort_unstable();
+    assert_eq!(exported, lines);
+    let said = log.run(&["audit", "export", "--format", "jsonl", "--tool", "read"]);
+    let kinds: Vec<Value> = said.rows().iter().map(|record| record["kind"].clone()).collect();
+    assert_eq!(kinds, ["intent", "outcome"]);
+}
+
+#[test]
+fn csv_says_of_outcomes_whose_they_are_and_holds_no_formula() {
+    let log = Log::new();
+    let mut client = log.client("dev");
+    client.call("read", json!({"a": 1}));
+    client.ask("tools/call", json!({"name": "=HYPERLINK(\"http://x\")", "arguments": {}}));
+    client.close();
+    let said = log.run(&["audit", "export", "--format", "csv"]);
+    let rows = cells(&said.out);
+    let at = |name: &str| rows[0].iter().position(|column| column == name).unwrap();
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+    let records = log.records("audit.jsonl");
+    assert_eq!(rows.len(), records.len() + 1);
+    let outcome = rows.iter().find(|row| row[at("kind")] == "outcome").unwrap();
+    assert_eq!((&*outcome[at("agent")], &*outcome[at("tool")]), ("dev", "read"));
+    let refusal = rows.iter().find(|row| row[at("kind")] == "refusal").unwrap();
+    assert_eq!(refusal[at("exposed_name")], "'=HYPERLINK(\"http://x\")");
+    let dangerous = |cell: &String| cell.starts_with(['=', '+', '@', '\t', '\r']);
+    assert!(!rows.iter().flatten().any(dangerous));
+    // What has no column of its own is not lost.
+    let start = rows.iter().find(|row| row[at("kind")] == "start").unwrap();
+    let more: Value = serde_json::from_str(&start[at("more")]).unwrap();
+    assert!(more["layers"].is_array() && more["process"].is_u64());
+}
+
+#[test]
+fn cef_has_a_severity_by_verdict() {
+    let log = Log::small();
+    let said = log.run(&["audit", "export", "--format", "cef"]);
+    let lines: Vec<&str> = said.out.lines().collect();
+    assert_eq!(lines.len(), log.lines("audit.jsonl").len());
+    assert!(lines.iter().all(|line| line.starts_with("CEF:0|Toolward|toolward|0.1.0|")));
+    let severity = |kind: &str| {
+        let line = lines.iter().find(|line| line.contains(&format!("|{kind}|"))).unwrap();
+        line.split('|').nth(6).unwrap().parse::<u8>().unwrap()
+    };
+    assert!(severity("refusal") > severity("intent") && severity("intent") > severity("list"));
+    let refusal = lines.iter().find(|line| line.contains("|refusal|")).unwrap();
+    assert!(refusal.contains(" act=deny ") && refusal.contains(" suser=dev "), "{refusal}");
+}
+
+#[test]
+fn a_file_is_new_and_private() {
+    let log = Log::small();
+    let target = log.path("out.csv");
+    let words = ["audit", "export", "--format", "csv", "--output", target.to_str().unwrap()];
+    let said = log.run(&words);
+    assert_eq!((said.code, &*said.out), (0, ""), "{said:?}");
+    assert_eq!(target.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::read_to_string(&target).unwrap().starts_with("time,kind,id,"));
+    assert_eq!(log.run(&words).code, 2);
+    // A slip of the pen does not destroy the record.
+    let record = log.file("audit.jsonl");
+    let before = std::fs::read(&record).unwrap();
+    let words = ["audit", "export", "--format", "jsonl", "--output", record.to_str().unwrap()];
+    assert_eq!(log.run(&words).code, 2);
+    assert_eq!(std::fs::read(&record).unwrap(), before);
+}

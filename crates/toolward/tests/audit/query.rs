@@ -1,0 +1,222 @@
+//! `toolward audit query`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use super::log::Log;
+
+/// Two agents, calls that pass and calls that do not.
+fn log() -> Log {
+    let log = Log::small();
+    let mut other = log.client("other");
+    other.call("read", json!({}));
+    other.call("crash", json!({}));
+    other.close();
+    log
+}
+
+fn rows(log: &Log, words: &[&str]) -> Vec<Value> {
+    let mut all = vec!["audit", "query", "--json"];
+    all.extend(words);
+    let said = log.run(&all);
+    assert_eq!(said.code, 0, "{said:?}");
+    said.rows()
+}
+
+fn told(rows: &[Value]) -> Vec<String> {
+    let word = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_string();
+    rows.iter()
+        .map(|row| ["agent", "exposed_name", "verdict", "outcome"].map(|name| word(row, name)))
+        .map(|words| words.join(" "))
+        .collect()
+}
+
+#[test]
+fn a_call_is_one_row_with_what_came_of_it() {
+    let log = log();
+    let calls = rows(&log, &["--kind", "intent"]);
+    assert_eq!(
+        told(&calls),
+        [
+            "dev s__read allow ok",
+            "dev s__write allow ok",
+            "other s__read allow ok",
+            "other s__crash allow server-gone",
+        ]
+    );
+    assert!(calls.iter().all(|call| call["duration_us"].is_u64() && call["ended"].is_string()));
+    assert!(calls.iter().all(|call| call.get("prev").is_none()));
+    let everything = rows(&log, &[]);
+    let records = log.records("audit.jsonl");
+    let outcomes = records.iter().filter(|record| record["kind"] == "outcome").count();
+    assert_eq!(everything.len(), records.len() - outcomes);
+    let ids: Vec<&str> = everything.iter().map(|row| row["id"].as_str().unwrap()).collect();
+    assert!(ids.is_sorted());
+}
+
+#[test]
+fn filters_are_of_calls_and_so_of_their_outcomes() {
+    let log = log();
+    let refused = ["dev s__write deny -", "dev s__hidden deny -"];
+    let crashed = "other s__crash allow server-gone";
+    for (words, expected) in [
+        (&["--verdict", "deny"][..], &refused[..]),
+        (&["--agent", "other", "--kind", "intent"], &["other s__read allow ok", crashed]),
+        (&["--tool", "cra*"], &[crashed]),
+        (&["--tool", "s__crash"], &[crashed]),
+        (&["--tool", "read", "--agent", "dev"], &["dev s__read allow ok"]),
+        (&["--server", "s", "--verdict", "deny"], &refused[..1]),
+        (&["--kind", "outcome", "--agent", "other"], &["other s__read allow ok", crashed]),
+        (
+            &["--kind", "refusal", "--kind", "intent", "--agent", "dev", "--limit", "2"],
+            &["dev s__read allow ok", refused[0]],
+        ),
+        (&["--kind", "refusal", "--last", "1"], &refused[1..]),
+        (&["--kind", "outcome", "--last", "1"], &[crashed]),
+        (&["--agent", "nobody"], &[]),
+        (&["--kind", "stranger"], &[]),
+        (&["--limit", "0"], &[]),
+    ] {
+        assert_eq!(told(&rows(&log, words)), expected, "{words:?}");
+    }
+    let servers: Vec<Value> = rows(&log, &["--server", "s", "--kind", "list"]);
+    assert_eq!(servers.len(), 1);
+    let nameless = rows(&log, &["--agent", ""]);
+    assert!(nameless.is_empty(), "{nameless:?}");
+}
+
+#[test]
+fn the_last_rows_are_those_of_the_whole() {
+    let log = log();
+    for words in [&[][..], &["--agent", "dev"], &["--kind", "intent"], &["--verdict", "allow"]] {
+        let all = rows(&log, words);
+        for count in [0, 1, 3, all.len(), 1000] {
+            let mut words = words.to_vec();
+            let text = count.to_string();
+            words.extend(["--last", &text]);
+            assert_eq!(rows(&log, &words), all[all.len().saturating_sub(count)..], "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn times_are_points_and_spans() {
+    let log = log();
+    let all = rows(&log, &["--kind", "intent"]);
+    let time = |row: &Value| row["time"].as_str().unwrap().to_string();
+    assert_eq!(rows(&log, &["--kind", "intent", "--since", "10m"]), all);
+    assert_eq!(rows(&log, &["--kind", "intent", "--since", &time(&all[2])]), all[2..]);
+    // A call belongs to the time at which it began.
+    assert_eq!(rows(&log, &["--kind", "intent", "--until", &time(&all[1])]), all[..2]);
+    let (since, until) = (time(&all[1]), time(&all[2]));
+    let middle = ["--kind", "intent", "--since", &since, "--until", &until];
+    assert_eq!(rows(&log, &middle), all[1..3]);
+    assert!(rows(&log, &["--until", "2020-01-01"]).is_empty());
+    assert!(rows(&log, &["--since", "2200-01-01"]).is_empty());
+    let said = log.run(&["audit", "query", "--since", "soon"]);
+    assert!(said.code == 2 && said.err.contains("not a point in time"), "{said:?}");
+}
+
+#[test]
+fn the_table_shows_every_kind_also_unknown_ones() {
+    let log = log();
+    let mut lines = log.lines("audit.jsonl");
+    lines.push(
+        "{\"id\":\"ffffffffffff0-0-0\",\"time\":\"2026-11-16T04:26:39.454083Z\",\"kind\":\"approval\",\
+         \"person\":\"\u{1b}[31mme\",\"count\":2,\"prev\":\"\"}"
+            .replace('\u{1b}', "\\u001b"),
+    );
+    log.write("audit.jsonl", &lines);
+    let said = log.run(&["audit", "query"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let shown: Vec<&str> = said.out.lines().collect();
+    assert!(shown[0].starts_with("TIME ") && shown[0].ends_with(" ID"), "{shown:#?}");
+    for expected in ["segment 1", "start 0.1.0, policy ", "list s 4/5", "s/read", "stop"] {
+        assert!(said.out.contains(expected), "{expected}: {}", said.out);
+    }
+    assert!(said.out.contains("approval person=␛[31mme count=2"), "{}", said.out);
+    let denied = shown.iter().find(|line| line.contains("6-default-deny")).unwrap();
+    assert!(denied.contains(" deny ") && denied.contains("s/write"), "{denied}");
+    assert!(!said.out.contains('\u{1b}'));
+    let mut coloured = log.command(&["audit", "query"]);
+    coloured.env("CLICOLOR_FORCE", "1");
+    let out = super::log::said(coloured).out;
+    assert!(out.contains("\u{1b}[1m\u{1b}[31mdeny") || out.contains("\u{1b}[31m"), "{out:?}");
+    assert!(!out.contains("\u{1b}[31mme"));
+    let mut plain = log.command(&["audit", "query"]);
+    plain.env("NO_COLOR", "1");
+    assert!(!super::log::said(plain).out.contains('\u{1b}'));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let log = log();
+    let lines = log.lines("audit.jsonl");
+    let line = lines.iter().find(|line| line.contains("\"refusal\"")).unwrap().clone();
+    log.write("audit.jsonl", &vec![line; 20_000]);
+    for words in [&["audit", "query"][..], &["audit", "export", "--format", "csv"]] {
+        let mut command = log.command(words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().is_ok());
+        drop(lines);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn lines_that_are_no_records_are_said_to_be_left_out() {
+    let log = log();
+    let mut lines = log.lines("audit.jsonl");
+    lines.insert(3, "junk".into());
+    log.write("audit.jsonl", &lines);
+    for words in [
+        &["audit", "query"][..],
+        &["audit", "query", "--last", "1000"],
+        &["audit", "export", "--format", "jsonl"],
+    ] {
+        let said = log.run(words);
+        assert!(said.code == 1 && said.err.contains("1 line is no record"), "{said:?}");
+    }
+}
+
+#[test]
+fn the_folder_is_that_of_the_configuration() {
+    let log = log();
+    let run = |words: &[&str], config: Option<&str>| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+        command.args(words).current_dir("/").env_clear().env("HOME", log.path("home"));
+        command.envs(config.map(|config| ("TOOLWARD_CONFIG", config)));
+        super::log::said(command)
+    };
+    let config = log.path("toolward.yaml");
+    let config = config.to_str().unwrap();
+    assert_eq!(run(&["audit", "verify", "-c", config], None).code, 0);
+    assert_eq!(run(&["audit", "verify"], Some(config)).code, 0);
+    assert_eq!(run(&["audit", "verify", "-c", config, "--dir", "x"], None).code, 2);
+    // Without a configuration: where `wrap` writes.
+    assert_eq!(run(&["audit", "verify"], None).code, 3);
+    let standard = log.path("home/.local/state/toolward");
+    std::fs::create_dir_all(&standard).unwrap();
+    std::os::unix::fs::symlink(log.path("audit"), standard.join("audit")).unwrap();
+    assert_eq!(run(&["audit", "verify"], None).code, 0);
+    // One that is not valid names no folder.
+    std::fs::write(log.path("broken.yaml"), "agnets: {}\n").unwrap();
+    let said = run(&["audit", "verify", "-c", log.path("broken.yaml").to_str().unwrap()], None);
+    assert!(said.code == 3 && said.err.contains("--dir DIR"), "{said:?}");
+}
+
+#[test]
+fn every_command_that_reads_the_record_has_examples() {
+    for words in
+        [&["audit"][..], &["audit", "verify"], &["audit", "query"], &["audit", "export"], &["tail"]]
+    {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+        command.args(words).arg("--help");
+        let said = super::log::said(command);
+        assert!(said.code == 0 && said.out.contains("Examples:\n  toolward "), "{said:?}");
+    }
+}

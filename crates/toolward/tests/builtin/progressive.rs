@@ -1,0 +1,138 @@
+//! `discovery: progressive`: an agent that sees the own tools alone, and reaches all others by them.
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+fn agents() -> Value {
+    json!({
+        "a": {"discovery": "progressive", "allow": {"servers": ["*"]}, "deny": {"tools": {"files": ["remove_file"]}}},
+        "b": {"allow": {"servers": ["*"]}},
+    })
+}
+
+#[test]
+fn the_list_holds_the_own_tools_alone_and_everything_is_reached_by_them() {
+    let gate = world().agents(agents()).start();
+    let listed: Vec<String> = OWN.iter().map(|name| format!("toolward__{name}")).collect();
+    let a = gate.agent("a");
+    assert_eq!(a.list(), listed);
+    assert_eq!(a.session().list(), listed);
+    assert!(gate.log("files").is_empty(), "listing starts no server");
+    assert_eq!(gate.agent("b").list().len(), 7 + 5);
+
+    let hits = said(&own(&a, "search_tools", json!({"query": "write a file"})));
+    assert_eq!(found(&hits)[0], "files/write_file");
+    let name = json!({"server": "files", "names": ["write_file"]});
+    let definition = said(&own(&a, "get_server_tools", name));
+    assert_eq!(definition["tools"][0]["inputSchema"]["type"], "object");
+    assert_eq!(text(&execute(&a, "files", "write_file", json!({"path": "x"}))), "did write_file");
+    assert_eq!(gate.calls("files").len(), 1);
+    assert_eq!(said(&own(&a, "server_config", json!({})))["discovery"], "progressive");
+}
+
+#[test]
+fn what_is_not_listed_is_not_called_directly_and_reads_as_unknown() {
+    let gate = world().agents(agents()).start();
+    let a = gate.agent("a");
+    let session = a.session();
+    let direct = |name: &str| {
+        [&a as &dyn Caller, &session].map(|caller| {
+            let mut data = gate.refusal(&caller.call(name, json!({"path": "x"})));
+            data["decision_id"] = json!(null);
+            data.to_string().replace(name, "NAME")
+        })
+    };
+    let unknown = direct("files__nothing");
+    for name in [
+        "files__read_file",
+        "files__remove_file",
+        "tracker__get_issue",
+        "read_file",
+        "files/read_file",
+    ] {
+        assert_eq!(direct(name), unknown, "{name}");
+    }
+    assert!(unknown[0].contains("toolward/*"), "{}", unknown[0]);
+    assert!(gate.calls("files").is_empty() && gate.calls("tracker").is_empty());
+    // Nor by the servers' own addresses, which do not exist for the agent.
+    for (path, status) in [("/mcp/files", 404), ("/mcp/nothing", 404), ("/mcp/toolward", 200)] {
+        let reply = a.at(path).modern_reply(json!(1), "tools/list", json!({}));
+        assert_eq!(reply.status, status, "{path}");
+        let reply = a.at(path).post(&[], &initialize(LEGACY));
+        assert_eq!(reply.status, status, "{path}");
+    }
+    assert_eq!(gate.agent("b").at("/mcp/files").list().len(), 4);
+}
+
+#[test]
+fn what_policy_hides_is_hidden_step_by_step_too() {
+    let gate = world().agents(agents()).start();
+    let a = gate.agent("a");
+    let all = found(&said(&own(&a, "get_server_tools", json!({"server": "files"}))));
+    assert_eq!(all, ["read_file", "write_file", "list_folder"]);
+    for query in ["remove file", "remove_file", "delete"] {
+        let hits = found(&said(&own(&a, "search_tools", json!({ "query": query }))));
+        assert!(!hits.contains(&"files/remove_file".into()), "{query}: {hits:?}");
+    }
+    let refused = gate.refusal(&execute(&a, "files", "remove_file", json!({})));
+    assert_eq!(refused["tool"], "files/remove_file");
+    assert!(gate.calls("files").is_empty());
+}
+
+#[test]
+fn the_own_tools_are_not_called_through_each_other() {
+    let gate = world().agents(agents()).start();
+    let a = gate.agent("a");
+    for tool in OWN {
+        let inner = json!({"server": "files", "tool": "read_file", "args": {}});
+        let refused = gate.refusal(&execute(&a, "toolward", tool, inner));
+        assert_eq!(refused["tool"], format!("toolward/{tool}"));
+    }
+    assert!(gate.calls("files").is_empty());
+}
+
+#[test]
+fn over_stdio_it_is_the_same() {
+    let mut lines = world().agents(agents()).standard(&["--agent", "a"]).ready();
+    let list = lines.ask(&request(json!(1), "tools/list", json!({})));
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 5, "{list}");
+    let direct = json!({"name": "files__read_file", "arguments": {}});
+    let refused = lines.ask(&request(json!(2), "tools/call", direct));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let through = json!({"server": "files", "tool": "read_file", "args": {}});
+    let call = json!({"name": "toolward__execute_tool", "arguments": through});
+    let answer = lines.ask(&request(json!(3), "tools/call", call));
+    assert_eq!(text(&answer), "did read_file", "{answer}");
+}
+
+#[test]
+fn callers_that_the_file_does_not_name_are_as_default_says() {
+    let gate = world()
+        .set("defaults", json!({"deny_on_missing_agent": false}))
+        .agents(json!({
+            "default": {"discovery": "progressive", "allow": {"servers": ["*"]}},
+            "a": {"allow": {"servers": ["*"]}},
+        }))
+        .start();
+    assert_eq!(gate.nobody().list().len(), 5);
+    assert_eq!(gate.agent("a").list().len(), 12);
+}
+
+#[test]
+fn a_reload_changes_how_an_agent_finds_tools() {
+    let gate = world().agents(everyone()).start();
+    let session = gate.agent("a").session();
+    assert_eq!(session.list().len(), 12);
+    let mut feed = session.listen(None);
+    let file = gate.file("toolward.yaml");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let mut config: Value = serde_json::from_str(&written).unwrap();
+    config["agents"]["a"]["discovery"] = json!("progressive");
+    std::fs::write(&file, config.to_string()).unwrap();
+    assert_eq!(feed.event().unwrap().json()["method"], "notifications/tools/list_changed");
+    assert_eq!(session.list().len(), 5);
+    gate.refusal(&session.call("files__read_file", json!({})));
+    assert_eq!(text(&execute(&session, "files", "read_file", json!({}))), "did read_file");
+}

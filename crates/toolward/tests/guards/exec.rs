@@ -1,0 +1,270 @@
+//! Hooks that are started for each call, and what all hooks have in common.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+/// A gateway whose hook keeps what it is told and allows.
+fn recording(more: Value) -> Setup {
+    with_program("#!/bin/sh\ncat > \"$SEEN\"\nenv > \"$SEEN.env\"\nexit 0\n", more)
+}
+
+#[test]
+fn a_program_gets_the_request_and_allows_with_zero() {
+    let tools = json!([{
+        "name": "t", "description": "a tool", "inputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": true, "openWorldHint": false},
+    }]);
+    let setup = setup().web("s", "modern", tools).agents(everyone());
+    let path = program(&setup, "hook", "#!/bin/sh\ncat > \"$SEEN\"\n");
+    let seen = setup.path("seen");
+    let hook = json!({"name": "h", "exec": [path], "env": {"SEEN": seen}});
+    let mut with_arguments = hook.clone();
+    merge(&mut with_arguments, json!({"name": "i", "arguments": true, "priority": 60}));
+    with_arguments["env"]["SEEN"] = json!(setup.path("seen-arguments"));
+    let gate = setup.set("hooks", json!([with_arguments, hook])).start();
+    let call = json!({"name": "s__t", "arguments": {"action": "go", "n": [1, 2]}});
+    let body = modern_body(json!("id-7"), "tools/call", call);
+    // As a person would send it: the hook gets it whole all the same.
+    let pretty = serde_json::to_string_pretty(&body).unwrap();
+    let headers =
+        [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "s__t")];
+    let answer = gate.agent("a").send("POST", &headers, &pretty).json();
+    assert!(passed(&answer), "{answer}");
+    let told = |name: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(gate.file(name)).unwrap()).unwrap()
+    };
+    let mut want = json!({
+        "version": 1, "agent": "a", "server": "s", "tool": "t", "action": "go",
+        "definition": {
+            "name": "t", "description": "a tool", "inputSchema": {"type": "object"},
+            "annotations": {"readOnlyHint": true, "openWorldHint": false},
+        },
+        "hints": ["closed-world", "read-only"],
+        "client": {"name": "test", "version": "1", "capabilities": {}},
+        "claims": null, "request_id": "id-7",
+    });
+    assert_eq!(told("seen"), want);
+    want["arguments"] = json!({"action": "go", "n": [1, 2]});
+    assert_eq!(told("seen-arguments"), want);
+    // A session says once who it is.
+    let session = gate.agent("b").session();
+    assert!(passed(&session.call("s__t", json!({}))));
+    let seen = told("seen");
+    assert_eq!(
+        (&seen["agent"], &seen["action"], &seen["request_id"]),
+        (&json!("b"), &Value::Null, &json!(7))
+    );
+    assert_eq!(seen["client"], json!({"name": "test", "version": "1", "capabilities": {}}));
+}
+
+#[test]
+fn a_program_denies_with_one_in_its_own_words() {
+    let cases = [
+        (
+            "echo '{\"code\":-32600,\"message\":\"closed\",\"data\":{\"until\":[9]}}'",
+            -32600,
+            "closed",
+            json!({"until": [9]}),
+        ),
+        ("echo '{\"message\":\"no\"}'", -32602, "no", Value::Null),
+        ("echo '{\"code\":42,\"message\":\"mine\"}'", 42, "mine", Value::Null),
+        ("echo '{\"code\":-32001,\"message\":\"taken\"}'", -32602, "taken", Value::Null),
+        ("echo '{\"code\":-32700,\"message\":\"taken\"}'", -32602, "taken", Value::Null),
+        ("echo 'not now' >&2; echo 'second' >&2", -32602, "not now", Value::Null),
+        ("echo garbage; echo 'see the log' >&2", -32602, "see the log", Value::Null),
+        ("true", -32602, "s__t is refused by the hook `h`", Value::Null),
+    ];
+    let setup = with_program("#!/bin/sh\ncat > /dev/null\n. \"$SAYS\"\nexit 1\n", json!({}));
+    let says = setup.path("says");
+    let setup =
+        setup.set("hooks", json!([{"name": "h", "exec": ["./hook"], "env": {"SAYS": says}}]));
+    let gate = setup.start();
+    let a = gate.agent("a");
+    for (script, code, message, data) in cases {
+        std::fs::write(&says, script).unwrap();
+        let answer = a.call("s__t", json!({}));
+        assert_eq!(error(&answer), (code, message.into()), "{script}: {answer}");
+        assert_eq!(answer["error"].get("data").unwrap_or(&Value::Null), &data, "{answer}");
+        let record = refusals(&gate).pop().unwrap();
+        assert_eq!((&record["step"], &record["hook"]), (&json!("hook"), &json!("h")));
+        assert!(record["reason"].as_str().unwrap().contains(message), "{record}");
+    }
+    assert!(gate.calls("s").is_empty());
+}
+
+#[test]
+fn a_hook_that_cannot_be_asked_refuses_the_call() {
+    let hook = |exec: Value| {
+        with_tools(&["t"]).set("hooks", json!([{"name": "h", "exec": exec, "timeout": "5s"}]))
+    };
+    let within = Duration::from_secs(3);
+    // It is not there.
+    let gate = hook(json!(["./missing"])).start();
+    assert!(hook_failed(&gate, &gate.agent("a"), within).contains("cannot be started"));
+    // It may not be executed.
+    let setup = hook(json!(["./plain"]));
+    std::fs::write(setup.path("plain"), "#!/bin/sh\nexit 0\n").unwrap();
+    let gate = setup.start();
+    assert!(hook_failed(&gate, &gate.agent("a"), within).contains("cannot be started"));
+    // It ends otherwise than it may.
+    for (script, why) in [
+        ("exit 2", "ended with 2"),
+        ("exit 127", "ended with 127"),
+        ("kill -9 $$", "by a signal"),
+        ("echo '{\"decision\":\"deny\"}'; exit 0", "ends with 0"),
+    ] {
+        let gate = with_program(&format!("#!/bin/sh\n{script}\n"), json!({})).start();
+        let reason = hook_failed(&gate, &gate.agent("a"), within);
+        assert!(reason.contains(why), "{script}: {reason}");
+        eventually("it is logged", || gate.said.lock().unwrap().contains("hook h: ").then_some(()));
+    }
+}
+
+#[test]
+fn a_failure_of_a_hook_that_is_not_critical_is_recorded_and_the_call_goes_on() {
+    let gate = with_program("#!/bin/sh\nexit 3\n", json!({"critical": false})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let failed = &intents(&gate)[0]["hooks_failed"];
+    assert_eq!(failed[0]["hook"], "h", "{failed}");
+    assert!(failed[0]["why"].as_str().unwrap().contains("ended with 3"), "{failed}");
+    // A refusal is a refusal.
+    let gate = with_program("#!/bin/sh\nexit 1\n", json!({"critical": false})).start();
+    assert_eq!(error(&gate.agent("a").call("s__t", json!({}))).0, -32602);
+}
+
+#[test]
+fn hooks_are_asked_by_priority_and_then_in_the_order_of_the_file() {
+    let setup = with_tools(&["t"]);
+    let path =
+        program(&setup, "hook", "#!/bin/sh\ncat >/dev/null\necho $1 >> \"$LOG\"\n[ $1 != stop ]\n");
+    let log = setup.path("log");
+    let hook = |name: &str, more: Value| {
+        let mut hook = json!({"name": name, "exec": [path, name], "env": {"LOG": log}});
+        merge(&mut hook, more);
+        hook
+    };
+    let gate = setup
+        .set(
+            "hooks",
+            json!([
+                hook("c", json!({})),
+                hook("d", json!({"priority": 50})),
+                hook("off", json!({"enabled": false, "priority": 0})),
+                hook("stop", json!({"priority": 99})),
+                hook("never", json!({"priority": 100})),
+                hook("a", json!({"priority": 0})),
+                hook("b", json!({"priority": 49})),
+            ]),
+        )
+        .start();
+    let answer = gate.agent("a").call("s__t", json!({}));
+    assert_eq!(error(&answer).1, "s__t is refused by the hook `stop`");
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "a\nb\nc\nd\nstop\n");
+}
+
+#[test]
+fn a_hook_is_asked_about_what_it_selects_and_never_before_policy() {
+    let tools = json!([
+        {"name": "read", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}},
+        {"name": "drop", "inputSchema": {"type": "object"}},
+        {"name": "go", "inputSchema": {"type": "object"}},
+        {"name": "denied", "inputSchema": {"type": "object"}},
+    ]);
+    let setup = setup().web("s", "modern", tools.clone()).web("r", "modern", tools).agents(json!({
+        "a": {"allow": {"servers": ["*"]}, "deny": {"tools": {"*": ["denied", "go.away"]}}},
+        "b": {"allow": {"servers": ["*"]}},
+    }));
+    let path = program(&setup, "hook", "#!/bin/sh\necho $1 >> \"$LOG\"\n");
+    let log = setup.path("log");
+    let hook = |name: &str, more: Value| {
+        let mut hook = json!({"name": name, "exec": [path, name], "env": {"LOG": log}});
+        merge(&mut hook, more);
+        hook
+    };
+    let gate = setup
+        .set(
+            "hooks",
+            json!([
+                hook("all", json!({})),
+                hook("agent", json!({"agents": ["a"]})),
+                hook("server", json!({"servers": ["r*"]})),
+                hook("hint", json!({"tools": ["hint:destructive"]})),
+                hook("name", json!({"tools": ["GO", "s.dr*"]})),
+                hook("action", json!({"tools": ["go.far"], "servers": ["s"], "agents": ["a"]})),
+            ]),
+        )
+        .start();
+    let asked = |agent: &str, tool: &str, arguments: Value| {
+        let _ = std::fs::remove_file(&log);
+        let answer = gate.agent(agent).call(tool, arguments);
+        (passed(&answer), std::fs::read_to_string(&log).unwrap_or_default().replace('\n', " "))
+    };
+    let want = |names: &str| (true, format!("{names} "));
+    assert_eq!(asked("a", "s__read", json!({})), want("all agent"));
+    assert_eq!(asked("b", "r__read", json!({})), want("all server"));
+    assert_eq!(asked("b", "s__drop", json!({})), want("all hint name"));
+    assert_eq!(asked("b", "r__drop", json!({})), want("all server hint"));
+    assert_eq!(asked("a", "s__go", json!({"action": "near"})), want("all agent hint name"));
+    assert_eq!(asked("a", "s__go", json!({"action": "far"})), want("all agent hint name action"));
+    // What policy refuses, no hook hears of: not what is hidden, not what does not exist.
+    for (name, arguments) in
+        [("s__denied", json!({})), ("s__nothing", json!({})), ("s__go", json!({"action": "away"}))]
+    {
+        assert_eq!(asked("a", name, arguments), (false, String::new()), "{name}");
+    }
+    // Nor of listings.
+    let _ = std::fs::remove_file(&log);
+    gate.agent("a").list();
+    assert!(!log.exists());
+}
+
+#[test]
+fn a_program_sees_only_what_is_declared() {
+    let setup = recording(json!({}));
+    let seen = setup.path("seen");
+    let hook = json!({
+        "name": "h", "exec": ["./hook"], "pass_env": ["GIT_HEX_*", "ONE"],
+        "env": {"SEEN": seen, "SECRET": "${HOOK_SECRET}", "GIT_HEX_B": "declared"},
+    });
+    let gate = setup
+        .set("hooks", json!([hook]))
+        .env("HOOK_SECRET", "s3cr3t")
+        .env("GIT_HEX_A", "1")
+        .env("GIT_HEX_B", "2")
+        .env("ONE", "3")
+        .env("ONEMORE", "4")
+        .env("OTHER", "5")
+        .start();
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+    let seen = std::fs::read_to_string(gate.file("seen.env")).unwrap();
+    let value = |name: &str| {
+        seen.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(String::from)
+    };
+    assert_eq!(value("SECRET").as_deref(), Some("s3cr3t"));
+    assert_eq!(value("GIT_HEX_A").as_deref(), Some("1"));
+    assert_eq!(value("GIT_HEX_B").as_deref(), Some("declared"), "what is declared wins");
+    assert_eq!(value("ONE").as_deref(), Some("3"));
+    assert!(value("PATH").is_some() && value("HOME").is_some());
+    for hidden in ["ONEMORE", "OTHER", "HOOK_SECRET", "TOKEN_OF_a"] {
+        assert_eq!(value(hidden), None, "{hidden}");
+    }
+}
+
+#[test]
+fn arguments_that_a_hook_could_read_otherwise_than_the_server_are_refused() {
+    let body = json!({"name": "s__t", "arguments": {"path": "/ok", "PATH": "/etc/shadow"}});
+    let gate = recording(json!({})).set("hooks", json!([])).start();
+    assert!(passed(&gate.agent("a").modern("tools/call", body.clone())));
+    let setup = recording(json!({}));
+    let seen = setup.path("seen");
+    let hook = json!({"name": "h", "exec": ["./hook"], "arguments": true, "env": {"SEEN": seen}});
+    let gate = setup.set("hooks", json!([hook])).start();
+    let answer = gate.agent("a").modern_reply(json!(1), "tools/call", body).json();
+    assert_eq!(error(&answer).0, -32602, "{answer}");
+    assert!(gate.calls("s").is_empty() && !gate.file("seen").exists());
+}

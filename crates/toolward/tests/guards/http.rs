@@ -1,0 +1,181 @@
+//! Hooks that are services.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+/// A service that answers as it is told, and keeps what it was asked.
+struct Service {
+    port: u16,
+    answer: Arc<Mutex<String>>,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    connections: Arc<Mutex<usize>>,
+}
+
+fn json_answer(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+impl Service {
+    fn start() -> Service {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let service = Service {
+            port,
+            answer: Arc::default(),
+            asked: Arc::default(),
+            connections: Arc::default(),
+        };
+        let (answer, asked) = (service.answer.clone(), service.asked.clone());
+        let connections = service.connections.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                *connections.lock().unwrap() += 1;
+                let (answer, asked) = (answer.clone(), asked.clone());
+                std::thread::spawn(move || serve(stream, &answer, &asked));
+            }
+        });
+        service
+    }
+
+    fn says(&self, status: &str, body: &str) {
+        *self.answer.lock().unwrap() = json_answer(status, body);
+    }
+
+    fn gate(&self, path: &str, more: Value) -> Gate {
+        let mut hook =
+            json!({"name": "h", "http": format!("http://127.0.0.1:{}{path}", self.port)});
+        merge(&mut hook, more);
+        with_tools(&["t"]).set("hooks", json!([hook])).start()
+    }
+}
+
+fn serve(stream: TcpStream, answer: &Mutex<String>, asked: &Mutex<Vec<(String, Value)>>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head.push_str(&line);
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        let body = serde_json::from_slice(&body).unwrap();
+        asked.lock().unwrap().push((head.lines().next().unwrap().into(), body));
+        let answer = answer.lock().unwrap().clone();
+        if answer == "hang" {
+            std::thread::sleep(Duration::from_secs(30));
+        }
+        if (&stream).write_all(answer.as_bytes()).is_err() || answer.is_empty() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_service_is_posted_the_request_and_decides() {
+    let service = Service::start();
+    let gate = service.gate("/ask?x=1", json!({"arguments": true}));
+    let a = gate.agent("a");
+    service.says("200 OK", r#"{"decision":"allow"}"#);
+    assert!(passed(&a.call("s__t", json!({"n": 1}))));
+    let (line, body) = service.asked.lock().unwrap()[0].clone();
+    assert_eq!(line, "POST /ask?x=1 HTTP/1.1");
+    assert_eq!(
+        (&body["version"], &body["agent"], &body["tool"]),
+        (&json!(1), &json!("a"), &json!("t"))
+    );
+    assert_eq!(body["arguments"], json!({"n": 1}));
+    assert!(body.get("id").is_none() && body.get("input").is_none());
+    service.says("200 OK", r#"{"decision":"deny","code":-32600,"message":"closed","data":[1]}"#);
+    let answer = a.call("s__t", json!({}));
+    assert_eq!(error(&answer), (-32600, "closed".into()));
+    assert_eq!(answer["error"]["data"], json!([1]));
+    service.says("200 OK", r#"{"decision":"deny"}"#);
+    assert_eq!(
+        error(&a.call("s__t", json!({}))),
+        (-32602, "s__t is refused by the hook `h`".into())
+    );
+    // Connections are kept, one a thread at most while calls come one by one.
+    assert!(*service.connections.lock().unwrap() <= 3);
+}
+
+#[test]
+fn opa_s_answers_are_understood_and_it_finds_the_request_under_input() {
+    let service = Service::start();
+    let gate = service.gate("/v1/data/toolward/allow", json!({}));
+    let a = gate.agent("a");
+    service.says("200 OK", r#"{"result":true,"decision_id":"4b"}"#);
+    assert!(passed(&a.call("s__t", json!({}))));
+    let (_, body) = service.asked.lock().unwrap()[0].clone();
+    assert_eq!((&body["tool"], &body["input"]["tool"]), (&json!("t"), &json!("t")));
+    service.says("200 OK", r#"{"result":{"allow":true}}"#);
+    assert!(passed(&a.call("s__t", json!({}))));
+    service.says("200 OK", r#"{"result":false}"#);
+    assert_eq!(error(&a.call("s__t", json!({}))).0, -32602);
+    service.says("200 OK", r#"{"result":{"allow":false,"code":7,"message":"by opa","data":{}}}"#);
+    assert_eq!(error(&a.call("s__t", json!({}))), (7, "by opa".into()));
+    // An undefined decision is none.
+    service.says("200 OK", "{}");
+    hook_failed(&gate, &a, Duration::from_secs(3));
+}
+
+#[test]
+fn whatever_else_a_service_answers_refuses_the_call() {
+    let service = Service::start();
+    let gate = service.gate("/", json!({"timeout": "1s"}));
+    let a = gate.agent("a");
+    let allow = r#"{"decision":"allow"}"#;
+    let large = format!("{{\"decision\":\"allow\",\"x\":\"{}\"}}", "x".repeat(70_000));
+    let twice = format!("{allow}{allow}");
+    let answers = [
+        json_answer("200 OK", ""),
+        json_answer("200 OK", "<html>"),
+        json_answer("200 OK", r#"{"decision":"allow","decision":"deny"}"#),
+        json_answer("200 OK", r#"{"decision":"allow","result":false}"#),
+        json_answer("200 OK", &twice),
+        json_answer("200 OK", &large),
+        json_answer("201 Created", allow),
+        json_answer("500 Oops", allow),
+        json_answer("403 Forbidden", allow),
+        format!(
+            "HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:{}/x\r\nContent-Length: 0\r\n\r\n",
+            service.port
+        ),
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc".into(),
+        "this is no HTTP\r\n\r\n".into(),
+        String::new(),
+        "hang".into(),
+    ];
+    for answer in answers {
+        *service.answer.lock().unwrap() = answer.clone();
+        let reason = hook_failed(&gate, &a, Duration::from_secs(3));
+        assert!(reason.contains("the hook `h` failed"), "{answer}: {reason}");
+    }
+    // And when it is well again, so is everything.
+    service.says("200 OK", allow);
+    assert!(passed(&a.call("s__t", json!({}))));
+    // Nobody is there at all.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let hook = json!([{"name": "h", "http": format!("http://127.0.0.1:{port}/")}]);
+    let gate = with_tools(&["t"]).set("hooks", hook).start();
+    hook_failed(&gate, &gate.agent("a"), Duration::from_secs(3));
+}

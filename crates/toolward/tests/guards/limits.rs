@@ -1,0 +1,300 @@
+//! Limits that are counted in the process.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+/// Calls until one is refused; gives how many passed, and the refusal.
+fn until_refused(agent: &Agent, name: &str) -> (usize, Value) {
+    for count in 0..50 {
+        let answer = agent.call(name, json!({}));
+        if !passed(&answer) {
+            return (count, answer);
+        }
+    }
+    panic!("{name} is never refused");
+}
+
+#[test]
+fn every_kind_of_limit_counts_what_it_stands_over_and_is_named_in_the_refusal() {
+    let gate = setup()
+        .web("s", "modern", names(&["t", "u", "get_x", "get_y", "w"]))
+        .web("r", "modern", names(&["t"]))
+        .with("s", "limits", json!({"tools": {"w": "2/day"}}))
+        .with("r", "limits", json!({"calls": "4/day"}))
+        .set("limits", json!({"tools": {"s/get_*": "3/day", "s/s*": "1/day"}, "calls": "100/day"}))
+        .agents(json!({
+            "a": {"allow": {"servers": ["*"]}, "limits": {"tools": {"*/u": "1/day"}}},
+            "b": {"allow": {"servers": ["*"]}},
+        }))
+        .start();
+    let (a, b) = (gate.agent("a"), gate.agent("b"));
+    let named = |answer: &Value| {
+        let data = limited(answer);
+        (data["limit"].as_str().unwrap().to_string(), data["rate"].as_str().unwrap().to_string())
+    };
+    // A tool pattern, for everyone and all its tools together.
+    assert!(passed(&a.call("s__get_x", json!({}))) && passed(&b.call("s__get_y", json!({}))));
+    let (count, answer) = until_refused(&b, "s__get_x");
+    assert_eq!(count, 1);
+    assert_eq!(named(&answer), (r#"limits.tools["s/get_*"]"#.into(), "3/day".into()));
+    // A server, and a tool of a server.
+    assert!(passed(&a.call("r__t", json!({}))));
+    let (count, answer) = until_refused(&b, "r__t");
+    assert_eq!((count, named(&answer)), (3, ("servers.r.limits.calls".into(), "4/day".into())));
+    let (count, answer) = until_refused(&a, "s__w");
+    assert_eq!((count, named(&answer).0), (2, "servers.s.limits.tools.w".into()));
+    // An agent: the other is not counted.
+    let (count, answer) = until_refused(&a, "s__u");
+    assert_eq!((count, named(&answer).0), (1, r#"agents.a.limits.tools["*/u"]"#.into()));
+    assert!(passed(&b.call("s__u", json!({}))) && passed(&b.call("s__u", json!({}))));
+    // Everything else goes on.
+    assert!(passed(&a.call("s__t", json!({}))));
+}
+
+#[test]
+fn a_refusal_says_what_is_used_up_and_when_to_try_again() {
+    let gate = with_tools(&["t"]).set("limits", json!({"calls": "1/min"})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let reply = a.modern_reply(
+        json!("m"),
+        "tools/call",
+        json!({"name": "s__t", "arguments": {"action": "go"}}),
+    );
+    assert_eq!(reply.status, 200);
+    let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+    let answer = reply.json();
+    let data = limited(&answer);
+    assert_eq!((&data["error"], &data["tool"]), (&json!("limit_exceeded"), &json!("s__t")));
+    assert_eq!(data["action"], "go");
+    let wait = data["retry_after_ms"].as_u64().unwrap();
+    assert!(wait > 50_000 && wait <= 60_000, "{data}");
+    assert_eq!(seconds, wait.div_ceil(1000));
+    assert_eq!(answer["result"]["resultType"], "complete");
+    let text = text(&answer);
+    assert!(text.contains("s__t is limited to 1/min") && text.contains("limits.calls"), "{text}");
+    assert!(text.contains("Try again in"), "{text}");
+    let record = refusals(&gate).pop().unwrap();
+    assert_eq!((&record["step"], &record["limit"]), (&json!("limit"), &json!("limits.calls")));
+    assert_eq!((&record["listed"], &record["server"]), (&json!(true), &json!("s")));
+    assert_eq!((&record["id"], &record["retry_after_ms"]), (&data["decision_id"], &json!(wait)));
+    assert_eq!(gate.calls("s").len(), 1, "the refused call reached nobody");
+    // Over a session it is the same.
+    let answer = gate.agent("a").session().call("s__t", json!({}));
+    assert_eq!(limited(&answer)["limit"], "limits.calls");
+    assert!(answer["result"].get("resultType").is_none());
+}
+
+#[test]
+fn a_call_passes_again_when_the_refusal_said() {
+    let gate = with_tools(&["t"]).set("limits", json!({"calls": "5/s burst 2"})).start();
+    let a = gate.agent("a");
+    a.list();
+    let (count, answer) = until_refused(&a, "s__t");
+    assert!(count >= 2, "{count}");
+    let wait = limited(&answer)["retry_after_ms"].as_u64().unwrap();
+    assert!(wait > 0 && wait <= 200, "{wait}");
+    std::thread::sleep(Duration::from_millis(wait));
+    assert!(passed(&a.call("s__t", json!({}))));
+}
+
+#[test]
+fn an_entry_of_the_policy_lets_calls_pass_only_so_often() {
+    let tools = json!({"s": [
+        {"tool": "go.far", "limit": "2/day"},
+        {"tool": "w", "when": "args.big == true", "limit": "1/day"},
+        "*",
+    ]});
+    let gate = setup()
+        .web("s", "modern", names(&["t", "go", "w"]))
+        .agents(json!({"a": {"allow": {"servers": ["*"], "tools": tools}}}))
+        .set("allowed_tools", json!([{"tool": "w", "limit": "3/day"}, "*"]))
+        .start();
+    let a = gate.agent("a");
+    let call = |name: &str, arguments: Value| a.call(name, arguments);
+    // Only the action that the entry names is counted.
+    for _ in 0..2 {
+        assert!(passed(&call("s__go", json!({"action": "far"}))));
+    }
+    let refusal = limited(&call("s__go", json!({"action": "far"})));
+    assert_eq!(refusal["limit"], "agents.a.allow.tools.s[0]");
+    assert!(passed(&call("s__go", json!({"action": "near"}))));
+    // Each layer counts the entry that let the call pass.
+    assert!(passed(&call("s__w", json!({"big": true}))));
+    assert_eq!(limited(&call("s__w", json!({"big": true})))["limit"], "agents.a.allow.tools.s[1]");
+    assert!(passed(&call("s__w", json!({}))) && passed(&call("s__w", json!({}))));
+    assert_eq!(limited(&call("s__w", json!({})))["limit"], "allowed_tools[0]");
+    assert!(passed(&call("s__t", json!({}))));
+}
+
+#[test]
+fn agents_of_a_layer_have_limits_and_default_holds_for_those_it_does_not_name() {
+    let setup = setup().web("s", "modern", names(&["t"])).agents(json!({
+        "a": {}, "b": {}, "c": {},
+    }));
+    let layer = setup.path("team.yaml");
+    let text = "agents:\n  a: {allow: {servers: ['*']}, limits: {calls: 1/day}}\n  \
+                b: {allow: {servers: ['*']}}\n  \
+                default: {allow: {servers: ['*']}, limits: {calls: 2/day}}\n\
+                defaults: {deny_on_missing_agent: false}\n";
+    std::fs::write(&layer, text).unwrap();
+    let gate = setup.set("policies", json!(["team.yaml"])).start();
+    let calls = |agent: &str| until_refused(&gate.agent(agent), "s__t");
+    let (count, answer) = calls("a");
+    assert_eq!((count, &limited(&answer)["limit"]), (1, &json!("agents.a.limits.calls")));
+    let (count, answer) = calls("c");
+    assert_eq!((count, &limited(&answer)["limit"]), (2, &json!("agents.default.limits.calls")));
+    for _ in 0..5 {
+        assert!(passed(&gate.agent("b").call("s__t", json!({}))));
+    }
+}
+
+#[test]
+fn all_limits_must_pass_and_a_refused_call_takes_nothing_of_any() {
+    let gate = with_tools(&["t", "u"])
+        .set("limits", json!({"calls": "5/day", "tools": {"s/u": "1/day"}}))
+        .start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__u", json!({}))));
+    for _ in 0..10 {
+        assert_eq!(limited(&a.call("s__u", json!({})))["limit"], r#"limits.tools["s/u"]"#);
+    }
+    let (count, answer) = until_refused(&a, "s__t");
+    assert_eq!((count, &limited(&answer)["limit"]), (4, &json!("limits.calls")));
+}
+
+#[test]
+fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
+    let setup = with_tools(&["t", "u", "v"]);
+    let hook = "#!/bin/sh\nread line\ncase $line in *'\"tool\":\"u\"'*) exit 1;; \
+                *'\"tool\":\"v\"'*) sleep 5;; esac\nexit 0\n";
+    let path = program(&setup, "hook", hook);
+    let gate = setup
+        .set("limits", json!({"calls": "3/day"}))
+        .set("hooks", json!([{"name": "h", "exec": [path], "timeout": "10s"}]))
+        .start();
+    let a = gate.agent("a");
+    for _ in 0..6 {
+        assert_eq!(error(&a.call("s__u", json!({}))).0, -32602);
+    }
+    // One that waits for its hook and then leaves.
+    let connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__v"}));
+    std::thread::sleep(Duration::from_millis(300));
+    drop(connection);
+    std::thread::sleep(Duration::from_millis(300));
+    let (count, answer) = until_refused(&a, "s__t");
+    assert_eq!((count, &limited(&answer)["limit"]), (3, &json!("limits.calls")));
+}
+
+#[test]
+fn a_call_that_cannot_be_recorded_takes_nothing() {
+    let gate = with_tools(&["t"]).set("limits", json!({"calls": "2/day"})).start();
+    let a = gate.agent("a");
+    a.list();
+    let (folder, away) = (gate.file("audit"), gate.file("away"));
+    std::fs::rename(&folder, &away).unwrap();
+    std::fs::remove_file(away.join("audit.jsonl")).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    for _ in 0..5 {
+        let answer = a.call("s__t", json!({}));
+        assert_eq!(answer["error"]["data"]["error"], "not_recorded", "{answer}");
+    }
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    let count = eventually("calls pass again", || {
+        passed(&a.call("s__t", json!({}))).then(|| 1 + until_refused(&a, "s__t").0)
+    });
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn listings_and_calls_are_limited_apart() {
+    let gate = setup()
+        .web("s", "modern", names(&["t"]))
+        .agents(json!({
+            "a": {"allow": {"servers": ["*"]}, "limits": {"lists": "2/min", "calls": "2/min"}},
+            "b": {"allow": {"servers": ["*"]}},
+        }))
+        .start();
+    let a = gate.agent("a");
+    a.list();
+    a.list();
+    let reply = a.modern_reply(json!(1), "tools/list", json!({}));
+    let answer = reply.json();
+    assert_eq!(error(&answer).0, -32603, "{answer}");
+    let data = &answer["error"]["data"];
+    assert_eq!(data["error"], "limit_exceeded");
+    assert_eq!(data["limit"], "agents.a.limits.lists");
+    let wait = data["retry_after_ms"].as_u64().unwrap();
+    assert!(wait > 0 && wait <= 30_000, "{answer}");
+    assert!(reply.header("retry-after").is_some());
+    let record = refusals(&gate).pop().unwrap();
+    assert_eq!((&record["step"], &record["method"]), (&json!("limit"), &json!("tools/list")));
+    // Calls have their own, and so has the other agent.
+    assert_eq!(until_refused(&a, "s__t").0, 2);
+    for _ in 0..5 {
+        gate.agent("b").list();
+    }
+}
+
+#[test]
+fn too_many_refused_calls_wait_and_their_answers_stay_the_same() {
+    let gate = setup()
+        .web("s", "modern", names(&["t", "hidden"]))
+        .agents(json!({"a": {
+            "allow": {"servers": ["*"], "tools": {"s": ["t"]}},
+            "limits": {"refused": "2/s burst 2"},
+        }}))
+        .start();
+    let a = gate.agent("a");
+    a.list();
+    let ask = |name: &str| {
+        let begun = Instant::now();
+        let mut answer = a.call(name, json!({}));
+        answer["error"]["data"]["decision_id"] = json!("x");
+        (answer, begun.elapsed())
+    };
+    let (first, quick) = ask("s__hidden");
+    ask("s__hidden");
+    let (later, slow) = ask("s__hidden");
+    assert_eq!(first, later, "only the time differs");
+    assert!(slow > quick + Duration::from_millis(200), "{quick:?} {slow:?}");
+    // What does not exist waits like what is hidden, and nobody's calls wait for it.
+    assert!(ask("s__nothing").1 > Duration::from_millis(200));
+    let begun = Instant::now();
+    assert!(passed(&a.call("s__t", json!({}))));
+    assert!(begun.elapsed() < Duration::from_millis(200));
+}
+
+/// Eight clients at once; gives how many calls passed of those that were made.
+fn eight_clients(agents: &[Agent], each: usize) -> usize {
+    let clients: Vec<_> = (0..8)
+        .map(|at| {
+            let agent = agents[at % agents.len()].clone();
+            std::thread::spawn(move || {
+                (0..each).filter(|_| passed(&agent.call("s__t", json!({})))).count()
+            })
+        })
+        .collect();
+    clients.into_iter().map(|client| client.join().unwrap()).sum()
+}
+
+#[test]
+fn eight_clients_get_exactly_what_the_limit_says() {
+    for rate in ["100/min", "100/day"] {
+        let gate = with_tools(&["t"]).set("limits", json!({"calls": rate})).start();
+        let agents = [gate.agent("a"), gate.agent("b")];
+        agents[0].list();
+        let begun = Instant::now();
+        let count = eight_clients(&agents, 20);
+        // One more every 600 ms, where the machine is slow.
+        let more = if rate == "100/min" { begun.elapsed().as_millis() as usize / 600 } else { 0 };
+        assert!((100..=100 + more).contains(&count), "{rate}: {count} in {:?}", begun.elapsed());
+        assert_eq!(gate.calls("s").len(), count);
+        assert_eq!(refusals(&gate).len(), 160 - count);
+    }
+}

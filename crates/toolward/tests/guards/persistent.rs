@@ -1,0 +1,127 @@
+//! Hooks that are one process for all calls.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::harness::*;
+use super::support::*;
+
+/// A process that answers by tool: `t` passes, `u` does not, `lazy` takes its time.
+const HOOK: &str = r#"#!/usr/bin/env python3
+import json, os, sys, threading, time
+open(os.environ["PIDS"], "a").write(f"{os.getpid()}\n")
+lock = threading.Lock()
+def answer(request):
+    reply = {"id": request["id"], "decision": "allow"}
+    if request["tool"] == "u":
+        reply.update(decision="deny", code=-32600, message="not u", data={"agent": request["agent"]})
+    if request["tool"] == "lazy":
+        time.sleep(0.5)
+    if request["tool"] == "hang":
+        time.sleep(60)
+    if request["tool"] == "crash":
+        os._exit(9)
+    if request["tool"] == "perhaps":
+        reply["decision"] = "perhaps"
+    with lock:
+        print(json.dumps(reply), flush=True)
+for line in sys.stdin:
+    threading.Thread(target=answer, args=(json.loads(line),), daemon=True).start()
+"#;
+
+fn persistent(tools: &[&str], timeout: &str) -> Setup {
+    let setup = with_tools(tools);
+    let path = program(&setup, "hook", HOOK);
+    let hook = json!({
+        "name": "h", "exec": [path], "persistent": true, "timeout": timeout, "arguments": true,
+        "env": {"PIDS": setup.path("pids")},
+    });
+    setup.set("hooks", json!([hook]))
+}
+
+#[test]
+fn one_process_answers_all_calls_each_by_its_id() {
+    let gate = persistent(&["t", "u", "lazy"], "10s").start();
+    let agents = [gate.agent("a"), gate.agent("b")];
+    agents[0].list();
+    let clients: Vec<_> = (0..8)
+        .map(|at| {
+            let agent = agents[at % 2].clone();
+            let name = ["a", "b"][at % 2];
+            std::thread::spawn(move || {
+                for _ in 0..10 {
+                    assert!(passed(&agent.call("s__t", json!({"text": "a\nb"}))));
+                    let answer = agent.call("s__u", json!({}));
+                    assert_eq!(error(&answer), (-32600, "not u".into()));
+                    assert_eq!(answer["error"]["data"], json!({"agent": name}));
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert_eq!(pids(&gate.file("pids")).len(), 1, "one process");
+    // A slow answer keeps nobody else waiting.
+    let slow = {
+        let a = agents[0].clone();
+        std::thread::spawn(move || a.call("s__lazy", json!({})))
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    assert!(passed(&agents[1].call("s__t", json!({}))));
+    assert!(begun.elapsed() < Duration::from_millis(350), "{:?}", begun.elapsed());
+    assert!(passed(&slow.join().unwrap()));
+}
+
+#[test]
+fn a_process_that_dies_refuses_what_waits_and_is_started_again() {
+    let gate = persistent(&["t", "crash", "perhaps"], "10s").start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let begun = Instant::now();
+    let answer = a.call("s__crash", json!({}));
+    assert_eq!(error(&answer).0, -32603, "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(passed(&a.call("s__t", json!({}))), "a new process answers");
+    let pids = pids(&gate.file("pids"));
+    assert_eq!(pids.len(), 2);
+    assert!(!alive(pids[0]) && alive(pids[1]));
+    // An answer that says nothing refuses its call, and the process goes on.
+    assert_eq!(error(&a.call("s__perhaps", json!({}))).0, -32603);
+    assert!(passed(&a.call("s__t", json!({}))) && alive(pids[1]));
+}
+
+#[test]
+fn a_call_that_hangs_is_refused_in_time_and_others_go_on() {
+    let gate = persistent(&["t", "hang"], "1s").start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let begun = Instant::now();
+    let hanging = {
+        let a = a.clone();
+        std::thread::spawn(move || a.call("s__hang", json!({})))
+    };
+    let mut slowest = Duration::ZERO;
+    while begun.elapsed() < Duration::from_millis(1500) {
+        let one = Instant::now();
+        assert!(passed(&gate.agent("b").call("s__t", json!({}))));
+        slowest = slowest.max(one.elapsed());
+    }
+    assert!(slowest < Duration::from_millis(700), "{slowest:?}");
+    let answer = hanging.join().unwrap();
+    assert_eq!(error(&answer).0, -32603, "{answer}");
+    let pids = pids(&gate.file("pids"));
+    assert_eq!(pids.len(), 2, "the one that hung was ended");
+    gone(&pids[..1]);
+}
+
+#[test]
+fn the_process_ends_with_the_gateway() {
+    let mut gate = persistent(&["t"], "10s").start();
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+    let pids = pids(&gate.file("pids"));
+    assert!(alive(pids[0]));
+    gate.signal("-TERM");
+    assert_eq!(gate.ended(), 0);
+    gone(&pids);
+}

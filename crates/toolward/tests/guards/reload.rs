@@ -1,0 +1,80 @@
+//! Guards of a configuration that changes while the gateway runs.
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+/// Changes the configuration, and waits until that is in force.
+fn change(gate: &Gate, change: impl FnOnce(&mut Value)) {
+    reloaded(gate, || write(gate, change));
+}
+
+fn write(gate: &Gate, change: impl FnOnce(&mut Value)) {
+    let file = gate.file("toolward.yaml");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    change(&mut config);
+    let beside = gate.file("toolward.new");
+    std::fs::write(&beside, config.to_string()).unwrap();
+    std::fs::rename(beside, &file).unwrap();
+}
+
+/// Waits for the record of a reload.
+fn reloaded(gate: &Gate, cause: impl FnOnce()) {
+    let reloads = || {
+        let records = super::record::all(&gate.file("audit"));
+        records.iter().filter(|record| record["kind"] == "reload").count()
+    };
+    let before = reloads();
+    cause();
+    eventually("it is loaded again", || (reloads() > before).then_some(()));
+    // The record comes just before what it tells of.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+}
+
+#[test]
+fn a_limit_that_did_not_change_goes_on_counting() {
+    let gate = with_tools(&["t"]).set("limits", json!({"calls": "3/day"})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))) && passed(&a.call("s__t", json!({}))));
+    change(&gate, |config| config["limits"]["tools"] = json!({"s/u": "1/day"}));
+    assert!(passed(&a.call("s__t", json!({}))));
+    assert_eq!(limited(&a.call("s__t", json!({})))["rate"], "3/day");
+    // Another rate is another limit, and begins anew.
+    change(&gate, |config| config["limits"]["calls"] = json!("2/day"));
+    assert!(passed(&a.call("s__t", json!({}))) && passed(&a.call("s__t", json!({}))));
+    assert_eq!(limited(&a.call("s__t", json!({})))["rate"], "2/day");
+    change(&gate, |config| drop(config.as_object_mut().unwrap().remove("limits")));
+    assert!(passed(&a.call("s__t", json!({}))));
+}
+
+#[test]
+fn hooks_are_those_of_the_configuration_in_force() {
+    let setup = with_tools(&["t"]);
+    let policy = setup.path("policy.sh");
+    std::fs::write(&policy, "mcp_tools_policy_check() { return 0; }\n").unwrap();
+    std::fs::set_permissions(&policy, PermissionsExt::from_mode(0o600)).unwrap();
+    let gate = setup.set("hooks", json!([{"name": "h", "policy_sh": "policy.sh"}])).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let shells = gate.children();
+    assert_eq!(shells.len(), 1);
+    // The file itself changes.
+    reloaded(&gate, || {
+        std::fs::write(&policy, "mcp_tools_policy_check() { return 1; }\n").unwrap();
+    });
+    eventually("the new file is in force", || (!passed(&a.call("s__t", json!({})))).then_some(()));
+    gone(&shells);
+    // One that may not be used keeps the old one in force.
+    write(&gate, |config| config["hooks"][0]["policy_sh"] = json!("missing.sh"));
+    eventually("it is refused", || {
+        let said = gate.said.lock().unwrap();
+        (said.contains("the old one stays in force") && said.contains("missing.sh")).then_some(())
+    });
+    assert_eq!(error(&a.call("s__t", json!({}))).1, "Tool 't' blocked by policy");
+    change(&gate, |config| config["hooks"] = json!([]));
+    assert!(passed(&a.call("s__t", json!({}))));
+    eventually("its process has ended", || gate.children().is_empty().then_some(()));
+}

@@ -1,0 +1,219 @@
+//! Hooks that are a bash file with `mcp_tools_policy_check`.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+fn with_policy(tools: &[&str], text: &str, more: Value) -> Setup {
+    let setup = with_tools(tools);
+    write(&setup.path("policy.sh"), text, 0o644);
+    let mut hook = json!({"name": "h", "policy_sh": "policy.sh"});
+    merge(&mut hook, more);
+    setup.set("hooks", json!([hook]))
+}
+
+fn write(path: &Path, text: &str, mode: u32) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn its_answer_reaches_the_client_with_code_message_and_data() {
+    let policy = r#"
+set -euo pipefail
+mcp_tools_policy_check() {
+  echo "asked about $1"
+  case "$1" in
+    t) return 0 ;;
+    code) mcp_tools_error -32600 "no 'right' to \"$1\"" '{"need": ["x"]}'; return 1 ;;
+    odd) mcp_tools_error -32001 $'two\nlines' '{broken'; return 1 ;;
+    silent) return 1 ;;
+    other) return 7 ;;
+    twice) mcp_tools_error -1 first; mcp_tools_error -32603 last; return 1 ;;
+    leaves) exit 0 ;;
+    unset) [ "$NEVER_SET" = 1 ] ;;
+  esac
+}
+"#;
+    let tools = ["t", "code", "odd", "silent", "other", "twice", "leaves", "unset"];
+    let gate = with_policy(&tools, policy, json!({"timeout": "5s"})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let answer = a.call("s__code", json!({}));
+    assert_eq!(error(&answer), (-32600, "no 'right' to \"code\"".into()));
+    assert_eq!(answer["error"]["data"], json!({"need": ["x"]}));
+    // A code that is not a hook's, data that is no JSON: the refusal stands.
+    let answer = a.call("s__odd", json!({}));
+    assert_eq!(error(&answer), (-32602, "two\nlines".into()));
+    assert!(answer["error"].get("data").is_none());
+    for name in ["silent", "other"] {
+        let blocked = format!("Tool '{name}' blocked by policy");
+        assert_eq!(error(&a.call(&format!("s__{name}"), json!({}))), (-32602, blocked));
+    }
+    assert_eq!(error(&a.call("s__twice", json!({}))), (-32603, "last".into()));
+    // A check that leaves the shell has not answered.
+    for name in ["leaves", "unset"] {
+        let answer = a.call(&format!("s__{name}"), json!({}));
+        assert_eq!(answer["error"]["data"]["error"], "hook_failed", "{answer}");
+    }
+    assert!(passed(&a.call("s__t", json!({}))), "and the shell goes on");
+    eventually("its words are in the log", || {
+        gate.said.lock().unwrap().contains("hook h: asked about t").then_some(())
+    });
+    assert_eq!(gate.calls("s").len(), 2);
+}
+
+#[test]
+fn it_gets_the_original_name_and_the_definition_with_what_the_gateway_knows() {
+    let policy = "mcp_tools_policy_check() { printf '%s\\n%s' \"$1\" \"$2\" > \"$SEEN\"; }\n";
+    let tools = json!([{
+        "name": "internal_read", "description": "d", "inputSchema": {"type": "object"},
+        "server": "forged", "path": "/bin/forged", "timeoutSecs": 1,
+    }]);
+    let setup = setup().stdio("s", "legacy", tools.clone()).web("w", "modern", tools);
+    let path = setup.path("policy.sh");
+    write(&path, policy, 0o600);
+    let seen = setup.path("seen");
+    let expose = json!([{"tool": "internal_read", "display_name": "read"}]);
+    let gate = setup
+        .with("s", "timeout", json!({"internal_*": "90s"}))
+        .with("s", "expose", expose)
+        .agents(everyone())
+        .env("SEEN", seen.to_str().unwrap())
+        .set("hooks", json!([{"name": "h", "policy_sh": "policy.sh"}]))
+        .start();
+    let told = |name: &str| -> (String, Value) {
+        let answer = gate.agent("a").call(name, json!({"secret": "argument"}));
+        assert!(passed(&answer), "{answer}");
+        let text = std::fs::read_to_string(&seen).unwrap();
+        assert!(!text.contains("argument"));
+        let (name, metadata) = text.split_once('\n').unwrap();
+        (name.into(), serde_json::from_str(metadata).unwrap())
+    };
+    let want = |server: &str, seconds: u64| {
+        json!({
+            "name": "internal_read", "description": "d", "inputSchema": {"type": "object"},
+            "server": server, "timeoutSecs": seconds,
+        })
+    };
+    let (name, metadata) = told("s__read");
+    let mut with_path = want("s", 90);
+    with_path["path"] = json!("python3");
+    assert_eq!((name.as_str(), metadata), ("internal_read", with_path));
+    // A server over HTTP has no command; without a `timeout`, thirty seconds hold.
+    let (name, metadata) = told("w__internal_read");
+    assert_eq!((name.as_str(), metadata), ("internal_read", want("w", 30)));
+}
+
+#[test]
+fn a_file_that_others_could_change_fails_the_start() {
+    let fine = "mcp_tools_policy_check() { return 0; }\n";
+    let fails = |prepare: &dyn Fn(&Setup), why: &str| {
+        let setup = with_policy(&["t"], fine, json!({}));
+        prepare(&setup);
+        let (code, said) = setup.fails();
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains("the hook `h`") && said.contains(why), "{said}");
+    };
+    let file = |setup: &Setup| setup.path("policy.sh");
+    fails(&|setup| std::fs::remove_file(file(setup)).unwrap(), "cannot be read");
+    fails(&|setup| write(&file(setup), fine, 0o664), "written by others");
+    fails(&|setup| write(&file(setup), fine, 0o646), "written by others");
+    fails(
+        &|setup| {
+            std::fs::rename(file(setup), setup.path("real.sh")).unwrap();
+            symlink(setup.path("real.sh"), file(setup)).unwrap();
+        },
+        "symbolic link",
+    );
+    fails(
+        &|setup| {
+            std::fs::remove_file(file(setup)).unwrap();
+            std::fs::create_dir(file(setup)).unwrap();
+        },
+        "no regular file",
+    );
+    fails(
+        &|setup| {
+            let folder = file(setup).parent().unwrap().to_owned();
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        },
+        "folder",
+    );
+    // It belongs to this user; where tests run as root, another's can be made.
+    if std::os::unix::fs::chown("/nonexistent", Some(1), None)
+        .is_err_and(|e| e.kind() != std::io::ErrorKind::PermissionDenied)
+    {
+        let chowned =
+            |setup: &Setup| std::os::unix::fs::chown(file(setup), Some(12_345), None).is_ok();
+        let setup = with_policy(&["t"], fine, json!({}));
+        if chowned(&setup) {
+            let (code, said) = setup.fails();
+            assert!(code == 3 && said.contains("belongs to another user"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_file_without_the_function_or_with_a_mistake_refuses_calls() {
+    for (text, why) in
+        [("true\n", "no mcp_tools_policy_check"), ("mcp_tools_policy_check() {\n", "syntax error")]
+    {
+        let gate = with_policy(&["t"], text, json!({"timeout": "5s"})).start();
+        hook_failed(&gate, &gate.agent("a"), Duration::from_secs(4));
+        eventually(why, || gate.said.lock().unwrap().contains(why).then_some(()));
+    }
+}
+
+#[test]
+fn calls_share_one_bash_leave_nothing_behind_and_do_not_wait_for_each_other() {
+    let policy = r#"
+echo $BASHPID >> "$PIDS"
+mcp_tools_policy_check() {
+  if [ -n "${LEFT:-}" ]; then return 1; fi
+  LEFT=1
+  cd /tmp
+  if [ "$1" = hang ]; then echo $BASHPID >> "$PIDS.hang"; sleep 60 & echo $! >> "$PIDS.hang"; wait; fi
+}
+"#;
+    let setup = with_policy(&["t", "hang"], policy, json!({"timeout": "1s"}));
+    let file = setup.path("pids");
+    let gate = setup.env("PIDS", file.to_str().unwrap()).start();
+    let a = gate.agent("a");
+    for _ in 0..3 {
+        assert!(passed(&a.call("s__t", json!({}))), "nothing of an earlier call is left");
+    }
+    assert_eq!(pids(&file).len(), 1);
+    let begun = Instant::now();
+    let hanging = {
+        let a = a.clone();
+        std::thread::spawn(move || a.call("s__hang", json!({})))
+    };
+    std::thread::sleep(Duration::from_millis(150));
+    let one = Instant::now();
+    assert!(passed(&gate.agent("b").call("s__t", json!({}))));
+    assert!(one.elapsed() < Duration::from_millis(600), "{:?}", one.elapsed());
+    let answer = hanging.join().unwrap();
+    assert_eq!(answer["error"]["data"]["error"], "hook_failed", "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    gone(&pids(&gate.file("pids.hang")));
+    assert!(passed(&a.call("s__t", json!({}))));
+}
+
+#[test]
+fn a_policy_that_is_a_program_is_a_hook() {
+    let setup = with_tools(&["t", "u"]);
+    write(&setup.path("policy.sh"), "mcp_tools_policy_check() { [ \"$1\" = t ]; }\n", 0o644);
+    program(&setup, "check", "#!/bin/sh\ngrep -q '\"agent\":\"a\"'\n");
+    let gate = setup.set("policies", json!(["policy.sh", "check"])).start();
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+    let answer = gate.agent("a").call("s__u", json!({}));
+    assert_eq!(error(&answer), (-32602, "Tool 'u' blocked by policy".into()));
+    let answer = gate.agent("b").call("s__t", json!({}));
+    assert!(error(&answer).1.contains("check"), "{answer}");
+}

@@ -1,0 +1,344 @@
+//! Limits that are counted in Redis, with a real one.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::support::*;
+
+/// A Redis of the test's own.
+struct Store {
+    child: Option<Child>,
+    port: u16,
+    password: Option<&'static str>,
+    /// Certificate and key, in the folder.
+    tls: bool,
+    folder: tempfile::TempDir,
+}
+
+impl Store {
+    /// A store that is not there yet.
+    fn absent() -> Store {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        Store { child: None, port: free.port(), password: None, tls: false, folder }
+    }
+
+    fn start() -> Store {
+        let mut store = Store::absent();
+        store.run();
+        store
+    }
+
+    fn run(&mut self) {
+        let mut command = Command::new("redis-server");
+        let (port, off) = (self.port.to_string(), "0".to_string());
+        let (plain, secure) = if self.tls { (&off, &port) } else { (&port, &off) };
+        command.args(["--bind", "127.0.0.1", "--port", plain]);
+        if self.tls {
+            let file = |name: &str| self.folder.path().join(name);
+            command.args(["--tls-port", secure, "--tls-auth-clients", "no"]);
+            command.arg("--tls-cert-file").arg(file("cert.pem"));
+            command.arg("--tls-key-file").arg(file("key.pem"));
+        }
+        command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(self.folder.path());
+        if let Some(password) = self.password {
+            command.args(["--requirepass", password]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(
+            command
+                .spawn()
+                .unwrap_or_else(|_| panic!("redis-server is needed; ./test installs it")),
+        );
+        eventually("the store listens", || TcpStream::connect(("127.0.0.1", self.port)).ok());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// What the store answers to a command of one line.
+    fn ask(&self, command: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let Some(length) = line.strip_prefix('$') else { return line };
+        let mut text = vec![0; length.trim().parse().unwrap()];
+        reader.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.signal("-CONT");
+        }
+        self.kill();
+    }
+}
+
+/// A gateway whose limits are in a store, which gets more time than it needs.
+fn counting_in(store: &Store, rate: &str) -> Setup {
+    counting(json!({"store": store.url(), "timeout": "2s", "calls": rate}))
+}
+
+fn counting(limits: Value) -> Setup {
+    with_tools(&["t", "u"]).set("limits", limits)
+}
+
+/// How a call is answered while the store cannot be used.
+fn unavailable(gate: &Gate, agent: &Agent) {
+    let calls = gate.calls("s").len();
+    let data = limited(&agent.call("s__t", json!({})));
+    assert_eq!(
+        (&data["error"], &data["limit"]),
+        (&json!("limits_unavailable"), &json!("limits.store"))
+    );
+    let record = refusals(gate).pop().unwrap();
+    assert_eq!((&record["step"], &record["limit"]), (&json!("limit"), &json!("limits.store")));
+    assert_eq!(record["id"], data["decision_id"]);
+    assert_eq!(gate.calls("s").len(), calls, "nothing is forwarded");
+}
+
+fn passes_again(agent: &Agent) {
+    eventually("calls pass again", || passed(&agent.call("s__t", json!({}))).then_some(()));
+}
+
+#[test]
+fn two_gateways_hold_one_limit_together() {
+    let store = Store::start();
+    for rate in ["100/min", "100/day"] {
+        let gates = [counting_in(&store, rate).start(), counting_in(&store, rate).start()];
+        let agents: Vec<Agent> = gates.iter().map(|gate| gate.agent("a")).collect();
+        agents.iter().for_each(|agent| drop(agent.list()));
+        let begun = Instant::now();
+        let clients: Vec<_> = (0..8)
+            .map(|at| {
+                let agent = agents[at % 2].clone();
+                std::thread::spawn(move || {
+                    (0..20).filter(|_| passed(&agent.call("s__t", json!({})))).count()
+                })
+            })
+            .collect();
+        let count: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        let more = if rate == "100/min" { begun.elapsed().as_millis() as usize / 600 } else { 0 };
+        assert!((100..=100 + more).contains(&count), "{rate}: {count} in {:?}", begun.elapsed());
+        let forwarded: usize = gates.iter().map(|gate| gate.calls("s").len()).sum();
+        assert_eq!(forwarded, count);
+        let data = limited(&agents[1].call("s__t", json!({})));
+        assert_eq!((&data["limit"], &data["rate"]), (&json!("limits.calls"), &json!(rate)));
+        assert!(data["retry_after_ms"].as_u64().unwrap() > 0, "{data}");
+    }
+}
+
+#[test]
+fn a_call_is_one_round_trip_and_what_it_took_goes_back() {
+    let store = Store::start();
+    let setup = counting_in(&store, "5/day");
+    let hook = program(&setup, "hook", "#!/bin/sh\ngrep -q '\"tool\":\"u\"' && exit 1\nexit 0\n");
+    let gate = setup.set("hooks", json!([{"name": "h", "exec": [hook]}])).start();
+    let a = gate.agent("a");
+    for _ in 0..10 {
+        assert_eq!(error(&a.call("s__u", json!({}))).0, -32602);
+    }
+    let count = (0..10).filter(|_| passed(&a.call("s__t", json!({})))).count();
+    assert_eq!(count, 5);
+    // Twenty calls asked, ten gave back; whole scripts were sent only to make them known.
+    let stats = store.ask("INFO commandstats");
+    assert!(stats.contains("cmdstat_evalsha:calls=30,"), "{stats}");
+    assert!(!stats.contains("cmdstat_eval:"), "{stats}");
+    // A store that forgot the scripts is told them again.
+    store.ask("SCRIPT FLUSH");
+    store.ask("FLUSHALL");
+    assert!(passed(&a.call("s__t", json!({}))));
+    // Nothing is kept for longer than it counts.
+    let key = store.ask("RANDOMKEY");
+    assert!(key.starts_with("{toolward}:limit:limits.calls"), "{key}");
+    let left: i64 =
+        store.ask(&format!("PTTL \"{key}\"")).trim_start_matches(':').trim().parse().unwrap();
+    assert!(left > 0 && left <= 86_400_000 / 5 + 1, "{left}");
+}
+
+#[test]
+fn a_store_that_is_not_there_refuses_calls_until_it_is() {
+    let mut store = Store::absent();
+    let gate = counting_in(&store, "1000/s").start();
+    let a = gate.agent("a");
+    // Listing has no limit here, and goes on.
+    assert_eq!(a.list(), ["s__t", "s__u"]);
+    unavailable(&gate, &a);
+    store.run();
+    passes_again(&a);
+    store.kill();
+    eventually("the loss is noticed", || (!passed(&a.call("s__t", json!({})))).then_some(()));
+    for _ in 0..5 {
+        unavailable(&gate, &a);
+    }
+    store.run();
+    passes_again(&a);
+    let said = gate.said.lock().unwrap().clone();
+    let about = |words: &str| said.lines().filter(|line| line.contains(words)).count();
+    assert!(about("cannot be used") >= 2 && about("answers again") >= 2, "{said}");
+}
+
+#[test]
+fn a_store_that_does_not_answer_refuses_calls_in_its_time() {
+    let store = Store::start();
+    let gate =
+        counting(json!({"store": store.url(), "timeout": "200ms", "calls": "1000/s"})).start();
+    let a = gate.agent("a");
+    passes_again(&a);
+    store.signal("-STOP");
+    for _ in 0..5 {
+        let begun = Instant::now();
+        unavailable(&gate, &a);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(1500), "{took:?}");
+    }
+    store.signal("-CONT");
+    passes_again(&a);
+}
+
+#[test]
+fn what_a_late_answer_took_goes_back() {
+    let store = Store::start();
+    let gate =
+        counting(json!({"store": store.url(), "timeout": "300ms", "calls": "3/day"})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    // A client that leaves while the store is silent; the answer comes for nobody.
+    store.signal("-STOP");
+    let connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__t"}));
+    std::thread::sleep(Duration::from_millis(100));
+    drop(connection);
+    std::thread::sleep(Duration::from_millis(50));
+    store.signal("-CONT");
+    std::thread::sleep(Duration::from_millis(300));
+    let count = (0..5).filter(|_| passed(&a.call("s__t", json!({})))).count();
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
+    let mut store = Store::start();
+    let limits = json!({
+        "store": store.url(), "on_store_error": "memory", "timeout": "2s", "calls": "3/day",
+    });
+    let gate = counting(limits).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    assert!(intents(&gate)[0].get("limit_store").is_none());
+    store.kill();
+    let count = (0..6).filter(|_| passed(&a.call("s__t", json!({})))).count();
+    assert_eq!(count, 3, "counted anew, and held");
+    let data = limited(&a.call("s__t", json!({})));
+    assert_eq!(
+        (&data["error"], &data["limit"]),
+        (&json!("limit_exceeded"), &json!("limits.calls"))
+    );
+    assert_eq!(intents(&gate).last().unwrap()["limit_store"], "memory");
+    assert!(gate.said.lock().unwrap().contains("cannot be used"));
+    store.run();
+    passes_again(&a);
+    assert!(intents(&gate).last().unwrap().get("limit_store").is_none());
+}
+
+#[test]
+fn a_password_and_a_database_are_used_and_never_shown() {
+    let mut store = Store::absent();
+    store.password = Some("s3cr3t@1");
+    store.run();
+    let port = store.port;
+    let gate_with = |password: &str| {
+        let limits = json!({
+            "store": format!("redis://:${{REDIS_PASSWORD}}@127.0.0.1:{port}/3"),
+            "timeout": "2s",
+            "calls": "2/day",
+        });
+        counting(limits).env("REDIS_PASSWORD", password).start()
+    };
+    let gate = gate_with("s3cr3t%401");
+    let a = gate.agent("a");
+    assert_eq!((0..5).filter(|_| passed(&a.call("s__t", json!({})))).count(), 2);
+    let keyspace = store.ask("AUTH s3cr3t@1\r\nSELECT 3");
+    assert!(keyspace.starts_with("+OK"));
+    let gate = gate_with("wrong");
+    unavailable(&gate, &gate.agent("a"));
+    let said = gate.said.lock().unwrap().clone();
+    assert!(said.contains("refuses the password") && !said.contains("wrong"), "{said}");
+}
+
+#[test]
+fn a_store_behind_tls_is_used_where_its_certificate_is_trusted() {
+    let mut store = Store::absent();
+    store.tls = true;
+    let file = |name: &str| store.folder.path().join(name).to_str().unwrap().to_string();
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ])
+        .args(["-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", &file("key.pem"), "-out", &file("cert.pem")])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let certificate = file("cert.pem");
+    store.run();
+    let url = format!("rediss://localhost:{}", store.port);
+    let setup = || counting(json!({"store": url, "timeout": "5s", "calls": "2/day"}));
+    let gate = setup().env("SSL_CERT_FILE", &certificate).start();
+    let a = gate.agent("a");
+    assert_eq!((0..5).filter(|_| passed(&a.call("s__t", json!({})))).count(), 2);
+    let gate = setup().start();
+    unavailable(&gate, &gate.agent("a"));
+}
+
+#[test]
+fn what_is_no_store_refuses_calls_or_the_start() {
+    // Something else listens there.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let store = format!("redis://127.0.0.1:{port}");
+    let gate = counting(json!({"store": store, "timeout": "2s", "calls": "5/s"})).start();
+    unavailable(&gate, &gate.agent("a"));
+    for (url, why) in [("redis://h/x", "not a number"), ("${URL}", "only redis")] {
+        let setup = counting(json!({"store": url, "calls": "5/s"})).env("URL", "http://h");
+        let (code, said) = setup.fails();
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains("limits.store") && said.contains(why), "{said}");
+    }
+}

@@ -1,0 +1,151 @@
+//! The issuer's keys: rotated, missing, broken, slow, or in a file.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::*;
+use crate::issuer::{Issuer, Key, Mood};
+use crate::jwt::{AUDIENCE, begin, dev, gate_with, turned_away, with};
+
+fn token(issuer: &Issuer, key: &Key) -> String {
+    key.sign(&issuer.claims(AUDIENCE, json!({"sub": "dev"})))
+}
+
+#[test]
+fn a_key_that_was_rotated_out_is_refused_and_a_new_one_is_found() {
+    let issuer = Issuer::start(vec![Key::new("old", "EC")]);
+    let gate = gate_with(&issuer, json!({}), dev()).start();
+    let old = token(&issuer, &issuer.key("old"));
+    assert_eq!(begin(&with(&gate, old.clone())).status, 200);
+    assert_eq!(begin(&with(&gate, old.clone())).status, 200);
+    issuer.rotate(vec![Key::new("new", "Ed25519")]);
+    let new = token(&issuer, &issuer.key("new"));
+    assert_eq!(begin(&with(&gate, new)).status, 200);
+    assert_eq!(issuer.asked("/keys").len(), 2);
+    // Also where it was found good before.
+    assert_eq!(begin(&with(&gate, old)).status, 401);
+    // Whoever makes up key ids does not make the gateway ask.
+    for id in ["x", "y", "z"] {
+        let made_up = token(&issuer, &Key::new(id, "EC"));
+        assert_eq!(begin(&with(&gate, made_up)).status, 401);
+    }
+    assert_eq!(issuer.asked("/keys").len(), 2);
+    let why = "the token is signed by a key that its issuer does not have";
+    assert!(turned_away(&gate, 4).contains(&why.into()));
+}
+
+#[test]
+fn without_keys_every_jwt_is_refused_until_there_are_some() {
+    let good = json!({"keys": [Key::new("x", "EC").public()]}).to_string();
+    let says = |status, more: &str, body: &str| Mood::Says(status, more.into(), body.into());
+    let twice = good.replacen("\"kty\"", "\"kty\":\"EC\",\"kty\"", 1);
+    let elsewhere = Issuer::start(vec![Key::new("p", "EC")]);
+    let redirect = format!("Location: {}/keys\r\n", elsewhere.url);
+    let moods = [
+        says(500, "", ""),
+        says(200, "", "<html>sign in</html>"),
+        says(200, "", "{\"keys\": {}}"),
+        says(200, "", &twice),
+        says(200, "", "{\"keys\": []}"),
+        says(200, "", &format!("{{\"pad\": \"{}\"}}", "x".repeat(300 << 10))),
+        says(200, "Content-Encoding: gzip\r\n", &good),
+        says(302, &redirect, ""),
+    ];
+    for (at, mood) in moods.into_iter().enumerate() {
+        let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+        issuer.feel(mood);
+        let agents = json!({
+            "dev": {"claims": {"sub": "dev"}, "allow": {"servers": ["*"]}},
+            "listed": {"tokens": ["${LISTED}"], "allow": {"servers": ["*"]}},
+        });
+        let gate = gate_with(&issuer, json!({}), agents).env("LISTED", "listed").start();
+        let client = with(&gate, token(&issuer, &issuer.key("p")));
+        let refused = begin(&client);
+        assert_eq!(refused.status, 401, "mood {at}");
+        let challenge = refused.header("www-authenticate").unwrap();
+        assert!(challenge.contains("invalid_token"), "mood {at}: {challenge}");
+        // Others are not affected.
+        assert_eq!(begin(&with(&gate, "listed")).status, 200, "mood {at}");
+        assert_eq!(turned_away(&gate, 1).len(), 1, "mood {at}");
+        let said = gate.said.lock().unwrap().clone();
+        assert!(said.contains("identity.jwt: the issuer"), "mood {at}: {said}");
+        issuer.feel(Mood::Good);
+        if at == 0 {
+            eventually("the keys are there", || (begin(&client).status == 200).then_some(()));
+            let said = gate.said.lock().unwrap().clone();
+            assert!(said.contains("can be read again"), "{said}");
+        }
+    }
+    assert!(elsewhere.asked("/keys").is_empty(), "a redirect was followed");
+}
+
+#[test]
+fn an_issuer_that_does_not_answer_delays_nobody_else() {
+    let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+    issuer.feel(Mood::Silent);
+    let agents = json!({
+        "dev": {"claims": {"sub": "dev"}, "allow": {"servers": ["*"]}},
+        "listed": {"tokens": ["${LISTED}"], "allow": {"servers": ["*"]}},
+    });
+    let gate = gate_with(&issuer, json!({}), agents).env("LISTED", "listed").start();
+    let token = token(&issuer, &issuer.key("p"));
+    let waiting: Vec<_> = (0..8)
+        .map(|_| with(&gate, token.clone()).open("POST", &[], &initialize(LEGACY).to_string()))
+        .collect();
+    let begun = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(begin(&with(&gate, "listed")).status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    for mut one in waiting {
+        assert_eq!(one.reply().status, 401);
+    }
+    assert_eq!(issuer.asked("/keys").len(), 1, "one asks for all");
+}
+
+#[test]
+fn keys_that_are_known_outlive_an_outage() {
+    let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+    let gate = gate_with(&issuer, json!({}), dev()).start();
+    let first = token(&issuer, &issuer.key("p"));
+    assert_eq!(begin(&with(&gate, first.clone())).status, 200);
+    issuer.feel(Mood::Says(503, String::new(), String::new()));
+    // A key that is not known makes the gateway ask, in vain.
+    assert_eq!(begin(&with(&gate, token(&issuer, &Key::new("x", "EC")))).status, 401);
+    assert_eq!(issuer.asked("/keys").len(), 2);
+    assert_eq!(begin(&with(&gate, first)).status, 200);
+    assert_eq!(begin(&with(&gate, token(&issuer, &issuer.key("p")))).status, 200);
+}
+
+#[test]
+fn keys_may_stand_in_a_file_that_is_read_again() {
+    let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+    let setup = gate_with(&issuer, json!({"jwks": "keys.json"}), dev());
+    let file = setup.path("keys.json");
+    let write = |key: &Key| std::fs::write(&file, json!({"keys": [key.public()]}).to_string());
+    write(&issuer.key("p")).unwrap();
+    let gate = setup.start();
+    let first = token(&issuer, &issuer.key("p"));
+    assert_eq!(begin(&with(&gate, first.clone())).status, 200);
+    issuer.rotate(vec![Key::new("q", "EC")]);
+    write(&issuer.key("q")).unwrap();
+    let second = token(&issuer, &issuer.key("q"));
+    assert_eq!(begin(&with(&gate, second)).status, 200);
+    assert_eq!(begin(&with(&gate, first)).status, 401);
+    assert!(issuer.asked("/keys").is_empty());
+}
+
+#[test]
+fn keys_over_the_network_in_the_clear_are_not_asked_for() {
+    let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+    for written in ["http://issuer.example/keys", "${KEYS}"] {
+        let mut setup = gate_with(&issuer, json!({"jwks": written}), dev());
+        if written == "${KEYS}" {
+            setup = setup.env("KEYS", "http://issuer.example/keys");
+        }
+        let (code, said) = setup.fails();
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains("jwks") && said.contains("https"), "{said}");
+    }
+}

@@ -1,0 +1,170 @@
+//! What must hold after every test of the whole program, whatever the test was about: the record is one
+//! chain, each refusal that a client heard of has one record, each call that was let through has one
+//! outcome, and nothing holds a secret. This reads the files by itself: the program does not vouch for
+//! itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Child;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Ids of decisions that clients were told, of all gateways of this process.
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Credentials that clients sent.
+static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes what a client received.
+pub fn received(message: &Value) {
+    let listed = &message["result"]["_meta"]["io.toolward/refusal"]["decision_id"];
+    let id = listed.as_str().or(message["error"]["data"]["decision_id"].as_str());
+    if let Some(id) = id {
+        TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(id.into());
+    }
+}
+
+/// Notes a credential that a client sent.
+pub fn sent(secret: &str) {
+    SENT.lock().unwrap_or_else(PoisonError::into_inner).push(secret.into());
+}
+
+/// Ends a program in order, if it still runs and does so soon.
+pub fn end(child: &mut Child) {
+    child.stdin = None;
+    if let Ok(None) = child.try_wait() {
+        let pid = child.id().to_string();
+        let _ = std::process::Command::new("kill").args(["-TERM", &pid]).status();
+        let begun = Instant::now();
+        while let Ok(None) = child.try_wait() {
+            if begun.elapsed() > Duration::from_secs(3) {
+                let _ = child.kill();
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let _ = child.wait();
+}
+
+/// A program that has ended, as it is asked about.
+pub struct Ended<'t> {
+    pub audit: &'t Path,
+    /// What must be nowhere.
+    pub secrets: Vec<String>,
+    /// Its standard error.
+    pub said: &'t str,
+    /// It was to go on without a record where none can be written.
+    pub unrecorded: bool,
+}
+
+impl Ended<'_> {
+    /// Asks everything.
+    pub fn ask(&self) {
+        let Ok(entries) = std::fs::read_dir(self.audit) else { return self.hold_no_secret("") };
+        let mut streams: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            // A stream's name ends where its segments' numbers begin; the live file comes last.
+            if let Some(stem) = name.strip_suffix(".jsonl").filter(|_| entry.path().is_file()) {
+                let stream = stem.split('-').next().unwrap_or_default();
+                streams.entry(stream.into()).or_default().push(stem.into());
+            }
+        }
+        let mut records = Vec::new();
+        let mut whole = true;
+        for (_, mut segments) in streams {
+            segments.sort_by_key(|stem| (!stem.contains('-'), stem.clone()));
+            let mut lines = Vec::new();
+            for stem in &segments {
+                let path = self.audit.join(format!("{stem}.jsonl"));
+                let text = std::fs::read_to_string(path).unwrap_or_default();
+                self.hold_no_secret(&text);
+                let end = text.rfind('\n').map_or(0, |end| end + 1);
+                lines.extend(text[..end].lines().map(String::from));
+            }
+            let read: Vec<Value> =
+                lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+            whole &= is_chain(&lines, &read);
+            records.extend(read);
+        }
+        self.hold_no_secret("");
+        // What was removed on purpose cannot be asked.
+        if whole && !self.unrecorded {
+            refusals_have_records(&records);
+            let failed = self.said.contains("cannot be written");
+            calls_have_outcomes(&records, failed);
+        }
+    }
+
+    fn hold_no_secret(&self, text: &str) {
+        let sent = SENT.lock().unwrap_or_else(PoisonError::into_inner);
+        // A plain word proves nothing where it is found.
+        let telling = |secret: &&String| {
+            secret.len() >= 6 && !secret.bytes().all(|byte| byte.is_ascii_lowercase())
+        };
+        for secret in self.secrets.iter().chain(&*sent).filter(telling) {
+            assert!(!text.contains(secret.as_str()), "the secret {secret} was recorded: {text}");
+            assert!(!self.said.contains(secret.as_str()), "{secret} was said: {}", self.said);
+        }
+    }
+}
+
+/// Checks that each record carries the hash of the one before; false where some are missing, and the
+/// record says so.
+fn is_chain(lines: &[String], records: &[Value]) -> bool {
+    let mut whole = true;
+    let mut before: Option<String> = Some("0".repeat(64));
+    for (at, (line, record)) in lines.iter().zip(records).enumerate() {
+        let next = records.get(at + 1).map(|next| next["kind"].as_str().unwrap_or_default());
+        let missing =
+            record["kind"] == "gap" || (record["kind"] == "segment" && next == Some("gap"));
+        let retained = at == 0 && record["segment"].as_u64() > Some(1);
+        if missing || retained {
+            (whole, before) = (false, None);
+        }
+        if let Some(before) = &before {
+            assert_eq!(record["prev"], **before, "the chain is broken at {line}");
+        }
+        before = Some(Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+    whole
+}
+
+/// The process that made an id.
+fn process(id: &str) -> &str {
+    id.split('-').nth(1).unwrap_or_default()
+}
+
+fn id(record: &Value) -> &str {
+    record["id"].as_str().unwrap_or_default()
+}
+
+fn refusals_have_records(records: &[Value]) {
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    told.sort_unstable();
+    told.dedup();
+    for decision in told {
+        if records.iter().any(|record| process(id(record)) == process(&decision)) {
+            let count = records.iter().filter(|record| id(record) == decision).count();
+            assert_eq!(count, 1, "records of the refusal {decision}");
+        }
+    }
+}
+
+fn calls_have_outcomes(records: &[Value], failed: bool) {
+    let stopped: Vec<&str> = records
+        .iter()
+        .filter(|record| record["kind"] == "stop")
+        .map(|record| process(id(record)))
+        .collect();
+    for intent in records.iter().filter(|record| record["kind"] == "intent") {
+        let of_it =
+            |record: &&Value| record["kind"] == "outcome" && record["intent"] == intent["id"];
+        let outcomes = records.iter().filter(of_it).count();
+        let due = stopped.contains(&process(id(intent))) && !failed;
+        assert!(outcomes == 1 || (outcomes == 0 && !due), "{outcomes} outcomes of {intent}");
+    }
+}

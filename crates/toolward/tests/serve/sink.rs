@@ -1,0 +1,302 @@
+//! A record that cannot be written: nothing happens until it can.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::harness::{Gate, MODERN, everyone, modern_body, names, setup};
+use super::record;
+
+/// Calls until so many were made; gives how many were carried out and how many were refused for want of
+/// a record. Anything else fails.
+fn call_on(gate: &Gate, times: usize) -> (usize, usize) {
+    let mut connection = gate.connect();
+    let agent = gate.agent("a");
+    let (mut done, mut refused) = (0, 0);
+    let call = json!({"name": "s__a", "arguments": {}});
+    let body = modern_body(json!("m"), "tools/call", call).to_string();
+    let headers =
+        [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "s__a")];
+    let request = agent.request("POST", &headers, &body);
+    for _ in 0..times {
+        connection.send(request.as_bytes());
+        let answer = connection.reply().json();
+        match answer["error"]["data"]["error"].as_str() {
+            None if answer["result"].is_object() => done += 1,
+            Some("not_recorded") => refused += 1,
+            _ => panic!("{answer}"),
+        }
+    }
+    (done, refused)
+}
+
+fn gate() -> Gate {
+    setup().agents(everyone()).web("s", "modern", names(&["a"])).start()
+}
+
+fn intents(folder: &Path) -> usize {
+    record::all(folder).iter().filter(|record| record["kind"] == "intent").count()
+}
+
+/// Repairs, and says how long it took until a call was carried out again.
+fn back_after(gate: &Gate, repair: impl FnOnce()) -> Duration {
+    repair();
+    let begun = Instant::now();
+    while call_on(gate, 1).0 == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it does not come back");
+    }
+    begun.elapsed()
+}
+
+fn ready(gate: &Gate) -> u16 {
+    let agent = gate.nobody().at("/readyz");
+    agent.send("GET", &[], "").status
+}
+
+struct Mounted<'p>(&'p Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+fn mount(options: &str, at: &Path) -> bool {
+    let mut command = Command::new("mount");
+    command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at);
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn on_a_full_disk_nothing_is_carried_out_without_a_record() {
+    let setup = setup().agents(everyone()).web("s", "modern", names(&["a"]));
+    let audit = setup.path("audit");
+    std::fs::create_dir(&audit).unwrap();
+    if !mount("size=1m", &audit) {
+        eprintln!("skipped: this user cannot mount a small disk");
+        return;
+    }
+    let _mounted = Mounted(&audit);
+    let gate = setup.start();
+    let ballast = audit.join("ballast");
+    std::fs::write(&ballast, vec![0; 300 << 10]).unwrap();
+    let (done, refused) = call_on(&gate, 2_000);
+    assert!(done > 100 && refused > 100, "{done} {refused}");
+    assert_eq!(gate.calls("s").len(), done);
+    assert_eq!(intents(&audit), done);
+    assert_eq!(ready(&gate), 503);
+    let time = back_after(&gate, || std::fs::remove_file(&ballast).unwrap());
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    assert_eq!(ready(&gate), 200);
+    // And full once more, to the end.
+    let (more, refused) = call_on(&gate, 2_000);
+    assert!(refused > 0, "{more}");
+    assert_eq!(gate.calls("s").len(), done + 1 + more);
+    assert_eq!(intents(&audit), done + 1 + more);
+}
+
+#[test]
+fn a_disk_that_became_read_only_refuses_until_it_is_writable() {
+    let setup = setup().agents(everyone()).web("s", "modern", names(&["a"]));
+    let audit = setup.path("audit");
+    std::fs::create_dir(&audit).unwrap();
+    if !mount("size=8m", &audit) {
+        eprintln!("skipped: this user cannot mount a disk");
+        return;
+    }
+    let _mounted = Mounted(&audit);
+    let gate = setup.start();
+    assert_eq!(call_on(&gate, 10), (10, 0));
+    // A disk with open files cannot be made read-only: another one takes its place.
+    assert!(mount("ro,size=8m", &audit));
+    assert_eq!(call_on(&gate, 100), (0, 100));
+    assert_eq!(gate.calls("s").len(), 10);
+    let time = back_after(&gate, || {
+        assert!(Command::new("umount").arg(&audit).status().unwrap().success());
+    });
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    assert_eq!(intents(&audit), 11);
+}
+
+#[test]
+fn without_a_folder_and_with_a_pipe_nothing_is_carried_out() {
+    let gate = gate();
+    let (audit, away) = (gate.file("audit"), gate.file("away"));
+    assert_eq!(call_on(&gate, 10), (10, 0));
+    std::fs::rename(&audit, &away).unwrap();
+    assert_eq!(call_on(&gate, 100), (0, 100));
+    let time = back_after(&gate, || std::fs::rename(&away, &audit).unwrap());
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    // A pipe that nobody reads would hold everything up.
+    record::all(&audit);
+    let (file, kept) = (gate.file("audit/audit.jsonl"), gate.file("audit/kept"));
+    std::fs::rename(&file, &kept).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    assert_eq!(call_on(&gate, 100), (0, 100));
+    assert_eq!(ready(&gate), 503);
+    let time = back_after(&gate, || {
+        std::fs::remove_file(&file).unwrap();
+        std::fs::rename(&kept, &file).unwrap();
+    });
+    assert!(time < Duration::from_secs(1), "{time:?}");
+    assert_eq!(gate.calls("s").len(), 12);
+    assert_eq!(intents(&audit), 12);
+    assert_eq!(ready(&gate), 200);
+}
+
+#[test]
+fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
+    let gate = setup()
+        .agents(everyone())
+        .web("s", "modern", names(&["a"]))
+        .set("audit", json!({"dir": "audit", "required": false}))
+        .start();
+    std::fs::rename(gate.file("audit"), gate.file("away")).unwrap();
+    assert_eq!(call_on(&gate, 10), (10, 0));
+    assert!(gate.said.lock().unwrap().contains("calls go on without a record"));
+    std::fs::rename(gate.file("away"), gate.file("audit")).unwrap();
+    assert_eq!(call_on(&gate, 1), (1, 0));
+    assert_eq!(intents(&gate.file("audit")), 1);
+}
+
+#[test]
+fn records_that_the_disk_must_have_are_there_before_the_call() {
+    let gate = setup()
+        .agents(everyone())
+        .web("s", "modern", names(&["a"]))
+        .set("audit", json!({"dir": "audit", "durability": "disk"}))
+        .start();
+    assert_eq!(call_on(&gate, 50), (50, 0));
+    assert_eq!(intents(&gate.file("audit")), 50);
+    std::fs::rename(gate.file("audit"), gate.file("away")).unwrap();
+    assert_eq!(call_on(&gate, 10), (0, 10));
+    assert_eq!(gate.calls("s").len(), 50);
+}
+
+#[test]
+fn a_segment_ends_at_its_size_and_old_ones_go() {
+    let gate = setup()
+        .agents(everyone())
+        .web("s", "modern", names(&["a"]))
+        .set("audit", json!({"dir": "audit", "rotate": {"size": "8KiB"}, "retain": "1s"}))
+        .start();
+    assert_eq!(call_on(&gate, 40), (40, 0));
+    let segments = || {
+        let entries = std::fs::read_dir(gate.file("audit")).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".jsonl")).collect();
+        names.sort();
+        names
+    };
+    let before = segments();
+    assert!(before.len() > 3 && before[0] == "audit-00000001.jsonl", "{before:?}");
+    std::thread::sleep(Duration::from_millis(1200));
+    assert_eq!(call_on(&gate, 20), (20, 0));
+    let after = segments();
+    assert!(!after.contains(&before[0]), "{after:?}");
+    // What was removed is said in the record.
+    let mut text = String::new();
+    for name in &after {
+        text += &std::fs::read_to_string(gate.file("audit").join(name)).unwrap();
+    }
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let removed: Vec<Value> = records.filter(|record| record["kind"] == "retention").collect();
+    assert!(!removed.is_empty(), "{text}");
+}
+
+#[test]
+fn a_torn_line_is_taken_off_at_the_start_and_told() {
+    let mut gate = gate();
+    let gate_audit = gate.file("audit");
+    assert_eq!(call_on(&gate, 3), (3, 0));
+    gate.kill();
+    let file = gate.file("audit/audit.jsonl");
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    text.push_str("{\"id\":\"torn");
+    std::fs::write(&file, text).unwrap();
+    gate.restart();
+    assert_eq!(call_on(&gate, 1), (1, 0));
+    let records = record::all(&gate.file("audit"));
+    let repaired: Vec<_> = records.iter().filter(|record| record["kind"] == "repair").collect();
+    assert_eq!(repaired.len(), 1);
+    assert_eq!(repaired[0]["torn"], "{\"id\":\"torn");
+    assert_eq!(intents(&gate.file("audit")), 4);
+    // Whole records that are gone are told too.
+    gate.kill();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    std::fs::write(&file, lines[..lines.len() - 2].concat()).unwrap();
+    gate.restart();
+    let gaps = || {
+        let records = record::all(&gate_audit);
+        records.iter().filter(|record| record["kind"] == "gap").count()
+    };
+    assert_eq!(gaps(), 1);
+    // So is a last record that was changed, and not its length.
+    gate.kill();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let last = text.trim_end().rfind('\n').unwrap() + 1;
+    let changed = text[last..].replacen("time", "tame", 1);
+    std::fs::write(&file, format!("{}{changed}", &text[..last])).unwrap();
+    gate.restart();
+    assert_eq!(gaps(), 2);
+}
+
+#[test]
+fn two_processes_share_a_folder_and_not_a_chain() {
+    let first = gate();
+    let second = setup()
+        .agents(everyone())
+        .web("s", "modern", names(&["a"]))
+        .set("audit", json!({"dir": first.file("audit")}))
+        .start();
+    assert_eq!((call_on(&first, 5), call_on(&second, 7)), ((5, 0), (7, 0)));
+    assert_eq!(intents(&first.file("audit")), 5);
+    let text = std::fs::read_to_string(first.file("audit/audit.2.jsonl")).unwrap();
+    assert_eq!(text.matches("\"kind\":\"intent\"").count(), 7);
+}
+
+#[test]
+fn whoever_floods_does_not_fill_the_disk() {
+    let gate = gate();
+    let agent = gate.nobody();
+    let begun = Instant::now();
+    let mut sent = 0;
+    while begun.elapsed() < Duration::from_secs(3) {
+        assert_eq!(agent.send("POST", &[], "{}").status, 401);
+        sent += 1;
+    }
+    let counted = || {
+        let records = record::all(&gate.file("audit"));
+        let away = records.into_iter().filter(|record| record["kind"] == "turned-away");
+        away.map(|record| record["count"].as_u64().unwrap()).sum::<u64>()
+    };
+    super::harness::eventually("all are counted", || (counted() == sent).then_some(()));
+    let size = std::fs::metadata(gate.file("audit/audit.jsonl")).unwrap().len();
+    assert!(size < 20_000, "{size} bytes for {sent} requests");
+}
+
+#[test]
+fn arguments_are_recorded_as_the_configuration_says() {
+    for (how, shown, hidden) in [
+        ("none", "\"arguments\":null", "hunter2"),
+        ("hash", "\"arguments\":\"sha256:", "hunter2"),
+        ("redacted", "\"path\":\"/srv/a\"", "hunter2"),
+        ("full", "hunter2", "nothing is hidden"),
+    ] {
+        let gate = setup()
+            .agents(everyone())
+            .web("s", "modern", names(&["a"]))
+            .set("audit", json!({"dir": "audit", "arguments": how}))
+            .start();
+        let arguments = json!({"path": "/srv/a", "password": "hunter2"});
+        let call = json!({"name": "s__a", "arguments": arguments});
+        let answer = gate.agent("a").modern("tools/call", call);
+        assert!(answer["result"].is_object(), "{answer}");
+        record::all(&gate.file("audit"));
+        let text = std::fs::read_to_string(gate.file("audit/audit.jsonl")).unwrap();
+        assert!(text.contains(shown) && !text.contains(hidden), "{how}: {text}");
+    }
+}

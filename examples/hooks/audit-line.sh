@@ -1,0 +1,12 @@
+# A line for each call in the file that MYPROJECT_AUDIT_LOG names. What cannot be written down does not
+# happen. Names are quoted, so that none can pretend to be two lines.
+mcp_tools_policy_check() {
+  local tool_name="$1"
+  if [ -z "${MYPROJECT_AUDIT_LOG:-}" ]; then
+    return 0
+  fi
+  if ! printf '%s tool_invocation tool=%q\n' "$(date -Iseconds)" "${tool_name}" >>"${MYPROJECT_AUDIT_LOG}"; then
+    mcp_tools_error -32603 "Tool '${tool_name}' cannot be written down"
+    return 1
+  fi
+}
