@@ -1,9 +1,10 @@
 //! What is done with the code: `cargo xtask generate` writes the files that are made from it (`--check`
 //! fails where they are stale), `cargo xtask bench` measures the program beside others, `cargo xtask
-//! torture` does to it what must not harm it.
+//! torture` does to it what must not harm it, `cargo xtask tokens` counts what lists cost a model.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod tokens;
 mod torture;
 
 use std::fmt::Write;
@@ -17,9 +18,10 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate(true),
         ["bench", ref words @ ..] => bench::main(words),
         ["torture", ref words @ ..] => torture::main(words),
+        ["tokens", ref words @ ..] => tokens::main(words),
         _ => {
-            let (bench, torture) = (bench::USAGE, torture::USAGE);
-            eprintln!("usage: cargo xtask generate [--check]\n       {bench}\n       {torture}");
+            let usages = [bench::USAGE, torture::USAGE, tokens::USAGE].join("\n       ");
+            eprintln!("usage: cargo xtask generate [--check]\n       {usages}");
             ExitCode::from(2)
         }
     }

@@ -65,7 +65,7 @@ fn usage() -> ExitCode {
 }
 
 /// Builds the program as tests do, and says where it is.
-fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--package", "toolward", "--message-format=json"]);

@@ -286,6 +286,7 @@ servers:
     env: { LOG: info, TOKEN: "${T}" }
     cwd: work
     timeout: { "slow_*": 2min }
+    result_bytes: { "slow_*": 2 MiB }
     expose: [ { tool: internal, display_name: shown, display_description: d }, "list_*" ]
     hints: { "get_*": [read-only] }
     trust_annotations: false
@@ -295,6 +296,7 @@ servers:
     headers: { Authorization: "Bearer ${T}" }
     transport: sse
     timeout: 5s
+    result_bytes: 1000
     action_keys: [verb]
 agents:
   dev:
@@ -328,7 +330,11 @@ telemetry: { metrics: off, log_level: debug }
         config.servers[1].timeout,
         Timeout { otherwise: std::time::Duration::from_secs(5), by_tool: vec![] }
     );
+    assert_eq!(config.servers[0].result_bytes.by_tool, [("slow_*".into(), 2 << 20)]);
+    assert_eq!(config.servers[1].result_bytes.otherwise, Some(1000));
     assert_eq!(config.agents[0].discovery, Discovery::Progressive);
+    let own = loaded.source.servers.iter().find(|server| server.name == "toolward").unwrap();
+    assert_eq!(own.hints[0].0, "execute_tool");
     assert_eq!(config.agents[0].tokens[0], Token::Sha256([15; 32]));
     assert_eq!(config.agents[0].claims[1].1, serde_json::json!(3));
     assert!(config.authenticates() && !config.listens_beyond_loopback());

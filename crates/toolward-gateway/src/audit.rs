@@ -67,6 +67,8 @@ impl Setup {
 /// Where records go.
 pub struct Audit {
     slots: [Mutex<Batch>; SLOTS],
+    /// Calls under way, by the thread on which they began.
+    under_way: [AtomicUsize; SLOTS],
     writer: Mutex<Writer>,
     /// Who writes where the disk is waited for.
     synced: Option<mpsc::Sender<Batch>>,
@@ -87,6 +89,17 @@ impl std::fmt::Debug for Audit {
     }
 }
 
+/// How soon a record is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Something waits for it, and for nothing else.
+    Now,
+    /// Something waits for it, together with others.
+    Soon,
+    /// Nothing waits for it.
+    Whenever,
+}
+
 /// So many views are remembered.
 const MOST_VIEWS: usize = 10_000;
 
@@ -100,7 +113,13 @@ struct Ids {
 impl Ids {
     fn next(&self) -> String {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
-        format!("{:012x}-{:08x}-{counter:x}", micros(), self.process)
+        let mut id = Vec::with_capacity(40);
+        line::write_hex_number(micros(), 12, &mut id);
+        id.push(b'-');
+        line::write_hex_number(self.process.into(), 8, &mut id);
+        id.push(b'-');
+        line::write_hex_number(counter, 1, &mut id);
+        String::from_utf8(id).unwrap_or_default()
     }
 }
 
@@ -133,6 +152,7 @@ impl Audit {
         let (synced, batches) = mpsc::channel();
         let audit = Arc::new(Audit {
             slots: std::array::from_fn(|_| Mutex::default()),
+            under_way: std::array::from_fn(|_| AtomicUsize::new(0)),
             writer: Mutex::new(writer),
             synced: setup.on_disk.then_some(synced),
             required: setup.required,
@@ -166,21 +186,27 @@ impl Audit {
         kind: &str,
         facts: &Facts,
     ) -> Result<(), NotRecorded> {
-        let written = self.push(id, kind, facts).await;
+        // Where nobody else on this thread is at work, there is nothing to wait for.
+        let under_way = self.under_way.get(slot()).map(|count| count.load(Ordering::Relaxed));
+        let when = if under_way.is_some_and(|count| count <= 1) { When::Now } else { When::Soon };
+        let written = self.push(id, kind, facts, when).await;
         if self.required { written } else { Ok(()) }
     }
 
     /// Puts a record with those that are written next.
-    fn push(self: &Arc<Self>, id: &str, kind: &str, facts: &Facts) -> Wait {
+    fn push(self: &Arc<Self>, id: &str, kind: &str, facts: &Facts, when: When) -> Wait {
         let slot = slot();
         let Some(batch) = self.slots.get(slot) else { return Wait(Arc::default()) };
         let (first, written) = {
             let mut batch = lock(batch);
             let first = batch.lines.is_empty();
             batch.lines.push(id, kind, facts);
+            batch.awaited |= when != When::Whenever;
             (first, batch.written.clone())
         };
-        if first {
+        if when == When::Now {
+            self.flush(slot);
+        } else if first {
             match tokio::runtime::Handle::try_current() {
                 // It is polled after everything that is ready now, which may add to the batch.
                 Ok(runtime) => {
@@ -194,7 +220,7 @@ impl Audit {
     }
 
     /// Writes what a thread has collected.
-    fn flush(&self, slot: usize) {
+    fn flush(self: &Arc<Self>, slot: usize) {
         let Some(batch) = self.slots.get(slot).map(|batch| std::mem::take(&mut *lock(batch)))
         else {
             return;
@@ -203,7 +229,14 @@ impl Audit {
             return;
         }
         match &self.synced {
-            None => batch.written.tell(self.write(&batch.lines)),
+            None => {
+                batch.written.tell(self.write(&batch.lines, batch.awaited));
+                let room = batch.lines.reuse();
+                if let Some(slot) = self.slots.get(slot).map(lock).filter(|s| s.lines.is_empty()) {
+                    let mut slot = slot;
+                    slot.lines = room;
+                }
+            }
             Some(synced) => {
                 if let Err(mpsc::SendError(batch)) = synced.send(batch) {
                     batch.written.tell(Err(Error::from(ErrorKind::BrokenPipe).into()));
@@ -212,8 +245,8 @@ impl Audit {
         }
     }
 
-    fn write(&self, lines: &Lines) -> Result<(), NotRecorded> {
-        let written = lock(&self.writer).write(lines, &self.ids);
+    fn write(&self, lines: &Lines, awaited: bool) -> Result<(), NotRecorded> {
+        let written = lock(&self.writer).write(lines, awaited, &self.ids);
         self.noted(written, lines)
     }
 
@@ -227,7 +260,7 @@ impl Audit {
         }
         let written = {
             let mut writer = lock(&self.writer);
-            writer.write(&lines, &self.ids).and_then(|()| writer.sync())
+            writer.write(&lines, true, &self.ids).and_then(|()| writer.sync())
         };
         let written = self.noted(written, &lines);
         told.into_iter().for_each(|batch| batch.tell(written.clone()));
@@ -255,7 +288,7 @@ impl Audit {
         }
         let mut facts = Facts::default();
         facts.text("room", &"-".repeat(failed.min(64 << 10)));
-        self.push(&self.id(), "recovery", &facts).await.is_ok()
+        self.push(&self.id(), "recovery", &facts, When::Now).await.is_ok()
     }
 
     /// Writes that a view was listed; its names only where the record has not had them yet.
@@ -287,7 +320,11 @@ impl Audit {
         facts: &Facts,
     ) -> Result<Intent, NotRecorded> {
         // Whoever gives up while the intent is written leaves an outcome too.
-        let intent = Intent { audit: self.clone(), id, begun: Instant::now(), ended: false };
+        let (begun, slot) = (Instant::now(), slot());
+        let intent = Intent { audit: self.clone(), id, begun, slot, ended: false };
+        if let Some(count) = self.under_way.get(slot) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         match self.record(&intent.id, "intent", facts).await {
             Ok(()) => Ok(intent),
             Err(error) => {
@@ -312,21 +349,21 @@ impl Audit {
 
     fn push_crowd(self: &Arc<Self>) {
         for facts in self.crowd.take() {
-            drop(self.push(&self.id(), "turned-away", &facts));
+            drop(self.push(&self.id(), "turned-away", &facts, When::Whenever));
         }
     }
 
     /// Writes everything that waits, and that the process ends.
     pub fn close(self: &Arc<Self>) {
         self.push_crowd();
-        drop(self.push(&self.id(), "stop", &Facts::default()));
+        drop(self.push(&self.id(), "stop", &Facts::default(), When::Whenever));
         for slot in 0..SLOTS {
             let Some(batch) = self.slots.get(slot).map(|batch| std::mem::take(&mut *lock(batch)))
             else {
                 continue;
             };
             if !batch.lines.is_empty() {
-                batch.written.tell(self.write(&batch.lines));
+                batch.written.tell(self.write(&batch.lines, true));
             }
         }
         if self.synced.is_some() {
@@ -351,6 +388,8 @@ pub struct Intent {
     audit: Arc<Audit>,
     id: String,
     begun: Instant,
+    /// The thread on which it began.
+    slot: usize,
     ended: bool,
 }
 
@@ -382,12 +421,15 @@ impl Intent {
         facts.number("duration_us", duration);
         facts.number("bytes_out", outcome.bytes_out as u64);
         // Nobody waits for an outcome: it goes out with the records of the moment.
-        drop(self.audit.push(&self.audit.id(), "outcome", &facts));
+        drop(self.audit.push(&self.audit.id(), "outcome", &facts, When::Whenever));
     }
 }
 
 impl Drop for Intent {
     fn drop(&mut self) {
+        if let Some(count) = self.audit.under_way.get(self.slot) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
         if !self.ended {
             self.write(Outcome { name: "aborted", error_code: None, bytes_out: 0 });
         }

@@ -121,7 +121,8 @@ impl Guards {
         let mut failures = Vec::new();
         for call in calls() {
             for hook in call.meant(|plan| &plan.hooks).filter_map(|at| self.hooks.get(at)) {
-                match hook.ask(call).await {
+                // Hooks are rare, and what asking one takes is large.
+                match Box::pin(hook.ask(call)).await {
                     Ok(Said::Allow) => {}
                     Ok(Said::Deny(denial)) => return Err(Box::new(Stopped::denied(hook, denial))),
                     Err(failed) if hook.critical => {

@@ -190,7 +190,7 @@ impl Gateway {
         if to.is_own() {
             let about = (&*view, &permit);
             let (answer, name) = tokio::select! {
-                answer = self.own_answer(snapshot, &client, &id, about) => match answer {
+                answer = Box::pin(self.own_answer(snapshot, &client, &id, about)) => match answer {
                     Ok((answer, name)) => (Some(answer), name),
                     Err(error) => (Some(present::not_recorded(&id, &error)), "error"),
                 },
@@ -201,9 +201,10 @@ impl Gateway {
             return answer;
         }
         let server = permit.decided().server.clone();
-        let original = permit.decided().original.clone();
+        let original = &permit.decided().original;
         let given = through.and_then(|through| through.timeout);
-        let patience = to.timeout(&original).min(given.unwrap_or(Duration::MAX));
+        let patience = to.timeout(original).min(given.unwrap_or(Duration::MAX));
+        let most = to.result_bytes(original);
         let (done, spoken) = match self.servers.open(permit, &client, row).await {
             Ok(mut opened) => (follow(&mut opened, notes, &cancel, patience).await, opened.era),
             // Nothing was forwarded.
@@ -245,7 +246,7 @@ impl Gateway {
                 Some(body.into())
             }
             Done::Failed(failure @ Failure::TooLarge { size }) => {
-                let answer = present::too_large(&id, era, &name, to.result_bytes(&original), size);
+                let answer = present::too_large(&id, era, &name, most, size);
                 let bytes_out = answer.body.len();
                 intent.end(Outcome { name: outcome(failure), error_code: None, bytes_out });
                 Some(answer)

@@ -157,7 +157,8 @@ impl Gateway {
                 return view;
             }
         }
-        let found = self.lists(snapshot, client).await;
+        // Rare beside calls, whose futures hold it otherwise.
+        let found = Box::pin(self.lists(snapshot, client)).await;
         let fresh_until = found.iter().filter_map(|one| one.list.as_ref().ok()?.fresh_until).min();
         let view = self.view_of(snapshot, client, &found);
         client.held().view = Some(HeldView {

@@ -355,7 +355,7 @@ impl Servers {
                 let speaks = |key: &&Key| server.known(key.revision.era()) == Known::Speaks;
                 let gone = || Unavailable::Down("it is not there any more".into());
                 let key = keys.iter().find(speaks).ok_or_else(gone)?;
-                server.room_for(key, &Opening::new(key, client)).await?
+                Box::pin(server.room_for(key, &Opening::new(key, client))).await?
             }
         };
         Ok(Link::open(link, permit, row))

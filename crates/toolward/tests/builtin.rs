@@ -14,6 +14,7 @@ mod guarded;
 mod harness;
 #[path = "builtin/hidden.rs"]
 mod hidden;
+mod program;
 #[path = "builtin/progressive.rs"]
 mod progressive;
 #[path = "program/record.rs"]

@@ -5,6 +5,8 @@
 
 #[path = "program/bytes.rs"]
 mod bytes;
+#[path = "real/discovery.rs"]
+mod discovery;
 #[path = "real/guards.rs"]
 mod guards;
 #[allow(dead_code)]

@@ -26,6 +26,8 @@ pub(super) fn slot() -> usize {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) lines: Lines,
+    /// Something waits for these records before it happens.
+    pub(super) awaited: bool,
     pub(super) written: Arc<Written>,
 }
 

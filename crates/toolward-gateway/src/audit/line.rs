@@ -34,7 +34,9 @@ impl Lines {
         self.bytes.push(b'"');
         self.bytes.extend_from_slice(facts.members());
         let line = self.bytes.get(begin..).unwrap_or_default();
-        if line.iter().any(|byte| !matches!(byte, b' '..=b'~')) {
+        // To the end: without an early way out many bytes are looked at together.
+        let plain = line.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
+        if !plain {
             let line = harmless(&String::from_utf8_lossy(line));
             self.bytes.truncate(begin);
             self.bytes.extend_from_slice(line.as_bytes());
@@ -54,6 +56,14 @@ impl Lines {
 
     pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty()
+    }
+
+    /// The room that it has taken, for the next ones; nothing large is kept for good.
+    pub(super) fn reuse(mut self) -> Lines {
+        self.clear();
+        self.bytes.shrink_to(64 << 10);
+        self.ends.shrink_to(1 << 10);
+        self
     }
 
     pub(super) fn clear(&mut self) {
@@ -85,8 +95,16 @@ pub fn hash(line: &[u8]) -> Hash {
 
 pub fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
     for byte in bytes {
-        out.push(DIGITS[usize::from(byte >> 4)]);
-        out.push(DIGITS[usize::from(byte & 15)]);
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
+
+/// A number in hexadecimal digits, at least so many.
+pub(super) fn write_hex_number(number: u64, least: usize, out: &mut Vec<u8>) {
+    let needed = (64 - number.leading_zeros() as usize).div_ceil(4).max(least).max(1);
+    for place in (0..needed).rev() {
+        let digit = usize::try_from((number >> (4 * place)) & 15).unwrap_or(0);
+        out.push(DIGITS[digit]);
     }
 }
 

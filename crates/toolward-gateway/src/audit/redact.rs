@@ -132,12 +132,15 @@ impl Arguments {
     }
 }
 
+/// What tokens are made of.
+fn is_of_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '/' | '=' | '~')
+}
+
 /// Words of characters that tokens are made of, with their places.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let of_token =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '/' | '=' | '~');
     let mut at = 0;
-    text.split(move |c: char| !of_token(c)).filter_map(move |word| {
+    text.split(|c: char| !is_of_token(c)).filter_map(move |word| {
         let begin = at;
         // Every separator is one character, whose length the text tells.
         at += word.len();
@@ -222,6 +225,15 @@ fn is_token(word: &str) -> bool {
 /// Names and ids that others chose, as far as a record needs them.
 pub(crate) fn outside(text: &str) -> Cow<'_, str> {
     const MOST_CHARS: usize = 256;
+    // Secrets are long words, or stand in addresses.
+    let (mut run, mut longest) = (0, 0);
+    for byte in text.bytes() {
+        run = if is_of_token(byte.into()) { run + 1 } else { 0 };
+        longest = longest.max(run);
+    }
+    if longest < 8 && text.len() <= MOST_CHARS && !text.contains("://") {
+        return text.into();
+    }
     let short = match text.char_indices().nth(MOST_CHARS) {
         Some((end, _)) => text.get(..end).unwrap_or_default(),
         None => text,

@@ -70,9 +70,10 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes all records, or none of them.
-    pub(super) fn write(&mut self, lines: &Lines, ids: &Ids) -> Result<()> {
-        if !self.is_in_place() {
+    /// Writes all records, or none of them. Where something waits for them, they must be where they
+    /// are looked for.
+    pub(super) fn write(&mut self, lines: &Lines, awaited: bool, ids: &Ids) -> Result<()> {
+        if self.live.is_none() || (awaited && !self.is_in_place()) {
             self.live = None;
             self.begin(ids)?;
         }

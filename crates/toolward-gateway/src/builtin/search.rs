@@ -5,23 +5,20 @@
 //! Words count without their endings, for their synonyms a little less, and with one slip of the hand
 //! where nothing has the word as it is written.
 
+mod parts;
 mod words;
 
 use hashbrown::HashMap;
 use serde_json::Value;
 
+use self::parts::parts;
+pub(crate) use self::parts::summary;
 use self::words::{alike, is_empty, nearly, split, stem};
 
 /// So many tools are found at most.
 const MOST: usize = 10;
 /// No more words of a question are looked at.
 const MOST_WORDS: usize = 24;
-/// No more of one tool's words are indexed: nobody's list makes searching slow for the others.
-const MOST_INDEXED: usize = 2_000;
-/// Parameters in parameters are followed so far.
-const DEEPEST: usize = 4;
-/// The longest summary, in characters.
-const SUMMARY: usize = 200;
 
 /// How soon more of the same word stops to matter.
 const K1: f64 = 1.2;
@@ -61,7 +58,16 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Index {
     tools: Vec<Indexed>,
-    terms: HashMap<Box<str>, Vec<Posting>>,
+    /// By what is left of words without their endings.
+    terms: HashMap<String, Term>,
+}
+
+/// A word and the tools that have it.
+#[derive(Debug, Default)]
+struct Term {
+    /// Its shortest form, for people.
+    shown: String,
+    tools: Vec<Posting>,
 }
 
 #[derive(Debug)]
@@ -103,7 +109,7 @@ pub(crate) struct Found {
 
 impl Index {
     pub(crate) fn new<'a>(tools: impl Iterator<Item = Described<'a>>) -> Index {
-        let mut index = Index { tools: Vec::new(), terms: HashMap::new() };
+        let mut index = Index { tools: Vec::new(), terms: HashMap::<String, Term>::new() };
         let mut lengths: Vec<[usize; PARTS.len()]> = Vec::new();
         let mut counted: Vec<HashMap<String, [u32; PARTS.len()]>> = Vec::new();
         for tool in tools {
@@ -114,7 +120,13 @@ impl Index {
                     *length = words.len();
                 }
                 for word in words {
-                    let counts = counts.entry(word).or_default();
+                    let stem = stem(&word);
+                    let term = index.terms.entry_ref(stem.as_str()).or_default();
+                    let shorter = (word.len(), &word) < (term.shown.len(), &term.shown);
+                    if term.shown.is_empty() || shorter {
+                        term.shown = word;
+                    }
+                    let counts = counts.entry(stem).or_default();
                     if let Some(count) = counts.get_mut(part) {
                         *count += 1;
                     }
@@ -138,12 +150,12 @@ impl Index {
                     weight += part.weight * f64::from(*count) / relative;
                 }
                 let part = counts.iter().position(|count| *count > 0).unwrap_or(0);
-                let postings = index.terms.entry(word.into()).or_default();
-                postings.push(Posting { tool, weight, part });
+                let term = index.terms.entry(word).or_default();
+                term.tools.push(Posting { tool, weight, part });
             }
         }
         // What a map gives in any order is put in one.
-        index.terms.values_mut().for_each(|postings| postings.sort_by_key(|one| one.tool));
+        index.terms.values_mut().for_each(|term| term.tools.sort_by_key(|one| one.tool));
         index
     }
 
@@ -198,7 +210,7 @@ impl Index {
             for (first, second) in neighbours.into_iter().flatten() {
                 if let (Some(first), Some(second)) = (asked.get(first), asked.get(second)) {
                     let joined = stem(&format!("{first}{second}"));
-                    meant.extend(self.term(&joined, HALF, word, None));
+                    meant.extend(self.term(&joined, HALF, word, false));
                 }
             }
             seen.push(own);
@@ -208,42 +220,40 @@ impl Index {
     }
 
     fn meant(&self, word: &str, own: &str) -> Vec<Meant<'_>> {
-        let mut meant: Vec<Meant<'_>> = self.term(own, 1.0, word, None).into_iter().collect();
+        let mut meant: Vec<Meant<'_>> = self.term(own, 1.0, word, false).into_iter().collect();
         let share = if meant.is_empty() { INSTEAD } else { SYNONYM };
         for other in alike(word) {
-            meant.extend(self.term(&other, share, word, None));
+            meant.extend(self.term(&other, share, word, true));
         }
-        if !meant.is_empty() || own.chars().count() < SHORTEST {
+        if !meant.is_empty() || word.chars().count() < SHORTEST {
             return meant;
         }
         // Nothing has the word: what is nearest to it is meant.
-        let mut near: Vec<(&str, f64)> = self
-            .terms
-            .keys()
-            .filter_map(|term| match () {
-                () if nearly(own, term) => Some((&**term, MISSPELT)),
-                () if term.starts_with(own) => Some((&**term, BEGINNING)),
-                () => None,
-            })
-            .collect();
+        let near = |(stem, term): (&'_ String, &Term)| match () {
+            () if nearly(own, stem) || nearly(word, &term.shown) => Some(MISSPELT),
+            () if stem.starts_with(own) => Some(BEGINNING),
+            () => None,
+        };
+        let near = self.terms.iter().filter_map(|one| Some((one.0.as_str(), near(one)?)));
+        let mut near: Vec<(&str, f64)> = near.collect();
         near.sort_by(|(a, x), (b, y)| y.total_cmp(x).then(a.cmp(b)));
         let near = near.into_iter();
-        near.filter_map(|(term, share)| self.term(term, share, word, Some(term))).collect()
+        near.filter_map(|(term, share)| self.term(term, share, word, true)).collect()
     }
 
-    fn term(&self, term: &str, share: f64, word: &str, read: Option<&str>) -> Option<Meant<'_>> {
-        let postings = self.terms.get(term)?;
-        let (all, having) = (self.tools.len() as f64, postings.len() as f64);
+    /// A term that a word of the question means; `guessed` where that is not plain.
+    fn term(&self, term: &str, share: f64, word: &str, guessed: bool) -> Option<Meant<'_>> {
+        let term = self.terms.get(term)?;
+        let (all, having) = (self.tools.len() as f64, term.tools.len() as f64);
         let rare = (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
-        let read = read.map(String::from);
-        Some(Meant { postings, factor: rare * share, word: word.into(), read })
+        Some(Meant { term, factor: rare * share, word: word.into(), guessed })
     }
 
     /// The best of what could be meant, for each tool that has some of it.
     fn best<'i>(&self, words: &'i [Meant<'i>]) -> Vec<(usize, Word<'i>)> {
         let mut best: HashMap<usize, Word<'i>> = HashMap::new();
         for meant in words {
-            for posting in meant.postings {
+            for posting in &meant.term.tools {
                 let score = meant.factor * posting.weight / (K1 + posting.weight);
                 let word = Word { score, part: posting.part, meant };
                 let best = best.entry(posting.tool).or_insert(word);
@@ -258,12 +268,11 @@ impl Index {
 
 /// A word of the index that a word of a question could mean.
 struct Meant<'i> {
-    postings: &'i [Posting],
+    term: &'i Term,
     factor: f64,
     /// The word of the question.
     word: String,
-    /// What it was taken for.
-    read: Option<String>,
+    guessed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -314,9 +323,9 @@ impl<'i> Match<'i> {
 
 impl Meant<'_> {
     fn shown(&self) -> String {
-        match &self.read {
-            Some(read) => format!("`{}` (read as `{read}`)", self.word),
-            None => format!("`{}`", self.word),
+        match self.guessed {
+            true => format!("`{}` (read as `{}`)", self.word, self.term.shown),
+            false => format!("`{}`", self.word),
         }
     }
 }
@@ -327,80 +336,6 @@ fn means(lengths: &[[usize; PARTS.len()]]) -> [f64; PARTS.len()] {
         let sum: usize = lengths.iter().filter_map(|one| one.get(part)).sum();
         (sum as f64 / lengths.len().max(1) as f64).max(1.0)
     })
-}
-
-/// The words of a tool by part.
-fn parts(tool: &Described<'_>) -> [Vec<String>; PARTS.len()] {
-    let text = |value: &Value| stems(value.as_str().unwrap_or_default());
-    let definition = tool.definition;
-    let annotated = &definition["annotations"]["title"];
-    let title = if definition["title"].is_string() { &definition["title"] } else { annotated };
-    let (mut names, mut descriptions) = (Vec::new(), Vec::new());
-    parameters(&definition["inputSchema"], 0, &mut names, &mut descriptions);
-    let mut all = [
-        with_joined(text(&definition["name"])),
-        text(title),
-        stems(tool.server),
-        text(&definition["description"]),
-        names,
-        descriptions,
-    ];
-    let mut room = MOST_INDEXED;
-    for words in &mut all {
-        words.truncate(room);
-        room -= words.len();
-    }
-    all
-}
-
-fn stems(text: &str) -> Vec<String> {
-    let words = split(text).into_iter().take(MOST_INDEXED);
-    words.filter(|word| !is_empty(word)).map(|word| stem(&word)).collect()
-}
-
-/// A name's words, and each two of them as one: who asks for `filesystem` means `file_system` too.
-fn with_joined(words: Vec<String>) -> Vec<String> {
-    let joined: Vec<String> = words.windows(2).map(|two| two.concat()).collect();
-    let mut words = words;
-    // They are no words of their own to the length of the name.
-    if words.len() == 2 {
-        words.extend(joined);
-    }
-    words
-}
-
-/// Names and descriptions of parameters, also of those inside others.
-fn parameters(schema: &Value, depth: usize, names: &mut Vec<String>, texts: &mut Vec<String>) {
-    if depth > DEEPEST || names.len() + texts.len() > MOST_INDEXED {
-        return;
-    }
-    for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
-        names.extend(stems(name));
-        texts.extend(stems(schema["description"].as_str().unwrap_or_default()));
-        let values = schema["enum"].as_array().into_iter().flatten();
-        texts.extend(values.filter_map(Value::as_str).flat_map(stems));
-        parameters(schema, depth + 1, names, texts);
-        parameters(&schema["items"], depth + 1, names, texts);
-    }
-}
-
-/// The beginning of a description: what a tool is for stands there.
-pub(crate) fn summary(description: &str) -> String {
-    let mut words = description.split_whitespace();
-    let mut summary = String::new();
-    let mut length = 0;
-    for word in &mut words {
-        length += word.chars().count() + 1;
-        if length > SUMMARY {
-            summary.push_str(" …");
-            break;
-        }
-        if !summary.is_empty() {
-            summary.push(' ');
-        }
-        summary.push_str(word);
-    }
-    summary
 }
 
 #[cfg(test)]

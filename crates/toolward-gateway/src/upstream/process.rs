@@ -294,6 +294,8 @@ impl Process {
         };
         let mut only = self.pending.keys().copied();
         let only = only.next().filter(|_| only.next().is_none());
+        let says = |word: &str| String::from_utf8_lossy(&passed.start).contains(word);
+        let only = only.filter(|_| !says("\"method\""));
         let id = seems_to_answer(&[&passed.start[..], &passed.end[..]].concat()).or(only);
         Unreadable { why, id, size: Some(passed.length) }
     }
@@ -390,9 +392,11 @@ fn seems_to_answer(line: &[u8]) -> Option<u64> {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         (at < NEAR || at + NEAR > text.len()).then(|| rest[..digits].parse().ok()).flatten()
     };
-    let mut ids = text.match_indices("\"id\"").filter_map(id);
-    let first = ids.next();
-    ids.last().or(first)
+    // What stands before the result is the envelope's, and so is what stands last.
+    let results = ["\"result\"", "\"error\""].iter().filter_map(|key| text.find(key));
+    let result = results.min().unwrap_or(text.len());
+    let before = text.match_indices("\"id\"").filter(|(at, _)| *at < result).find_map(id);
+    before.or_else(|| text.match_indices("\"id\"").filter_map(id).last())
 }
 
 fn is_answer(message: &Message) -> bool {

@@ -5,9 +5,10 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::{Value, json};
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
+use toolward_gateway::builtin;
 use toolward_policy::lint::Lint;
 use toolward_policy::testing::TestOutcome;
-use toolward_policy::{Caller, Verdict};
+use toolward_policy::{Caller, Catalogue, Verdict};
 
 use crate::cli::CheckArgs;
 use crate::commands::test;
@@ -36,7 +37,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
         findings.push(Diagnostic::warning(message).help(help));
     }
-    if input.policy.hides_everything(&input.catalogue) == Some(true)
+    if input.policy.hides_everything(&others(&input)) == Some(true)
         && !input.policy.allows_nothing_on_purpose()
     {
         let message = "no agent sees any tool of the known servers";
@@ -65,6 +66,15 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     report(&all, Some(summary), &failed, json, code)
 }
 
+/// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
+fn others(input: &Input) -> Catalogue {
+    let mut others = Catalogue::default();
+    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != builtin::NAME) {
+        others.insert(server, Some(tools.clone()));
+    }
+    others
+}
+
 /// A listener that others can reach must know who calls, and have a policy.
 fn listener(input: &Input) -> Option<Diagnostic> {
     let config = &input.loaded.config;
@@ -77,8 +87,10 @@ fn listener(input: &Input) -> Option<Diagnostic> {
 
 /// Names that exposures and tests use, and nobody has.
 fn unknown_names(input: &Input) -> Vec<Diagnostic> {
-    let servers: Vec<&str> =
-        input.loaded.config.servers.iter().map(|server| server.name.as_str()).collect();
+    let config = &input.loaded.config;
+    let own = config.builtin.then_some(builtin::NAME);
+    let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
+    let servers: Vec<&str> = servers.collect();
     let agents = input.policy.agents();
     let unknown = |what: &str, name: &str, words: &[&str]| {
         let nearest = suggest::nearest(name, words.iter().copied());
@@ -165,10 +177,11 @@ fn summary(input: &Input) -> String {
         count(agents.len(), "agent"),
         count(input.selectors, "selector")
     );
-    let offered: usize = input.catalogue.lists().map(|(_, tools)| tools.tools().len()).sum();
+    let known = others(input);
+    let offered: usize = known.lists().map(|(_, tools)| tools.tools().len()).sum();
     if offered > 0 {
         let mut visible = 0;
-        for (server, tools) in input.catalogue.lists() {
+        for (server, tools) in known.lists() {
             let mut seen = vec![false; tools.tools().len()];
             for agent in agents.iter().map(|agent| Some(*agent)).chain([None]) {
                 let row = input.policy.row(agent, server, tools);

@@ -117,7 +117,7 @@ fn a_refusal_reads_like_that_of_the_call_itself() {
             // What is allowed by the way itself is not among what it can call.
             let direct =
                 direct.to_string().replace(", toolward/*", "").replace(",\"toolward/*\"", "");
-            let direct = plain(serde_json::from_str(&direct).unwrap(), &[&prefixed]);
+            let direct = plain(serde_json::from_str(&direct).unwrap(), &[&prefixed, &address]);
             assert_eq!(plain(through, &[&address]), direct, "{address}");
         }
     };

@@ -207,6 +207,17 @@ fn compare(progressive: bool) {
     for gate in [&with, &without] {
         assert!(gate.calls("files").is_empty(), "nothing of this was called");
     }
+    // To whoever may see all of it, the two are not the same: the questions would tell.
+    let shown = questions().into_iter().filter(|(tool, _)| *tool != "execute_tool");
+    let differ = shown.filter(|(tool, arguments)| {
+        let params = json!({"name": format!("toolward__{tool}"), "arguments": arguments});
+        let [one, other] = [&with, &without].map(|gate| {
+            let reply = gate.agent("b").modern_reply(json!("m"), "tools/call", params.clone());
+            scrubbed(&reply.body)
+        });
+        one != other
+    });
+    assert!(differ.count() > 25, "the questions do not ask for what is hidden");
     assert!(with.calls("vault").is_empty());
 }
 

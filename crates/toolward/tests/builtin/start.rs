@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::harness::*;
+use super::program::toolward;
 use super::support::*;
 
 #[test]
@@ -103,4 +104,64 @@ fn read_only_mode_holds_for_what_is_called_and_not_for_the_way_to_it() {
     assert_eq!(text(&execute(&a, "s", "read_file", json!({}))), "did read_file");
     gate.refusal(&execute(&a, "s", "wipe", json!({})));
     assert_eq!(gate.calls("s").len(), 1);
+}
+
+#[test]
+fn with_flat_names_the_own_tools_have_theirs_and_may_not_meet_others() {
+    let gate = world().set("naming", json!("flat")).agents(everyone()).start();
+    let a = gate.agent("a");
+    assert_eq!(a.list()[7..], OWN);
+    let call = json!({"server": "files", "tool": "read_file", "args": {}});
+    assert_eq!(text(&a.call("execute_tool", call)), "did read_file");
+    drop(gate);
+    let (code, said) = world()
+        .set("naming", json!("flat"))
+        .web("other", "modern", names(&["search_tools"]))
+        .agents(everyone())
+        .fails();
+    assert_ne!(code, 0);
+    assert!(said.contains("toolward/search_tools"), "{said}");
+}
+
+#[test]
+fn commands_know_the_own_tools() {
+    let setup = world().agents(json!({
+        "a": {"allow": {"servers": ["files"]}},
+        "b": {"allow": {"servers": ["toolward"], "tools": {"toolward": ["search_*"]}}},
+    }));
+    let tests = json!([
+        {"as": "a", "hidden": ["toolward/search_tools"]},
+        {"as": "b", "allow": ["toolward/search_tools"], "hidden": ["toolward/execute_tool"]},
+    ]);
+    let setup = setup.set("tests", tests);
+    let file = setup.file();
+    let run = |arguments: &[&str]| {
+        let mut all = arguments.to_vec();
+        all.extend(["-c", file.to_str().unwrap()]);
+        toolward(&all, "")
+    };
+    let checked = run(&["check"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    assert!(!checked.stderr.contains("nothing else mentions"), "{}", checked.stderr);
+    assert_eq!(run(&["test"]).code, 0);
+    assert_eq!(run(&["can-i", "--as", "b", "toolward/search_tools"]).code, 0);
+    let no = run(&["can-i", "--as", "b", "toolward/execute_tool"]);
+    assert_eq!(no.code, 1, "{}{}", no.stdout, no.stderr);
+}
+
+#[test]
+fn without_enforcement_the_own_tools_reach_what_policy_refuses_and_say_so() {
+    let gate = world()
+        .flag("--allow-all")
+        .agents(json!({"a": {"allow": {"servers": ["tracker", "toolward"]}}}))
+        .start();
+    let a = gate.agent("a");
+    assert_eq!(said(&own(&a, "server_config", json!({})))["enforced"], false);
+    assert_eq!(text(&execute(&a, "files", "read_file", json!({}))), "did read_file");
+    let intent = records(&gate, "intent").pop().unwrap();
+    assert_eq!((&intent["verdict"], &intent["enforced"]), (&json!("deny"), &json!(false)));
+    assert_eq!(
+        (&intent["server"], &intent["via"]),
+        (&json!("files"), &json!("toolward/execute_tool"))
+    );
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::parts::SUMMARY;
 use super::*;
 
 fn tool(name: &str, description: &str, parameters: &[&str]) -> Value {
@@ -99,6 +100,7 @@ fn the_first_answer_is_the_one_that_a_person_expects() {
         ("screnshot", "takeScreenshot"),
         ("delete docment", "deleteDocument"),
         ("custmoer history", "customer_history"),
+        ("clsoe ticket", "close_ticket"),
     ] {
         assert_eq!(ask(question).first().map(String::as_str), Some(expected), "{question}");
     }
@@ -134,6 +136,8 @@ fn an_answer_says_why_and_there_are_at_most_ten() {
     let found = index(&world).search("screnshot of a page");
     assert!(found[0].why.contains("`screnshot` (read as `screenshot`) in its name"), "{found:?}");
     assert!(found[0].why.contains("`page` in its description"), "{found:?}");
+    let found = index(&world).search("directory");
+    assert_eq!(found[0].why, "`directory` (read as `folder`) in its name");
     let many = (0..40).map(|n| tool(&format!("get_thing_{n}"), "", &[])).collect();
     assert_eq!(index(&[("s", many)]).search("get thing").len(), MOST);
 }
@@ -202,5 +206,4 @@ fn real_lists_are_searched_as_a_person_expects() {
     }
     let hits = asked - missed.len();
     assert!(asked >= 30 && hits * 10 >= asked * 9, "{hits} of {asked}:\n{}", missed.join("\n"));
-    eprintln!("{hits} of {asked}; missed:\n{}", missed.join("\n"));
 }

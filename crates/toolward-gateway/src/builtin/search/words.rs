@@ -152,12 +152,19 @@ pub(super) fn alike(word: &str) -> Vec<String> {
 /// Whether two words differ in one letter that is missing, too many, another, or in two that changed
 /// places.
 pub(super) fn nearly(one: &str, other: &str) -> bool {
-    let (a, b): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let (short, long) = if a.len() <= b.len() { (&a, &b) } else { (&b, &a) };
+    if one.is_ascii() && other.is_ascii() {
+        return one_slip(one.as_bytes(), other.as_bytes());
+    }
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    one_slip(&one, &other)
+}
+
+fn one_slip<T: PartialEq>(one: &[T], other: &[T]) -> bool {
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     if long.len() - short.len() > 1 {
         return false;
     }
-    let same = short.iter().zip(long.iter()).take_while(|(x, y)| x == y).count();
+    let same = short.iter().zip(long).take_while(|(x, y)| x == y).count();
     let (short, long) = (short.get(same..).unwrap_or(&[]), long.get(same..).unwrap_or(&[]));
     match (short, long) {
         ([], rest) => rest.len() <= 1,

@@ -67,7 +67,8 @@ async fn gather(
     into: &mut Vec<u8>,
     pass_over: bool,
 ) -> Result<(), Failed> {
-    let mut part = [0; 8 << 10];
+    // Not in the future itself, which is part of every call's.
+    let mut part = vec![0; 8 << 10];
     loop {
         match from.read(&mut part).await {
             Ok(0) | Err(_) => return Ok(()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use toolward_wire::exchange::{Done, Event};
+use toolward_wire::exchange::{Done, Event, Failure};
 use toolward_wire::{Era, Kind, Message, Raw};
 
 use super::super::Unavailable;
@@ -184,6 +184,9 @@ impl Link {
             loop {
                 match opened.next().await {
                     Event::Done(Done::Answer { message, .. }) => return Ok(message),
+                    Event::Done(Done::Failed(Failure::TooLarge { .. })) => {
+                        return Err(Unavailable::Down("its answer is too large".into()));
+                    }
                     Event::Done(Done::Failed(_)) => return Err(gone()),
                     Event::Notify(_) | Event::Ask(_) => {}
                 }
