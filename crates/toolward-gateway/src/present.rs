@@ -123,15 +123,7 @@ pub fn refused(
          A person can find out more with `toolward explain {decision}`.",
         said.message
     );
-    let mut result = json!({
-        "content": [{"type": "text", "text": text}],
-        "isError": true,
-        "_meta": {REFUSAL: data},
-    });
-    if era == Era::Modern {
-        result["resultType"] = json!("complete");
-    }
-    result_body(id, result.to_string().as_bytes()).into()
+    told_in_result(id, era, &text, &data)
 }
 
 /// The answer to a call that a limit or a hook refuses. The tool is listed: a limit is told as a
@@ -265,6 +257,11 @@ pub fn too_large(id: &Id, era: Era, name: &str, most: usize, size: Option<u64>) 
         data["result_bytes"] = json!(size);
     }
     data["retryable"] = json!(false);
+    told_in_result(id, era, &text, &data)
+}
+
+/// A refusal of a tool that the agent sees: a result, so that a model reads it.
+fn told_in_result(id: &Id, era: Era, text: &str, data: &Value) -> Answer {
     let mut result = json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,
