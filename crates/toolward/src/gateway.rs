@@ -11,7 +11,7 @@ use toolward_config::config::{
 use toolward_config::neutral::neutralise;
 use toolward_config::{Files, ProcessEnv};
 use toolward_gateway::audit::redact::{self, Redact};
-use toolward_gateway::audit::{self, Audit};
+use toolward_gateway::audit::{self, Audit, UNRECORDED};
 use toolward_gateway::builtin;
 use toolward_gateway::names;
 use toolward_gateway::pipeline::Gateway;
@@ -46,6 +46,9 @@ pub(crate) fn log() -> Log {
 
 /// Says which policy is in force, in numbers.
 pub(crate) fn announce(input: &Input, allow_all: bool, word: &str, log: &Log) {
+    if UNRECORDED {
+        log("THIS BUILD RECORDS NOTHING. It is for measuring alone");
+    }
     if allow_all {
         log("--allow-all: POLICY IS NOT ENFORCED. What it refuses is recorded, and passes");
     }

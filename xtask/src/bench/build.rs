@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use super::Result;
 
-/// Builds a program of the workspace; gives its file.
-pub(super) fn program(package: &str, name: &str) -> Result<PathBuf> {
+/// Builds a program of the workspace, with these features; gives its file.
+pub(super) fn program(package: &str, name: &str, features: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["build", "--release", "--package", package, "--bin", name])
+        .args(["--features", features])
         .args(["--quiet", "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .stderr(Stdio::inherit())

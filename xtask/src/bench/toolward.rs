@@ -106,15 +106,29 @@ impl Setup {
 
     /// The same, with more in its configuration.
     pub(super) fn and(self, more: &str) -> Result<Setup> {
+        self.edit(|text| text + more)
+    }
+
+    fn edit(self, change: impl FnOnce(String) -> String) -> Result<Setup> {
         let file = self.folder.join("toolward.yaml");
-        let text = std::fs::read_to_string(&file).map(|text| text + more);
+        let text = std::fs::read_to_string(&file).map(change);
         let written = text.and_then(|text| std::fs::write(file, text));
         written.map(|()| self).map_err(|error| format!("the configuration: {error}"))
     }
 
+    /// The same, with a record that waits for the disk.
+    pub(super) fn on_disk(self) -> Result<Setup> {
+        self.edit(|text| text.replace("dir: audit", "dir: audit, durability: disk"))
+    }
+
     /// Starts the gateway, and waits until it lists its tools.
     pub(super) fn start(&self, bench: &Bench) -> Result<Toolward> {
-        let mut command = Command::new(&bench.toolward);
+        self.start_program(&bench.toolward)
+    }
+
+    /// The same, with another build.
+    pub(super) fn start_program(&self, program: &Path) -> Result<Toolward> {
+        let mut command = Command::new(program);
         command.arg("serve").arg("-c").arg(self.folder.join("toolward.yaml"));
         command.current_dir(&self.folder);
         let mut process = Process::start("toolward", &mut command, &self.folder)?;
