@@ -8,6 +8,7 @@ mod guards;
 mod http;
 mod listing;
 mod nginx;
+mod page;
 mod process;
 mod record;
 mod start;
@@ -33,7 +34,7 @@ type Result<T> = std::result::Result<T, String>;
 /// A part of the measurement, with the name that `--only` takes.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 8] = [
+const SECTIONS: [Section; 9] = [
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
@@ -42,6 +43,7 @@ const SECTIONS: [Section; 8] = [
     ("guards", guards::run),
     ("record", record::run),
     ("verify", verify::run),
+    ("page", page::run),
 ];
 
 /// What all sections need.

@@ -1,9 +1,11 @@
 //! What is done with the code: `cargo xtask generate` writes the files that are made from it (`--check`
 //! fails where they are stale), `cargo xtask bench` measures the program beside others, `cargo xtask
-//! torture` does to it what must not harm it, `cargo xtask tokens` counts what lists cost a model.
+//! torture` does to it what must not harm it, `cargo xtask tokens` counts what lists cost a model, `cargo
+//! xtask picture` takes the README's pictures of the page.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod picture;
 mod tokens;
 mod torture;
 
@@ -19,8 +21,10 @@ fn main() -> ExitCode {
         ["bench", ref words @ ..] => bench::main(words),
         ["torture", ref words @ ..] => torture::main(words),
         ["tokens", ref words @ ..] => tokens::main(words),
+        ["picture", ref words @ ..] => picture::main(words),
         _ => {
-            let usages = [bench::USAGE, torture::USAGE, tokens::USAGE].join("\n       ");
+            let usages =
+                [bench::USAGE, torture::USAGE, tokens::USAGE, picture::USAGE].join("\n       ");
             eprintln!("usage: cargo xtask generate [--check]\n       {usages}");
             ExitCode::from(2)
         }
@@ -33,6 +37,8 @@ fn generate(check: bool) -> ExitCode {
         ("docs/reference/commands.md", commands()),
         ("docs/reference/configuration.md", toolward_config::reference()),
         ("docs/reference/toolward.schema.json", format!("{:#}\n", toolward_config::schema())),
+        ("examples/tools/files.json", saved_list("files")),
+        ("examples/tools/tracker.json", saved_list("tracker")),
     ];
     let mut stale = 0;
     for (name, content) in files {
@@ -55,6 +61,13 @@ fn generate(check: bool) -> ExitCode {
     if stale > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// The tools of one of the demo's servers, as examples read them with `--tools`.
+fn saved_list(server: &str) -> String {
+    let lists = include_str!("../../crates/toolward/src/commands/demo/tools.json");
+    let lists: serde_json::Value = serde_json::from_str(lists).unwrap_or_default();
+    format!("{:#}\n", serde_json::json!({"server": server, "tools": lists[server]}))
+}
+
 /// The commands as their `--help` shows them.
 fn commands() -> String {
     let mut page = String::from("# Commands\n\nThis page is made from the program's own help.\n");
@@ -66,7 +79,7 @@ fn commands() -> String {
 
 /// One command, and those under it.
 fn describe(before: &str, command: &clap::Command, page: &mut String) {
-    if command.get_name() == "help" {
+    if command.get_name() == "help" || command.is_hide_set() {
         return;
     }
     let name = format!("{before} {}", command.get_name());

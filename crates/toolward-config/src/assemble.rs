@@ -23,6 +23,7 @@ use crate::policy_tests;
 use crate::rules;
 use crate::servers;
 use crate::text::{Mark, Span, Text};
+use crate::veil;
 
 /// How a policy file was given.
 #[derive(Clone, Copy)]
@@ -54,6 +55,8 @@ pub(crate) struct Assembly {
     findings: Findings,
     files: Vec<PathBuf>,
     texts: Vec<(Arc<Text>, Syntax)>,
+    /// The first of them is the main file.
+    has_main: bool,
     agent_limits: Vec<AgentLimits>,
     /// Files of the policy that are programs.
     scripts: Vec<Hook>,
@@ -105,6 +108,7 @@ impl Assembly {
                 warnings: diagnostics,
                 files: self.files,
                 texts: self.texts,
+                has_main: self.has_main,
                 exposures: self.exposures,
             }),
         }
@@ -117,6 +121,7 @@ impl Assembly {
         syntax: Syntax,
         folders: &Folders<'_>,
     ) -> Vec<(String, Mark)> {
+        self.has_main = true;
         let Some(root) = self.parse(text, syntax) else {
             return Vec::new();
         };
@@ -366,10 +371,10 @@ impl Assembly {
 
     fn parse<'t>(&mut self, text: &'t Arc<Text>, syntax: Syntax) -> Option<Node<'t>> {
         self.know(text, syntax);
-        match syntax.parse(text.content()) {
+        match veil::parse(text, syntax) {
             Ok(root) => Some(root),
-            Err(faults) => {
-                faults.into_iter().for_each(|fault| self.findings.push(fault.in_text(text)));
+            Err(findings) => {
+                findings.into_iter().for_each(|finding| self.findings.push(finding));
                 None
             }
         }

@@ -106,7 +106,12 @@ impl<'a> Check<'a> {
             (Shape::Word(words), Value::Str(word)) => self.word(node, word, words, site),
             (_, Value::Str(written)) => match form(shape, written) {
                 Some(Ok(())) => {}
-                Some(Err(misform)) => self.misform(node, misform),
+                Some(Err(mut misform)) => {
+                    if self.text.hides(node.span) {
+                        misform.message = misform.message.replace(&quoted(written), "`…`");
+                    }
+                    self.misform(node, misform);
+                }
                 None => self.wrong_kind(node, shape, site),
             },
             _ => self.wrong_kind(node, shape, site),
@@ -241,7 +246,7 @@ impl<'a> Check<'a> {
         let span = if missing { site.at } else { node.span };
         let diagnostic = Diagnostic::error(message).at(self.text, span);
         let written = self.text.slice(node.span);
-        let help = remedy(shape, node, written, site.key, site.entry);
+        let help = remedy(shape, node, written, site.key, site.entry, self.text.hides(node.span));
         self.findings.push(diagnostic.maybe_help(help));
     }
 }

@@ -27,6 +27,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// `None`: switched off.
     pub admin: Option<SocketAddr>,
+    /// The file says so, one way or the other.
+    pub admin_stated: bool,
     /// `None` where neither `state` nor the home folder is known.
     pub state: Option<PathBuf>,
     pub naming: Naming,
@@ -59,6 +61,7 @@ impl Default for Config {
             cors: false,
             tls: None,
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 7411))),
+            admin_stated: false,
             state: None,
             naming: Naming::Prefix,
             separator: "__".into(),

@@ -11,7 +11,6 @@ use crate::config::{
 use crate::forms;
 use crate::guards;
 use crate::identities;
-use crate::neutral::quoted;
 use crate::node::{Node, Value};
 use crate::page::Page;
 use crate::rules::{deny_on_missing_agent, strings};
@@ -74,6 +73,7 @@ pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>
     config.tls = root.get("tls").and_then(|node| tls(node, folders));
     if let Some(admin) = root.get("admin").and_then(Node::as_str) {
         config.admin = forms::address(admin).ok();
+        config.admin_stated = true;
     }
     if let Some(state) = root.get("state").and_then(Node::as_str) {
         config.state = Some(folders.path(state));
@@ -215,10 +215,9 @@ fn sink(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<S
             page.secret(node, folders).map(Sink::Otlp)
         }
         _ => {
-            let message = format!("{} is not a sink", quoted(written));
             page.error(
                 node.span,
-                message,
+                "this is not a sink",
                 "a sink is `stdout`, `syslog`, an OTLP URL or a `postgres://` URL",
             );
             None

@@ -77,6 +77,9 @@ impl Diagnostic {
 
     #[must_use]
     pub fn at_mark(mut self, mark: Mark) -> Self {
+        if self.hidden {
+            mark.text.hide(mark.span);
+        }
         self.mark = Some(mark);
         self
     }
@@ -110,10 +113,13 @@ impl Diagnostic {
         self
     }
 
-    /// Shows stars instead of the marked text, because it is a secret.
+    /// Shows stars instead of the marked text, because it is a secret; so do all other findings.
     #[must_use]
     pub fn hide_marked(mut self) -> Self {
         self.hidden = true;
+        if let Some(mark) = &self.mark {
+            mark.text.hide(mark.span);
+        }
         self
     }
 
@@ -177,7 +183,7 @@ impl Diagnostic {
             let (near, far) =
                 self.related.iter().partition::<Vec<_>, _>(|(other, _)| mark.is_near(other));
             let lines = near.iter().map(|(other, _)| other.place().line).chain([mark.place().line]);
-            let excerpt = Excerpt::of(mark, lines, self.hidden);
+            let excerpt = Excerpt::of(mark, lines);
             let primary =
                 excerpt.annotation(mark.span, self.label.as_deref(), AnnotationKind::Primary);
             let context = near.into_iter().map(|(other, label)| {
@@ -186,7 +192,7 @@ impl Diagnostic {
             group = group.element(excerpt.snippet().annotation(primary).annotations(context));
             columns.extend(excerpt.columns(mark));
             for (other, label) in far {
-                let excerpt = Excerpt::of(other, [other.place().line], self.hidden);
+                let excerpt = Excerpt::of(other, [other.place().line]);
                 let context = excerpt.annotation(other.span, Some(label), AnnotationKind::Context);
                 group = group.element(excerpt.snippet().annotation(context));
                 columns.extend(excerpt.columns(other));
@@ -228,7 +234,8 @@ struct Excerpt {
 }
 
 impl Excerpt {
-    fn of(mark: &Mark, lines: impl IntoIterator<Item = u32> + Clone, hide: bool) -> Self {
+    fn of(mark: &Mark, lines: impl IntoIterator<Item = u32> + Clone) -> Self {
+        let hide = &mark.text.hidden();
         let first_line = lines.clone().into_iter().min().unwrap_or(1);
         let last_line = lines.into_iter().max().unwrap_or(1);
         let mut excerpt = Excerpt {
@@ -257,12 +264,14 @@ impl Excerpt {
         excerpt
     }
 
-    fn line(&mut self, mark: &Mark, line: Span, hide: bool) {
+    fn line(&mut self, mark: &Mark, line: Span, hide: &[Span]) {
+        let shown = |span: &&Span| span.start < line.end && line.start < span.end;
+        let hide: Vec<&Span> = hide.iter().filter(shown).collect();
         for (at, c) in mark.text.slice(line).char_indices() {
             let at = line.start + Span::new(at, at).start;
             self.offsets.push((at, self.lines.len()));
             self.lines.push(match c {
-                _ if hide && (mark.span.start..mark.span.end).contains(&at) => '*',
+                _ if hide.iter().any(|span| (span.start..span.end).contains(&at)) => '*',
                 // The renderer shows a tab as spaces, and still counts it as one column.
                 '\t' => c,
                 _ => neutral_char(c),
@@ -374,6 +383,20 @@ mod tests {
             Diagnostic::error("plain").at(&text, Span::new(9, 16)).hide_marked().render(false);
         assert!(!shown.contains("hunter2"));
         assert!(shown.contains("[*******]"), "{shown}");
+    }
+
+    #[test]
+    fn no_finding_shows_the_secret_of_another() {
+        let text = Text::new("c.yaml", "tokens: [hunter2, hunter3, ${X}]\n");
+        let secret = |start| Diagnostic::error("plain").at(&text, Span::new(start, start + 7));
+        let (one, other) = (secret(9).hide_marked(), secret(18).hide_marked());
+        let about = Diagnostic::error("something else").at(&text, Span::new(0, 6));
+        for shown in [one.render(false), other.render(false), about.render(false)] {
+            assert!(
+                !shown.contains("hunter") && shown.contains("[*******, *******, ${X}]"),
+                "{shown}"
+            );
+        }
     }
 
     #[test]

@@ -338,7 +338,7 @@ fn sha256(hex: &str) -> Option<[u8; 32]> {
 }
 
 /// A piece of a value that may hold references.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
     Literal(String),
     Env(String),
@@ -381,7 +381,7 @@ fn reference_part(name: &str) -> Form<Part> {
         true => "there are no default values: set the variable, or write the value",
         false => "write `${NAME}` for a variable, or `${file:PATH}`",
     };
-    Err(Misform::secret(format!("{} is not a reference", quoted(&format!("${{{name}}}"))), help))
+    Err(Misform::secret("what stands in `${…}` is not a reference", help))
 }
 
 /// A name that HTTP allows for a header.

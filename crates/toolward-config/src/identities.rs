@@ -170,6 +170,12 @@ pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
             page.warning(key.span, message, &help);
         }
     }
+    for host in root.get("allowed_hosts").map(Node::items).unwrap_or_default() {
+        if host.as_str().is_some_and(|host| host.contains('*')) {
+            let message = "hosts are named one by one, and `*` stands for none of them";
+            page.error(host.span, message, "name each host that clients write");
+        }
+    }
     check_claims(page, &config.agents, &key);
     if let Some((jwt, _)) = root.get("identity").and_then(|node| node.as_map()?.entry("jwt"))
         && config.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty())

@@ -10,6 +10,7 @@ use crate::formats::{Syntax, is_script};
 use crate::load::{Failed, Loaded};
 use crate::node::{Node, Value};
 use crate::text::{Span, Text};
+use crate::veil;
 
 /// The name of an inline policy in rules and findings.
 const NAME: &str = "policy";
@@ -48,6 +49,7 @@ pub fn load_inline(policy: Inline<'_>) -> Result<Loaded, Failed> {
         Inline::Node(node, text) => match node.value {
             Value::Map(_) => {
                 assembly.know(text, Syntax::Json);
+                veil::hide(text, node);
                 assembly.policy(text, node, Syntax::Json, given);
             }
             _ => {

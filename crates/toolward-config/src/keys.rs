@@ -86,9 +86,10 @@ table! { GATEWAY:
     "tls": Keys(&[TLS]), main_only =>
         "Certificate and key of the endpoint; reloaded with their files.";
     "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
-        "Address of page, metrics and status; `off` switches it off.";
+        "Loopback address of the page and of `/status`; `off` switches it off. The page needs the \
+         token that is said at start.";
     "state": Path, default("~/.local/state/toolward"), main_only =>
-        "Folder of the sealing key, the control socket and pins.";
+        "Folder of the sealing key, the page's token, the control socket and pins.";
     "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
         "How tools of several servers are named: `SERVER__TOOL`, or as they are.";
     "separator": Name("a separator"), default("__"), main_only =>
@@ -136,7 +137,7 @@ table! { GUARDS:
     "audit": Keys(&[AUDIT]), main_only =>
         "The record of decisions.";
     "telemetry": Keys(&[TELEMETRY]), main_only =>
-        "Logs, metrics and traces.";
+        "Logs, metrics and traces. Not in this version: other values than the defaults are refused.";
     "read_only": Bool, default("false"), main_only =>
         "Whether only tools with `hint:read-only` may be used.";
 }
@@ -196,7 +197,7 @@ table! { pub(crate) SERVER:
         "The largest result of a call; a value, or a map from tool pattern. A larger one does not \
          pass, also not in part.";
     "share": Bool, default("false") =>
-        "Whether agents share one process of this server.";
+        "Whether agents share one process of this server (one for each era of the protocol).";
     "max_children": COUNT, default("8") =>
         "The most processes of this server.";
     "description": Text("a string") =>
@@ -423,7 +424,7 @@ table! { TELEMETRY:
     "otlp": SecretUrl =>
         "Where traces are sent.";
     "metrics": OnOff, default("on") =>
-        "Whether `/metrics` is served on the `admin` address.";
+        "Whether metrics are served. Not in this version.";
     "log_format": Word(&["text", "json"]), default("text") =>
         "How log lines are written.";
     "log_level": Word(&["error", "warn", "info", "debug", "trace"]), default("info") =>

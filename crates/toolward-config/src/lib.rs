@@ -50,6 +50,8 @@ mod rules;
 mod secret;
 mod servers;
 mod shape;
+mod shown;
+mod veil;
 
 pub use config::Config;
 pub use diagnostic::{Diagnostic, Level};
@@ -60,3 +62,4 @@ pub use inline::{Inline, load_inline};
 pub use load::{CONFIG_VARIABLE, Failed, Loaded, Loader, Options, PolicyFile, PolicyFlag};
 pub use outside::{Disk, Env, Files, ProcessEnv};
 pub use reference::{layer_schema, reference, schema};
+pub use shown::{MASK, ShownFile};

@@ -61,7 +61,7 @@ pub struct Loader<F, E> {
 }
 
 /// What was loaded. The policy is not compiled yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Loaded {
     pub config: Config,
     pub source: Source,
@@ -70,6 +70,8 @@ pub struct Loaded {
     /// Files that were read, to be watched.
     pub files: Vec<PathBuf>,
     pub(crate) texts: Vec<(Arc<Text>, Syntax)>,
+    /// The first of them is the main file.
+    pub(crate) has_main: bool,
     /// Who gave which exposure, by server; without a name: every server's.
     pub(crate) exposures: Vec<(Option<String>, Mark)>,
 }
@@ -89,12 +91,20 @@ impl Loaded {
     /// A gateway that is there, and allows nobody anything: where it listens and what it writes is the
     /// configuration's, nothing else.
     pub fn denying(config: Config) -> Loaded {
-        let Config { listen, tls, admin, state, naming, separator, .. } = config;
-        let Config { list_timeout, limits_of, audit, telemetry, public_url, .. } = config;
+        let Config { mut listen, tls, admin, admin_stated, state, naming, separator, .. } = config;
+        let Config { list_timeout, limits_of, mut audit, mut telemetry, public_url, .. } = config;
+        // An address that could not be read leaves the usual one.
+        if listen.is_empty() {
+            listen = Config::default().listen;
+        }
+        // Nothing is sent to others for a configuration that is not right.
+        audit.sinks.clear();
+        telemetry.otlp = None;
         let config = Config {
             listen,
             tls,
             admin,
+            admin_stated,
             state,
             naming,
             separator,
@@ -115,6 +125,7 @@ impl Loaded {
             warnings: Vec::new(),
             files: Vec::new(),
             texts: Vec::new(),
+            has_main: false,
             exposures: Vec::new(),
         }
     }
@@ -156,6 +167,11 @@ impl Loaded {
     pub fn exposure_file(&self, server: &str) -> Option<&str> {
         let given = |owner: &Option<String>| owner.as_deref().is_none_or(|name| name == server);
         self.exposures.iter().find(|(owner, _)| given(owner)).map(|(_, mark)| mark.text.name())
+    }
+
+    /// The main file, where there is one.
+    pub fn main_file(&self) -> Option<&Path> {
+        self.texts.first().filter(|_| self.has_main).map(|(text, _)| Path::new(text.name()))
     }
 
     /// Spans are not kept for the case that one is asked for: the text is read once more.
@@ -256,12 +272,14 @@ impl<F: Files, E: Env> Loader<F, E> {
     }
 
     fn main(&self, path: &Path, assembly: &mut Assembly, options: &Options) {
-        let Some((text, syntax)) = self.text(path, None, false, assembly) else {
-            return;
-        };
         let home = self.home();
         let base = path.parent().unwrap_or(Path::new(""));
         let folders = Folders { base, home: home.as_deref() };
+        // Where it is also for a file that says nothing that could be read.
+        assembly.config.audit.dir = folders.path("audit");
+        let Some((text, syntax)) = self.text(path, None, false, assembly) else {
+            return;
+        };
         let policies = assembly.main(&text, syntax, &folders);
         for (written, mark) in policies {
             let given =

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::diagnostic::Diagnostic;
 use crate::neutral::quoted;
 use crate::text::{Mark, Span, Text};
+use crate::veil::unquoted;
 
 /// Nesting beyond this is refused in every format.
 pub const MAX_DEPTH: usize = 64;
@@ -210,6 +211,17 @@ impl Fault {
     #[must_use]
     pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
         self.related = Some((span, label.into()));
+        self
+    }
+
+    /// The fault without what it quotes from places where secrets stand.
+    #[must_use]
+    pub(crate) fn discreet(mut self, text: &Text) -> Self {
+        if text.hides(self.span) {
+            self.message = unquoted(&self.message);
+            self.label = self.label.as_deref().map(unquoted);
+            self.help = self.help.as_deref().map(unquoted);
+        }
         self
     }
 

@@ -3,8 +3,12 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use crate::text::MAX_BYTES;
 
 /// Environment variables.
 pub trait Env {
@@ -32,8 +36,35 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        let given = is_given(path);
+        let mut options = File::options();
+        options.read(true);
+        if !given {
+            // A pipe would be waited for.
+            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        }
+        let file = options.open(path)?;
+        let found = file.metadata()?;
+        if found.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // A device need not end.
+        if !found.is_file() && !given {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        match bytes.len() > MAX_BYTES {
+            true => Err(io::Error::other("it is too large")),
+            false => Ok(bytes),
+        }
     }
+}
+
+/// What was opened already by whoever started this process, such as `<(COMMAND)` of a shell.
+fn is_given(path: &Path) -> bool {
+    let given = ["/dev/null", "/dev/stdin", "/dev/fd", "/proc/self/fd"];
+    given.iter().any(|one| path.starts_with(one))
 }
 
 impl<S: AsRef<std::ffi::OsStr>> Env for HashMap<String, S> {

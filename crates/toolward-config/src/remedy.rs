@@ -62,8 +62,11 @@ pub(crate) fn remedy(
     written: &str,
     key: &str,
     entry: bool,
+    hidden: bool,
 ) -> Option<String> {
-    let again = |shape: &Shape| remedy(shape, node, written, key, entry);
+    let again = |shape: &Shape| remedy(shape, node, written, key, entry, hidden);
+    // A secret is not repeated.
+    let shown = |written: &str| if hidden { "…".to_owned() } else { written.to_owned() };
     Some(match (shape, &node.value) {
         (_, Value::Null) if entry => "write it after the `-`, or remove the line".into(),
         (Shape::List(_), Value::Null) if key == "allowed_tools" => {
@@ -81,18 +84,21 @@ pub(crate) fn remedy(
             "write a space after each `-`".into()
         }
         (Shape::List(_), Value::Str(word)) => {
-            format!("write a list: {}", quoted(&format!("[\"{word}\"]")))
+            format!("write a list: {}", quoted(&format!("[\"{}\"]", shown(word))))
         }
         (Shape::List(_), Value::Map(map)) => {
             let names: Vec<_> = map.iter().take(3).map(|(key, _)| key.name.as_ref()).collect();
-            format!("write a list: {}", quoted(&format!("[{}]", names.join(", "))))
+            format!("write a list: {}", quoted(&format!("[{}]", shown(&names.join(", ")))))
         }
         (Shape::Table { key, .. }, Value::Seq(_)) => {
             format!("each {key} is a key with a value of its own: `{}: …`", key.to_uppercase())
         }
         (Shape::Keys(groups), Value::Str(word)) => {
             let required = groups.iter().copied().flatten().find(|key| key.required)?;
-            format!("write a mapping: {}", quoted(&format!("{{ {}: {word} }}", required.name)))
+            format!(
+                "write a mapping: {}",
+                quoted(&format!("{{ {}: {} }}", required.name, shown(word)))
+            )
         }
         (Shape::Bool, Value::Str(word)) => match word.to_ascii_lowercase().as_str() {
             "yes" | "on" | "1" => "write `true`".into(),
@@ -118,7 +124,7 @@ pub(crate) fn remedy(
         (_, Value::Seq(_) | Value::Map(_) | Value::Str(_) | Value::Date(_)) => return None,
         (Shape::OneOrList(item) | Shape::Either(item, _), _) => return again(item),
         (Shape::Text(_) | Shape::Name(_) | Shape::Secret | Shape::Path | Shape::Word(_), _) => {
-            format!("put it in quotes: {}", quoted(&format!("\"{written}\"")))
+            format!("put it in quotes: {}", quoted(&format!("\"{}\"", shown(written))))
         }
         _ => return None,
     })

@@ -123,3 +123,10 @@ impl PartialEq for Secret {
         self.parts == other.parts
     }
 }
+
+/// How it is written, never what it stands for.
+impl std::hash::Hash for Secret {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.parts.hash(state);
+    }
+}

@@ -18,6 +18,20 @@ use crate::node::{Key, Node};
 use crate::page::Page;
 use crate::rules::strings;
 
+/// Headers that are the gateway's own towards servers.
+const OWNED: [&str; 10] = [
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "host",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "content-type",
+    "accept",
+];
+
 /// The servers of a file, in its order; those that MCP clients have disabled are left out.
 pub(crate) fn listed<'n, 't>(
     root: &'n Node<'t>,
@@ -335,8 +349,13 @@ fn headers_for(
 
 fn oauth(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<OAuth> {
     let secret = node.as_map()?.entry("client_secret");
-    if let Some((key, value)) = secret {
-        warn_of_plain_secret(page, key, value);
+    if let Some((_, value)) = secret
+        && value.as_str().is_some_and(|value| !value.contains("${"))
+    {
+        let diagnostic = Diagnostic::error("`client_secret` stands in the file in plain text")
+            .help("write a reference such as `${NAME}` or `${file:PATH}`")
+            .hide_marked();
+        page.report(value.span, diagnostic);
     }
     if let Some(url) = node.get("token_url").filter(|url| url.as_str().is_some_and(in_the_clear)) {
         page.error(url.span, "the secret would go over `http` in the clear", "use `https`");
@@ -361,6 +380,12 @@ fn headers(
                 key.span,
                 format!("{} is not a header's name", quoted(&key.name)),
                 "use letters, digits and `-`",
+            );
+        } else if OWNED.iter().any(|owned| key.name.eq_ignore_ascii_case(owned)) {
+            page.error(
+                key.span,
+                format!("the gateway itself says {} to servers", quoted(&key.name)),
+                "remove it: it belongs to the connection or to each message",
             );
         } else if value.as_str().is_some_and(|value| value.chars().any(char::is_control)) {
             page.error(

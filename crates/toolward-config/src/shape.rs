@@ -81,7 +81,7 @@ impl Shape {
             Shape::OnOff => "`on` or `off`".into(),
             Shape::Integer { least, most: i64::MAX } => format!("a whole number from {least}"),
             Shape::Integer { least, most } => format!("a whole number from {least} to {most}"),
-            Shape::Scalar => "a string, a number or a boolean".into(),
+            Shape::Scalar => "a string, a whole number or a boolean".into(),
             Shape::Any => "anything".into(),
             Shape::Duration | Shape::Leeway => "a duration such as `5s`".into(),
             Shape::DurationOr(word) => format!("a duration such as `30d`, or `{word}`"),

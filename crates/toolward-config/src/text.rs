@@ -1,13 +1,14 @@
 //! A file's text, and places in it. Every value that is read from a file can say where it stood.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use toolward_policy::source::Place;
 
 use crate::diagnostic::Diagnostic;
+use crate::veil;
 
 /// Files beyond this size are refused, so that offsets fit into 32 bits.
-const MAX_BYTES: usize = 256 << 20;
+pub(crate) const MAX_BYTES: usize = 256 << 20;
 
 /// A range of bytes of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +31,8 @@ pub struct Text {
     content: String,
     /// Offset at which each line begins; never empty.
     line_starts: Vec<u32>,
+    /// Where secrets stand, as far as is known.
+    secrets: Mutex<Vec<Span>>,
 }
 
 impl Text {
@@ -39,7 +42,7 @@ impl Text {
         let line_starts = std::iter::once(0)
             .chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start))
             .collect();
-        Arc::new(Text { name: name.into(), content, line_starts })
+        Arc::new(Text { name: name.into(), content, line_starts, secrets: Mutex::default() })
     }
 
     /// Text from a file's bytes: UTF-8, where a byte order mark in front is dropped.
@@ -62,6 +65,7 @@ impl Text {
                 let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
                 // The lossy text holds a replacement character where the bad bytes stood.
                 let text = Text::new(name, String::from_utf8_lossy(bytes));
+                veil::hide_by_lines(&text);
                 let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
                 let diagnostic = Diagnostic::error("the file is not valid UTF-8")
                     .at(&text, Span::new(at, end))
@@ -73,6 +77,30 @@ impl Text {
                 })
             }
         }
+    }
+
+    /// A secret stands there: no finding shows it, whatever it is about.
+    pub(crate) fn hide(&self, span: Span) {
+        let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        if !secrets.contains(&span) {
+            secrets.push(span);
+        }
+    }
+
+    /// The same for many of them.
+    pub(crate) fn hide_all(&self, spans: Vec<Span>) {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).extend(spans);
+    }
+
+    /// Whether a secret stands there, or a part of one.
+    pub(crate) fn hides(&self, span: Span) -> bool {
+        let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.iter().any(|secret| secret.start < span.end && span.start < secret.end)
+    }
+
+    /// Where secrets stand.
+    pub(crate) fn hidden(&self) -> Vec<Span> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn name(&self) -> &str {

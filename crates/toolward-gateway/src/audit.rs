@@ -8,7 +8,9 @@
 //! |---|---|
 //! | [`line`] | a record as it is written, and the chain of hashes |
 //! | `batch` | records that are written together, and who waits for them |
+//! | `intent` | a call under way, which ends with an outcome |
 //! | `writer` | the file: whole lines, rotation, retention, repair |
+//! | `outage` | a time in which nothing could be written |
 //! | [`segment`] | where records lie |
 //! | `crowd` | requests that are counted, because anyone can send them |
 //! | [`redact`] | what of a call's arguments is recorded |
@@ -16,7 +18,9 @@
 
 mod batch;
 mod crowd;
+mod intent;
 pub mod line;
+mod outage;
 pub mod read;
 pub mod redact;
 pub mod segment;
@@ -28,18 +32,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
-use self::batch::{Batch, SLOTS, Wait, slot};
+use self::batch::{Batch, Wait};
 use self::crowd::Crowd;
 use self::line::{Lines, hex, micros};
 use self::redact::Arguments;
-use self::writer::Writer;
+use self::writer::{Head, How, Writer};
 use crate::decide::View;
 use crate::record::{Facts, names};
 use crate::upstream::Log;
 
-pub(crate) use self::crowd::source;
+pub(crate) use self::batch::{SLOTS, slot};
+pub(crate) use self::crowd::{Source, source};
+pub use self::intent::{Intent, Outcome};
 pub use self::writer::Keep;
 
 /// How the record is kept.
@@ -77,8 +83,10 @@ pub struct Audit {
     /// How long the latest write was, where it failed.
     failed: AtomicUsize,
     pub(crate) arguments: Arguments,
-    /// Views whose names the record has.
-    views: Mutex<HashSet<String>>,
+    /// The segment that was written to last.
+    segment: AtomicU64,
+    /// Views whose names the record has, and in which segment.
+    views: Mutex<HashMap<String, u64>>,
     crowd: Crowd,
     log: Log,
 }
@@ -94,6 +102,8 @@ impl std::fmt::Debug for Audit {
 enum When {
     /// Something waits for it, and for nothing else.
     Now,
+    /// The same, and another record follows that nothing waits for: it brings what this one leaves.
+    First,
     /// Something waits for it, together with others.
     Soon,
     /// Nothing waits for it.
@@ -151,7 +161,8 @@ impl Audit {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).map_err(|error| Error::other(error.to_string()))?;
         let ids = Ids { process: u32::from_le_bytes(bytes), counter: AtomicU64::new(0) };
-        let writer = Writer::open(&setup.folder, setup.keep, &ids, log.clone())?;
+        let Setup { folder, keep, required, .. } = &setup;
+        let writer = Writer::open(folder, *keep, *required, &ids, log.clone())?;
         let (synced, batches) = mpsc::channel();
         let audit = Arc::new(Audit {
             slots: std::array::from_fn(|_| Mutex::default()),
@@ -162,6 +173,7 @@ impl Audit {
             ids,
             failed: AtomicUsize::new(0),
             arguments: setup.arguments,
+            segment: AtomicU64::new(0),
             views: Mutex::default(),
             crowd: Crowd::default(),
             log,
@@ -189,44 +201,86 @@ impl Audit {
         kind: &str,
         facts: &Facts,
     ) -> Result<(), NotRecorded> {
+        self.record_alone(id, kind, facts, When::Now).await
+    }
+
+    /// A record of its own that nobody waits for: it goes out with the records of the moment.
+    pub(crate) fn note(self: &Arc<Self>, kind: &str, facts: &Facts) {
+        if !UNRECORDED {
+            drop(self.push(&self.id(), kind, facts, When::Whenever));
+        }
+    }
+
+    /// Writes one record, `alone` where nobody else on this thread is at work: then there is nothing
+    /// to wait for.
+    async fn record_alone(
+        self: &Arc<Self>,
+        id: &str,
+        kind: &str,
+        facts: &Facts,
+        alone: When,
+    ) -> Result<(), NotRecorded> {
+        let written = self.written_alone(id, kind, facts, alone).await;
+        if self.required { written } else { Ok(()) }
+    }
+
+    /// The same, and whether it was written.
+    async fn written_alone(
+        self: &Arc<Self>,
+        id: &str,
+        kind: &str,
+        facts: &Facts,
+        alone: When,
+    ) -> Result<(), NotRecorded> {
         if UNRECORDED {
             return Ok(());
         }
-        // Where nobody else on this thread is at work, there is nothing to wait for.
         let under_way = self.under_way.get(slot()).map(|count| count.load(Ordering::Relaxed));
-        let when = if under_way.is_some_and(|count| count <= 1) { When::Now } else { When::Soon };
-        let written = self.push(id, kind, facts, when).await;
-        if self.required { written } else { Ok(()) }
+        let when = if under_way.is_some_and(|count| count <= 1) { alone } else { When::Soon };
+        self.push(id, kind, facts, when).await
     }
 
     /// Puts a record with those that are written next.
     fn push(self: &Arc<Self>, id: &str, kind: &str, facts: &Facts, when: When) -> Wait {
         let slot = slot();
         let Some(batch) = self.slots.get(slot) else { return Wait(Arc::default()) };
-        let (first, written) = {
+        let (first, unscheduled, written) = {
             let mut batch = lock(batch);
             let first = batch.lines.is_empty();
-            batch.lines.push(id, kind, facts);
+            batch.lines.push_as(id, kind, facts, when != When::Whenever);
             batch.awaited |= when != When::Whenever;
-            (first, batch.written.clone())
+            let scheduled = batch.scheduled;
+            batch.scheduled |= when == When::Soon;
+            (first, !scheduled, batch.written.clone())
         };
-        if when == When::Now {
-            self.flush(slot);
-        } else if first {
-            match tokio::runtime::Handle::try_current() {
-                // It is polled after everything that is ready now, which may add to the batch.
-                Ok(runtime) => {
-                    let audit = self.clone();
-                    runtime.spawn(async move { audit.flush(slot) });
+        match when {
+            When::Now => self.flush(slot, Head::Written),
+            When::First => self.flush(slot, Head::Later),
+            When::Soon if unscheduled => self.flush_soon(slot),
+            // After whatever this very moment has to tell a client.
+            When::Whenever if first => {
+                let audit = self.clone();
+                match tokio::runtime::Handle::try_current() {
+                    Ok(runtime) => drop(runtime.spawn(async move { audit.flush_soon(slot) })),
+                    Err(_) => self.flush(slot, Head::Written),
                 }
-                Err(_) => self.flush(slot),
             }
+            When::Soon | When::Whenever => {}
         }
         Wait(written)
     }
 
+    /// Writes what a thread has collected when everything that is ready now has added to it.
+    fn flush_soon(self: &Arc<Self>, slot: usize) {
+        let audit = self.clone();
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move { audit.flush(slot, Head::Written) })),
+            Err(_) => self.flush(slot, Head::Written),
+        }
+    }
+
     /// Writes what a thread has collected.
-    fn flush(self: &Arc<Self>, slot: usize) {
+    fn flush(self: &Arc<Self>, slot: usize, head: Head) {
         let Some(batch) = self.slots.get(slot).map(|batch| std::mem::take(&mut *lock(batch)))
         else {
             return;
@@ -236,7 +290,7 @@ impl Audit {
         }
         match &self.synced {
             None => {
-                batch.written.tell(self.write(&batch.lines, batch.awaited));
+                batch.written.tell(self.write(&batch.lines, batch.awaited, head));
                 let room = batch.lines.reuse();
                 if let Some(slot) = self.slots.get(slot).map(lock).filter(|s| s.lines.is_empty()) {
                     let mut slot = slot;
@@ -251,9 +305,10 @@ impl Audit {
         }
     }
 
-    fn write(&self, lines: &Lines, awaited: bool) -> Result<(), NotRecorded> {
-        let written = lock(&self.writer).write(lines, awaited, &self.ids);
-        self.noted(written, lines)
+    fn write(&self, lines: &Lines, awaited: bool, head: Head) -> Result<(), NotRecorded> {
+        let how = How { awaited, head, room: 0, on_disk: false };
+        let written = lock(&self.writer).write(lines, how, &self.ids);
+        self.noted(written, lines.bytes())
     }
 
     /// Writes batches together with all that wait, and waits for the disk once.
@@ -264,18 +319,16 @@ impl Audit {
             lines.append(&batch.lines);
             told.push(batch.written);
         }
-        let written = {
-            let mut writer = lock(&self.writer);
-            writer.write(&lines, true, &self.ids).and_then(|()| writer.sync())
-        };
-        let written = self.noted(written, &lines);
+        let how = How { awaited: true, head: Head::Written, room: 0, on_disk: true };
+        let written = lock(&self.writer).write(&lines, how, &self.ids);
+        let written = self.noted(written, lines.bytes());
         told.into_iter().for_each(|batch| batch.tell(written.clone()));
     }
 
     /// Tells the operator when the record fails, and when it works again.
-    fn noted(&self, written: std::io::Result<()>, lines: &Lines) -> Result<(), NotRecorded> {
+    fn noted(&self, written: std::io::Result<()>, bytes: usize) -> Result<(), NotRecorded> {
         let written = written.map_err(NotRecorded::from);
-        let failed = if written.is_err() { lines.bytes().max(1) } else { 0 };
+        let failed = if written.is_err() { bytes.max(1) } else { 0 };
         if (self.failed.swap(failed, Ordering::AcqRel) > 0) != written.is_err() {
             (self.log)(&match (&written, self.required) {
                 (Err(error), true) => format!("{error}: calls are refused until it can"),
@@ -286,15 +339,29 @@ impl Audit {
         written
     }
 
-    /// Whether records are accepted. Where one was not, it is tried again with one as long.
+    /// Whether records are accepted. Where one was not, it is tried whether there is room for one as
+    /// long; then the record says since when there was none.
     pub async fn accepts(self: &Arc<Self>) -> bool {
         let failed = self.failed.load(Ordering::Acquire);
         if !self.required || failed == 0 {
             return true;
         }
-        let mut facts = Facts::default();
-        facts.text("room", &"-".repeat(failed.min(64 << 10)));
-        self.push(&self.id(), "recovery", &facts, When::Now).await.is_ok()
+        let how = How {
+            awaited: true,
+            head: Head::Written,
+            room: failed.min(64 << 10),
+            on_disk: self.synced.is_some(),
+        };
+        let written = lock(&self.writer).write(&Lines::default(), how, &self.ids);
+        self.noted(written, failed).is_ok()
+    }
+
+    /// The segment that is written to, as far as is known without waiting for a disk.
+    fn segment(&self) -> u64 {
+        if let Ok(mut writer) = self.writer.try_lock() {
+            self.segment.store(writer.segment(&self.ids), Ordering::Relaxed);
+        }
+        self.segment.load(Ordering::Relaxed)
     }
 
     /// Writes that a view was listed; its names only where the record has not had them yet.
@@ -303,7 +370,9 @@ impl Audit {
         view: &View,
         mut facts: Facts,
     ) -> Result<(), NotRecorded> {
-        let new = !lock(&self.views).contains(view.id());
+        // Segments are removed when their time is over, and each has the names of its views.
+        let segment = self.segment();
+        let new = lock(&self.views).get(view.id()) != Some(&segment);
         if new {
             facts.json("names", &names(view));
         }
@@ -314,7 +383,7 @@ impl Audit {
             if views.len() >= MOST_VIEWS {
                 views.clear();
             }
-            views.insert(view.id().into());
+            views.insert(view.id().into(), segment);
         }
         Ok(())
     }
@@ -327,22 +396,26 @@ impl Audit {
     ) -> Result<Intent, NotRecorded> {
         // Whoever gives up while the intent is written leaves an outcome too.
         let (begun, slot) = (Instant::now(), slot());
-        let intent = Intent { audit: self.clone(), id, begun, slot, ended: false };
+        let mut intent = Intent { audit: self.clone(), id, begun, slot, ended: false };
         if let Some(count) = self.under_way.get(slot) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        match self.record(&intent.id, "intent", facts).await {
-            Ok(()) => Ok(intent),
-            Err(error) => {
-                let mut intent = intent;
-                intent.ended = true;
-                Err(error)
-            }
+        let written = self.written_alone(&intent.id, "intent", facts, When::First).await;
+        // What is not in the record has no outcome there.
+        intent.ended = written.is_err();
+        match written {
+            Err(error) if self.required => Err(error),
+            _ => Ok(intent),
         }
     }
 
     /// Counts a request that was turned away before anyone knew who sent it.
     pub fn turned_away(self: &Arc<Self>, source: &str, why: &'static str) {
+        self.turn_away(Source::Place(source.into()), why);
+    }
+
+    /// Counts a request that was turned away, of which there is no record of its own.
+    pub(crate) fn turn_away(self: &Arc<Self>, source: Source, why: &'static str) {
         if self.crowd.count(source, why) {
             let audit = self.clone();
             let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -369,7 +442,7 @@ impl Audit {
                 continue;
             };
             if !batch.lines.is_empty() {
-                batch.written.tell(self.write(&batch.lines, true));
+                batch.written.tell(self.write(&batch.lines, true, Head::Written));
             }
         }
         if self.synced.is_some() {
@@ -384,65 +457,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn make_folder(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-/// A call that is about to be forwarded, or has been.
-#[derive(Debug)]
-#[must_use]
-pub struct Intent {
-    audit: Arc<Audit>,
-    id: String,
-    begun: Instant,
-    /// The thread on which it began.
-    slot: usize,
-    ended: bool,
-}
-
-/// What came of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
-    pub name: &'static str,
-    pub error_code: Option<i64>,
-    pub bytes_out: usize,
-}
-
-impl Intent {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Ends the intent. The call has happened: a record that fails now is told by the next intent.
-    pub fn end(mut self, outcome: Outcome) {
-        self.write(outcome);
-    }
-
-    fn write(&mut self, outcome: Outcome) {
-        self.ended = true;
-        if UNRECORDED {
-            return;
-        }
-        let duration = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut facts = Facts::default();
-        facts.text("intent", &self.id);
-        facts.text("outcome", outcome.name);
-        facts.maybe_number("error_code", outcome.error_code);
-        facts.number("duration_us", duration);
-        facts.number("bytes_out", outcome.bytes_out as u64);
-        // Nobody waits for an outcome: it goes out with the records of the moment.
-        drop(self.audit.push(&self.audit.id(), "outcome", &facts, When::Whenever));
-    }
-}
-
-impl Drop for Intent {
-    fn drop(&mut self) {
-        if let Some(count) = self.audit.under_way.get(self.slot) {
-            count.fetch_sub(1, Ordering::Relaxed);
-        }
-        if !self.ended {
-            self.write(Outcome { name: "aborted", error_code: None, bytes_out: 0 });
-        }
-    }
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| {
+        let at = folder.display();
+        let there = folder.symlink_metadata().is_ok_and(|_| !folder.is_dir());
+        Error::other(match there {
+            true => format!("{at} is not a folder: move it away, or name another one"),
+            false => format!("the folder {at} cannot be made: {error}"),
+        })
+    })
 }
 
 /// The hash under which arguments are recorded.

@@ -9,15 +9,15 @@ use sha2::{Digest, Sha256};
 use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
 use toolward_policy::refusal::Offer;
-use toolward_policy::{
-    Arguments, Call, Cell, Decision, LimitedRule, Policy, Row, ToolSet, Verdict,
-};
+use toolward_policy::{Arguments, Call, Cell, Decision, LimitedRule, Row, ToolSet, Verdict};
 use toolward_wire::headers::ParamHeaders;
 use toolward_wire::{Message, MethodRow, Raw, list};
 
+use crate::audit::redact::outside;
 use crate::builtin::search::{Described, Index};
 use crate::catalogue::Catalogue;
 use crate::client::Caller;
+use crate::counts::hits::Place;
 use crate::guard::{Guards, Plan};
 use crate::names::Naming;
 use crate::sight::Snapshot;
@@ -62,6 +62,8 @@ struct Seen {
 /// A decision in words.
 #[derive(Debug)]
 pub struct Words {
+    /// Where it is counted.
+    pub(crate) hit: Place,
     /// The rule that decided, by its path in its file.
     pub rule: Option<String>,
     /// The rule as written, and where.
@@ -70,9 +72,17 @@ pub struct Words {
 }
 
 impl Words {
-    fn of(policy: &Policy, decision: &Decision, about: About<'_>) -> Arc<Words> {
+    /// The same, with another sentence.
+    pub(crate) fn because(&self, reason: &str) -> Arc<Words> {
+        let (hit, rule, text) = (self.hit, self.rule.clone(), self.text.clone());
+        Arc::new(Words { hit, rule, text, reason: reason.into() })
+    }
+
+    pub(crate) fn of(snapshot: &Snapshot, decision: &Decision, about: About<'_>) -> Arc<Words> {
+        let policy = &snapshot.policy;
         let rule = policy.rule(decision);
         Arc::new(Words {
+            hit: snapshot.hits.place(decision),
             text: rule.as_ref().map(|rule| (rule.written(), rule.location())),
             rule: rule.map(|rule| rule.path),
             reason: policy.reason(decision, about),
@@ -217,7 +227,7 @@ impl View {
             let headers = part.list.as_ref().ok().and_then(|list| list.headers(tool.name()));
             let settled = cell.settled().map(|decision| {
                 let (agent, subject) = (caller.agent.as_deref(), tool.name());
-                Words::of(policy, &decision, About { agent, server, subject, action: None })
+                Words::of(snapshot, &decision, About { agent, server, subject, action: None })
             });
             let agent = caller.agent.as_deref();
             let seen = Seen {
@@ -330,7 +340,7 @@ impl View {
     /// Decides about a call. A name that is not shown reads like one that does not exist.
     pub fn decide(
         &self,
-        policy: &Policy,
+        snapshot: &Snapshot,
         caller: &Caller,
         name: &str,
         message: Message,
@@ -347,15 +357,17 @@ impl View {
         };
         let server = &*of_server.name;
         let decision = seen.cell.decide(caller.policy(), &call);
+        // What is said of it goes into the record, where a caller's own words are kept short.
+        let said = action.as_deref().map(outside);
         let about = About {
             agent: caller.agent.as_deref(),
             server,
             subject: &seen.original,
-            action: action.as_deref(),
+            action: said.as_deref(),
         };
         let words = match &seen.settled {
             Some(words) if action.is_none() => words.clone(),
-            _ => Words::of(policy, &decision, about),
+            _ => Words::of(snapshot, &decision, about),
         };
         let original = seen.original.clone();
         let decided = Decided { server: server.into(), original, decision, words };
@@ -383,7 +395,7 @@ impl View {
     }
 }
 
-/// What was decided about a tool that the agent sees.
+/// What was decided about a call.
 #[derive(Debug)]
 pub struct Decided {
     pub server: Box<str>,
@@ -460,7 +472,7 @@ pub struct Refused {
 }
 
 /// Arguments as the scanner left them: policy reads the bytes that are forwarded.
-struct RawArguments<'b>(toolward_wire::Arguments<'b>);
+pub(crate) struct RawArguments<'b>(pub(crate) toolward_wire::Arguments<'b>);
 
 impl Arguments for RawArguments<'_> {
     fn members(&self, show: &mut dyn FnMut(&str, Option<&str>)) {

@@ -6,6 +6,7 @@
 
 mod counters;
 mod hooks;
+mod left;
 mod limits;
 mod redis;
 mod selection;
@@ -26,6 +27,8 @@ use crate::client::Client;
 use crate::decide::Permit;
 use crate::record::Facts;
 use crate::upstream::{Log, Server};
+
+pub(crate) use left::Unanswered;
 
 pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file};
 pub use limits::{Counts, LimitDefinition, StoreSetup};

@@ -14,7 +14,9 @@ mod keys;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
+pub(crate) use self::certificate::ends;
 pub use self::certificate::{Certificate, Mark};
 use self::claims::Named;
 pub use self::claims::{Claims, Wanted};
@@ -103,6 +105,7 @@ pub enum Wrong {
     Signature,
     SeveralAgents,
     Disagree,
+    Certificate,
 }
 
 impl Wrong {
@@ -124,6 +127,7 @@ impl Wrong {
             Wrong::Signature => "the token's signature is wrong",
             Wrong::SeveralAgents => "the credential matches two agents",
             Wrong::Disagree => "two credentials name different agents",
+            Wrong::Certificate => "the client's certificate is not valid any more",
         }
     }
 }
@@ -166,6 +170,11 @@ impl Identities {
         let by_claims = self.issuer.is_some() && !self.claims.is_empty();
         let listed = self.tokens.len() + self.uids.len() + self.certificates.len();
         by_claims || listed > 0
+    }
+
+    /// Tells whenever the issuer's keys were read anew.
+    pub(crate) fn keys_read(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.issuer.as_ref()?.keys_read())
     }
 
     /// The agent that a listed token names.
@@ -253,7 +262,7 @@ impl Identities {
     ) -> Result<Arc<Valid<Bearer>>, Wrong> {
         let valid = issuer.check(token, now).await?.map(|claims| Bearer {
             named: claims::name(&self.claims, &claims),
-            claims: Arc::new(Claims::new(claims, self.show_claims)),
+            claims: Arc::new(Claims::new(claims, self.show_claims, &hash)),
         });
         Ok(self.known.keep(hash, valid, now))
     }

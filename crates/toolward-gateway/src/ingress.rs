@@ -2,6 +2,7 @@
 //! further, and a modern request must say what the protocol wants it to say.
 
 use serde_json::json;
+use toolward_policy::refusal::brief;
 use toolward_wire::error::{Case, code};
 use toolward_wire::headers::Standard;
 use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta, method};
@@ -25,7 +26,7 @@ pub fn era(message: &Message) -> Era {
 }
 
 /// Takes in one message of a client.
-pub fn admit(message: &Message, era: Era) -> Result<Incoming, Answer> {
+pub fn admit(message: &Message, era: Era) -> Result<Incoming, Box<Answer>> {
     admit_with(message, era, None)
 }
 
@@ -34,7 +35,7 @@ pub fn admit_with(
     message: &Message,
     era: Era,
     headers: Option<&Standard<'_>>,
-) -> Result<Incoming, Answer> {
+) -> Result<Incoming, Box<Answer>> {
     if matches!(message.kind(), Kind::Response | Kind::Error) {
         return Ok(Incoming::Response);
     }
@@ -50,7 +51,7 @@ pub fn admit_with(
     let unbuilt = ["task", "inputResponses", "requestState"];
     if let Some(member) = unbuilt.iter().find(|member| message.param(member).is_some()) {
         let why = format!("`params.{member}` is not available through this gateway");
-        return Err(present::wrong(Case::BadParams, era, &id, code::INVALID_PARAMS, &why, None));
+        return Err(present::bad_params(&id, era, &why).into());
     }
     Ok(Incoming::Request { id, row })
 }
@@ -61,7 +62,7 @@ fn modern_terms(
     id: &Id,
     row: Option<&MethodRow>,
     headers: Option<&Standard<'_>>,
-) -> Result<(), Answer> {
+) -> Result<(), Box<Answer>> {
     let era = Era::Modern;
     let terms = message.terms().map_err(|malformed| present::malformed(&malformed, era))?;
     let disagrees = |headers: &Standard<'_>| match row {
@@ -74,18 +75,18 @@ fn modern_terms(
     };
     if let Some(mismatch) = headers.and_then(disagrees) {
         let (case, code) = (Case::HeaderMismatch, code::HEADER_MISMATCH);
-        return Err(present::wrong(case, era, id, code, &mismatch.to_string(), None));
+        return Err(present::wrong(case, era, id, code, &mismatch.to_string(), None).into());
     }
     match Revision::parse(&terms.version) {
         Some(revision) if revision.era() == era => Ok(()),
         _ => {
             let data = json!({
                 "supported": [Revision::newest(era).as_str()],
-                "requested": terms.version,
+                "requested": brief(&terms.version),
             });
             let why = "unsupported protocol version";
             let case = Case::UnsupportedVersion;
-            Err(present::wrong(case, era, id, code::UNSUPPORTED_VERSION, why, Some(data)))
+            Err(present::wrong(case, era, id, code::UNSUPPORTED_VERSION, why, Some(data)).into())
         }
     }
 }

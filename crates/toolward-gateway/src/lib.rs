@@ -20,7 +20,9 @@
 //! | [`audit`] | the record: an intent before forwarding, an outcome after |
 //! | [`upstream`] | servers, and the links to them: child processes, HTTP |
 //! | [`catalogue`], [`names`] | a server's list, entry by entry as it was sent, and what clients call its tools |
+//! | `unseen` | why a name is refused that an agent does not see, for the record alone |
 //! | [`builtin`] | the gateway's own server: tools by which an agent finds and calls others |
+//! | [`counts`] | what has happened, in numbers |
 //! | [`present`] | what a client gets to read: lists, refusals, failures |
 //! | [`sealed`] | handles that only the gateway can make and only their agent can use |
 
@@ -28,6 +30,7 @@ pub mod audit;
 pub mod builtin;
 pub mod catalogue;
 pub mod client;
+pub mod counts;
 pub mod decide;
 pub mod guard;
 pub mod hello;
@@ -43,4 +46,5 @@ pub mod sealed;
 pub mod session;
 pub mod sight;
 mod start;
+mod unseen;
 pub mod upstream;

@@ -1,12 +1,14 @@
 //! Where clients come in.
 
 mod admit;
-mod connection;
+pub mod connection;
 mod events;
 pub mod http;
 pub mod metadata;
 pub mod origin;
 mod peer;
+mod pulse;
+mod revoked;
 pub mod serve;
 mod sessions;
 pub mod standard;

@@ -52,14 +52,28 @@ impl Naming {
         }
     }
 
+    /// The name of a server's tool, whether or not another tool has it; nothing is claimed.
+    pub fn called(&self, server: &str, tool: &str) -> Box<str> {
+        match self {
+            Naming::Prefix { separator } => fit(&format!("{server}{separator}{tool}")),
+            Naming::Flat(_) => fit(tool),
+            Naming::Address => format!("{server}/{tool}").into(),
+        }
+    }
+
     /// Whether a name could be that of a tool of this server, were its list known.
     pub fn could_be(&self, name: &str, server: &str) -> bool {
+        matches!(self, Naming::Flat(_)) || self.rest(name, server).is_some()
+    }
+
+    /// What a name says beside its server's, where it says that.
+    pub fn rest<'n>(&self, name: &'n str, server: &str) -> Option<&'n str> {
         match self {
             Naming::Prefix { separator } => {
-                name.strip_prefix(server).is_some_and(|rest| rest.starts_with(separator.as_str()))
+                name.strip_prefix(server)?.strip_prefix(separator.as_str())
             }
-            Naming::Flat(_) => true,
-            Naming::Address => name.strip_prefix(server).is_some_and(|rest| rest.starts_with('/')),
+            Naming::Flat(_) => None,
+            Naming::Address => name.strip_prefix(server)?.strip_prefix('/'),
         }
     }
 }

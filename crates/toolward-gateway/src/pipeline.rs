@@ -12,15 +12,16 @@ use toolward_wire::{Id, Kind, Message, MethodRow};
 use crate::audit::{Audit, Intent, Outcome};
 use crate::builtin::{self, execute::Inner};
 use crate::client::{Client, Scope};
+use crate::counts::calls::UnderWay;
 use crate::decide::{Permit, Refused, View};
-use crate::guard::{GuardedCall, Stopped};
+use crate::guard::{GuardedCall, Stopped, Unanswered};
 use crate::names::Naming;
 use crate::notes::Notes;
 use crate::present::{self, Answer, Marks};
 use crate::record::{self, outcome};
 use crate::session::Cancel;
 use crate::sight::{Current, Snapshot};
-use crate::upstream::{Log, Opened, Servers, Unavailable};
+use crate::upstream::{Log, Opened, Server, Servers, Unavailable};
 
 /// Everything that stands between clients and servers.
 pub struct Gateway {
@@ -50,6 +51,26 @@ struct Through<'a> {
     permit: &'a Permit,
     /// How long it may take, where the client says so.
     timeout: Option<Duration>,
+}
+
+/// A call that is recorded, and on its way to a server.
+struct Forwarded<'a> {
+    intent: Intent,
+    under_way: UnderWay<'a>,
+    server: &'a Server,
+}
+
+impl Forwarded<'_> {
+    /// It has ended: in the record, and in numbers.
+    fn end(self, outcome: Outcome) {
+        let (at, took) = self.intent.end(outcome);
+        // What a client gives up is no fault of the server's.
+        let failed = !matches!(outcome.name, "ok" | "cancelled");
+        self.under_way.end(at, took, failed);
+        if matches!(outcome.name, "server-gone" | "timed-out" | "bad-answer" | "too-large") {
+            self.server.life.failed(&format!("a call ended with `{}`", outcome.name));
+        }
+    }
 }
 
 impl Gateway {
@@ -141,9 +162,22 @@ impl Gateway {
         }
 
         // The decision, and the permit that only it can make.
-        let permit = match view.decide(&snapshot.policy, &client.caller, &name, message) {
-            Ok(permit) => permit,
-            Err(refused) => {
+        let permit = match view.decide(snapshot, &client.caller, &name, message) {
+            Ok(permit) => {
+                snapshot.hits.count(permit.decided().words.hit);
+                permit
+            }
+            Err(mut refused) => {
+                match &refused.decided {
+                    Some(decided) => snapshot.hits.count(decided.words.hit),
+                    None => {
+                        let decided = self.unseen(snapshot, &client, &name, &refused);
+                        snapshot.hits.count_unseen(decided.words.hit);
+                        refused.decided = Some(decided);
+                        let agent = client.caller.agent.as_ref();
+                        snapshot.unseen.count(agent, client.scope, &name);
+                    }
+                }
                 let answer = self.refuse(snapshot, &client, &view, &id, &name, &refused).await;
                 return self.delayed(snapshot, &client, &cancel, answer).await;
             }
@@ -165,11 +199,14 @@ impl Gateway {
         let outer = through.as_ref().map(|through| through.permit);
         let guarded =
             GuardedCall { client: &client, id: &id, permit: &permit, server: to, through: outer };
+        let (audit, call) = (&self.audit, guarded);
+        let unanswered = Unanswered { audit, snapshot, call, answered: false };
         let passed = tokio::select! {
             biased;
             passed = snapshot.guards.pass(&guarded) => passed,
             () = cancel.cancelled() => return None,
         };
+        unanswered.answered();
         let passed = match passed {
             Ok(passed) => passed,
             Err(stopped) => {
@@ -185,6 +222,7 @@ impl Gateway {
             Err(error) => return Some(present::not_recorded(&id, &error)),
         };
         passed.commit();
+        let call = Forwarded { intent, under_way: to.calls.begin(), server: to };
 
         // The gateway's own tools are answered here; everything else, by a server.
         if to.is_own() {
@@ -197,7 +235,7 @@ impl Gateway {
                 () = cancel.cancelled() => (None, outcome(Failure::Cancelled)),
             };
             let bytes_out = answer.as_ref().map_or(0, |answer| answer.body.len());
-            intent.end(Outcome { name, error_code: None, bytes_out });
+            call.end(Outcome { name, error_code: None, bytes_out });
             return answer;
         }
         let server = permit.decided().server.clone();
@@ -210,7 +248,7 @@ impl Gateway {
             // Nothing was forwarded.
             Err(why) => {
                 let answer = present::unavailable(&id, &server, &why.public());
-                intent.end(Outcome {
+                call.end(Outcome {
                     name: outcome(Failure::Gone),
                     error_code: Some(code::INTERNAL_ERROR.into()),
                     bytes_out: answer.body.len(),
@@ -220,9 +258,9 @@ impl Gateway {
         };
 
         // What came of it, in the record first, then to the client.
-        let fail = |intent: Intent, failure: Failure| {
+        let fail = |call: Forwarded<'_>, failure: Failure| {
             let answer = present::failed(&id, &server, failure);
-            intent.end(Outcome {
+            call.end(Outcome {
                 name: outcome(failure),
                 error_code: answer.as_ref().map(|_| code::INTERNAL_ERROR.into()),
                 bytes_out: answer.as_ref().map_or(0, |answer| answer.body.len()),
@@ -233,7 +271,7 @@ impl Gateway {
             Done::Answer { message, body } => {
                 let marks = Marks::of(&message);
                 if marks.question {
-                    return fail(intent, Failure::Asked);
+                    return fail(call, Failure::Asked);
                 }
                 let body = present::answer(&id, era, spoken, &message, marks).unwrap_or(body);
                 let name = match (message.kind(), marks.is_error) {
@@ -242,16 +280,16 @@ impl Gateway {
                     _ => "ok",
                 };
                 let (error_code, bytes_out) = (message.error_code(), body.len());
-                intent.end(Outcome { name, error_code, bytes_out });
+                call.end(Outcome { name, error_code, bytes_out });
                 Some(body.into())
             }
             Done::Failed(failure @ Failure::TooLarge { size }) => {
                 let answer = present::too_large(&id, era, &name, most, size);
                 let bytes_out = answer.body.len();
-                intent.end(Outcome { name: outcome(failure), error_code: None, bytes_out });
+                call.end(Outcome { name: outcome(failure), error_code: None, bytes_out });
                 Some(answer)
             }
-            Done::Failed(failure) => fail(intent, failure),
+            Done::Failed(failure) => fail(call, failure),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_policy::refusal::refusal;
+use toolward_policy::refusal::{brief, cut, refusal};
 use toolward_wire::error::{Case, code, error_body, result_body, status};
 use toolward_wire::exchange::Failure;
 use toolward_wire::{Era, Id, Malformed, Message};
@@ -18,6 +18,8 @@ use crate::upstream::Unavailable;
 const REFUSAL: &str = "io.toolward/refusal";
 /// Where a list says what came of each server.
 const SERVERS: &str = "io.toolward/servers";
+/// So many characters say why a request is wrong, the caller's own words included.
+const MOST_WHY: usize = 500;
 
 /// What a client gets to read, and the HTTP status that goes with it.
 #[derive(Debug)]
@@ -26,18 +28,20 @@ pub struct Answer {
     pub body: Body,
     /// When to try again; also told as a header.
     pub retry_after: Option<Duration>,
+    /// Why the request was refused, where no record of its own says so: such are counted.
+    pub unrecorded: Option<&'static str>,
 }
 
 impl Answer {
-    fn with(case: Case, era: Era, body: Bytes) -> Answer {
+    fn with(case: Case, era: Era, why: &'static str, body: Bytes) -> Answer {
         let status = status(case, era).map_or(200, |status| status.http);
-        Answer { status, ..body.into() }
+        Answer { status, unrecorded: Some(why), ..body.into() }
     }
 }
 
 impl From<Bytes> for Answer {
     fn from(body: Bytes) -> Answer {
-        Answer { status: 200, body: body.into(), retry_after: None }
+        Answer { status: 200, body: body.into(), retry_after: None, unrecorded: None }
     }
 }
 
@@ -92,7 +96,7 @@ pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
     head.extend_from_slice(id.raw());
     head.extend_from_slice(b",\"result\":{\"tools\":");
     let body = Body { pieces: [head.into(), view.array().clone(), tail.into()] };
-    Answer { status: 200, body, retry_after: None }
+    Answer { status: 200, body, retry_after: None, unrecorded: None }
 }
 
 /// The answer to a call that policy refuses. Its shape depends only on whether the tool is listed.
@@ -105,9 +109,10 @@ pub fn refused(
     decision: &str,
 ) -> Answer {
     let said = refusal(view.allowed(), name, refused.action.as_deref());
-    let mut data = json!({ "error": "tool_not_allowed", "message": said.message, "tool": name });
+    let mut data =
+        json!({ "error": "tool_not_allowed", "message": said.message, "tool": brief(name) });
     if let Some(action) = &refused.action {
-        data["action"] = json!(action);
+        data["action"] = json!(brief(action));
     }
     data["allowed_tools"] = json!(said.allowed_tools);
     data["retryable"] = json!(false);
@@ -139,6 +144,7 @@ pub fn stopped(
     let name = permit.exposed();
     let (message, advice) = match &stopped.why {
         Why::Denied(denial) => {
+            // The hook's own, as it said it.
             let data = denial.data.as_deref();
             return error_body(Some(id), denial.code, &denial.message, data).into();
         }
@@ -166,7 +172,7 @@ pub fn stopped(
     let mut data = limit_data(stopped, &message, decision);
     data["tool"] = json!(name);
     if let Some(action) = permit.action() {
-        data["action"] = json!(action);
+        data["action"] = json!(brief(action));
     }
     data["allowed_tools"] = json!(refusal(view.allowed(), name, permit.action()).allowed_tools);
     let mut result = json!({
@@ -292,14 +298,21 @@ pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer 
 /// The answer to a message that is not read.
 pub fn malformed(malformed: &Malformed, era: Era) -> Answer {
     let body = error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None);
-    Answer::with(malformed.problem.case(), era, body)
+    Answer::with(malformed.problem.case(), era, malformed.problem.words(), body)
 }
 
 /// The answer to a request that is wrong in one of the ways of the status table.
 pub fn wrong(case: Case, era: Era, id: &Id, code: i32, why: &str, data: Option<Value>) -> Answer {
     let data = data.map(|data| data.to_string());
-    let body = error_body(Some(id), code, why, data.as_deref().map(str::as_bytes));
-    Answer::with(case, era, body)
+    let body = error_body(Some(id), code, &cut(why, MOST_WHY), data.as_deref().map(str::as_bytes));
+    let why = match case {
+        Case::HeaderMismatch => "the headers say something else than the message",
+        Case::UnsupportedVersion => "the protocol's version is not supported",
+        Case::UnknownMethod => "the method does not pass",
+        Case::BadParams => "parameters are missing or wrong",
+        _ => "the request does not fit here",
+    };
+    Answer::with(case, era, why, body)
 }
 
 /// The answer to a request with wrong parameters.
@@ -320,7 +333,8 @@ pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
 
 /// The answer to a line that is too long to be read: whose request it was is not known.
 pub fn too_long(message: &str) -> Answer {
-    error_body(None, code::INVALID_REQUEST, message, None).into()
+    let body = error_body(None, code::INVALID_REQUEST, message, None);
+    Answer { unrecorded: Some("the message is too large"), ..body.into() }
 }
 
 /// A result made of these members.

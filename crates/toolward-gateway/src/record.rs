@@ -73,7 +73,12 @@ impl Facts {
             facts.text("client", &outside(&client));
         }
         facts.text("request_id", &outside(&String::from_utf8_lossy(id.raw())));
-        if let Some(trace) = trace(message) {
+        let said = message.meta(meta::TRACE_PARENT).map(|parent| parent.as_str());
+        let trace = match said {
+            Some(parent) => parent.as_deref().and_then(trace),
+            None => TRACE.try_with(Clone::clone).ok(),
+        };
+        if let Some(trace) = trace {
             facts.text("trace_id", &trace);
         }
         facts.text("policy", &snapshot.version);
@@ -85,7 +90,7 @@ impl Facts {
 
     fn decided(&mut self, decided: &Decided) {
         let (decision, words) = (&decided.decision, &decided.words);
-        self.text("server", &decided.server);
+        self.maybe("server", Some(&*decided.server).filter(|server| !server.is_empty()));
         self.text("tool", &decided.original);
         self.text("verdict", decision.verdict.as_str());
         self.maybe_number("layer", decision.layer.map(i64::from));
@@ -97,6 +102,11 @@ impl Facts {
             self.text("rule_at", at);
         }
         self.text("reason", &words.reason);
+    }
+
+    /// The action that a caller stated: free text of its own.
+    fn action(&mut self, action: Option<&str>) {
+        self.maybe("action", action.map(outside).as_deref());
     }
 
     /// What a guard that refuses says. It is no layer, and no rule of one.
@@ -127,6 +137,9 @@ pub fn start(snapshot: &Snapshot) -> Facts {
     facts.text("policy", &snapshot.version);
     let layers: Vec<&str> = snapshot.policy.layer_names().collect();
     facts.json("layers", &json!(layers).to_string());
+    if !snapshot.enforced {
+        facts.json("allow_all", "true");
+    }
     facts.number("process", std::process::id().into());
     facts
 }
@@ -142,9 +155,31 @@ pub fn reload(before: &Snapshot, now: &Snapshot, by: &str) -> Facts {
     facts
 }
 
+/// Another policy was to come into force and did not: the one before stays.
+pub fn reload_refused(stays: &Snapshot, by: &str, error: &str) -> Facts {
+    let mut facts = Facts::default();
+    facts.text("policy", &stays.version);
+    facts.text("by", by);
+    facts.text("error", &outside(error));
+    facts
+}
+
+tokio::task_local! {
+    /// The trace that the request at hand belongs to, by its header.
+    static TRACE: String;
+}
+
+/// Answers a request that came with a header `traceparent`: what is recorded meanwhile belongs to
+/// that trace, unless the message itself names another one.
+pub(crate) async fn traced<T>(parent: Option<String>, answer: impl Future<Output = T>) -> T {
+    match parent.as_deref().and_then(trace) {
+        Some(trace) => Box::pin(TRACE.scope(trace, answer)).await,
+        None => answer.await,
+    }
+}
+
 /// The trace that a request belongs to, where its sender says so in the usual form.
-fn trace(message: &Message) -> Option<String> {
-    let parent = message.meta(meta::TRACE_PARENT)?.as_str()?;
+fn trace(parent: &str) -> Option<String> {
     let mut parts = parent.split('-');
     let (version, trace) = (parts.next()?, parts.next()?);
     let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
@@ -164,7 +199,7 @@ pub(crate) fn intent(
     }
     let mut facts = Facts::of(snapshot, client, id, permit.message());
     facts.text("exposed_name", permit.exposed());
-    facts.maybe("action", permit.action());
+    facts.action(permit.action());
     facts.decided(permit.decided());
     if permit.decided().decision.verdict != Verdict::Allow {
         facts.json("enforced", "false");
@@ -184,7 +219,7 @@ pub(crate) fn refusal(
 ) -> Facts {
     let mut facts = Facts::of(snapshot, client, id, &refused.message);
     facts.text("exposed_name", &outside(name));
-    facts.maybe("action", refused.action.as_deref());
+    facts.action(refused.action.as_deref());
     facts.json("listed", if refused.listed { "true" } else { "false" });
     facts.arguments(&refused.message, arguments);
     match &refused.decided {
@@ -206,12 +241,37 @@ pub(crate) fn stopped(
     let decided = permit.decided();
     let mut facts = Facts::of(snapshot, client, id, permit.message());
     facts.text("exposed_name", permit.exposed());
-    facts.maybe("action", permit.action());
+    facts.action(permit.action());
     facts.json("listed", "true");
     facts.arguments(permit.message(), arguments);
     facts.text("server", &decided.server);
     facts.text("tool", &decided.original);
     facts.guard(stopped);
+    facts
+}
+
+/// A call whose client left before limits and hooks had answered.
+pub(crate) fn left(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    permit: &Permit,
+    arguments: &Arguments,
+) -> Facts {
+    let decided = permit.decided();
+    let mut facts = Facts::of(snapshot, client, id, permit.message());
+    facts.text("exposed_name", permit.exposed());
+    facts.action(permit.action());
+    facts.json("listed", "true");
+    facts.arguments(permit.message(), arguments);
+    facts.text("server", &decided.server);
+    facts.text("tool", &decided.original);
+    facts.text("verdict", "deny");
+    facts.json("layer", "null");
+    facts.text("step", "left");
+    facts.json("rule", "null");
+    facts.text("outcome", "aborted");
+    facts.text("reason", "its client left before limits and hooks had answered");
     facts
 }
 

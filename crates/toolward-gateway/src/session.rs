@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use toolward_wire::exchange::cancelled_request;
-use toolward_wire::{Id, Message};
+use toolward_wire::{Id, Message, Raw};
 
 /// Tells a request that its client gave up.
 #[derive(Debug, Default)]
@@ -59,6 +59,12 @@ impl Running {
         {
             cancel.cancel();
         }
+    }
+
+    /// The ids of all requests under way.
+    pub fn ids(&self) -> Vec<Id> {
+        let id = |raw: &Vec<u8>| Id::of(Raw::scan(raw, raw.len()).ok()?);
+        self.requests().keys().filter_map(id).collect()
     }
 
     pub fn count(&self) -> usize {

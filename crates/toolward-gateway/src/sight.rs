@@ -13,12 +13,15 @@ use toolward_wire::error::request_body;
 
 use crate::builtin::Discovery;
 use crate::client::{Caller, Client, HeldView, Scope};
+use crate::counts::hits::Hits;
+use crate::counts::unseen::Unseen;
 use crate::decide::{Part, View};
 use crate::guard::Guards;
 use crate::identity::Claims;
 use crate::names::Naming;
 use crate::pipeline::Gateway;
 use crate::present::Body;
+use crate::unseen::Names;
 use crate::upstream::{All, Link, Listed, Server, Unavailable};
 
 /// Changes that come together are told together.
@@ -37,6 +40,12 @@ pub struct Snapshot {
     pub servers: All,
     /// How agents find tools.
     pub discovery: Discovery,
+    /// How many calls each rule decided.
+    pub hits: Hits,
+    /// Calls of names that agents do not see.
+    pub unseen: Unseen,
+    /// All tools by the names that clients use, once somebody has used another.
+    pub(crate) names: Mutex<Option<Arc<Names>>>,
     /// No two snapshots of a process have the same.
     serial: u64,
     /// Views that someone holds, so that clients who see the same share it.
@@ -75,8 +84,21 @@ impl Snapshot {
     pub fn new(policy: Policy, version: String, servers: All) -> Snapshot {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let (guards, views, discovery) = Default::default();
-        Snapshot { policy, version, guards, enforced: true, servers, discovery, serial, views }
+        let (guards, views, discovery, unseen, names) = Default::default();
+        let (hits, enforced) = (Hits::of(&policy), true);
+        Snapshot {
+            policy,
+            version,
+            guards,
+            enforced,
+            servers,
+            discovery,
+            hits,
+            unseen,
+            names,
+            serial,
+            views,
+        }
     }
 
     /// The same, with what the gateway's own server needs to know.
@@ -92,6 +114,11 @@ impl Snapshot {
     /// The same policy, or one that is only recorded.
     pub fn enforcing(self, enforced: bool) -> Snapshot {
         Snapshot { enforced, ..self }
+    }
+
+    /// No two snapshots of a process have the same.
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     pub fn server(&self, name: &str) -> Option<&Arc<Server>> {

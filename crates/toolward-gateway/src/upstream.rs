@@ -48,6 +48,8 @@ use self::search::{Searches, WAYS};
 use self::spare::Spare;
 use crate::builtin;
 use crate::client::{Client, Owner};
+use crate::counts::calls::Calls;
+use crate::counts::life::Life;
 use crate::decide::Permit;
 
 /// Writes a line for the operator.
@@ -90,6 +92,10 @@ pub struct Server {
     /// It was found to speak HTTP+SSE.
     sse: AtomicBool,
     spare: Arc<Spare>,
+    /// How calls fared.
+    pub calls: Calls,
+    /// Starts and failures.
+    pub life: Arc<Life>,
     changes: Changes,
     log: Log,
 }
@@ -135,9 +141,18 @@ impl Server {
         spoken.dedup();
         match (self.links.is_empty(), spoken.is_empty()) {
             (true, _) => ("idle", spoken),
+            (false, true) if self.life.so_far().failing => ("down", spoken),
             (false, true) => ("starting", spoken),
+            // Its one process has ended; the next call starts another.
+            (false, false) if self.has_ended() => ("down", spoken),
             (false, false) => ("up", spoken),
         }
+    }
+
+    /// Whether the only process that it had is gone.
+    fn has_ended(&self) -> bool {
+        let child = matches!(self.definition.reach, Reach::Child(_));
+        child && self.links.len() == 1 && self.life.so_far().failing
     }
 
     /// The server's list, where somebody has asked for it.
@@ -242,9 +257,21 @@ impl Servers {
             }
             let index = old.map_or(unused, |server| server.index);
             unused = unused.max(index + 1);
-            let (links, searches, eras, sse, spare) = Default::default();
+            let (links, searches, eras, sse, spare, calls, life) = Default::default();
             let (changes, log) = (self.changes.clone(), self.log.clone());
-            Arc::new(Server { index, definition, links, searches, eras, sse, spare, changes, log })
+            Arc::new(Server {
+                index,
+                definition,
+                links,
+                searches,
+                eras,
+                sse,
+                spare,
+                calls,
+                life,
+                changes,
+                log,
+            })
         };
         definitions.into_iter().map(server).collect()
     }
@@ -264,12 +291,12 @@ impl Servers {
     }
 
     /// A number that grows whenever a list may have changed.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.changes.now()
     }
 
     /// Hears of every change.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.told.subscribe()
     }
 

@@ -13,7 +13,7 @@ use toolward_gateway::audit::{self, Audit};
 use toolward_gateway::identity::Identities;
 use toolward_gateway::listen::http::{Endpoint, Setup};
 use toolward_gateway::listen::origin::Reachable;
-use toolward_gateway::listen::serve::{Ending, Socket, serve};
+use toolward_gateway::listen::serve::{Ending, Grace, Socket, serve};
 use toolward_gateway::names::Naming;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::sealed::Sealer;
@@ -82,13 +82,16 @@ fn start() -> Gate {
         request_bytes: 1 << 20,
         buffered_bytes: 1 << 24,
         session_idle: Some(IDLE),
+        denies_all: false,
     };
     let endpoint = Arc::new(Endpoint::new(Arc::new(gateway), setup));
     let socket = Socket::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = socket.address().rsplit(':').next().unwrap().to_string();
     let (end, ending) = watch::channel(Ending::No);
     let threads = std::thread::spawn(move || {
-        serve(endpoint, vec![socket], 2, 100, &ending, Duration::from_secs(5)).unwrap();
+        let time = Duration::from_secs(5);
+        let grace = Grace { otherwise: time, handed_over: time };
+        serve(endpoint, vec![socket], 2, 100, &ending, grace).unwrap();
     });
     Gate { port, end, threads: Some(threads), _folder: folder }
 }

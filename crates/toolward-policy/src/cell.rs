@@ -156,6 +156,20 @@ impl Cell {
         }
     }
 
+    /// Whether more of the tool's definition than its hints can change the answer: the values of its
+    /// action, or what a condition reads.
+    pub(crate) fn reads_definition(&self) -> bool {
+        let Inner::Open(open) = &self.0 else { return false };
+        open.layers.iter().any(|layer| match layer {
+            LayerCell::Fixed(_) => false,
+            LayerCell::Program(program) => {
+                let reads = |one: &Candidate| one.when.as_ref().map(|when| when.reads());
+                let read = program.candidates.iter().filter_map(reads);
+                program.names_action || read.into_iter().any(|reads| reads.definition)
+            }
+        })
+    }
+
     /// Why the call's action cannot be told, where that is what denied it.
     pub fn ambiguity(&self, call: &Call<'_>) -> Option<Ambiguity> {
         match &self.0 {

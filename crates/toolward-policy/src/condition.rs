@@ -70,6 +70,8 @@ pub struct Reads {
     pub action: bool,
     /// Known while listing, but not to everyone who asks in an agent's name.
     pub claims: bool,
+    /// Known where the server's list is.
+    pub definition: bool,
 }
 
 /// Why an expression is refused at load.
@@ -140,7 +142,12 @@ impl Condition {
             return Err(ConditionError::UnknownFunction(name.clone()));
         }
         let reads = |name: &str| names.variables.iter().any(|own| own == name);
-        let reads = Reads { args: reads("args"), action: reads("action"), claims: reads("claims") };
+        let reads = Reads {
+            args: reads("args"),
+            action: reads("action"),
+            claims: reads("claims"),
+            definition: reads("definition"),
+        };
         if names.nested_loops {
             return Err(ConditionError::NestedLoops);
         }

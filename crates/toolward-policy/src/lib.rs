@@ -71,6 +71,7 @@ pub mod catalogue;
 pub mod cell;
 pub mod condition;
 pub mod decision;
+mod enumerate;
 pub mod explain;
 pub mod exposure;
 pub mod fnmatch;

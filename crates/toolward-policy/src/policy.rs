@@ -233,6 +233,14 @@ impl Policy {
         names
     }
 
+    /// Whether every layer that speaks of agents names this one. In the others it is `default`.
+    pub fn has_rules_of(&self, agent: &str) -> bool {
+        self.layers.iter().all(|layer| match &layer.rules {
+            Rules::Agents(agents) => agents.names().any(|name| name == agent),
+            _ => true,
+        })
+    }
+
     /// Whether only what is read-only may be used.
     pub fn is_read_only(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer.rules, Rules::ReadOnly))

@@ -4,6 +4,7 @@ use crate::decision::{Decision, Kind, Side, Step, Verdict};
 use crate::layer::Rules;
 use crate::policy::Policy;
 use crate::rate::Rate;
+use crate::refusal::brief;
 use crate::source::Place;
 
 /// The rule behind a decision.
@@ -76,7 +77,7 @@ impl Policy {
         let rule = self.rule(decision);
         let About { agent, server, subject, .. } = about;
         let what = match about.action {
-            Some(action) => format!("{server}/{subject}.{action}"),
+            Some(action) => format!("{server}/{subject}.{}", brief(action)),
             None => format!("{server}/{subject}"),
         };
         let caller = match agent {

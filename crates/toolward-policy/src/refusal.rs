@@ -1,5 +1,7 @@
 //! What an agent is told when a call is refused: the one place that words it.
 
+use std::borrow::Cow;
+
 use crate::call::Caller;
 use crate::decision::Verdict;
 use crate::layer::{List, Rule, Rules};
@@ -23,6 +25,22 @@ pub struct Refusal {
     pub allowed_tools: Vec<String>,
 }
 
+/// So much of a caller's own words is repeated.
+const MOST_REPEATED: usize = 200;
+
+/// A caller's own words, as far as an answer repeats them: no answer grows with what it refuses.
+pub fn brief(text: &str) -> Cow<'_, str> {
+    cut(text, MOST_REPEATED)
+}
+
+/// At most so many characters; `…` stands for the rest.
+pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
+    }
+}
+
 /// The refusal of a call by the name and action it was sent with. `allowed` depends on agent and
 /// policy alone, so that a refusal never tells whether the tool exists.
 pub fn refusal(allowed: &[String], tool: &str, action: Option<&str>) -> Refusal {
@@ -32,8 +50,8 @@ pub fn refusal(allowed: &[String], tool: &str, action: Option<&str>) -> Refusal 
         allowed_tools.push("…".into());
     }
     let what = match action {
-        Some(action) => format!("{tool}.{action}"),
-        None => tool.into(),
+        Some(action) => format!("{}.{}", brief(tool), brief(action)).into(),
+        None => brief(tool),
     };
     let allowed = match allowed_tools.as_slice() {
         [] => "nothing".into(),

@@ -4,9 +4,12 @@ use serde_json::{Map, Value};
 
 use crate::call::{Call, Caller};
 use crate::catalogue::Catalogue;
+use crate::cell::Cell;
 use crate::decision::{Decision, Step, Verdict};
+use crate::hints::Annotations;
 use crate::policy::{Policy, Subject};
 use crate::source::Place;
+use crate::tool::Tool;
 
 /// One entry of `tests`.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +49,14 @@ impl Expect {
             Expect::Hidden => "hidden",
         }
     }
+
+    fn is_met(self, verdict: Verdict) -> bool {
+        match self {
+            Expect::Allow => verdict == Verdict::Allow,
+            Expect::Ask => verdict == Verdict::Ask,
+            Expect::Deny | Expect::Hidden => verdict == Verdict::Deny,
+        }
+    }
 }
 
 /// What came of one case.
@@ -68,14 +79,37 @@ pub fn run<'t>(
         .map(|(test, case)| {
             let agent = test.agent.as_deref();
             let decision = decide(policy, catalogue, agent, case);
-            let passed = match case.expect {
-                Expect::Allow => decision.verdict == Verdict::Allow,
-                Expect::Ask => decision.verdict == Verdict::Ask,
-                Expect::Deny | Expect::Hidden => decision.verdict == Verdict::Deny,
-            };
+            let passed = case.expect.is_met(decision.verdict);
             TestOutcome { agent, case, decision, passed }
         })
         .collect()
+}
+
+/// Whether a case fails whatever the server says of its tool, as long as it has it.
+pub fn fails_anyway(policy: &Policy, agent: Option<&str>, case: &TestCase) -> bool {
+    let claimed = [None, Some(true), Some(false)];
+    let mut all = Vec::new();
+    for read_only in claimed {
+        for destructive in claimed {
+            for idempotent in claimed {
+                let worlds = claimed.map(|open_world| Annotations {
+                    read_only,
+                    destructive,
+                    idempotent,
+                    open_world,
+                });
+                all.extend(worlds);
+            }
+        }
+    }
+    all.into_iter().all(|claims| {
+        let tool = Tool::named(&case.tool).with_annotations(claims);
+        [tool.clone().with_declared_action(), tool].iter().all(|tool| {
+            let cell = cell(policy, agent, case, tool);
+            let verdict = answer(&cell, agent, case).verdict;
+            !cell.reads_definition() && !case.expect.is_met(verdict)
+        })
+    })
 }
 
 fn decide(
@@ -84,12 +118,19 @@ fn decide(
     agent: Option<&str>,
     case: &TestCase,
 ) -> Decision {
-    let Some(tool) = catalogue.tool(&case.server, &case.tool) else {
-        return Decision::outside(Verdict::Deny, Step::NoSuchTool);
-    };
+    match catalogue.tool(&case.server, &case.tool) {
+        Some(tool) => answer(&cell(policy, agent, case, &tool), agent, case),
+        None => Decision::outside(Verdict::Deny, Step::NoSuchTool),
+    }
+}
+
+fn cell(policy: &Policy, agent: Option<&str>, case: &TestCase, tool: &Tool) -> Cell {
+    let hints = policy.hints(&case.server, tool);
+    policy.cell(agent, &case.server, Subject::Tool(tool, &hints))
+}
+
+fn answer(cell: &Cell, agent: Option<&str>, case: &TestCase) -> Decision {
     let caller = Caller { agent, claims: None };
-    let hints = policy.hints(&case.server, &tool);
-    let cell = policy.cell(agent, &case.server, Subject::Tool(&tool, &hints));
     match case.expect {
         Expect::Hidden => cell.list(caller).decision,
         _ => {

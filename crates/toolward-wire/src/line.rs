@@ -2,6 +2,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+/// The least that can be read at once.
+const ROOM: usize = 4 << 10;
+
 /// Cuts a stream of bytes into lines, each at most `limit` bytes long.
 ///
 /// ```
@@ -89,8 +92,10 @@ impl LineDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The buffer, for reading into it without a copy: append only.
+    /// The buffer, for reading into it without a copy: append only. It has room for a usual message,
+    /// so that one is not read in pieces.
     pub fn buffer(&mut self) -> &mut BytesMut {
+        self.buffer.reserve(ROOM);
         &mut self.buffer
     }
 

@@ -84,6 +84,32 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The kind of problem, without anything that a sender wrote.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Json(error) => match error.fault {
+                Fault::TooLarge { .. } => "the message is too large",
+                Fault::DuplicateKey => "an object has the same key twice",
+                Fault::TooDeep => "the message is nested too deep",
+                _ => "the message is not valid JSON",
+            },
+            Self::Batch => "several messages came at once",
+            Self::CaseVariant { .. } => "a member differs from the protocol's only in case",
+            Self::NotAnObject
+            | Self::Version
+            | Self::Envelope
+            | Self::BadId
+            | Self::BadMethod
+            | Self::BadError => "the message is none of the protocol",
+            Self::NotObject { .. } | Self::BadParam { .. } => "parameters are missing or wrong",
+            Self::MissingMeta { .. } => "the request does not say what it must",
+            Self::UnknownMethod { .. } => "the method is not known",
+            Self::WrongKind { .. } => "a request has no id, or a notification has one",
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod audit;
+mod demo;
 
 pub use audit::*;
+pub use demo::*;
 
 /// Decides which agent may use which MCP tool, and says why.
 #[derive(Debug, Parser)]
@@ -25,6 +27,7 @@ pub fn command() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Demo(DemoArgs),
     Serve(ServeArgs),
     Stdio(StdioArgs),
     Wrap(WrapArgs),
@@ -43,6 +46,8 @@ pub enum Command {
     Import(ImportArgs),
     Schema(SchemaArgs),
     Completions(CompletionsArgs),
+    #[command(name = "demo-server", hide = true)]
+    DemoServer(DemoServerArgs),
 }
 
 /// Where the policy comes from.
@@ -78,7 +83,8 @@ pub struct PolicyArgs {
 #[command(next_help_heading = "Tools")]
 pub struct ToolsArgs {
     /// A saved tool list, a folder of them, or SERVER=FILE for a bare `tools/list` answer; without
-    /// it, `ls`, `can-i` and `explain` ask the servers of the configuration
+    /// it, `ls`, `can-i` and `explain` ask the servers of the configuration, and so do `check` and
+    /// `test` where a test of the policy depends on what a tool does
     #[arg(long = "tools", value_name = "FILE")]
     pub lists: Vec<String>,
 }

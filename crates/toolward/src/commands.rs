@@ -5,6 +5,7 @@ pub(crate) mod can_i;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod decide;
+pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod import;
 pub(crate) mod ls;

@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
@@ -23,11 +24,13 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::listen::serve::{Ending, Socket};
+use toolward_gateway::upstream::Log;
 
+use crate::counted;
 use crate::reload::Reloader;
 
 /// Asking takes no longer than this.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Room for some hundred sockets.
 const MOST_ROOM: usize = 2048;
 
@@ -104,12 +107,18 @@ impl Control {
 /// What another process takes over.
 pub(crate) struct Heritage {
     sockets: Mutex<Vec<Socket>>,
+    /// Addresses of sockets that somebody else made, such as a service manager.
+    kept: Vec<String>,
     end: watch::Sender<Ending>,
 }
 
 impl Heritage {
-    pub(crate) fn new(sockets: Vec<Socket>, end: watch::Sender<Ending>) -> Heritage {
-        Heritage { sockets: Mutex::new(sockets), end }
+    pub(crate) fn new(
+        sockets: Vec<Socket>,
+        kept: Vec<String>,
+        end: watch::Sender<Ending>,
+    ) -> Heritage {
+        Heritage { sockets: Mutex::new(sockets), kept, end }
     }
 
     /// Lets go of the sockets: nobody comes in by this process any more.
@@ -121,7 +130,7 @@ impl Heritage {
     fn give(&self, to: &impl AsFd) -> std::io::Result<()> {
         let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         let addresses: Vec<String> = sockets.iter().map(Socket::address).collect();
-        let line = format!("{}\n", json!(addresses));
+        let line = format!("{}\n", json!([addresses, self.kept]));
         let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(Socket::as_fd).collect();
         let mut space = vec![MaybeUninit::uninit(); MOST_ROOM];
         let mut passed = SendAncillaryBuffer::new(&mut space);
@@ -138,20 +147,32 @@ impl Heritage {
 pub(crate) struct Inherited {
     pub(crate) process: u32,
     pub(crate) sockets: Vec<(String, OwnedFd)>,
+    /// Addresses whose sockets somebody else made.
+    pub(crate) kept: Vec<String>,
 }
 
-/// The sockets of the gateway that runs with this state folder.
-pub(crate) fn inherit(state: &Path) -> Option<Inherited> {
+/// The sockets of the gateway that runs with this state folder and holds one of these addresses. Others
+/// may share the folder, and are left alone.
+pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inherited> {
     let own = std::process::id();
     let mut paths = sockets_of(state);
     paths.retain(|(process, _)| *process != own);
-    paths.into_iter().find_map(|(process, path)| {
-        let sockets = take(&path).ok().filter(|sockets| !sockets.is_empty())?;
-        Some(Inherited { process, sockets })
-    })
+    for (process, path) in paths {
+        let Ok((sockets, kept)) = take(&path) else { continue };
+        if sockets.iter().any(|(address, _)| wanted.contains(address)) {
+            return Some(Inherited { process, sockets, kept });
+        }
+        if !sockets.is_empty() {
+            log(&format!("process {process} listens on other addresses, and is left alone"));
+        }
+    }
+    log("there is no gateway to take over from");
+    None
 }
 
-fn take(path: &Path) -> std::io::Result<Vec<(String, OwnedFd)>> {
+type Taken = (Vec<(String, OwnedFd)>, Vec<String>);
+
+fn take(path: &Path) -> std::io::Result<Taken> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(stream, "sockets")?;
@@ -160,37 +181,31 @@ fn take(path: &Path) -> std::io::Result<Vec<(String, OwnedFd)>> {
     let mut passed = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [std::io::IoSliceMut::new(&mut line)];
     let read = recvmsg(&stream, &mut bytes, &mut passed, RecvFlags::CMSG_CLOEXEC)?.bytes;
-    let addresses: Vec<String> = serde_json::from_slice(line.get(..read).unwrap_or_default())?;
+    let said: [Vec<String>; 2] = serde_json::from_slice(line.get(..read).unwrap_or_default())?;
+    let [addresses, kept] = said;
     let sockets = passed.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
         _ => None,
     });
-    Ok(addresses.into_iter().zip(sockets.flatten()).collect())
+    Ok((addresses.into_iter().zip(sockets.flatten()).collect(), kept))
 }
 
 /// Tells the gateway that another one has taken its place.
 pub(crate) fn retire(state: &Path, process: u32) {
     let found = sockets_of(state).into_iter().find(|(found, _)| *found == process);
     if let Some((_, path)) = found {
-        let _ = ask_one(&path, "retire");
+        let _ = ask_one(&path, "retire", PATIENCE);
     }
 }
 
-async fn status(reloader: &Reloader, begun: Instant) -> Value {
+pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     let gateway = reloader.gateway();
     let snapshot = gateway.current.get();
-    let servers: Vec<Value> = snapshot
-        .servers
-        .iter()
-        .map(|server| {
-            let (state, eras) = server.state();
-            let eras: Vec<&str> = eras.iter().map(|revision| revision.as_str()).collect();
-            let tools = server.listed().map(|listed| listed.catalogue.entries().len());
-            json!({"name": server.name(), "state": state, "revisions": eras, "tools": tools})
-        })
-        .collect();
-    let layers: Vec<&str> = snapshot.policy.layer_names().collect();
+    let servers: Vec<Value> =
+        snapshot.servers.iter().map(|server| counted::server(server)).collect();
     let audit = if gateway.audit.accepts().await { "ok" } else { "failing" };
+    // It looks at the state by itself.
+    let callers = reloader.callers();
     let state = reloader.state();
     let last = state
         .last
@@ -200,30 +215,55 @@ async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "process": std::process::id(),
         "uptime_s": begun.elapsed().as_secs(),
-        "policy": {"version": snapshot.version, "layers": layers},
-        "agents": snapshot.policy.agents(),
+        "page": reloader.page.get(),
+        "policy": counted::policy(&snapshot),
+        "agents": callers.iter().flatten().collect::<Vec<_>>(),
         "read_only": snapshot.policy.is_read_only(),
         "allow_all": !snapshot.enforced,
         "servers": servers,
         "audit": audit,
+        "denying": state.denying,
+        "draining": state.draining,
+        "failing_tests": state.failing,
         "reload": {"taken_up": state.taken_up, "refused": state.refused, "last": last},
     })
 }
 
-/// Asks every gateway of this state folder; gives what each said, by its process.
-pub(crate) fn ask(state: &Path, word: &str) -> Vec<(u32, Value)> {
-    let mut answers = Vec::new();
-    for (process, path) in sockets_of(state) {
-        match ask_one(&path, word) {
-            Ok(answer) => answers.push((process, answer)),
+/// What the gateways of a state folder said, by their processes.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) answers: Vec<(u32, Value)>,
+    /// Those that are there, and did not answer in time.
+    pub(crate) silent: Vec<u32>,
+}
+
+/// Asks every gateway of this state folder, all at the same time.
+pub(crate) fn ask(state: &Path, word: &str, patience: Duration) -> Asked {
+    let all = sockets_of(state);
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let asking = |(_, path): &(u32, PathBuf)| {
+            let path = path.clone();
+            scope.spawn(move || ask_one(&path, word, patience))
+        };
+        let asking: Vec<_> = all.iter().map(asking).collect();
+        asking.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut asked = Asked::default();
+    for ((process, path), answer) in all.into_iter().zip(answers) {
+        use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
+        match answer {
+            Ok(Ok(answer)) => asked.answers.push((process, answer)),
             // Nobody listens there any more.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            Ok(Err(error)) if error.kind() == ConnectionRefused => {
                 let _ = std::fs::remove_file(&path);
             }
-            Err(_) => {}
+            Ok(Err(error)) if matches!(error.kind(), TimedOut | WouldBlock) => {
+                asked.silent.push(process);
+            }
+            _ => {}
         }
     }
-    answers
+    asked
 }
 
 /// The control sockets of a state folder, by process.
@@ -241,9 +281,15 @@ fn sockets_of(state: &Path) -> Vec<(u32, PathBuf)> {
     found
 }
 
-fn ask_one(path: &Path, word: &str) -> std::io::Result<Value> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn ask_one(path: &Path, word: &str, patience: Duration) -> std::io::Result<Value> {
+    // One whose queue is full would be waited for.
+    let kind = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let mut stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     writeln!(stream, "{word}")?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;

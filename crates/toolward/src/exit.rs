@@ -21,19 +21,31 @@ pub(crate) struct Failure {
     code: u8,
     /// Already fit for a terminal.
     message: String,
+    /// The same without lines of files, which may hold what others must not see.
+    brief: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure { code: USAGE, message: message.into() }
+        Failure { code: USAGE, message: message.into(), brief: None }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
-        Failure { code: UNREACHABLE, message: message.into() }
+        Failure { code: UNREACHABLE, message: message.into(), brief: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Failure {
-        Failure { code: INVALID, message: message.into() }
+        Failure { code: INVALID, message: message.into(), brief: None }
+    }
+
+    /// The same failure, with a text that shows no lines of files.
+    pub(crate) fn briefly(self, brief: String) -> Failure {
+        Failure { brief: Some(brief), ..self }
+    }
+
+    /// What is wrong, without lines of files.
+    pub(crate) fn brief(&self) -> String {
+        self.brief.clone().unwrap_or_else(|| self.text())
     }
 
     /// What is wrong, without colours.
@@ -58,8 +70,10 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure { code: OK, message: String::new() },
-            _ => Failure { code: USAGE, message: format!("error: cannot write: {error}") },
+            std::io::ErrorKind::BrokenPipe => {
+                Failure { code: OK, message: String::new(), brief: None }
+            }
+            _ => Failure::usage(format!("error: cannot write: {error}")),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolward_config::config::{
-    Arguments, Config, Connect, Durability, Naming, Secret, Start, Transport,
+    Arguments, Config, Connect, Durability, Naming, Secret, Start, Telemetry, Transport,
 };
 use toolward_config::neutral::neutralise;
 use toolward_config::{Files, ProcessEnv};
@@ -70,7 +70,7 @@ pub(crate) fn announce(input: &Input, allow_all: bool, word: &str, log: &Log) {
 pub(crate) fn supported(config: &Config) -> Result<(), Failure> {
     let audit = &config.audit;
     let wanted = [
-        (config.telemetry.otlp.is_some(), "telemetry.otlp"),
+        (config.telemetry != Telemetry::default(), "telemetry"),
         (config.servers.iter().any(|server| !server.methods.is_empty()), "servers.S.methods"),
         (!audit.sinks.is_empty(), "audit.sinks"),
     ];
@@ -190,7 +190,7 @@ pub(crate) fn build(
 ) -> Result<(Gateway, Config), Failure> {
     supported(&input.loaded.config)?;
     let definitions = definitions(&mut input.loaded.config, &input.reads)?;
-    let denies_all = input.denies_all;
+    let denies_all = input.denying.is_some();
     announce(&input, allow_all, "enabled", &log);
     let config = input.loaded.config;
     if definitions.is_empty() && !denies_all {

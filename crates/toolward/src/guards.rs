@@ -1,9 +1,13 @@
 //! Limits and hooks of a configuration, as the gateway takes them.
 
+mod unused;
+
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use toolward_config::Diagnostic;
 use toolward_config::config::{
     self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
@@ -16,12 +20,15 @@ use toolward_gateway::guard::{
 };
 use toolward_gateway::sight::Snapshot;
 use toolward_gateway::upstream::{Address, All, Log};
+use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Policy, Rate};
 
 use crate::exit::Failure;
 use crate::render::count;
+
+pub(crate) use unused::unused;
 
 /// How long a store of limits may take, unless the configuration says so.
 const STORE_PATIENCE: Duration = Duration::from_millis(50);
@@ -61,6 +68,16 @@ fn others<'a>(named: impl Iterator<Item = &'a str>) -> Agents {
     Agents::Other(named.filter(|name| *name != "default").map(Into::into).collect())
 }
 
+/// Agents that no layer takes for `default`.
+fn own_agents<'a>(config: &'a Config, policy: &'a Policy) -> Vec<&'a str> {
+    let names = config.agents.iter().map(|agent| agent.name.as_str()).chain(policy.agents());
+    names.filter(|name| *name != "default" && policy.has_rules_of(name)).collect()
+}
+
+fn enabled(config: &Config) -> impl Iterator<Item = &Hook> {
+    config.hooks.iter().filter(|hook| hook.enabled)
+}
+
 fn guards(
     config: &Config,
     policy: &Policy,
@@ -68,8 +85,9 @@ fn guards(
     log: &Log,
 ) -> Result<Guards, Failure> {
     let limits = limits(config, policy);
+    let own = own_agents(config, policy);
     let hooks: Vec<HookDefinition> =
-        config.hooks.iter().filter(|hook| hook.enabled).map(hook).collect::<Result<_, _>>()?;
+        enabled(config).map(|one| hook(one, &own)).collect::<Result<_, _>>()?;
     let store = store(config, log)?;
     if !limits.is_empty() || !hooks.is_empty() {
         let place = if store.redis.is_some() { "a store" } else { "memory" };
@@ -90,19 +108,19 @@ fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
     let redis = Redis::new(url.value().unwrap_or_default(), timeout, log.clone());
     // The URL may hold a password, and is not shown.
     let redis = redis.map_err(|why| Failure::invalid(format!("error: `limits.store`: {why}")))?;
-    Ok(StoreSetup { redis: Some(Arc::new(redis)), fall_back })
+    Ok(StoreSetup { redis: Some(Arc::new(redis.falling_back(fall_back))), fall_back })
 }
 
 /// All limits, each with what tells it from the others wherever the same configuration is used.
 fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     let mut limits = Vec::new();
-    add(&mut limits, "limits", "", &Selection::default(), &config.limits.rates, true);
+    add(&mut limits, "limits", &Selection::default(), &config.limits.rates, true);
     for server in &config.servers {
         let whom = Selection::default().server(&server.name);
         let path = format!("servers{}.limits", key(&server.name));
-        add(&mut limits, &path, "", &whom, &server.limits, false);
+        add(&mut limits, &path, &whom, &server.limits, false);
     }
-    for (at, file) in config.agent_limits.iter().enumerate() {
+    for file in &config.agent_limits {
         for (name, rates) in &file.agents {
             let whom = match name.as_str() {
                 // Its limits hold for whoever the file does not name.
@@ -111,27 +129,43 @@ fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
             };
             let path = format!("agents{}.limits", key(name));
             let whom = Selection::of(whom);
-            add(&mut limits, &path, &format!("{at}:"), &whom, rates, true);
+            add(&mut limits, &path, &whom, rates, true);
         }
     }
     for (rule, rate) in policy.limits() {
-        let name = policy.rule_at(rule.layer, rule.rule).map_or(String::new(), |rule| rule.path);
-        let identity = format!("{}:{name}", rule.layer);
-        limits.push(LimitDefinition { identity, name, counts: Counts::Rule(rule), rate });
+        let Some(text) = policy.rule_at(rule.layer, rule.rule) else { continue };
+        let identity = entry(&text);
+        let counts = Counts::Rule(rule);
+        limits.push(LimitDefinition { identity, name: text.path, counts, rate });
+    }
+    // What is written twice is counted twice.
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for limit in &mut limits {
+        let count = seen.entry(format!("{} {}", limit.identity, limit.rate)).or_default();
+        *count += 1;
+        if *count > 1 {
+            limit.identity.push_str(&format!("#{count}"));
+        }
     }
     limits
+}
+
+/// An entry of the policy by what it is, not by its place among others: that changes when another is
+/// put before it.
+fn entry(rule: &RuleText) -> String {
+    let list = rule.path.rsplit_once('[').map_or(rule.path.as_str(), |(list, _)| list);
+    json!([list, rule.selector, rule.when]).to_string()
 }
 
 fn add(
     limits: &mut Vec<LimitDefinition>,
     path: &str,
-    place: &str,
     whom: &Selection,
     rates: &Rates,
     qualified: bool,
 ) {
     let mut push = |name: String, counts: Counts, rate: Rate| {
-        let identity = format!("{place}{name}");
+        let identity = name.clone();
         limits.push(LimitDefinition { name, identity, counts, rate });
     };
     if let Some(rate) = rates.calls {
@@ -164,7 +198,7 @@ fn key(name: &str) -> String {
 
 /// Whether limits or hooks stand in front of some call.
 pub(crate) fn any(config: &Config, policy: &Policy) -> bool {
-    config.hooks.iter().any(|hook| hook.enabled) || !limits(config, policy).is_empty()
+    enabled(config).next().is_some() || !limits(config, policy).is_empty()
 }
 
 /// Hooks that could not be asked as they are.
@@ -194,10 +228,10 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
             _ => None,
         }
     };
-    config.hooks.iter().filter(|hook| hook.enabled).filter_map(finding).collect()
+    enabled(config).filter_map(finding).collect()
 }
 
-fn hook(hook: &Hook) -> Result<HookDefinition, Failure> {
+fn hook(hook: &Hook, own: &[&str]) -> Result<HookDefinition, Failure> {
     let name = &hook.name;
     let value = |secret: &Secret| {
         secret.value().map(String::from).ok_or_else(|| {
@@ -205,7 +239,10 @@ fn hook(hook: &Hook) -> Result<HookDefinition, Failure> {
         })
     };
     let mut whom = match &hook.agents {
-        Some(agents) => Selection::of(Agents::named(agents.iter().map(String::as_str))),
+        Some(agents) => {
+            let patterns = agents.iter().map(String::as_str);
+            Selection::of(Agents::named(patterns, own.iter().copied()))
+        }
         None => Selection::default(),
     };
     if let Some(servers) = &hook.servers {

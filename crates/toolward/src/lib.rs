@@ -1,17 +1,25 @@
 //! The program `toolward`: commands, and rendering for people. It decides nothing itself.
 
+mod asked;
 pub mod cli;
 mod commands;
 mod control;
+mod counted;
 mod exit;
 mod gateway;
 mod guards;
 mod identity;
+mod in_force;
 mod live;
+mod page;
 mod policy_input;
+mod protection;
 mod reload;
 mod render;
+mod tested;
 mod tool_lists;
+mod unseen;
+mod version;
 mod watch;
 
 use std::ffi::OsString;
@@ -51,6 +59,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure> {
     match cli.command {
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::DemoServer(args) => commands::demo::server::run(&args),
         Command::Serve(args) => commands::serve::run(args, matches),
         Command::Stdio(args) => commands::stdio::run(args, matches),
         Command::Wrap(args) => commands::wrap::run(args, matches),

@@ -1,5 +1,6 @@
 //! Tool lists from the servers themselves, where no saved list is given.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -10,13 +11,26 @@ use crate::exit::Failure;
 use crate::gateway::definitions;
 use crate::policy_input::Input;
 
+/// Asks the servers that the policy's tests speak of: what a tool says of itself can decide, and a test
+/// that passes only because nothing is known of its tool says nothing.
+pub(crate) fn ask_for_tests(input: &mut Input) -> Result<(), Failure> {
+    let tests = &input.loaded.tests;
+    let outcomes = toolward_policy::testing::run(&input.policy, &input.catalogue, tests);
+    let servers = outcomes.iter().map(|outcome| &outcome.case.server);
+    let unknown = servers.filter(|server| input.catalogue.tools(server).is_none());
+    let unknown: BTreeSet<String> = unknown.cloned().collect();
+    ask_those(input, |server| unknown.contains(server))
+}
+
 /// Asks the configured servers, or the one that is named, for their tools. One that does not answer
 /// is told of and left out.
 pub(crate) fn ask(input: &mut Input, only: Option<&str>) -> Result<(), Failure> {
+    ask_those(input, |server| only.is_none_or(|only| server == only))
+}
+
+fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let config = &mut input.loaded.config;
-    if config.servers.is_empty()
-        || only.is_some_and(|only| config.servers.iter().all(|s| s.name != only))
-    {
+    if !config.servers.iter().any(|server| these(&server.name)) {
         return Ok(());
     }
     // A question about policy needs no secrets: without them, it is answered without lists.
@@ -29,7 +43,7 @@ pub(crate) fn ask(input: &mut Input, only: Option<&str>) -> Result<(), Failure> 
             return Ok(());
         }
     };
-    wanted.retain(|server| only.is_none_or(|only| *server.name == *only));
+    wanted.retain(|server| these(&server.name));
     let patience = config.list_timeout;
     // What a server says on its way is not what was asked for.
     let quiet: Log = Arc::new(|_| {});

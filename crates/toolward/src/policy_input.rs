@@ -14,11 +14,12 @@ use toolward_config::{
 use toolward_gateway::builtin;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
 use toolward_policy::source::RulesSource;
-use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy, Source};
+use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
 use crate::exit::Failure;
 use crate::tool_lists;
+use crate::version::version;
 
 /// A policy that can be asked.
 pub(crate) struct Input {
@@ -33,8 +34,8 @@ pub(crate) struct Input {
     pub(crate) version: String,
     /// Some layer speaks of agents, so that it matters who calls.
     pub(crate) has_agents_layer: bool,
-    /// It stands for a configuration that could not be loaded.
-    pub(crate) denies_all: bool,
+    /// Why nothing is allowed, where it stands for a configuration that could not be loaded.
+    pub(crate) denying: Option<String>,
     /// How many entries each allowlist has.
     pub(crate) allowlists: Vec<usize>,
     /// Everything that was read on the way.
@@ -84,15 +85,28 @@ impl Input {
     }
 
     /// A gateway that allows nothing until its configuration can be loaded.
-    pub(crate) fn denying(options: &Options) -> Result<Input, Vec<Diagnostic>> {
+    pub(crate) fn denying(options: &Options, why: String) -> Result<Input, Vec<Diagnostic>> {
         let reads = Reads::default();
         let loader = Loader { files: reads.clone(), env: ProcessEnv };
-        let config = match loader.load(options) {
+        let mut config = match loader.load(options) {
             Ok(loaded) => loaded.config,
             Err(failed) => *failed.config,
         };
+        // Files of secrets are waited for too.
+        drop(config.resolve_secrets(&ProcessEnv, &reads));
         let input = Input::compile(Loaded::denying(config), Vec::new(), reads)?;
-        Ok(Input { denies_all: true, ..input })
+        Ok(Input { denying: Some(why), ..input })
+    }
+
+    /// What can be checked of it.
+    pub(crate) fn checked(&self) -> Checked<'_> {
+        Checked {
+            loaded: &self.loaded,
+            policy: &self.policy,
+            catalogue: &self.catalogue,
+            exposed: &self.exposed,
+            selectors: self.selectors,
+        }
     }
 
     /// Whether callers without a name are turned away.
@@ -134,7 +148,7 @@ impl Input {
         let exposing = source.servers.iter().filter(|server| server.expose.is_some());
         let exposed = exposing.map(|server| server.name.clone()).collect();
         let selectors = source.selectors();
-        let version = version(&source);
+        let version = version(&source, &loaded.config, &reads);
         let has_agents_layer =
             source.layers.iter().any(|layer| matches!(layer.rules, RulesSource::Agents(_)));
         let allowlists = source.layers.iter().filter_map(|layer| match &layer.rules {
@@ -144,7 +158,7 @@ impl Input {
         let allowlists = allowlists.collect();
         match Policy::compile(source) {
             Ok(policy) => Ok(Input {
-                denies_all: false,
+                denying: None,
                 allowlists,
                 reads,
                 loaded,
@@ -160,6 +174,16 @@ impl Input {
             }
         }
     }
+}
+
+/// What was loaded and compiled, to be looked at once more; whoever has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Checked<'a> {
+    pub(crate) loaded: &'a Loaded,
+    pub(crate) policy: &'a Policy,
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) exposed: &'a [String],
+    pub(crate) selectors: usize,
 }
 
 /// What was read, and what was in it. One that could not be read has no hash.
@@ -178,6 +202,11 @@ impl Files for Reads {
 impl Reads {
     fn all(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Option<[u8; 32]>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was in a file, where it was read.
+    pub(crate) fn hash_of(&self, file: &Path) -> Option<[u8; 32]> {
+        self.all().get(file).copied().flatten()
     }
 
     pub(crate) fn files(&self) -> Vec<PathBuf> {
@@ -221,12 +250,6 @@ pub(crate) fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Option
     }
 }
 
-/// A short hash of what a policy says, places included.
-fn version(source: &Source) -> String {
-    let hash = Sha256::digest(format!("{source:?}"));
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
-}
-
 impl Format {
     pub(crate) fn native(self) -> toolward_config::Format {
         match self {
@@ -251,7 +274,8 @@ pub(crate) fn nothing_found() -> Diagnostic {
 /// Findings as the failure of a command.
 pub(crate) fn invalid(diagnostics: &[Diagnostic]) -> Failure {
     let rendered: Vec<String> = diagnostics.iter().map(|finding| finding.render(true)).collect();
-    Failure::invalid(rendered.join("\n\n"))
+    let lines: Vec<String> = diagnostics.iter().map(Diagnostic::to_line).collect();
+    Failure::invalid(rendered.join("\n\n")).briefly(lines.join("\n"))
 }
 
 /// An error of the engine, shown where it stands in a file.

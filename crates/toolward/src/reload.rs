@@ -1,26 +1,40 @@
 //! Takes up a changed configuration while the gateway runs: loaded whole, checked, its tests run, and
 //! then put in force at once, or refused whole.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod anew;
+mod lists;
+mod prepare;
 
-use tokio::sync::mpsc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
 use toolward_config::Options;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::micros;
 use toolward_gateway::listen::http::Endpoint;
+use toolward_gateway::listen::serve::Socket;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::record;
 use toolward_gateway::upstream::{Definition, Log};
 
+pub(crate) use self::anew::Anew;
+use self::prepare::Ready;
 use crate::control::{Control, Heritage};
 use crate::exit::Failure;
-use crate::gateway::{announce, definitions, supported};
-use crate::guards;
-use crate::identity::{identities, may_listen, reachable};
-use crate::policy_input::{Input, Reads, invalid};
+use crate::identity::reachable;
+use crate::in_force::InForce;
+use crate::policy_input::{Input, Reads};
+use crate::protection::Protection;
 use crate::render::count;
-use crate::watch::Watcher;
+use crate::watch::{Watcher, Woken};
+
+/// What failed for another reason than what the files hold is tried again so often.
+const RETRY: Duration = Duration::from_secs(1);
+/// Lists of servers come one after another.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// How the configuration was loaded at the start, to do the same again.
 pub(crate) struct Again {
@@ -30,7 +44,41 @@ pub(crate) struct Again {
     pub(crate) servers: Option<Vec<Definition>>,
     /// What cannot change while the gateway runs.
     pub(crate) begun: Config,
-    pub(crate) reads: Reads,
+    pub(crate) first: First,
+    /// How the process begins anew, where it may.
+    pub(crate) anew: Anew,
+    /// The one client, where it showed a token.
+    pub(crate) bearer: Option<Bearer>,
+    /// The files of unix sockets that are this process's own.
+    pub(crate) socket_files: Vec<PathBuf>,
+}
+
+/// What was loaded first.
+pub(crate) struct First {
+    reads: Reads,
+    in_force: Arc<InForce>,
+    protection: Protection,
+    denying: Option<String>,
+}
+
+impl First {
+    /// Keeps what was loaded, before its secrets are resolved.
+    pub(crate) fn of(input: &Input) -> First {
+        First {
+            reads: input.reads.clone(),
+            in_force: InForce::of(input),
+            protection: Protection::of(input),
+            denying: input.denying.clone(),
+        }
+    }
+}
+
+/// A client that is who it is by a token, for as long as that is so.
+pub(crate) struct Bearer {
+    pub(crate) token: String,
+    pub(crate) agent: Option<Arc<str>>,
+    /// Told when the token is somebody else's, or nobody's.
+    pub(crate) revoked: watch::Sender<bool>,
 }
 
 impl Again {
@@ -40,8 +88,17 @@ impl Again {
         endpoint: Option<Arc<Endpoint>>,
     ) -> Arc<Reloader> {
         let options = Options { reload: true, ..self.options.clone() };
-        let state = Mutex::new(State { reads: self.reads.clone(), ..State::default() });
-        Arc::new(Reloader { options, again: self, gateway, endpoint, state })
+        let first = &self.first;
+        let state = Mutex::new(State {
+            reads: first.reads.clone(),
+            in_force: Some(first.in_force.clone()),
+            protection: first.protection.clone(),
+            denying: first.denying.clone(),
+            ..State::default()
+        });
+        let (page, watcher, turn, failed) = Default::default();
+        let again = self;
+        Arc::new(Reloader { options, again, gateway, endpoint, page, watcher, turn, failed, state })
     }
 }
 
@@ -51,6 +108,13 @@ pub(crate) struct Reloader {
     again: Again,
     gateway: Arc<Gateway>,
     endpoint: Option<Arc<Endpoint>>,
+    /// Where the page is, without its token.
+    pub(crate) page: OnceLock<String>,
+    watcher: OnceLock<Arc<Watcher>>,
+    /// One after another.
+    turn: tokio::sync::Mutex<()>,
+    /// Told when one was refused.
+    failed: Notify,
     state: Mutex<State>,
 }
 
@@ -62,6 +126,16 @@ pub(crate) struct State {
     pub(crate) last: Option<Attempt>,
     pub(crate) taken_up: u64,
     pub(crate) refused: u64,
+    /// What is in force, where somebody may look at it.
+    pub(crate) in_force: Option<Arc<InForce>>,
+    /// What the next configuration must not take away.
+    protection: Protection,
+    /// Why nothing is allowed, where the process began like that.
+    pub(crate) denying: Option<String>,
+    /// Another process has taken over, and requests under way are finished.
+    pub(crate) draining: bool,
+    /// Tests of the policy that fail now that servers have listed their tools.
+    pub(crate) failing: Vec<String>,
 }
 
 /// One reload.
@@ -72,11 +146,49 @@ pub(crate) struct Attempt {
     /// What asked for it.
     pub(crate) by: &'static str,
     pub(crate) error: Option<String>,
+    /// The error without lines of files, which may hold what others must not see.
+    pub(crate) brief: Option<String>,
+    /// It may succeed although no file changes.
+    passing: bool,
+}
+
+/// Why a configuration was not taken up.
+struct Refused {
+    text: String,
+    brief: String,
+    /// Not because of what the files hold.
+    passing: bool,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Refused {
+        Refused { text: failure.text(), brief: failure.brief(), passing: false }
+    }
+}
+
+impl Refused {
+    fn passing(why: impl std::fmt::Display) -> Refused {
+        Refused { text: why.to_string(), brief: why.to_string(), passing: true }
+    }
 }
 
 impl Reloader {
     pub(crate) fn gateway(&self) -> &Gateway {
         &self.gateway
+    }
+
+    /// The configuration that the process began with.
+    pub(crate) fn begun(&self) -> &Config {
+        &self.again.begun
+    }
+
+    /// Who may come in; `None`: callers without a name.
+    pub(crate) fn callers(&self) -> Arc<Vec<Option<String>>> {
+        self.state()
+            .in_force
+            .as_ref()
+            .map(|in_force| in_force.callers.clone())
+            .unwrap_or_else(|| Arc::new(vec![None]))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -104,152 +216,157 @@ impl Reloader {
         if let Err(error) = watched {
             (self.log())(&format!("files are not watched: {error}"));
         }
+        tokio::spawn(self.clone().follow_lists());
         loop {
             tokio::select! {
                 () = hang_up.recv() => drop(self.reload("SIGHUP").await),
-                Some(()) = changes.recv() => {
-                    // A file can be written again as it was.
-                    let reads = self.state().reads.clone();
-                    if reads.are_stale() {
-                        drop(self.reload("files").await);
+                // A file can be written again as it was.
+                Some(()) = changes.recv() => if self.is_stale().await {
+                    drop(self.reload("files").await);
+                },
+                () = self.retry_is_due() => {
+                    let last = self.state().last.clone();
+                    let Some(last) = last.filter(|last| last.error.is_some()) else { continue };
+                    if last.passing || self.is_stale().await {
+                        drop(self.attempt(last.by, true).await);
                     }
                 }
             }
         }
     }
 
+    /// Resolves a moment after something was refused.
+    async fn retry_is_due(&self) {
+        while self.state().last.as_ref().is_none_or(|last| last.error.is_none()) {
+            self.failed.notified().await;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+
+    async fn is_stale(&self) -> bool {
+        let reads = self.state().reads.clone();
+        tokio::task::spawn_blocking(move || reads.are_stale()).await.unwrap_or(true)
+    }
+
     fn watch(&self, tell: &mpsc::Sender<()>) {
-        let watched = || -> std::io::Result<()> {
-            let watcher = Watcher::new()?;
-            loop {
-                let reads = self.state().reads.clone();
-                watcher.add(&reads.files())?;
-                // What changed before it was watched would not be told.
-                if !reads.are_stale() {
-                    watcher.wait()?;
-                }
-                if tell.blocking_send(()).is_err() {
-                    return Ok(());
-                }
+        let watcher = match Watcher::new() {
+            Ok(watcher) => Arc::new(watcher),
+            Err(error) => {
+                let help = "use SIGHUP or `toolward reload`";
+                (self.log())(&format!("files are not watched: {error}; {help}"));
+                return;
             }
         };
-        if let Err(error) = watched() {
-            let help = "use SIGHUP or `toolward reload`";
-            (self.log())(&format!("files are not watched any more: {error}; {help}"));
+        let watcher = self.watcher.get_or_init(|| watcher);
+        let mut told = false;
+        loop {
+            let reads = self.state().reads.clone();
+            watcher.add(&reads.files());
+            // What changed before it was watched would not be told.
+            if !reads.are_stale() {
+                match watcher.wait() {
+                    Ok(Woken::Changed) => {}
+                    Ok(Woken::Poked) => continue,
+                    Err(error) => {
+                        if !std::mem::replace(&mut told, true) {
+                            (self.log())(&format!("files are looked at each second: {error}"));
+                        }
+                        std::thread::sleep(RETRY);
+                    }
+                }
+            }
+            if tell.blocking_send(()).is_err() {
+                return;
+            }
         }
     }
 
     /// Loads everything anew and puts it in force, or says why not.
-    pub(crate) async fn reload(&self, by: &'static str) -> Result<String, String> {
-        let outcome = match self.prepare() {
+    pub(crate) async fn reload(self: &Arc<Self>, by: &'static str) -> Result<String, String> {
+        self.attempt(by, false).await
+    }
+
+    /// `again`: the same failure as before is nothing new.
+    async fn attempt(self: &Arc<Self>, by: &'static str, again: bool) -> Result<String, String> {
+        let _turn = self.turn.lock().await;
+        let outcome = match self.prepared().await {
             Ok(ready) => self.take_up(ready, by).await,
-            Err(failure) => Err(failure.text()),
+            Err(refused) => Err(refused),
         };
-        let mut state = self.state();
-        let error = outcome.as_ref().err().cloned();
-        match &error {
-            None => state.taken_up += 1,
-            Some(why) => {
-                state.refused += 1;
-                let first = "the configuration was not reloaded, the old one stays in force";
-                (self.log())(&format!("{first}: {}", neutralise(&why.replace('\n', " "))));
-            }
+        // There may be other files now.
+        if let Some(watcher) = self.watcher.get() {
+            watcher.poke();
         }
-        state.last = Some(Attempt { at: micros(), by, error });
-        outcome
-    }
-
-    /// Everything of the new configuration, checked and not yet in force.
-    fn prepare(&self) -> Result<Ready, Failure> {
-        let reads = Reads::default();
-        let prepared = || {
-            let input = Input::from(&self.options, Vec::new(), &reads);
-            let mut input = input.map_err(|diagnostics| invalid(&diagnostics))?;
-            supported(&input.loaded.config)?;
-            self.unchangeable(&input.loaded.config)?;
-            let resolved = definitions(&mut input.loaded.config, &reads)?;
-            let servers = self.again.servers.clone().unwrap_or(resolved);
-            for server in self.gateway.servers.all().iter() {
-                if let Some(listed) = server.listed() {
-                    let tools = Some(listed.catalogue.tools().clone());
-                    input.catalogue.insert(server.name(), tools);
-                }
+        let refused = match outcome {
+            Ok(what) => {
+                let mut state = self.state();
+                state.taken_up += 1;
+                let (at, error, brief, passing) = (micros(), None, None, false);
+                state.last = Some(Attempt { at, by, error, brief, passing });
+                return Ok(what);
             }
-            self.harmless(&input)?;
-            Ok(Ready { input, servers })
+            Err(refused) => refused,
         };
-        let prepared = prepared();
-        // Also of files that are wrong: they are looked at again when they change.
-        self.state().reads = reads;
-        prepared
-    }
-
-    /// What a person would not want to happen by the change of a file.
-    fn harmless(&self, input: &Input) -> Result<(), Failure> {
-        let had = self.gateway.current.get().policy.layer_names().count();
-        if had > 0 && input.policy.layer_names().next().is_none() {
-            return Err(Failure::invalid(
-                "error: no policy would be left, and everything would be allowed\n  \
-                 help: restart the gateway to run it without a policy",
-            ));
+        let Refused { text, brief, passing } = refused;
+        let why = brief.lines().next().unwrap_or_default().to_string();
+        let known = {
+            let mut state = self.state();
+            let before = state.last.as_ref().and_then(|last| last.error.as_ref());
+            let known = again && before == Some(&text);
+            state.refused += u64::from(!known);
+            let (error, brief) = (Some(text.clone()), Some(brief));
+            state.last = Some(Attempt { at: micros(), by, error, brief, passing });
+            known
+        };
+        if !known {
+            let first = "the configuration was not reloaded, the old one stays in force";
+            (self.log())(&format!("{first}: {}", neutralise(&text.replace('\n', " "))));
+            let audit = &self.gateway.audit;
+            let facts = record::reload_refused(&self.gateway.current.get(), by, &why);
+            // Nothing changes, so that nothing depends on it.
+            let _ = audit.record(&audit.id(), "reload", &facts).await;
         }
-        may_listen(&input.loaded.config, input.policy.layer_names().next().is_some())?;
-        passes(input)
+        self.failed.notify_one();
+        Err(text)
     }
 
-    /// Keys that listeners, files and names are made of at the start.
-    fn unchangeable(&self, config: &Config) -> Result<(), Failure> {
-        let begun = &self.again.begun;
-        let differs = [
-            (begun.listen != config.listen, "listen"),
-            (begun.admin != config.admin, "admin"),
-            (begun.tls != config.tls, "tls"),
-            (begun.state != config.state, "state"),
-            (begun.naming != config.naming || begun.separator != config.separator, "naming"),
-            (begun.list_timeout != config.list_timeout, "list_timeout"),
-            (begun.limits_of != config.limits_of, "limits_of"),
-            (begun.audit != config.audit, "audit"),
-            (begun.telemetry != config.telemetry, "telemetry"),
-        ];
-        let keys: Vec<&str> =
-            differs.iter().filter(|(differs, _)| *differs).map(|(_, key)| *key).collect();
-        match keys.as_slice() {
-            [] => Ok(()),
-            keys => Err(Failure::invalid(format!(
-                "error: `{}` cannot change while the gateway runs\n  help: restart it",
-                keys.join("`, `")
-            ))),
-        }
+    /// Reading waits for disks, and nobody else has to.
+    async fn prepared(self: &Arc<Self>) -> Result<Ready, Refused> {
+        let this = self.clone();
+        let prepared = tokio::task::spawn_blocking(move || this.prepare());
+        prepared.await.unwrap_or_else(|error| Err(Refused::passing(error)))
     }
 
-    async fn take_up(&self, ready: Ready, by: &'static str) -> Result<String, String> {
-        let Ready { input, servers } = ready;
+    async fn take_up(&self, ready: Ready, by: &'static str) -> Result<String, Refused> {
+        let Ready { config, known, servers, snapshot, in_force, protection, announced } = ready;
         let gateway = &self.gateway;
         let before = gateway.current.get();
-        let needs_name = input.needs_name();
-        let show_claims = input.shows_claims();
-        let agents = input.policy.agents().len();
-        let known = identities(&input.loaded.config, needs_name, show_claims, self.log());
-        let known = known.map_err(|failure| failure.text())?;
-        let servers = gateway.servers.next(servers);
-        announce(&input, self.again.allow_all, "reloaded", self.log());
-        let config = input.loaded.config;
-        let policy = (input.policy, input.version);
-        let guards = Some(&before.guards);
-        let snapshot = guards::snapshot(
-            policy,
-            &config,
-            self.again.allow_all,
-            servers.clone(),
-            guards,
-            self.log(),
-        );
-        let snapshot = snapshot.map_err(|failure| failure.text())?;
         let version = snapshot.version.clone();
+        // Users who are told apart must be able to come in, and others need not.
+        let opened = socket_files(&self.again.socket_files, !known.uids.is_empty());
+        let opened = opened.map_err(Refused::passing)?;
         let facts = record::reload(&before, &snapshot, by);
         let written = gateway.audit.record(&gateway.audit.id(), "reload", &facts).await;
-        written.map_err(|error| error.to_string())?;
+        if let Err(error) = written {
+            drop(socket_files(&self.again.socket_files, opened));
+            return Err(Refused::passing(error));
+        }
+        announced.iter().for_each(|line| (self.log())(line));
+        let agents = snapshot.policy.agents().len();
+        // Nothing of a client whose token is gone is decided under what comes now.
+        if let Some(bearer) = &self.again.bearer
+            && known.of_token(&bearer.token) != bearer.agent
+        {
+            (self.log())("the client's token is not the agent's any more: the connection ends");
+            let _ = bearer.revoked.send(true);
+        }
         gateway.current.set(snapshot);
+        {
+            let mut state = self.state();
+            state.in_force = Some(in_force);
+            state.protection = protection;
+            state.denying = None;
+        }
         gateway.servers.become_these(servers);
         if let Some(endpoint) = &self.endpoint {
             endpoint.adopt(known, reachable(&config));
@@ -258,29 +375,15 @@ impl Reloader {
     }
 }
 
-struct Ready {
-    input: Input,
-    servers: Vec<Definition>,
-}
-
-/// A policy whose tests fail is not put in force. What depends on a server's tools can only fail where
-/// they are known.
-pub(crate) fn passes(input: &Input) -> Result<(), Failure> {
-    let tests = &input.loaded.tests;
-    let outcomes = toolward_policy::testing::run(&input.policy, &input.catalogue, tests);
-    let failed: Vec<String> = outcomes
-        .iter()
-        .filter(|outcome| !outcome.passed && input.catalogue.tools(&outcome.case.server).is_some())
-        .map(|outcome| crate::commands::test::to_line(input, outcome))
-        .collect();
-    match failed.as_slice() {
-        [] => Ok(()),
-        some => Err(Failure::invalid(format!(
-            "error: {} of the policy failed\n{}\n  help: run `toolward test`",
-            count(some.len(), "test"),
-            some.join("\n")
-        ))),
+/// Lets everyone reach socket files, or this user alone. Gives what was so before.
+fn socket_files(files: &[PathBuf], for_everyone: bool) -> Result<bool, String> {
+    let mut before = for_everyone;
+    for file in files {
+        let fails = |error| format!("error: {}: {error}", neutralise(&file.to_string_lossy()));
+        before = Socket::is_for_everyone(file).map_err(fails)?;
+        Socket::admit(file, for_everyone).map_err(fails)?;
     }
+    Ok(before)
 }
 
 /// SIGHUP, where it can be had.

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use toolward_config::json;
 use toolward_config::neutral::neutralise;
 use toolward_config::text::Text;
+use toolward_config::{Disk, Files, json};
 use toolward_policy::ToolSet;
 use toolward_policy::tool::DropReason;
 
@@ -57,7 +57,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     let name = path.display().to_string();
     let fail = |why: String| Failure::usage(format!("error: {}: {why}", neutralise(&name)));
-    let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
+    let bytes = Disk.read(path).map_err(|error| fail(error.to_string()))?;
     let text =
         Text::from_bytes(&name, bytes).map_err(|finding| Failure::usage(finding.render(true)))?;
     let value = json::parse(text.content())

@@ -2,81 +2,138 @@
 //!
 //! Folders are watched, not files: editors and configuration management put a new file in the place of
 //! the old one. Where a path leads over symbolic links, the folder of each link is watched, so that a
-//! link that is swapped is a change too.
+//! link that is swapped is a change too. So are the folders above, up to the root: a folder can be
+//! replaced as a whole.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 /// Changes that come together are one.
 const QUIET: Duration = Duration::from_millis(20);
 /// Files that never come to rest are looked at in between.
 const LONGEST: Duration = Duration::from_millis(100);
+/// Where a folder on the way cannot be watched, files are looked at so often.
+const BLIND: Duration = Duration::from_secs(2);
 /// Links that lead to each other end somewhere.
 const MOST_LINKS: usize = 16;
 
 pub(crate) struct Watcher {
     events: OwnedFd,
-    /// Names that matter. Whatever else lies in the same folders is not ours, and files that are being
-    /// written are not read because of it.
-    names: Mutex<HashSet<OsString>>,
+    /// Whoever waits is to look anew.
+    poked: OwnedFd,
+    /// By watch: the folder, and the names in it that matter. Whatever else lies there is not ours, and
+    /// files that are being written are not read because of it.
+    folders: Mutex<HashMap<i32, (PathBuf, HashSet<OsString>)>>,
+    /// Some folder on the way cannot be watched.
+    blind: AtomicBool,
+}
+
+/// Why waiting came to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Something has changed, or may have.
+    Changed,
+    /// Other files are to be watched.
+    Poked,
 }
 
 impl Watcher {
     pub(crate) fn new() -> std::io::Result<Watcher> {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-        Ok(Watcher { events, names: Mutex::default() })
+        let poked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Watcher { events, poked, folders: Mutex::default(), blind: AtomicBool::new(false) })
+    }
+
+    /// Whoever waits looks anew what is to be watched.
+    pub(crate) fn poke(&self) {
+        let _ = rustix::io::write(&self.poked, &1_u64.to_ne_bytes());
     }
 
     /// Watches what these paths lead over. Watching a folder twice is watching it once.
-    pub(crate) fn add(&self, files: &[PathBuf]) -> std::io::Result<()> {
-        let kinds = WatchFlags::CLOSE_WRITE
-            | WatchFlags::MOVED_TO
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::DELETE;
+    pub(crate) fn add(&self, files: &[PathBuf]) {
         let mut places: Vec<PathBuf> = files.iter().flat_map(|file| places(file)).collect();
         places.sort();
         places.dedup();
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.extend(places.iter().filter_map(|place| place.file_name()).map(OsString::from));
-        for folder in places.iter().filter_map(|place| place.parent()) {
-            match inotify::add_watch(&self.events, folder, kinds) {
-                // A folder that is not there is reported by whoever reads its files.
-                Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
-                Err(error) => return Err(error.into()),
+        let mut above: Vec<&Path> =
+            places.iter().flat_map(|place| place.ancestors().skip(1)).collect();
+        above.sort();
+        above.dedup();
+        let mut blind = false;
+        for place in &places {
+            blind |= !self.watch(place, WatchFlags::CLOSE_WRITE);
+        }
+        for folder in above {
+            blind |= !self.watch(folder, WatchFlags::empty());
+        }
+        self.blind.store(blind, Ordering::Relaxed);
+    }
+
+    /// Watches what happens to a name in its folder. False where that cannot be.
+    fn watch(&self, place: &Path, also: WatchFlags) -> bool {
+        let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else { return true };
+        let kinds = WatchFlags::CREATE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::MASK_ADD
+            | also;
+        match inotify::add_watch(&self.events, folder, kinds) {
+            Ok(watch) => {
+                let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+                let (known, names) = folders.entry(watch).or_default();
+                known.clone_from(&folder.to_path_buf());
+                names.insert(name.into());
+                true
+            }
+            // One that is not there comes into the folder above, which is watched too.
+            Err(error) => {
+                matches!(error, rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR)
             }
         }
-        Ok(())
     }
 
     /// Waits for a change, and until it has come to rest.
-    pub(crate) fn wait(&self) -> std::io::Result<()> {
-        while !self.drain()? {
-            self.poll(None)?;
+    pub(crate) fn wait(&self) -> std::io::Result<Woken> {
+        loop {
+            if self.drain()? {
+                break;
+            }
+            if rustix::io::read(&self.poked, &mut [0; 8]).is_ok() {
+                return Ok(Woken::Poked);
+            }
+            let blind = self.blind.load(Ordering::Relaxed);
+            if !self.poll(blind.then_some(BLIND))? {
+                return Ok(Woken::Changed);
+            }
         }
         let begun = Instant::now();
         loop {
-            self.poll(Some(QUIET))?;
+            std::thread::sleep(QUIET);
             if !self.drain()? || begun.elapsed() > LONGEST {
-                return Ok(());
+                return Ok(Woken::Changed);
             }
         }
     }
 
-    fn poll(&self, patience: Option<Duration>) -> std::io::Result<()> {
+    /// Whether something is there within the time.
+    fn poll(&self, patience: Option<Duration>) -> std::io::Result<bool> {
         let patience = patience.and_then(|time| Timespec::try_from(time).ok());
-        let mut waited = [PollFd::new(&self.events, PollFlags::IN)];
+        let both = [&self.events, &self.poked];
+        let mut waited = both.map(|one| PollFd::new(one, PollFlags::IN));
         loop {
             match poll(&mut waited, patience.as_ref()) {
-                Ok(_) => return Ok(()),
+                Ok(ready) => return Ok(ready > 0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -85,16 +142,26 @@ impl Watcher {
 
     /// Takes what is there; whether something of it matters.
     fn drain(&self) -> std::io::Result<bool> {
-        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.events, &mut room);
         let mut some = false;
         loop {
             match events.next() {
                 Ok(event) => {
+                    let flags = event.events();
+                    if flags.contains(ReadFlags::IGNORED) {
+                        folders.remove(&event.wd());
+                    }
                     // Without a name it is about the folder, or some events were lost.
-                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
-                    some |= name.is_none_or(|name| names.contains(name));
+                    let Some(name) = event.file_name() else {
+                        some = true;
+                        continue;
+                    };
+                    let name = OsStr::from_bytes(name.to_bytes());
+                    let Some((folder, names)) = folders.get(&event.wd()) else { continue };
+                    some |= names.contains(name)
+                        && (!flags.contains(ReadFlags::CREATE) || is_whole(&folder.join(name)));
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(some),
                 Err(rustix::io::Errno::INTR) => {}
@@ -104,6 +171,10 @@ impl Watcher {
     }
 }
 
+/// What was just made and is there at once: a folder, a link. A file is told of when it was written.
+fn is_whole(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.nlink() > 1)
+}
 /// The file, and every link on the way to it.
 fn places(file: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -155,7 +226,7 @@ mod tests {
         let file = folder.path().join("a");
         std::fs::write(&file, "1").unwrap();
         let watcher = Watcher::new().unwrap();
-        watcher.add(std::slice::from_ref(&file)).unwrap();
+        watcher.add(std::slice::from_ref(&file));
         std::fs::write(folder.path().join("b"), "2").unwrap();
         std::fs::rename(folder.path().join("b"), &file).unwrap();
         watcher.wait().unwrap();

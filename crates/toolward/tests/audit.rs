@@ -6,6 +6,8 @@
 mod explain;
 #[path = "audit/export.rs"]
 mod export;
+#[path = "audit/head.rs"]
+mod head;
 #[path = "audit/kit.rs"]
 mod kit;
 #[path = "audit/log.rs"]

@@ -50,6 +50,7 @@ fn seen_in(folder: &tempfile::TempDir, line: &str) -> String {
 #[test]
 fn help_has_examples() {
     for command in [
+        "demo",
         "check",
         "ls",
         "can-i",

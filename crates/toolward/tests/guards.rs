@@ -2,6 +2,8 @@
 //! fails.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
+#[path = "guards/crowd.rs"]
+mod crowd;
 #[path = "guards/environment.rs"]
 mod environment;
 #[path = "guards/exec.rs"]
@@ -14,6 +16,8 @@ mod harness;
 mod hostile;
 #[path = "guards/http.rs"]
 mod http;
+#[path = "guards/left.rs"]
+mod left;
 #[path = "guards/limits.rs"]
 mod limits;
 #[path = "guards/persistent.rs"]
@@ -28,5 +32,9 @@ mod shell;
 mod store;
 #[path = "guards/support.rs"]
 mod support;
+#[path = "guards/unused.rs"]
+mod unused;
+#[path = "guards/whom.rs"]
+mod whom;
 #[path = "serve/wire.rs"]
 mod wire;

@@ -8,6 +8,8 @@ mod certificates;
 mod claims;
 #[path = "identity/discovery.rs"]
 mod discovery;
+#[path = "identity/gone.rs"]
+mod gone;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
@@ -17,8 +19,6 @@ mod issuer;
 mod jwt;
 #[path = "identity/keys.rs"]
 mod keys;
-#[path = "identity/page.rs"]
-mod page;
 #[allow(dead_code)]
 #[path = "real/peers.rs"]
 mod peers;

@@ -3,8 +3,14 @@
 
 #[path = "serve/calls.rs"]
 mod calls;
+#[path = "serve/cut.rs"]
+mod cut;
+#[path = "serve/denying.rs"]
+mod denying;
 #[path = "serve/eras.rs"]
 mod eras;
+#[path = "serve/gone.rs"]
+mod gone;
 #[path = "serve/handover.rs"]
 mod handover;
 #[path = "serve/harness.rs"]
@@ -23,8 +29,12 @@ mod messages;
 mod names;
 #[path = "program/record.rs"]
 mod record;
+#[path = "serve/recorded.rs"]
+mod recorded;
 #[path = "serve/reload.rs"]
 mod reload;
+#[path = "serve/replaced.rs"]
+mod replaced;
 #[path = "serve/resume.rs"]
 mod resume;
 #[path = "serve/room.rs"]
@@ -33,8 +43,14 @@ mod room;
 mod sessions;
 #[path = "serve/sink.rs"]
 mod sink;
+#[path = "serve/tested.rs"]
+mod tested;
 #[path = "serve/tls.rs"]
 mod tls;
+#[path = "serve/token.rs"]
+mod token;
+#[path = "serve/turned_away.rs"]
+mod turned_away;
 #[path = "serve/views.rs"]
 mod views;
 #[path = "serve/wire.rs"]

@@ -1,6 +1,8 @@
 //! The gateway as it is measured: an agent with a token, a policy of 100 rules, the record on.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -73,6 +75,15 @@ pub(super) struct Toolward {
     pub(super) url: String,
 }
 
+/// Where a page is, and what opens it.
+#[derive(Clone)]
+pub(super) struct PageAt {
+    pub(super) port: u16,
+    pub(super) token: String,
+    /// With slashes around it.
+    pub(super) path: String,
+}
+
 /// What a gateway is started with, which can be done again.
 pub(super) struct Setup {
     folder: PathBuf,
@@ -119,6 +130,32 @@ impl Setup {
     /// The same, with a record that waits for the disk.
     pub(super) fn on_disk(self) -> Result<Setup> {
         self.edit(|text| text.replace("dir: audit", "dir: audit, durability: disk"))
+    }
+
+    /// The same, with a page; gives its port too.
+    pub(super) fn with_page(self) -> Result<(Setup, u16)> {
+        let port = free_port()?;
+        let address = format!("admin: 127.0.0.1:{port}");
+        Ok((self.edit(|text| text.replacen("admin: off", &address, 1))?, port))
+    }
+
+    /// The page of a gateway that was started with one.
+    pub(super) fn page(&self, port: u16) -> Result<PageAt> {
+        let wrong = |error: std::io::Error| format!("the page: {error}");
+        let token = std::fs::read_to_string(self.folder.join("state/admin.token"));
+        let token = token.map_err(wrong)?.trim().to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(wrong)?;
+        let ask = format!(
+            "GET /?token={token} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(ask.as_bytes()).map_err(wrong)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(wrong)?;
+        let mut lines = answer.lines().filter_map(|line| line.split_once(": "));
+        let path = lines.find(|(name, _)| name.eq_ignore_ascii_case("location"));
+        let path = path.map(|(_, path)| path.to_string());
+        let path = path.ok_or_else(|| format!("the page's token does not open it: {answer}"))?;
+        Ok(PageAt { port, token, path })
     }
 
     /// Starts the gateway, and waits until it lists its tools.

@@ -13,10 +13,10 @@ use super::NotRecorded;
 use super::line::Lines;
 
 /// So many threads collect apart from each other.
-pub(super) const SLOTS: usize = 64;
+pub(crate) const SLOTS: usize = 64;
 
 /// Which slot the thread at hand uses.
-pub(super) fn slot() -> usize {
+pub(crate) fn slot() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static SLOT: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SLOTS);
     SLOT.with(|slot| *slot)
@@ -28,6 +28,8 @@ pub(super) struct Batch {
     pub(super) lines: Lines,
     /// Something waits for these records before it happens.
     pub(super) awaited: bool,
+    /// A task that writes it is about to run.
+    pub(super) scheduled: bool,
     pub(super) written: Arc<Written>,
 }
 

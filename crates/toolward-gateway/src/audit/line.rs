@@ -18,11 +18,25 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
-    ends: Vec<usize>,
+    ends: Vec<End>,
+}
+
+/// Where a record ends.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    at: usize,
+    /// Nothing happens unless it is written.
+    awaited: bool,
 }
 
 impl Lines {
     pub(super) fn push(&mut self, id: &str, kind: &str, facts: &Facts) {
+        self.push_as(id, kind, facts, true);
+    }
+
+    /// The same, and whether something waits for the record: one that nothing waits for tells what
+    /// has happened already.
+    pub(super) fn push_as(&mut self, id: &str, kind: &str, facts: &Facts, awaited: bool) {
         let begin = self.bytes.len();
         self.bytes.reserve(96 + facts.members().len());
         self.bytes.extend_from_slice(b"{\"id\":\"");
@@ -41,13 +55,32 @@ impl Lines {
             self.bytes.truncate(begin);
             self.bytes.extend_from_slice(line.as_bytes());
         }
-        self.ends.push(self.bytes.len());
+        self.ends.push(End { at: self.bytes.len(), awaited });
+    }
+
+    /// Takes over what tells of something that has happened, up to so many bytes in all. Gives how
+    /// many records there were that something waited for, and how many did not fit.
+    pub(super) fn keep(&mut self, other: &Lines, most: usize) -> (u64, u64) {
+        let (mut awaited, mut lost, mut begin) = (0, 0, 0);
+        for end in &other.ends {
+            let line = other.bytes.get(begin..end.at).unwrap_or_default();
+            begin = end.at;
+            if end.awaited {
+                awaited += 1;
+            } else if self.bytes.len() + line.len() > most {
+                lost += 1;
+            } else {
+                self.bytes.extend_from_slice(line);
+                self.ends.push(End { at: self.bytes.len(), awaited: false });
+            }
+        }
+        (awaited, lost)
     }
 
     pub(super) fn append(&mut self, other: &Lines) {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.ends.extend(other.ends.iter().map(|end| begin + end));
+        self.ends.extend(other.ends.iter().map(|end| End { at: begin + end.at, ..*end }));
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -76,13 +109,13 @@ impl Lines {
         let mut begin = 0;
         for end in &self.ends {
             let at = out.len();
-            out.extend_from_slice(self.bytes.get(begin..*end).unwrap_or_default());
+            out.extend_from_slice(self.bytes.get(begin..end.at).unwrap_or_default());
             out.extend_from_slice(b",\"prev\":\"");
             write_hex(&previous, out);
             out.extend_from_slice(b"\"}");
             previous = hash(out.get(at..).unwrap_or_default());
             out.push(b'\n');
-            begin = *end;
+            begin = end.at;
         }
         previous
     }

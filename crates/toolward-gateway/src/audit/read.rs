@@ -17,14 +17,14 @@ pub mod lines;
 pub mod repair;
 
 use std::fs::File;
-use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Result};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use self::lines::{Line, Reader};
-use super::segment::{Head, Stream};
+use super::segment::{Head, Stream, open_file};
 
 /// What a record begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,12 +154,7 @@ impl Found {
 
 /// Opens what can be read from its beginning to its end. A pipe would wait for whoever writes to it.
 fn open(path: &Path) -> Result<File> {
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(Error::other("it is not a file")),
-    }
+    open_file(path, File::options().read(true))
 }
 
 impl Segment {
@@ -194,7 +189,7 @@ impl Stream {
 
     /// Keeps other processes from writing, as long as the file is held; `None` where one writes.
     pub fn lock(&self) -> Result<Option<File>> {
-        let head = File::options().read(true).write(true).open(self.head_path())?;
+        let head = open_file(&self.head_path(), File::options().read(true).write(true))?;
         match flock(&head, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(head)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -205,7 +200,7 @@ impl Stream {
     /// Whether a process writes to it.
     pub fn is_written(&self) -> bool {
         // A lock that others may share takes the stream from nobody but who begins at this moment.
-        File::open(self.head_path()).is_ok_and(|head| {
+        open(&self.head_path()).is_ok_and(|head| {
             flock(&head, FlockOperation::NonBlockingLockShared)
                 == Err(rustix::io::Errno::WOULDBLOCK)
         })

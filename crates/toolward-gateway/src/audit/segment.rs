@@ -4,13 +4,16 @@
 //! such stream has a chain of its own, and a head that says where the chain ends.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Read, Result};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::line::{Hash, NOTHING, hash, hex};
+
+/// No head is longer.
+const MOST_HEAD: u64 = 4096;
 
 /// So many processes can share a folder.
 const MOST_STREAMS: u32 = 256;
@@ -44,13 +47,14 @@ impl Stream {
         Ok(numbers.into_iter().map(|number| Stream { folder: folder.into(), number }).collect())
     }
 
-    /// The first stream that no other process writes, and what keeps others out of it.
-    pub(super) fn claim(folder: &Path) -> Result<(Stream, File)> {
-        for number in 1..=MOST_STREAMS {
+    /// The first stream that no other process writes, and what keeps others out of it. Whoever has
+    /// written one before goes on with it, if nobody else does.
+    pub(super) fn claim(folder: &Path, before: Option<u32>) -> Result<(Stream, File)> {
+        for number in before.into_iter().chain(1..=MOST_STREAMS) {
             let stream = Stream { folder: folder.into(), number };
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let head = options.open(stream.head_path())?;
+            let head = open_file(&stream.head_path(), &mut options)?;
             match flock(&head, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok((stream, head)),
                 Err(rustix::io::Errno::WOULDBLOCK) => {}
@@ -97,7 +101,9 @@ impl Stream {
 
     /// Where the chain ends, by the head.
     pub fn head(&self) -> Option<Head> {
-        let text = std::fs::read_to_string(self.head_path()).ok()?;
+        let mut text = String::new();
+        let file = open_file(&self.head_path(), OpenOptions::new().read(true)).ok()?;
+        file.take(MOST_HEAD).read_to_string(&mut text).ok()?;
         let head: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
         let digits = head["hash"].as_str()?;
         let mut hash = NOTHING;
@@ -109,14 +115,24 @@ impl Stream {
 }
 
 impl Head {
+    /// The end of a chain that has not begun.
+    pub(super) const NOTHING: Head = Head { segment: 0, bytes: 0, hash: NOTHING };
+
+    /// Writes it where something else may stand.
+    pub(super) fn write_anew(&self, file: &File) -> Result<()> {
+        self.write(file)?;
+        file.set_len(self.text().len() as u64)
+    }
+
+    fn text(&self) -> String {
+        let Head { segment, bytes, hash } = self;
+        let hash = hex(hash);
+        format!("{{\"hash\":\"{hash}\",\"segment\":{segment:<12},\"bytes\":{bytes:<14}}}\n")
+    }
+
     /// Every head has the same length, so that one is written over the other.
     pub(super) fn write(&self, file: &File) -> Result<()> {
-        let Head { segment, bytes, hash } = self;
-        let text = format!(
-            "{{\"hash\":\"{}\",\"segment\":{segment:<12},\"bytes\":{bytes:<14}}}\n",
-            hex(hash)
-        );
-        file.write_all_at(text.as_bytes(), 0)
+        file.write_all_at(self.text().as_bytes(), 0)
     }
 }
 
@@ -192,12 +208,34 @@ pub(super) fn open_live(path: &Path) -> Result<File> {
         Err(error) => return Err(error),
     };
     if kind.is_some_and(|kind| !kind.is_file() && !kind.is_char_device()) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Err(Error::other(format!("{name} is not a file")));
+        return Err(not_a_file(path));
     }
     let mut options = OpenOptions::new();
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    options.read(true).append(true).create(true).mode(0o600).custom_flags(flags).open(path)
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(unblocked()).open(path)
+}
+
+/// Opens a file, and nothing that would wait for whoever is at its other end.
+pub(super) fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let file = match options.custom_flags(unblocked()).open(path) {
+        Ok(file) => file,
+        // A pipe that nobody reads, or a socket.
+        Err(_) if path.metadata().is_ok_and(|found| !found.is_file()) => {
+            return Err(not_a_file(path));
+        }
+        Err(error) => return Err(error),
+    };
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(not_a_file(path)),
+    }
+}
+
+fn unblocked() -> i32 {
+    i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0)
+}
+
+fn not_a_file(path: &Path) -> Error {
+    Error::other(format!("{} is not a file: move it away", path.display()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use rustix::fs::FileType;
 
 use super::Ids;
 use super::line::{Hash, Lines, NOTHING, hex, micros};
-use super::segment::{Head, Stream, first_line, open_live, tail, tail_at};
+use super::outage::{Outage, room};
+use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
 use crate::record::Facts;
 use crate::upstream::Log;
 
@@ -22,19 +23,50 @@ pub struct Keep {
     pub retain: Option<Duration>,
 }
 
+/// Whether the head is brought up to date with a batch, or with the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    Written,
+    Later,
+}
+
+/// How a batch is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Something waits for it: it must be where it is looked for.
+    pub(super) awaited: bool,
+    pub(super) head: Head,
+    /// Bytes for which there has to be room beside it.
+    pub(super) room: usize,
+    /// It counts as written when the disk has it.
+    pub(super) on_disk: bool,
+}
+
+/// So often it is looked whether the head is in its place, in microseconds.
+const LOOK: u64 = 1_000_000;
+
 pub(super) struct Writer {
     stream: Stream,
     /// Says where the chain ends, and keeps other processes out.
     head: File,
+    /// Which file that is: device and inode.
+    head_is: (u64, u64),
+    /// When it was found in its place, in microseconds.
+    looked: u64,
     live: Option<Live>,
-    /// The number of the segment that is written to.
-    segment: u64,
-    last: Hash,
+    /// Where the chain ends, once this process has written.
+    end: Option<segment::Head>,
     keep: Keep,
+    required: bool,
+    /// What the writer itself has to say with the next records.
+    notes: Lines,
+    outage: Option<Outage>,
     /// Segments whose removal the record is about to say.
     expired: Vec<PathBuf>,
     out: Vec<u8>,
     log: Log,
+    /// How the disk is waited for.
+    sync: fn(&File) -> Result<()>,
 }
 
 /// The file that is written to.
@@ -42,6 +74,9 @@ struct Live {
     file: File,
     /// Which file that is: device and inode.
     is: (u64, u64),
+    /// The number of the segment that it is, and the hash that its next record carries.
+    segment: u64,
+    last: Hash,
     bytes: u64,
     /// When its first record was written, in microseconds.
     begun: u64,
@@ -53,27 +88,53 @@ struct Live {
 
 impl Writer {
     /// Opens the record in a folder. A line that was torn by the end of a process is taken off.
-    pub(super) fn open(folder: &Path, keep: Keep, ids: &Ids, log: Log) -> Result<Writer> {
-        let (stream, head) = Stream::claim(folder)?;
+    pub(super) fn open(
+        folder: &Path,
+        keep: Keep,
+        required: bool,
+        ids: &Ids,
+        log: Log,
+    ) -> Result<Writer> {
+        let (stream, head) = Stream::claim(folder, None)?;
+        let head_is = identity(&head)?;
         let mut writer = Writer {
             stream,
             head,
+            head_is,
+            looked: micros(),
             live: None,
-            segment: 0,
-            last: NOTHING,
+            end: None,
             keep,
+            required,
+            notes: Lines::default(),
+            outage: None,
             expired: Vec::new(),
             out: Vec::new(),
             log,
+            sync: File::sync_data,
         };
         writer.begin(ids)?;
         Ok(writer)
     }
 
-    /// Writes all records, or none of them. Where something waits for them, they must be where they
-    /// are looked for.
-    pub(super) fn write(&mut self, lines: &Lines, awaited: bool, ids: &Ids) -> Result<()> {
-        if self.live.is_none() || (awaited && !self.is_in_place()) {
+    /// Writes all records, or none of them. Of those that are not written, the ones that tell what has
+    /// happened already come with the next that are.
+    pub(super) fn write(&mut self, lines: &Lines, how: How, ids: &Ids) -> Result<()> {
+        let written = self.try_write(lines, how, ids);
+        if let Err(error) = &written {
+            self.outage.get_or_insert_with(Outage::begin).add(lines, error);
+        }
+        written
+    }
+
+    fn try_write(&mut self, lines: &Lines, how: How, ids: &Ids) -> Result<()> {
+        let now = micros();
+        let in_place = self.live.is_some() && (!how.awaited || self.is_in_place());
+        if !in_place || now.abs_diff(self.looked) >= LOOK {
+            self.hold_head(in_place, ids)?;
+            self.looked = now;
+        }
+        if !in_place || self.live.is_none() {
             self.live = None;
             self.begin(ids)?;
         }
@@ -83,20 +144,42 @@ impl Writer {
             live.file.set_len(live.bytes)?;
             live.torn = false;
         }
+        let recovery = self.outage.as_ref().map(|outage| outage.told(self.required, ids));
         self.out.clear();
-        let last = live.first.chain(self.last, &mut self.out);
-        let last = lines.chain(last, &mut self.out);
-        if let Err(error) = live.file.write_all(&self.out) {
-            // Records are read line by line: half a line must not swallow the next one.
+        let mut last = live.last;
+        let own = [Some(&live.first), Some(&self.notes), recovery.as_ref(), Some(lines)];
+        for lines in own.into_iter().flatten() {
+            last = lines.chain(last, &mut self.out);
+        }
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        if how.room > 0 {
+            room(&live.file, live.bytes, self.out.len() + how.room)?;
+        }
+        let mut written = live.file.write_all(&self.out);
+        if how.on_disk {
+            written = written.and_then(|()| (self.sync)(&live.file));
+        }
+        if let Err(error) = written {
+            // Half a line must not swallow the next one, and what is refused must not read as done.
             live.torn = live.file.set_len(live.bytes).is_err();
+            if live.torn {
+                (self.log)("what could not be recorded cannot be taken off the record either");
+            }
             return Err(error);
         }
         live.bytes += self.out.len() as u64;
+        live.last = last;
         live.first.clear();
-        self.last = last;
+        self.notes.clear();
+        self.outage = None;
+        let end = segment::Head { segment: live.segment, bytes: live.bytes, hash: last };
+        self.end = Some(end);
         // One that lags behind says too little, never something wrong.
-        let head = Head { segment: self.segment, bytes: live.bytes, hash: last };
-        let _ = head.write(&self.head);
+        if how.head == Head::Written {
+            let _ = end.write(&self.head);
+        }
         for path in self.expired.drain(..) {
             let _ = std::fs::remove_file(path);
         }
@@ -106,7 +189,13 @@ impl Writer {
     }
 
     pub(super) fn sync(&self) -> Result<()> {
-        self.live.as_ref().map_or(Ok(()), |live| live.file.sync_data())
+        self.live.as_ref().map_or(Ok(()), |live| (self.sync)(&live.file))
+    }
+
+    /// The segment that the next records go to.
+    pub(super) fn segment(&mut self, ids: &Ids) -> u64 {
+        self.rotate_if_due(ids);
+        self.live.as_ref().map_or(0, |live| live.segment)
     }
 
     /// Whether the file that is open is the one that its path leads to.
@@ -116,13 +205,47 @@ impl Writer {
         found.is_ok_and(|found| (found.st_dev, found.st_ino) == live.is)
     }
 
+    /// Sees to it that the head is in its place. Where it is not, it is made anew: without it nobody
+    /// could say later whether the end is missing.
+    fn hold_head(&mut self, live_in_place: bool, ids: &Ids) -> Result<()> {
+        let found = rustix::fs::stat(self.stream.head_path());
+        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == self.head_is) {
+            return Ok(());
+        }
+        let (stream, head) = Stream::claim(&self.stream.folder, Some(self.stream.number))?;
+        let head_is = identity(&head)?;
+        if stream == self.stream {
+            // One that cannot be read says nothing at the next start but that.
+            self.end.unwrap_or(segment::Head::NOTHING).write_anew(&head)?;
+            self.say("the head was removed or replaced, and is made anew");
+            if live_in_place {
+                let mut facts = Facts::default();
+                facts.text("reason", "the head was removed or replaced, and is made anew");
+                self.notes.push(&ids.next(), "head", &facts);
+            }
+        } else {
+            self.say("another process has taken the record over; this one begins its own");
+            (self.live, self.end) = (None, None);
+            self.stream = stream;
+        }
+        (self.head, self.head_is) = (head, head_is);
+        Ok(())
+    }
+
     /// Opens the file to write to, and finds where its chain ends.
     fn begin(&mut self, ids: &Ids) -> Result<()> {
         let file = open_live(&self.stream.live_path())?;
         let found = rustix::fs::fstat(&file)?;
-        let is = (found.st_dev, found.st_ino);
-        let mut live =
-            Live { file, is, bytes: 0, begun: micros(), torn: false, first: Lines::default() };
+        let mut live = Live {
+            file,
+            is: (found.st_dev, found.st_ino),
+            segment: 1,
+            last: NOTHING,
+            bytes: 0,
+            begun: micros(),
+            torn: false,
+            first: Lines::default(),
+        };
         if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
             self.go_on(&mut live, ids)?;
         }
@@ -136,23 +259,28 @@ impl Writer {
         let there = match end.last {
             Some(last) => {
                 let first = first_line(&live.file).unwrap_or_default();
-                self.segment = first["segment"].as_u64().unwrap_or(1);
-                self.last = last;
+                live.segment = first["segment"].as_u64().unwrap_or(1);
+                live.last = last;
                 let begun = first["id"].as_str().and_then(|id| id.split('-').next());
                 live.begun = begun.and_then(|id| u64::from_str_radix(id, 16).ok()).unwrap_or(0);
-                (self.segment, end.whole)
+                (live.segment, end.whole)
             }
             None => {
-                let mut there = (0, 0);
-                if let Some((number, path)) = self.stream.closed()?.last() {
-                    // A process may have ended between two segments.
-                    let end = tail(&File::open(path)?)?;
-                    there = (*number, end.whole);
-                    self.segment = *number;
-                    self.last = end.last.unwrap_or(NOTHING);
-                }
-                self.new_segment(live, ids);
-                there
+                // A process may have ended between two segments.
+                let closed = match self.stream.closed()?.last() {
+                    Some((number, path)) => {
+                        let end = tail(&open_file(path, File::options().read(true))?)?;
+                        Some((*number, end.whole, end.last.unwrap_or(NOTHING)))
+                    }
+                    None => None,
+                };
+                let written = self.end.map(|end| (end.segment, 0, end.hash));
+                let (segment, _, last) = closed.or(written).unwrap_or((0, 0, NOTHING));
+                (live.segment, live.last) = (segment + 1, last);
+                let mut facts = Facts::default();
+                facts.number("segment", live.segment);
+                live.first.push(&ids.next(), "segment", &facts);
+                closed.map_or((0, 0), |(number, whole, _)| (number, whole))
             }
         };
         if !end.torn.is_empty() {
@@ -165,23 +293,45 @@ impl Writer {
             facts.text("torn", &String::from_utf8_lossy(shown));
             live.first.push(&ids.next(), "repair", &facts);
         }
-        if let Some(head) = self.stream.head() {
-            self.compare(&head, there, live, ids);
+        match self.end.or_else(|| self.stream.head()) {
+            Some(head) => self.compare(&head, there, live, ids),
+            None if there == (0, 0) => segment::Head::NOTHING.write_anew(&self.head)?,
+            None => self.without_head(live, ids),
         }
         Ok(())
     }
 
-    /// Whether the files still hold what the head says was written last.
-    fn compare(&self, head: &Head, there: (u64, u64), live: &mut Live, ids: &Ids) {
+    /// There are records, and nothing says up to where there were.
+    fn without_head(&self, live: &mut Live, ids: &Ids) {
+        let empty = self.head.metadata().is_ok_and(|found| found.len() == 0);
+        let why = match empty {
+            true => "the head is missing: whether records were removed cannot be told",
+            false => "the head cannot be read: whether records were removed cannot be told",
+        };
+        self.say(why);
+        let mut facts = Facts::default();
+        facts.text("reason", why);
+        live.first.push(&ids.next(), "gap", &facts);
+        let _ = self.head.set_len(0);
+    }
+
+    /// Whether the files still hold what was written last.
+    fn compare(&self, head: &segment::Head, there: (u64, u64), live: &mut Live, ids: &Ids) {
         let written = match there.0 == head.segment && live.bytes > 0 {
             true => tail_at(&live.file, head.bytes),
-            false => File::open(self.stream.closed_path(head.segment))
-                .and_then(|file| tail_at(&file, head.bytes)),
+            false => {
+                let path = self.stream.closed_path(head.segment);
+                open_file(&path, File::options().read(true))
+                    .and_then(|file| tail_at(&file, head.bytes))
+            }
         };
         let same = written.is_ok_and(|end| end.last == Some(head.hash) && end.torn.is_empty());
+        let same = same || *head == segment::Head::NOTHING;
         let mut facts = Facts::default();
         if there < (head.segment, head.bytes) || !same {
-            self.say("records are missing or changed: the end is not what was written");
+            let why = "records are missing or changed: the end is not what was written";
+            self.say(why);
+            facts.text("reason", why);
             facts.number("segment_before", head.segment);
             facts.number("bytes_before", head.bytes);
             facts.text("hash_before", &hex(&head.hash));
@@ -201,23 +351,16 @@ impl Writer {
         (self.log)(&format!("{name}: {what}"));
     }
 
-    /// What a segment begins with. The chain goes on from the one before it.
-    fn new_segment(&mut self, live: &mut Live, ids: &Ids) {
-        self.segment += 1;
-        let mut facts = Facts::default();
-        facts.number("segment", self.segment);
-        live.first.push(&ids.next(), "segment", &facts);
-    }
-
     fn rotate_if_due(&mut self, ids: &Ids) {
         let Some(live) = &self.live else { return };
         let age = Duration::from_micros(micros().saturating_sub(live.begun));
         let due = live.bytes >= self.keep.rotate_size || age >= self.keep.rotate_age;
-        // A closed segment has whole lines only: what is torn is taken off first.
-        if live.bytes == 0 || live.torn || !due {
+        // A closed segment has whole lines only, and what is to be said of it: what is torn is taken
+        // off first.
+        if live.bytes == 0 || live.torn || !live.first.is_empty() || !due {
             return;
         }
-        let closed = self.stream.closed_path(self.segment);
+        let closed = self.stream.closed_path(live.segment);
         // Nothing is written over. Where a segment cannot be closed, it grows.
         let free = closed.symlink_metadata().is_err();
         let moved = free.then(|| std::fs::rename(self.stream.live_path(), &closed));
@@ -251,3 +394,12 @@ impl Writer {
         self.expired = old.into_iter().map(|(_, path)| path).collect();
     }
 }
+
+/// Which file is open: device and inode.
+fn identity(file: &File) -> Result<(u64, u64)> {
+    let found = rustix::fs::fstat(file)?;
+    Ok((found.st_dev, found.st_ino))
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,18 +3,22 @@
 //! | kind | is |
 //! |---|---|
 //! | [`exec`] | a program that is started for each call |
-//! | [`persistent`] | one process that answers all calls; a [`policy.sh`](shell) is one too |
+//! | [`persistent`] | processes that answer many calls each; a [`policy.sh`](shell) is one too |
 //! | [`http`] | a service |
 //!
 //! Every way of going wrong is a [`Failed`]; what follows from it is the hook's `critical`.
 
 pub(super) mod answer;
 mod exec;
+mod failures;
 mod http;
+mod owned;
 mod persistent;
+mod pool;
 mod process;
 mod request;
 mod shell;
+mod streams;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +29,7 @@ use toolward_policy::selector::Glob;
 
 use self::answer::{Failed, Said};
 use self::exec::Exec;
+use self::failures::Failures;
 use self::http::Http;
 use self::persistent::{Lines, Persistent};
 use self::process::Program;
@@ -32,8 +37,8 @@ use self::shell::Shell;
 use super::{GuardedCall, Selection};
 use crate::upstream::{Address, Log};
 
+pub use self::owned::policy_file;
 pub use self::process::end_all;
-pub use self::shell::policy_file;
 
 /// A hook as the configuration has it.
 #[derive(Debug, Clone)]
@@ -75,7 +80,7 @@ pub(super) struct Hook {
     timeout: Duration,
     pub(super) arguments: bool,
     kind: Kind,
-    log: Log,
+    failures: Arc<Failures>,
 }
 
 enum Kind {
@@ -93,16 +98,17 @@ pub(super) fn order(hook: &Hook) -> u8 {
 impl Hook {
     pub(super) fn new(definition: HookDefinition, log: Log) -> Result<Hook, String> {
         let name: Arc<str> = definition.name.as_str().into();
+        let (failures, timeout) = (Arc::new(Failures::new(log)), definition.timeout);
         let kind = match definition.kind {
             HookKind::Exec { program, arguments, persistent } => {
                 let program = Program::new(program, arguments, definition.environment);
                 match persistent {
-                    true => Kind::Persistent(Persistent::new(program, &name, &log)),
+                    true => Kind::Persistent(Persistent::new(program, timeout, &name, &failures)),
                     false => Kind::Exec(Exec::new(program)),
                 }
             }
             HookKind::PolicySh(file) => {
-                let shell = Shell::new(file, definition.environment, &name, &log);
+                let shell = Shell::new(file, definition.environment, timeout, &name, &failures);
                 Kind::Shell(shell.map_err(|why| format!("the hook `{name}`: {why}"))?)
             }
             HookKind::Http(address) => Kind::Http(Box::new(Http::new(address))),
@@ -112,10 +118,10 @@ impl Hook {
             critical: definition.critical,
             whom: definition.whom,
             priority: definition.priority,
-            timeout: definition.timeout,
+            timeout,
             arguments: definition.arguments,
             kind,
-            log,
+            failures,
         })
     }
 
@@ -127,9 +133,9 @@ impl Hook {
                 Kind::Exec(exec) => exec.ask(&request::json(call, arguments, None)).await,
                 Kind::Persistent(process) => {
                     let body = |id| request::line(&request::json(call, arguments, Some(id)));
-                    process.ask(body, self.timeout).await
+                    process.ask(body, call.client.caller.agent.as_deref()).await
                 }
-                Kind::Shell(shell) => shell.ask(call, self.timeout).await,
+                Kind::Shell(shell) => shell.ask(call).await,
                 Kind::Http(http) => http.ask(&request::json(call, arguments, None)).await,
             }
         };
@@ -141,7 +147,7 @@ impl Hook {
             said => said,
         };
         if let Err(failed) = &said {
-            (self.log)(&format!("hook {}: {}", self.name, failed.0));
+            self.failures.tell(&format!("hook {}: {}", self.name, failed.0));
         }
         said
     }

@@ -2,8 +2,10 @@
 //!
 //! Each thread has one connection, on which requests follow each other without waiting for answers.
 //! Taking is one script, so that it is atomic and costs one round trip. What does not answer in time
-//! is let go of, and tried again with growing pauses.
+//! is let go of, and tried again with growing pauses. A call that nobody waits for any more takes
+//! nothing: the script knows until when it is wanted, and an answer that comes too late is given back.
 
+mod late;
 mod resp;
 mod target;
 
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use self::resp::Reply;
-use self::target::{Scripts, Target};
+use self::target::{Clock, Scripts, Target};
 use super::counters::{Full, Pace};
 use crate::upstream::Log;
 use crate::upstream::pool::Connection;
@@ -45,6 +47,8 @@ pub struct Redis {
     timeout: Duration,
     log: Log,
     down: AtomicBool,
+    /// Meanwhile this process counts for itself.
+    falls_back: bool,
 }
 
 /// Why nothing was counted.
@@ -73,7 +77,13 @@ impl Redis {
     pub fn new(url: &str, timeout: Duration, log: Log) -> Result<Redis, String> {
         let target = Arc::new(Target::parse(url, timeout)?);
         let lines = (0..LINES).map(|_| Mutex::default()).collect();
-        Ok(Redis { target, lines, timeout, log, down: AtomicBool::new(false) })
+        let (down, falls_back) = (AtomicBool::new(false), false);
+        Ok(Redis { target, lines, timeout, log, down, falls_back })
+    }
+
+    /// The same; while it cannot be used, this process counts for itself, and says so.
+    pub fn falling_back(self, falls_back: bool) -> Redis {
+        Redis { falls_back, ..self }
     }
 
     pub(super) async fn take(&self, wanted: Vec<(Arc<str>, Pace)>) -> Outcome {
@@ -121,7 +131,13 @@ impl Redis {
         }
         let at = &self.target.authority;
         (self.log)(&match outcome {
+            Err(why) if self.falls_back => format!(
+                "limits: the store at {at} cannot be used: {why}; this gateway counts for itself now"
+            ),
             Err(why) => format!("limits: the store at {at} cannot be used: {why}"),
+            Ok(_) if self.falls_back => {
+                format!("limits: the store at {at} answers again; limits are counted there")
+            }
             Ok(_) => format!("limits: the store at {at} answers again"),
         });
     }
@@ -140,15 +156,15 @@ async fn line_of(target: Arc<Target>, mut orders: mpsc::UnboundedReceiver<Order>
         let connecting = tokio::time::timeout(target.timeout, target.connect()).await;
         let connected = connecting.unwrap_or_else(|_| Err(late()));
         latest = match connected {
-            Ok((connection, scripts)) => {
-                let mut line =
-                    Line { connection, scripts, waiting: VecDeque::new(), out: Vec::new() };
+            Ok((connection, scripts, clock)) => {
+                let (waiting, out, timeout) = (VecDeque::new(), Vec::new(), target.timeout);
+                let mut line = Line { connection, scripts, clock, timeout, waiting, out };
                 line.push(order);
-                match line.serve(&mut orders, target.timeout, &mut failures).await {
+                match line.serve(&mut orders, &mut failures).await {
                     // Nobody needs it any more, or the store closed it while nothing was under way.
                     Ok(()) => continue,
                     Err(error) => {
-                        line.waiting.drain(..).for_each(|one| one.fail(&error.to_string()));
+                        line.let_go(&error);
                         error.to_string()
                     }
                 }
@@ -179,6 +195,8 @@ impl Order {
 struct Line {
     connection: Connection,
     scripts: Scripts,
+    clock: Clock,
+    timeout: Duration,
     waiting: VecDeque<Waiting>,
     out: Vec<u8>,
 }
@@ -188,12 +206,6 @@ struct Waiting {
     since: Instant,
     /// It was sent with the whole script, because the store did not know its name.
     whole: bool,
-}
-
-impl Waiting {
-    fn fail(self, why: &str) {
-        self.order.fail(why);
-    }
 }
 
 impl Line {
@@ -210,10 +222,14 @@ impl Line {
         let script = if whole { script } else { name };
         let verb = if whole { "EVAL" } else { "EVALSHA" };
         let (keys, numbers): (Vec<&Arc<str>>, Vec<String>) = match order {
-            Order::Take { wanted, .. } => (
-                wanted.iter().map(|(key, _)| key).collect(),
-                wanted.iter().flat_map(|(_, pace)| micros(*pace)).map(|n| n.to_string()).collect(),
-            ),
+            Order::Take { wanted, .. } => {
+                let paces = wanted.iter().flat_map(|(_, pace)| micros(*pace));
+                let valid_until = self.clock.after(self.timeout);
+                (
+                    wanted.iter().map(|(key, _)| key).collect(),
+                    paces.chain([valid_until]).map(|number| number.to_string()).collect(),
+                )
+            }
             Order::GiveBack(Taken(taken)) => (
                 taken.iter().map(|(key, ..)| key).collect(),
                 taken
@@ -234,14 +250,15 @@ impl Line {
     async fn serve(
         &mut self,
         orders: &mut mpsc::UnboundedReceiver<Order>,
-        timeout: Duration,
         failures: &mut u32,
     ) -> io::Result<()> {
+        let timeout = self.timeout;
         loop {
             if !self.out.is_empty() {
                 let out = std::mem::take(&mut self.out);
                 let written = tokio::time::timeout(timeout, self.connection.write(&out)).await;
-                written.unwrap_or_else(|_| Err(late()))?;
+                let half = || io::Error::other("it did not read in time");
+                written.unwrap_or_else(|_| Err(half()))?;
             }
             let deadline = self.waiting.front().map(|first| first.since + timeout);
             let expired = async {
@@ -290,6 +307,7 @@ impl Line {
             return Ok(());
         }
         let Order::Take { wanted, done } = order else { return Ok(()) };
+        self.clock.learn(&reply, since);
         if let Err(Ok(Ok(taken))) = done.send(outcome(wanted, &reply)) {
             // Whoever asked has gone, and does not make the call.
             self.push(Order::GiveBack(taken));
@@ -319,12 +337,13 @@ fn outcome(wanted: Vec<(Arc<str>, Pace)>, reply: &Reply) -> Outcome {
         .collect::<Option<_>>()
         .ok_or_else(strange)?;
     match numbers.as_slice() {
-        [1, until @ ..] if until.len() == wanted.len() => {
+        [2, _] => Err(Unreachable("it was too slow".into())),
+        [1, _, until @ ..] if until.len() == wanted.len() => {
             let taken = wanted.into_iter().zip(until);
             let taken = taken.map(|((key, pace), until)| (key, micros(pace)[0], *until));
             Ok(Ok(Taken(taken.collect())))
         }
-        [0, which, wait] if *which > 0 => {
+        [0, _, which, wait] if *which > 0 => {
             let which = usize::try_from(which - 1).unwrap_or(usize::MAX);
             Ok(Err(Full { which, wait: wait.saturating_mul(1_000) }))
         }
@@ -349,12 +368,17 @@ mod tests {
         let wanted = || vec![("k".into(), Pace { interval: 1_000, tolerance: 5_000 })];
         let list =
             |numbers: &[i64]| Reply::List(numbers.iter().map(|n| Reply::Number(*n)).collect());
-        assert!(outcome(wanted(), &list(&[1, 99])).unwrap().is_ok());
-        let full = outcome(wanted(), &list(&[0, 1, 7])).unwrap().unwrap_err();
+        assert!(outcome(wanted(), &list(&[1, 5, 99])).unwrap().is_ok());
+        let full = outcome(wanted(), &list(&[0, 5, 1, 7])).unwrap().unwrap_err();
         assert_eq!(full, Full { which: 0, wait: 7_000 });
-        for strange in
-            [list(&[1]), list(&[1, 2, 3]), list(&[]), list(&[2, 1]), Reply::Nothing, list(&[1, -1])]
-        {
+        for strange in [
+            list(&[1]),
+            list(&[1, 5]),
+            list(&[1, 5, 2, 3]),
+            list(&[]),
+            list(&[2, 1]),
+            list(&[1, 5, -1]),
+        ] {
             assert!(outcome(wanted(), &strange).is_err(), "{strange:?}");
         }
     }

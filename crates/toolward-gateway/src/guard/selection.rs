@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use toolward_policy::Hints;
 use toolward_policy::selector::{Glob, Selector, fold};
 use toolward_policy::source::Case;
+use toolward_policy::{Hints, Policy, Tool};
 use toolward_wire::Arguments;
 
 /// Tool names are compared without case here: a guard that stands too often does no harm.
 const CASE: Case = Case::Insensitive;
+
+/// The agent whose rules hold for callers that have none of their own.
+const DEFAULT: &str = "default";
 
 /// Agents, servers and tools; all three must fit.
 #[derive(Debug, Clone, Default)]
@@ -35,7 +38,12 @@ enum Servers {
 pub enum Agents {
     #[default]
     All,
-    Named(Box<[Glob]>),
+    Named {
+        patterns: Box<[Glob]>,
+        /// Agents that have rules of their own. Everybody else is `default` too, with or without a
+        /// name.
+        own: Box<[Arc<str>]>,
+    },
     /// This agent alone, whatever its name looks like.
     One(Arc<str>),
     /// Everybody but these, also those without a name.
@@ -43,14 +51,23 @@ pub enum Agents {
 }
 
 impl Agents {
-    pub fn named<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Agents {
-        Agents::Named(patterns.into_iter().map(|one| Glob::new(one, Case::Sensitive)).collect())
+    /// Agents by name or pattern; `own` are those that are never `default`.
+    pub fn named<'a>(
+        patterns: impl IntoIterator<Item = &'a str>,
+        own: impl IntoIterator<Item = &'a str>,
+    ) -> Agents {
+        let patterns = patterns.into_iter().map(|one| Glob::new(one, Case::Sensitive)).collect();
+        Agents::Named { patterns, own: own.into_iter().map(Into::into).collect() }
     }
 
     pub fn include(&self, agent: Option<&str>) -> bool {
         match self {
             Agents::All => true,
-            Agents::Named(globs) => globs.iter().any(|glob| glob.matches(agent.unwrap_or(""))),
+            Agents::Named { patterns, own } => {
+                let meant = |name: &str| patterns.iter().any(|glob| glob.matches(name));
+                let is_default = || agent.is_none_or(|agent| own.iter().all(|n| **n != *agent));
+                agent.is_some_and(meant) || (is_default() && meant(DEFAULT))
+            }
             Agents::One(name) => agent == Some(name),
             Agents::Other(names) => agent.is_none_or(|agent| names.iter().all(|n| **n != *agent)),
         }
@@ -102,6 +119,13 @@ impl Selection {
     /// Only of the tools that a selector names by themselves.
     pub fn tool(self, selector: &str) -> Selection {
         Selection { under_server: true, ..self.tools([selector]) }
+    }
+
+    /// Whether some call of a tool is meant, by whoever the selection is about.
+    pub fn speaks_of(&self, policy: &Policy, server: &str, tool: &Tool) -> bool {
+        let anyone = Selection { agents: Agents::All, ..self.clone() };
+        let hints = policy.hints(server, tool);
+        anyone.covers(About { agent: None, server, tool: tool.name(), hints: &hints }).is_some()
     }
 
     /// How the selection speaks of a tool; `None` where it does not.
@@ -170,7 +194,8 @@ mod tests {
     fn agents_servers_and_tools_must_all_fit() {
         let all = Selection::default();
         assert!(covers(&all, None, "s", "t"));
-        let some = Selection::of(Agents::named(["a*"])).servers(["s?"]).tools(["get_*", "s2.put"]);
+        let some =
+            Selection::of(Agents::named(["a*"], ["ab"])).servers(["s?"]).tools(["get_*", "s2.put"]);
         assert!(
             covers(&some, Some("ab"), "s1", "get_x") && covers(&some, Some("ab"), "s1", "GET_x")
         );
@@ -185,6 +210,13 @@ mod tests {
         // Under a server, a pattern speaks of the tool alone.
         let narrow = Selection::default().servers(["files"]).tool("f*");
         assert!(covers(&narrow, None, "files", "find") && !covers(&narrow, None, "files", "read"));
+        // Whoever has no rules of its own is `default` as well, under whatever name it comes.
+        let default = Selection::of(Agents::named(["default"], ["a"]));
+        assert!(covers(&default, None, "s", "t") && covers(&default, Some("b"), "s", "t"));
+        assert!(covers(&default, Some("default"), "s", "t"));
+        assert!(!covers(&default, Some("a"), "s", "t"));
+        let not_w = Selection::of(Agents::named(["[!w]*"], ["w"]));
+        assert!(covers(&not_w, None, "s", "t") && !covers(&not_w, Some("w"), "s", "t"));
         let other = Selection::of(Agents::Other(["a".into()].into()));
         assert!(covers(&other, None, "s", "t") && covers(&other, Some("b"), "s", "t"));
         assert!(!covers(&other, Some("a"), "s", "t"));

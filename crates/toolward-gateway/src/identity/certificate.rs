@@ -86,6 +86,49 @@ fn common_name(subject: &[u8]) -> Option<String> {
     found
 }
 
+/// When a certificate ends, in seconds since 1970; `None` where that cannot be read.
+pub(crate) fn ends(certificate: &[u8]) -> Option<u64> {
+    /// `[0]`, which old certificates lack.
+    const VERSION: u8 = 0xa0;
+    let (_, certificate, _) = element(certificate)?;
+    let (_, to_be_signed, _) = element(certificate)?;
+    let (tag, _, rest) = element(to_be_signed)?;
+    let mut rest = if tag == VERSION { rest } else { to_be_signed };
+    // Serial number, algorithm, issuer.
+    for _ in 0..3 {
+        (_, _, rest) = element(rest)?;
+    }
+    let (_, validity, _) = element(rest)?;
+    let (_, _, rest) = element(validity)?;
+    let (tag, text, _) = element(rest)?;
+    seconds(tag, std::str::from_utf8(text).ok()?)
+}
+
+/// UTCTime or GeneralizedTime, as certificates write them.
+fn seconds(tag: u8, text: &str) -> Option<u64> {
+    let text = text.strip_suffix('Z').filter(|text| text.is_ascii())?;
+    let number = |text: &str, at: usize| text.get(at..at + 2)?.parse::<u64>().ok();
+    let (year, rest) = match (tag, text.len()) {
+        (0x17, 12) => {
+            let year = number(text, 0)?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, text.get(2..)?)
+        }
+        (0x18, 14) => (number(text, 0)? * 100 + number(text, 2)?, text.get(4..)?),
+        _ => return None,
+    };
+    let (month, day) = (number(rest, 0)?, number(rest, 2)?);
+    let (hour, minute, second) = (number(rest, 4)?, number(rest, 6)?, number(rest, 8)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin in March have their odd day at the end.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
+    // 1 January 1970.
+    let days = days.checked_sub(719_468)?;
+    Some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 /// The first element of some DER: its tag, its content, and what follows.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
@@ -113,6 +156,20 @@ mod tests {
         let mut out = vec![0x31, value.len() as u8 + 2, 0x30, value.len() as u8];
         out.append(&mut value);
         out
+    }
+
+    #[test]
+    fn times_of_certificates_are_seconds() {
+        assert_eq!(seconds(0x17, "700101000000Z"), Some(0));
+        assert_eq!(seconds(0x17, "000229000001Z"), Some(951_782_401));
+        assert_eq!(seconds(0x17, "491231235959Z"), Some(2_524_607_999));
+        assert_eq!(seconds(0x18, "20500101000000Z"), Some(2_524_608_000));
+        assert_eq!(seconds(0x18, "20261116120000Z"), Some(1_794_830_400));
+        for wrong in
+            ["", "Z", "20261116120000", "20261316120000Z", "2026111612000Z", "é0500101000000Z"]
+        {
+            assert_eq!(seconds(0x18, wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use super::Wrong;
 use super::jwk::{Algorithm, NoKey};
@@ -64,6 +65,11 @@ impl Issuer {
             self.keys = other.keys.clone();
         }
         self
+    }
+
+    /// Tells whenever the keys were read anew.
+    pub(super) fn keys_read(&self) -> watch::Receiver<u64> {
+        self.keys.read_anew()
     }
 
     pub fn name(&self) -> &str {

@@ -85,6 +85,11 @@ impl Keys {
         &self.source
     }
 
+    /// Tells of every fetch that came to an end.
+    pub(super) fn read_anew(&self) -> watch::Receiver<u64> {
+        self.fetched.subscribe()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,9 +199,13 @@ impl Keys {
             Source::File(path) => {
                 let path = path.clone();
                 let read = move || {
-                    let size = std::fs::metadata(&path)?.len();
-                    match size > LARGEST as u64 {
+                    let found = std::fs::metadata(&path)?;
+                    match found.len() > LARGEST as u64 {
                         true => Err(std::io::Error::other("the file is too large")),
+                        // A pipe would be waited for.
+                        false if !found.is_file() => {
+                            Err(std::io::Error::other("it is no regular file"))
+                        }
                         false => std::fs::read(&path),
                     }
                 };

@@ -25,6 +25,19 @@ pub(super) enum Place {
     },
 }
 
+impl Admitted {
+    /// The agent that asks, where it has a name.
+    pub(super) fn agent(&self) -> Option<&Arc<str>> {
+        match &self.0 {
+            Place::Mcp { caller, .. } => caller.agent.as_ref(),
+            Place::Health(_) => None,
+        }
+    }
+}
+
+const NOWHERE: &str = "there is nothing at this address";
+const NO_SERVER: &str = "the agent has no such server";
+
 impl Endpoint {
     /// Admits a request; or gives the answer, which needs nothing but the head.
     pub(super) async fn admit(
@@ -35,15 +48,13 @@ impl Endpoint {
         let access = self.access();
         let reachable = &access.reachable;
         if !reachable.host(&head.host) {
-            self.turned_away(peer, Some(head), "the host is not this gateway's");
-            return Err(refuse(400));
+            return Err(refuse(400, "the host is not this gateway's"));
         }
         if let Some(origin) =
             head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("origin"))
             && !std::str::from_utf8(origin.1).is_ok_and(|origin| reachable.origin(origin))
         {
-            self.turned_away(peer, Some(head), "the origin is a foreign page");
-            return Err(refuse(403));
+            return Err(refuse(403, "the origin is a foreign page"));
         }
         if let Some(answer) = reachable.preflight(head) {
             return Err(Box::new(answer));
@@ -61,7 +72,7 @@ impl Endpoint {
         }
         let server = match head.path.strip_prefix("/mcp") {
             Some("") => None,
-            Some(rest) => Some(rest.strip_prefix('/').ok_or_else(|| refuse(404))?),
+            Some(rest) => Some(rest.strip_prefix('/').ok_or_else(|| refuse(404, NOWHERE))?),
             None => return Err(Box::new(document(&access, peer, head))),
         };
         let (caller, until) = self.identify(&access, peer, head).await?;
@@ -72,7 +83,8 @@ impl Endpoint {
                 let snapshot = self.gateway.current.get();
                 let found = snapshot.server(name);
                 let found = found.filter(|server| snapshot.may_reach(&caller, server));
-                Scope::One(found.ok_or_else(|| refuse(404))?.index)
+                let refused = || self.refuse_agent(peer, head, &caller, 404, NO_SERVER);
+                Scope::One(found.ok_or_else(refused)?.index)
             }
         };
         match head.method {
@@ -82,13 +94,29 @@ impl Endpoint {
                 if !kind.eq_ignore_ascii_case("application/json")
                     || head.headers.count("content-encoding") > 0
                 {
-                    return Err(refuse(415));
+                    let why = "the content is not plain JSON by its type";
+                    return Err(self.refuse_agent(peer, head, &caller, 415, why));
                 }
             }
             Method::Get | Method::Delete => {}
             _ => return Err(Box::new(Response::empty(405).field("Allow", "POST, GET, DELETE"))),
         }
         Ok(Admitted(Place::Mcp { caller, scope, until }))
+    }
+
+    /// Refuses a request of an agent that is known already, and counts it.
+    fn refuse_agent(
+        &self,
+        peer: &Peer,
+        head: &RequestHead,
+        caller: &Caller,
+        status: u16,
+        why: &'static str,
+    ) -> Box<Response> {
+        let mut response = refuse(status, why);
+        self.count(peer, head, caller.agent.as_ref(), &response);
+        response.unrecorded = None;
+        response
     }
 
     async fn identify(
@@ -128,7 +156,7 @@ fn document(access: &Access, peer: &Peer, head: &RequestHead) -> Response {
     let base = || base(access, peer, head);
     let answer = asked.and_then(|path| metadata::document(&access.identities, &base(), path));
     match answer {
-        None => Response::empty(404),
+        None => Response::refused(404, NOWHERE),
         Some(answer) if head.method == Method::Get => answer,
         Some(_) => Response::empty(405).field("Allow", "GET"),
     }
@@ -163,6 +191,6 @@ impl Ticket {
     }
 }
 
-pub(super) fn refuse(status: u16) -> Box<Response> {
-    Box::new(Response::empty(status))
+pub(super) fn refuse(status: u16, why: &'static str) -> Box<Response> {
+    Box::new(Response::refused(status, why))
 }

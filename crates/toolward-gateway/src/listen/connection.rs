@@ -20,6 +20,7 @@ use super::http::Endpoint;
 use super::origin;
 use super::peer::Peer;
 use super::serve::Ending;
+use crate::identity::Wrong;
 use crate::present::Body;
 use crate::sealed::now;
 
@@ -45,23 +46,35 @@ pub struct Response {
     pub until: Option<u64>,
     /// Events end when this does not let in any more.
     pub ticket: Option<Ticket>,
+    /// Why the request was refused, where no record of its own says so: such are counted.
+    pub unrecorded: Option<&'static str>,
 }
 
 pub enum Content {
     Empty,
     Text(&'static str),
     Json(Body),
+    /// What a browser shows, of this type.
+    Page(&'static str, Bytes),
+    /// The same, which never changes under its address.
+    Asset(&'static str, Bytes),
     /// Events, ready to be sent.
     Events(mpsc::Receiver<Bytes>),
 }
 
 impl Response {
     pub fn new(status: u16, content: Content) -> Response {
-        Response { status, fields: Vec::new(), content, until: None, ticket: None }
+        let (fields, until, ticket, unrecorded) = Default::default();
+        Response { status, fields, content, until, ticket, unrecorded }
     }
 
     pub fn empty(status: u16) -> Response {
         Response::new(status, Content::Empty)
+    }
+
+    /// A refusal that is counted.
+    pub fn refused(status: u16, why: &'static str) -> Response {
+        Response { unrecorded: Some(why), ..Response::empty(status) }
     }
 
     pub fn field(mut self, name: &'static str, value: impl Into<String>) -> Response {
@@ -85,11 +98,16 @@ pub(super) async fn serve<S>(
             head = read_head(&mut stream, &mut buffer) => head,
             _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
         };
+        let _busy = endpoint.begin();
         let (response, keep_alive, old) = match head {
             Ok(None) => return,
             Err(status) => {
                 endpoint.turned_away(&peer, None, "the head of the request is malformed");
                 (Response::empty(status), false, false)
+            }
+            Ok(Some(head)) if !endpoint.believes(&peer) => {
+                endpoint.turned_away(&peer, Some(&head), Wrong::Certificate.words());
+                (Response::empty(401), false, head.old)
             }
             Ok(Some(head)) => {
                 let (keep_alive, old) = (head.keep_alive, head.old);
@@ -143,7 +161,7 @@ pub(super) async fn serve<S>(
 
 /// Closes our side and reads on for a moment: a socket that is closed with something unread takes the
 /// response back.
-async fn linger<S>(stream: &mut S, buffer: &mut BytesMut)
+pub async fn linger<S>(stream: &mut S, buffer: &mut BytesMut)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -160,7 +178,7 @@ where
 }
 
 /// The head of the next request; `None` where the client has closed or says nothing.
-async fn read_head<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Option<RequestHead>, u16>
+pub async fn read_head<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Option<RequestHead>, u16>
 where
     S: AsyncRead + Unpin,
 {
@@ -203,12 +221,24 @@ where
     let admitted = match endpoint.admit(peer, &head).await {
         Ok(admitted) => admitted,
         Err(response) => {
+            endpoint.count(peer, &head, None, &response);
             return Some((*response, matches!(head.body, BodyLength::Empty)));
         }
     };
-    let mut reader = match BodyReader::new(head.body, endpoint.request_bytes) {
+    let refuse = |status: u16| {
+        let why = match status {
+            413 => "the message is too large",
+            503 => "too much is held at once",
+            408 => "the message did not come in time",
+            _ => "the body is malformed",
+        };
+        let response = Response::refused(status, why);
+        endpoint.count(peer, &head, admitted.agent(), &response);
+        response
+    };
+    let reader = match BodyReader::new(head.body, endpoint.request_bytes) {
         Ok(reader) => reader,
-        Err(problem) => return Some((Response::empty(status(&problem)), false)),
+        Err(problem) => return Some((refuse(status(&problem)), false)),
     };
     let size = match head.body {
         BodyLength::Known(size) => usize::try_from(size).unwrap_or(endpoint.request_bytes),
@@ -216,12 +246,35 @@ where
         BodyLength::Chunked | BodyLength::UntilClose => endpoint.request_bytes,
     };
     let Some(_reserved) = endpoint.reserve(size) else {
-        let busy = Response::empty(503).field("Retry-After", "1");
-        return Some((busy, false));
+        return Some((refuse(503).field("Retry-After", "1"), false));
     };
+    let body = match read_body(stream, buffer, &head, reader).await {
+        Ok(body) => body?,
+        Err(status) => return Some((refuse(status), false)),
+    };
+    tokio::select! {
+        biased;
+        response = endpoint.respond(peer, admitted, head, body) => Some((response, true)),
+        // Nobody waits for the response any more: a request that ends with its stream is dropped.
+        () = gone(stream, buffer) => None,
+    }
+}
+
+/// The body of a request, or the status that says why not. `None`: the client is gone.
+pub async fn read_body<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    head: &RequestHead,
+    mut reader: BodyReader,
+) -> Result<Option<Bytes>, u16>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     if head.expects_continue && buffer.is_empty() {
-        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.ok()?;
-        stream.flush().await.ok()?;
+        let asked = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
+        if asked.is_err() || stream.flush().await.is_err() {
+            return Ok(None);
+        }
     }
     let read = async {
         loop {
@@ -236,21 +289,10 @@ where
             }
         }
     };
-    let body = match timeout(BODY, read).await {
-        Ok(Ok(Some(body))) => body,
-        Ok(Ok(None)) => return None,
-        Ok(Err(status)) => return Some((Response::empty(status), false)),
-        Err(_) => return Some((Response::empty(408), false)),
-    };
-    tokio::select! {
-        biased;
-        response = endpoint.respond(admitted, head, body) => Some((response, true)),
-        // Nobody waits for the response any more: a request that ends with its stream is dropped.
-        () = gone(stream, buffer) => None,
-    }
+    timeout(BODY, read).await.unwrap_or(Err(408))
 }
 
-fn status(problem: &BodyProblem) -> u16 {
+pub fn status(problem: &BodyProblem) -> u16 {
     match problem {
         BodyProblem::TooLarge => 413,
         BodyProblem::Malformed | BodyProblem::CutShort => 400,
@@ -258,7 +300,7 @@ fn status(problem: &BodyProblem) -> u16 {
 }
 
 /// Resolves when the client closes its side; what it sends ahead is kept.
-async fn gone<S>(stream: &mut S, buffer: &mut BytesMut)
+pub async fn gone<S>(stream: &mut S, buffer: &mut BytesMut)
 where
     S: AsyncRead + Unpin,
 {
@@ -274,7 +316,7 @@ where
 }
 
 /// Writes a response; whether the connection can be used again.
-async fn write<S>(
+pub async fn write<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
     response: Response,
@@ -295,6 +337,9 @@ where
         Content::Json(body) => {
             (Some("application/json"), ResponseBody::Length(body.len()), body.clone())
         }
+        Content::Page(kind, body) | Content::Asset(kind, body) => {
+            (Some(*kind), ResponseBody::Length(body.len()), Body::from(body.clone()))
+        }
         Content::Events(_) => {
             let length = if old { ResponseBody::UntilClose } else { ResponseBody::Chunked };
             fields.push(("X-Accel-Buffering", "no"));
@@ -302,7 +347,10 @@ where
         }
     };
     fields.extend(kind.map(|kind| ("Content-Type", kind)));
-    fields.push(("Cache-Control", "no-store"));
+    fields.push(match &response.content {
+        Content::Asset(..) => ("Cache-Control", "private, max-age=31536000, immutable"),
+        _ => ("Cache-Control", "no-store"),
+    });
     let keep_alive = keep_alive && length != ResponseBody::UntilClose;
     let mut head = Vec::with_capacity(256);
     write_response(&mut head, response.status, &fields, length, keep_alive)

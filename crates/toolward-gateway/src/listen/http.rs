@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::error::{Case, code, error_body, status};
 use toolward_wire::headers::{self, Standard};
 use toolward_wire::http::{Method, RequestHead};
-use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender, sse};
+use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender, meta, sse};
 
 use super::admit::{Admitted, Place, Ticket, refuse};
 use super::connection::{Content, Response};
@@ -19,12 +19,14 @@ use super::origin::Reachable;
 use super::peer::Peer;
 use super::sessions::{Session, Sessions};
 use super::tls::Tls;
+use crate::audit::Source;
 use crate::client::{Caller, Client, Owner, Scope};
-use crate::identity::{Identities, Shown};
+use crate::identity::Identities;
 use crate::ingress::{self, Incoming};
 use crate::notes::{Notes, Queue};
 use crate::pipeline::{Gateway, Request};
 use crate::present::{self, Answer};
+use crate::record::traced;
 use crate::sealed::Sealer;
 use crate::session::Cancel;
 
@@ -33,19 +35,24 @@ const SESSION_ID: &str = "mcp-session-id";
 const MOST_MODERN: usize = 1000;
 /// Events that wait for a client that does not read.
 const WAITING: usize = 64;
+/// Why requests are refused, as they are counted.
+const UNKNOWN_SESSION: &str = "the session is not known, or is another agent's";
+const NOT_ACCEPTED: &str = "the client does not accept what is answered";
 
 /// Everything behind one or several listening sockets.
 pub struct Endpoint {
     pub(super) gateway: Arc<Gateway>,
     access: RwLock<Arc<Access>>,
     /// Counts how often that was exchanged.
-    exchanged: watch::Sender<u64>,
+    pub(super) exchanged: watch::Sender<u64>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
     /// What request bodies may take together, and take now.
     buffered_bytes: usize,
     buffered: AtomicUsize,
+    /// Requests that are being read, worked on or answered.
+    busy: AtomicUsize,
     /// The clients of stateless requests, by agent and address.
     pub(super) modern: Mutex<HashMap<(Caller, Scope), Arc<Client>>>,
 }
@@ -54,6 +61,8 @@ pub struct Endpoint {
 pub(super) struct Access {
     pub(super) identities: Arc<Identities>,
     pub(super) reachable: Reachable,
+    /// The configuration was not valid, and nobody is let in until it is.
+    pub(super) denies_all: bool,
 }
 
 /// Room that a request body takes.
@@ -65,6 +74,15 @@ pub(super) struct Reserved<'e> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         self.endpoint.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A request, from its head to the end of its answer.
+pub(super) struct Busy<'e>(&'e Endpoint);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -83,6 +101,8 @@ pub struct Setup {
     pub buffered_bytes: usize,
     /// How long a session may be idle; `None`: half an hour.
     pub session_idle: Option<Duration>,
+    /// The configuration is not valid, and nobody is let in.
+    pub denies_all: bool,
 }
 
 impl Endpoint {
@@ -92,6 +112,7 @@ impl Endpoint {
             access: RwLock::new(Arc::new(Access {
                 identities: setup.identities,
                 reachable: setup.reachable,
+                denies_all: setup.denies_all,
             })),
             exchanged: watch::Sender::new(0),
             tls: setup.tls,
@@ -99,6 +120,7 @@ impl Endpoint {
             request_bytes: setup.request_bytes,
             buffered_bytes: setup.buffered_bytes,
             buffered: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
             modern: Mutex::default(),
         }
     }
@@ -108,6 +130,18 @@ impl Endpoint {
         let reserved = Reserved { endpoint: self, bytes };
         let before = self.buffered.fetch_add(bytes, Ordering::Relaxed);
         (before + bytes <= self.buffered_bytes).then_some(reserved)
+    }
+
+    /// Counts a request for as long as it takes.
+    pub(super) fn begin(&self) -> Busy<'_> {
+        self.busy.fetch_add(1, Ordering::AcqRel);
+        Busy(self)
+    }
+
+    /// Whether a request is under way, also one whose connection is lost.
+    pub(super) fn is_busy(&self) -> bool {
+        let calls = || self.gateway.servers.all().iter().any(|one| one.calls.under_way() > 0);
+        self.busy.load(Ordering::Acquire) > 0 || calls()
     }
 
     /// Who may come in now. Whoever asks keeps to what it got.
@@ -121,32 +155,11 @@ impl Endpoint {
         if let Some(before) = &self.access().identities.issuer {
             identities.issuer = identities.issuer.map(|issuer| issuer.sharing(before));
         }
-        let access = Arc::new(Access { identities: Arc::new(identities), reachable });
+        let identities = Arc::new(identities);
+        let access = Arc::new(Access { identities, reachable, denies_all: false });
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = access;
         self.modern.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.exchanged.send_modify(|count| *count += 1);
-    }
-
-    /// Resolves when a caller could not come in again with what it showed.
-    pub(super) async fn revoked(&self, peer: &Peer, ticket: &Ticket) {
-        let mut exchanged = self.exchanged.subscribe();
-        loop {
-            // An exchange may have come between the request and its stream.
-            exchanged.borrow_and_update();
-            let shown = Shown {
-                authorization: ticket.authorization.as_deref(),
-                path: &ticket.path,
-                uid: peer.uid,
-                certificate: peer.certificate.as_ref(),
-            };
-            let known = self.access().identities.identify(&shown).await;
-            if !known.is_ok_and(|known| known.caller.agent == ticket.agent) {
-                return;
-            }
-            if exchanged.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
     }
 
     /// Counts a request that nobody answers for.
@@ -155,8 +168,27 @@ impl Endpoint {
         self.gateway.audit.turned_away(&source, why);
     }
 
+    /// Counts a request that was refused, where no record of its own says so: by the agent, or by
+    /// where it came from.
+    pub(super) fn count(
+        &self,
+        peer: &Peer,
+        head: &RequestHead,
+        agent: Option<&Arc<str>>,
+        response: &Response,
+    ) {
+        match (response.unrecorded, agent) {
+            (None, _) => {}
+            (Some(why), Some(agent)) => {
+                self.gateway.audit.turn_away(Source::Agent(agent.clone()), why);
+            }
+            (Some(why), None) => self.turned_away(peer, Some(head), why),
+        }
+    }
+
     pub(super) async fn respond(
         self: &Arc<Self>,
+        peer: &Peer,
         admitted: Admitted,
         head: RequestHead,
         body: Bytes,
@@ -166,15 +198,20 @@ impl Endpoint {
             (Place::Health("ready"), _) if !self.gateway.audit.accepts().await => {
                 Response::new(503, Content::Text("failing"))
             }
+            (Place::Health("ready"), _) if self.access().denies_all => {
+                Response::new(503, Content::Text("denying"))
+            }
             (Place::Health(word), _) => Response::new(200, Content::Text(word)),
             (Place::Mcp { caller, scope, .. }, Method::Post) => {
                 let agent = caller.agent.clone();
                 let response = self.post(caller, scope, &head, body).await;
+                self.count(peer, &head, agent.as_ref(), &response);
                 Ticket::keep(response, agent, head)
             }
             (Place::Mcp { caller, scope, until }, method) => {
                 // What listens goes on for as long as the credential does.
                 let response = self.session_method(&caller, scope, method, &head);
+                self.count(peer, &head, caller.agent.as_ref(), &response);
                 Ticket::keep(Response { until, ..response }, caller.agent, head)
             }
         }
@@ -194,7 +231,7 @@ impl Endpoint {
             return Response::empty(405).field("Allow", "POST");
         };
         let Some(session) = self.sessions.find(&self.gateway, caller, scope, handle) else {
-            return Response::empty(404);
+            return Response::refused(404, UNKNOWN_SESSION);
         };
         if let Err(response) = agrees(&session, head) {
             return *response;
@@ -204,12 +241,12 @@ impl Endpoint {
             return Response::empty(204);
         }
         if !accepts(head, "text/event-stream") {
-            return Response::empty(406);
+            return Response::refused(406, NOT_ACCEPTED);
         }
         session.prune();
         match session.resume(head.headers.get("last-event-id")) {
             Some(events) => Response::new(200, Content::Events(events)),
-            None => Response::empty(404),
+            None => Response::refused(404, "the stream is not known"),
         }
     }
 
@@ -231,7 +268,7 @@ impl Endpoint {
             }
         };
         if !accepts(head, "application/json") && !accepts(head, "text/event-stream") {
-            return Response::empty(406);
+            return Response::refused(406, NOT_ACCEPTED);
         }
         let era = if says_modern { Era::Modern } else { ingress::era(&message) };
         match era {
@@ -256,7 +293,7 @@ impl Endpoint {
         let (id, row) = match ingress::admit_with(&message, Era::Modern, Some(&standard)) {
             Ok(Incoming::Request { id, row }) => (id, row),
             Ok(_) => return Response::empty(202),
-            Err(answer) => return json(answer),
+            Err(answer) => return json(*answer),
         };
         let request = Request {
             client: self.modern_client(caller, scope),
@@ -269,7 +306,9 @@ impl Endpoint {
         let gateway = self.gateway.clone();
         let told = Arc::new(Queue::default());
         let notes = Notes::Stream(told.clone());
-        let mut work = Box::pin(async move { gateway.answer(request, &notes).await });
+        let parent = trace_parent(head);
+        let mut work =
+            Box::pin(async move { traced(parent, gateway.answer(request, &notes)).await });
         let wants_events = accepts(head, "text/event-stream");
         let first = loop {
             tokio::select! {
@@ -352,26 +391,30 @@ impl Endpoint {
         if begins && handle.is_none() {
             let Ok(Incoming::Request { id, row }) = incoming else { return Response::empty(400) };
             let begun = self.sessions.begin(&self.gateway, caller, scope, &message);
-            let Ok((session, handle)) = begun else { return Response::empty(503) };
+            let Ok((session, handle)) = begun else {
+                return Response::refused(503, "there are too many sessions");
+            };
             let response = self.in_session(session, head, message, id, row).await;
             return response.field("Mcp-Session-Id", handle);
         }
         let Some(handle) = handle else {
-            return wrong(Case::NoSession, message.id(), "the header `Mcp-Session-Id` is missing");
+            let response =
+                wrong(Case::NoSession, message.id(), "the header `Mcp-Session-Id` is missing");
+            return Response { unrecorded: Some("there is no session"), ..response };
         };
         let Some(session) = self.sessions.find(&self.gateway, &caller, scope, handle) else {
-            return wrong(
-                Case::UnknownSession,
-                message.id(),
-                "the session is not known; begin anew",
-            );
+            let response =
+                wrong(Case::UnknownSession, message.id(), "the session is not known; begin anew");
+            return Response { unrecorded: Some(UNKNOWN_SESSION), ..response };
         };
         if let Err(response) = agrees(&session, head) {
             return *response;
         }
         match incoming {
-            Err(_) if message.id().is_none() => Response::empty(202),
-            Err(answer) => json(answer),
+            Err(answer) if message.id().is_none() => {
+                Response { unrecorded: answer.unrecorded, ..Response::empty(202) }
+            }
+            Err(answer) => json(*answer),
             Ok(Incoming::Request { id, .. }) if begins => {
                 let why = "the session has already begun";
                 json(present::bad_request(&id, Era::Legacy, why))
@@ -406,8 +449,9 @@ impl Endpoint {
         let told = Arc::new(Queue::default());
         let notes = Notes::Stream(told.clone());
         let (done, mut answer) = oneshot::channel();
+        let parent = trace_parent(head);
         tokio::spawn(async move {
-            let answer = gateway.answer(request, &notes).await;
+            let answer = traced(parent, gateway.answer(request, &notes)).await;
             drop(underway);
             let _ = done.send(answer);
         });
@@ -451,9 +495,13 @@ fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
     match head.headers.get(headers::PROTOCOL_VERSION) {
         Some(stated) if stated != session.client.revision.as_str() => {
             let why = format!("this session speaks {}", session.client.revision);
-            Err(Box::new(wrong(Case::UnsupportedVersion, None, &why)))
+            let unrecorded = Some("the session speaks another version");
+            let response = wrong(Case::UnsupportedVersion, None, &why);
+            Err(Box::new(Response { unrecorded, ..response }))
         }
-        None if head.headers.count(headers::PROTOCOL_VERSION) > 0 => Err(refuse(400)),
+        None if head.headers.count(headers::PROTOCOL_VERSION) > 0 => {
+            Err(refuse(400, "the head of the request is malformed"))
+        }
         _ => Ok(()),
     }
 }
@@ -483,6 +531,11 @@ fn accepts(head: &RequestHead, kind: &str) -> bool {
     !said
 }
 
+/// The trace that the client says its request belongs to.
+fn trace_parent(head: &RequestHead) -> Option<String> {
+    head.headers.get(meta::TRACE_PARENT).map(String::from)
+}
+
 fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
     head.headers
         .iter()
@@ -496,7 +549,9 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
 }
 
 fn json(answer: Answer) -> Response {
+    let unrecorded = answer.unrecorded;
     let response = Response::new(answer.status, Content::Json(answer.body));
+    let response = Response { unrecorded, ..response };
     match answer.retry_after {
         // Whole seconds, and none too early.
         Some(wait) => {

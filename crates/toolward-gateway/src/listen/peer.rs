@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use toolward_wire::http::RequestHead;
 
 use super::origin::Reachable;
+use super::tls::Chain;
 use crate::identity::Certificate;
 
 /// Who is at the other end.
@@ -16,6 +17,8 @@ pub struct Peer {
     pub uid: Option<u32>,
     /// Signed by an authority that the configuration names.
     pub certificate: Option<Certificate>,
+    /// The same as it was shown, to be looked at again.
+    pub chain: Option<Chain>,
     /// The connection is TLS.
     pub secure: bool,
 }

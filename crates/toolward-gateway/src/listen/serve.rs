@@ -6,8 +6,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use super::connection;
 use super::http::Endpoint;
 use super::peer::Peer;
+use super::pulse;
 use super::tls::Tls;
 
 /// After a failed `accept`, such as for lack of file descriptors.
@@ -27,6 +29,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const SWEEP: Duration = Duration::from_secs(10);
 /// How often the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// The mode of a socket file where users are told apart.
+const FOR_EVERYONE: u32 = 0o666;
 
 /// A socket that clients come in by.
 #[derive(Debug)]
@@ -45,15 +50,24 @@ impl Socket {
     /// A socket file that only this user can reach, or everyone where users are told apart. One that
     /// nobody listens on any more is replaced.
     pub fn unix(path: PathBuf, for_everyone: bool) -> io::Result<Socket> {
-        use std::os::unix::fs::PermissionsExt;
         if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
             std::fs::remove_file(&path)?;
         }
         let listener = UnixListener::bind(&path)?;
-        let mode = if for_everyone { 0o666 } else { 0o600 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+        Socket::admit(&path, for_everyone)?;
         listener.set_nonblocking(true)?;
         Ok(Socket::Unix(listener, path))
+    }
+
+    /// Lets everyone reach a socket file, or this user alone.
+    pub fn admit(path: &Path, for_everyone: bool) -> io::Result<()> {
+        let mode = if for_everyone { FOR_EVERYONE } else { 0o600 };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    }
+
+    pub fn is_for_everyone(path: &Path) -> io::Result<bool> {
+        let mode = std::fs::metadata(path)?.permissions().mode();
+        Ok(mode & FOR_EVERYONE == FOR_EVERYONE)
     }
 
     /// Where it listens, as a person would write it.
@@ -100,20 +114,28 @@ pub enum Ending {
     HandedOver,
 }
 
+/// How long requests under way may take at the end.
+#[derive(Debug, Clone, Copy)]
+pub struct Grace {
+    pub otherwise: Duration,
+    /// Where another process serves already, so that nobody waits for the end of this one.
+    pub handed_over: Duration,
+}
+
 /// Connections that are open, and how many there may be.
 struct Open {
     count: AtomicUsize,
     most: usize,
 }
 
-/// Serves until `ending` says so; then requests under way get `grace`.
+/// Serves until `ending` says so; then requests under way get their grace.
 pub fn serve(
     endpoint: Arc<Endpoint>,
     sockets: Vec<Socket>,
     threads: usize,
     most: usize,
     ending: &watch::Receiver<Ending>,
-    grace: Duration,
+    grace: Grace,
 ) -> io::Result<()> {
     let open = Arc::new(Open { count: AtomicUsize::new(0), most });
     std::thread::scope(|scope| {
@@ -144,9 +166,10 @@ async fn worker(
     sockets: Vec<Socket>,
     open: Arc<Open>,
     mut ending: watch::Receiver<Ending>,
-    grace: Duration,
+    grace: Grace,
     sweeps: bool,
 ) {
+    pulse::keep_time();
     for socket in sockets {
         tokio::spawn(accept(endpoint.clone(), socket, open.clone(), ending.clone()));
     }
@@ -168,9 +191,22 @@ async fn worker(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let _ = tokio::time::timeout(grace, drained).await;
+    let _ = tokio::time::timeout(grace.otherwise, drained).await;
+    if *ending.borrow() == Ending::HandedOver {
+        // Connections on which nothing is asked are not waited for any longer; requests are.
+        let finished = async {
+            while endpoint.is_busy() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(grace.handed_over.saturating_sub(grace.otherwise), finished) => {}
+            _ = ending.wait_for(|ending| *ending == Ending::Now) => {}
+        }
+    }
     if sweeps {
-        endpoint.gateway.servers.close().await;
+        // A request that has outlasted its grace still holds its server.
+        let _ = tokio::time::timeout(grace.otherwise, endpoint.gateway.servers.close()).await;
     }
 }
 
@@ -270,7 +306,8 @@ impl Open {
         tokio::spawn(async move {
             match tls.accept(stream).await {
                 Ok((stream, certificate)) => {
-                    (peer.certificate, peer.secure) = (certificate, true);
+                    (peer.certificate, peer.chain) = certificate.unzip();
+                    peer.secure = true;
                     connection::serve(endpoint, peer, stream, ending).await;
                 }
                 Err(_) => endpoint.turned_away(&peer, None, "there was no TLS handshake"),

@@ -5,21 +5,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use toolward_wire::line::{self, LineDecoder};
 use toolward_wire::{Era, Id, MAX_REQUEST, Message, MethodRow, Raw, Revision, Sender};
 
+use super::pulse;
+use crate::audit::Source;
 use crate::client::{Caller, Client, Owner, Scope};
 use crate::hello;
 use crate::ingress::{self, Incoming};
 use crate::notes::Notes;
 use crate::pipeline::{Gateway, Request};
-use crate::present::{self, Body};
+use crate::present::{self, Answer, Body};
 use crate::session::Running;
 
 /// How long requests that are under way may take once the client has closed its side.
 const DRAIN: Duration = Duration::from_secs(5);
+/// The same where the client is not who it was any more.
+const BRIEFLY: Duration = Duration::from_millis(300);
 /// Messages that wait for a client that does not read; whoever has more waits too.
 const WAITING: usize = 64;
 /// With so many requests under way, no further one is read.
@@ -51,14 +55,17 @@ pub struct Connection {
     follower: Option<AbortHandle>,
 }
 
-/// Serves one client until it closes its side. Requests that are under way then get a few seconds.
+/// Serves one client until it closes its side, or is told that it is not who it was. Requests that are
+/// under way then get a few seconds, or less than one.
 pub async fn serve(
     gateway: Arc<Gateway>,
     caller: Caller,
     scope: Scope,
+    mut revoked: watch::Receiver<bool>,
     mut input: impl AsyncRead + Unpin,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> Ended {
+    pulse::keep_time();
     let (out, bodies) = mpsc::channel(WAITING);
     let mut writer = tokio::spawn(write_lines(output, bodies));
     let mut lines = LineDecoder::new(MAX_REQUEST);
@@ -79,6 +86,9 @@ pub async fn serve(
     let mut ended = Ended::Closed;
     'connection: loop {
         while let Some(line) = lines.next_line() {
+            if *revoked.borrow() {
+                break 'connection;
+            }
             if let Err(why) = connection.received(line.map_err(|error| error.to_string())).await {
                 ended = Ended::NotStarted(why);
                 break 'connection;
@@ -86,6 +96,8 @@ pub async fn serve(
         }
         let full = connection.work.len() >= MOST_RUNNING;
         tokio::select! {
+            biased;
+            Ok(_) = revoked.wait_for(|revoked| *revoked) => break,
             read = input.read_buf(lines.buffer()), if !full => match read {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
@@ -98,7 +110,12 @@ pub async fn serve(
     }
     // What was asked before the end is answered, within reason.
     let drained = async { while connection.work.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(DRAIN, drained).await;
+    let was_revoked = *revoked.borrow();
+    let patience = if was_revoked { BRIEFLY } else { DRAIN };
+    let _ = tokio::time::timeout(patience, drained).await;
+    if was_revoked {
+        connection.turn_away().await;
+    }
     let ended = connection.close(ended).await;
     // A client that does not read must not keep the process.
     let _ = tokio::time::timeout(DRAIN, writer).await;
@@ -111,14 +128,14 @@ impl Connection {
         let message = match line {
             Ok(line) => Message::parse(line, MAX_REQUEST, Sender::Client),
             Err(error) => {
-                self.say(present::too_long(&error).body).await;
+                self.answer(present::too_long(&error)).await;
                 return Ok(());
             }
         };
         let message = match message {
             Ok(message) => message,
             Err(malformed) => {
-                self.say(present::malformed(&malformed, Era::Legacy).body).await;
+                self.answer(present::malformed(&malformed, Era::Legacy)).await;
                 return Ok(());
             }
         };
@@ -128,8 +145,8 @@ impl Connection {
             Ok(Incoming::Notification) => self.running.notified(&message),
             Ok(Incoming::Response) => {}
             // A notification is never answered.
-            Err(_) if message.id().is_none() => {}
-            Err(answer) => self.say(answer.body).await,
+            Err(answer) if message.id().is_none() => self.caller.count(&self.gateway, &answer),
+            Err(answer) => self.answer(*answer).await,
         }
         Ok(())
     }
@@ -144,7 +161,7 @@ impl Connection {
         let begins = row.name == "initialize";
         if begins && self.session.is_some() {
             let why = "the session has already begun";
-            self.say(present::bad_request(&id, era, why).body).await;
+            self.answer(present::bad_request(&id, era, why)).await;
             return Ok(());
         }
         let client = match era {
@@ -154,14 +171,14 @@ impl Connection {
                 Some(session) => session.clone(),
                 None => {
                     let why = "the session begins with `initialize`";
-                    self.say(present::bad_request(&id, era, why).body).await;
+                    self.answer(present::bad_request(&id, era, why)).await;
                     return Ok(());
                 }
             },
         };
         let Some(underway) = self.running.begin(&id) else {
             let why = "a request with this id is still under way";
-            self.say(present::bad_request(&id, era, why).body).await;
+            self.answer(present::bad_request(&id, era, why)).await;
             return Ok(());
         };
         // A wrapped server that cannot be started is told at once, and there is nothing else to do.
@@ -181,12 +198,13 @@ impl Connection {
         }
         let cancel = underway.cancel.clone();
         let request = Request { client, message, id, row, cancel, headers: None };
-        let (gateway, out) = (self.gateway.clone(), self.out.clone());
+        let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
         let work = async move {
             let answer = gateway.answer(request, &Notes::Connection(out.clone())).await;
             // From here on the id is free again.
             drop(underway);
             if let Some(answer) = answer {
+                caller.count(&gateway, &answer);
                 let _ = out.send(answer.body).await;
             }
         };
@@ -213,6 +231,25 @@ impl Connection {
         client
     }
 
+    /// Answers what was not taken in.
+    async fn answer(&self, answer: Answer) {
+        self.caller.count(&self.gateway, &answer);
+        self.say(answer.body).await;
+    }
+
+    /// Whoever still waits is told why there is no answer.
+    async fn turn_away(&mut self) {
+        let waiting = self.running.ids();
+        self.work.shutdown().await;
+        let told = async {
+            for id in waiting {
+                let why = "the client's token was taken back";
+                self.say(present::internal(&id, "turned_away", why, false).body).await;
+            }
+        };
+        let _ = tokio::time::timeout(BRIEFLY, told).await;
+    }
+
     async fn say(&self, body: Body) {
         let _ = self.out.send(body).await;
     }
@@ -224,6 +261,17 @@ impl Connection {
         }
         self.gateway.servers.close().await;
         ended
+    }
+}
+
+impl Caller {
+    /// Counts a request that was refused, where no record of its own says so.
+    fn count(&self, gateway: &Gateway, answer: &Answer) {
+        let Some(why) = answer.unrecorded else { return };
+        match &self.agent {
+            Some(agent) => gateway.audit.turn_away(Source::Agent(agent.clone()), why),
+            None => gateway.audit.turned_away("stdio", why),
+        }
     }
 }
 

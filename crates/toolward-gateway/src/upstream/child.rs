@@ -20,6 +20,7 @@ use super::opening::Opening;
 use super::process::{FAREWELL, Process};
 use super::spare::Spare;
 use super::{Log, Outgoing, Remote, Unavailable, sse};
+use crate::counts::life::Life;
 use crate::hello::OWN_INFO;
 
 /// How long a child may take for its start and its first answer: some install themselves first.
@@ -117,12 +118,13 @@ impl Child {
         longest: usize,
         log: Log,
         signal: mpsc::UnboundedSender<Signal>,
+        life: Arc<Life>,
     ) -> Child {
         let (sender, orders) = mpsc::unbounded_channel();
         let era = opening.era();
         let next = Arc::new(AtomicU64::new(1));
         let (running, ended) = watch::channel(());
-        let task = Task { source, opening, longest, log, signal, next: next.clone() };
+        let task = Task { source, opening, longest, log, signal, life, next: next.clone() };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
@@ -203,6 +205,7 @@ struct Task {
     longest: usize,
     log: Log,
     signal: mpsc::UnboundedSender<Signal>,
+    life: Arc<Life>,
     next: Arc<AtomicU64>,
 }
 
@@ -211,7 +214,7 @@ impl Task {
         let mut strikes = 0u32;
         let mut not_before = Instant::now();
         let ended = || Unavailable::Down("it ended and is not started again yet".into());
-        let (mut last, mut served) = (ended(), false);
+        let (mut last, mut served, mut again) = (ended(), false, false);
         while let Some(order) = orders.recv().await {
             if Instant::now() < not_before {
                 order.fail(&last);
@@ -220,7 +223,7 @@ impl Task {
             let begun = Instant::now();
             let mut settled = false;
             let mut waiting = vec![order];
-            match self.start(&mut orders, &mut waiting).await {
+            match self.start(std::mem::replace(&mut again, true), &mut orders, &mut waiting).await {
                 Err(Stopped::Unwanted) => return,
                 Err(Stopped::Failed(mut why)) => {
                     // One that spoke this era before has another reason.
@@ -229,6 +232,7 @@ impl Task {
                     }
                     if let Unavailable::Down(why) = &why {
                         (self.log)(&format!("{}: {why}", self.source.name()));
+                        self.life.failed(why);
                     }
                     waiting.into_iter().for_each(|order| order.fail(&why));
                     last = why;
@@ -240,6 +244,7 @@ impl Task {
                         return;
                     }
                     (self.log)(&format!("{}: the server has ended", self.source.name()));
+                    self.life.failed("the server has ended");
                     settled = begun.elapsed() >= SETTLED;
                     // The next process may offer something else.
                     let signal = if settled { Signal::Ended } else { Signal::Failed };
@@ -257,6 +262,7 @@ impl Task {
     /// A process that has been greeted. What is ordered in the meantime waits.
     async fn start(
         &self,
+        again: bool,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         waiting: &mut Vec<Order>,
     ) -> Result<Process, Stopped> {
@@ -279,7 +285,9 @@ impl Task {
         let mut process = match &self.source {
             Source::Program(launch, _) => {
                 let (log, signal) = (self.log.clone(), self.signal.clone());
-                Process::new(launch.spawn(&log)?, self.longest, launch.name.clone(), log, signal)
+                let child = launch.spawn(&log)?;
+                self.life.started(again);
+                Process::new(child, self.longest, launch.name.clone(), log, signal)
                     .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?
             }
             Source::Sse(name, remote) => {
@@ -287,6 +295,7 @@ impl Task {
                     lines = sse::connect(name, remote, &self.log) => lines?,
                     () = gather(orders, waiting) => return Err(Stopped::Unwanted),
                 };
+                self.life.started(again);
                 let (input, output) = tokio::io::split(lines);
                 let (log, signal) = (self.log.clone(), self.signal.clone());
                 Process::over(input, output, self.longest, name.clone(), log, signal)

@@ -8,7 +8,7 @@ mod messages;
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,13 +27,16 @@ use super::large::TooLarge;
 use super::link::Signal;
 use super::opening::Opening;
 use super::pool::{Connection, Pool};
-use super::{Log, Outgoing, Unavailable};
+use super::{Log, Outgoing, Server, Unavailable};
+use crate::counts::life::Life;
 
 const SESSION_ID: &str = "Mcp-Session-Id";
 /// How long the first answer may take.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// Messages to which no answer is expected.
 const ONE_WAY: Duration = Duration::from_secs(5);
+/// The longest message that is no answer, where answers must be shorter.
+const BESIDE: usize = 1 << 20;
 
 pub(super) struct HttpLink {
     name: String,
@@ -44,10 +47,13 @@ pub(super) struct HttpLink {
     longest: usize,
     signal: mpsc::UnboundedSender<Signal>,
     log: Log,
+    life: Arc<Life>,
     pool: Pool,
     next: AtomicU64,
     /// One handshake at a time.
     greeted: Mutex<Option<Arc<Greeted>>>,
+    /// It was greeted before.
+    again: AtomicBool,
 }
 
 /// What the server said first.
@@ -71,25 +77,25 @@ enum Reply {
 
 impl HttpLink {
     pub(super) fn new(
-        name: &str,
+        server: &Server,
         remote: Remote,
         opening: Opening,
         revision: Revision,
-        longest: usize,
         signal: mpsc::UnboundedSender<Signal>,
-        log: Log,
     ) -> Arc<HttpLink> {
         Arc::new(HttpLink {
-            name: name.into(),
+            name: server.name().into(),
             pool: Pool::new(remote.address.clone()),
             remote,
             opening,
             revision,
-            longest,
+            longest: server.definition.answer_bytes,
             signal,
-            log,
+            log: server.log.clone(),
+            life: server.life.clone(),
             next: AtomicU64::new(1),
             greeted: Mutex::default(),
+            again: AtomicBool::new(false),
         })
     }
 
@@ -110,10 +116,12 @@ impl HttpLink {
         let late = || Unavailable::Down("it did not answer in time".into());
         let made = handshake.await.unwrap_or_else(|_| Err(late()));
         let made = Arc::new(made.inspect_err(|why| {
-            if let Unavailable::Down(why) = why {
+            if matches!(why, Unavailable::Down(_) | Unavailable::Refuses(_)) {
                 (self.log)(&format!("{}: {why}", self.name));
+                self.life.failed(&why.to_string());
             }
         })?);
+        self.life.started(self.again.swap(true, Ordering::Relaxed));
         *greeted = Some(made.clone());
         drop(greeted);
         tokio::spawn(follow::follow(Arc::downgrade(self), made.clone()));
@@ -140,9 +148,7 @@ impl HttpLink {
                     None => return Err(down("it ended before it answered".into())),
                 }
             },
-            Reply::Refused(status @ (401 | 403)) => {
-                return Err(down(format!("it refuses the configured credentials ({status})")));
-            }
+            Reply::Refused(status @ (401 | 403)) => return Err(Unavailable::Refuses(status)),
             Reply::Refused(status @ 300..400) => {
                 let why = "it sends us to another address; put that one into the configuration";
                 return Err(down(format!("{why} ({status})")));
@@ -233,6 +239,8 @@ impl HttpLink {
             return Err(io::Error::other("its answer is encoded, which was not asked for"));
         }
         if head.status == 200 && kind == "text/event-stream" {
+            // What is told beside the answer is not the answer, and may be longer than that.
+            let longest = longest.max(self.longest.min(BESIDE));
             let events = Events::new(connection, head.body, longest);
             return Ok(Reply::Events(Box::new(Messages::new(events, longest))));
         }

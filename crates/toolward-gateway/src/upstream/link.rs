@@ -73,31 +73,51 @@ impl Link {
     pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<Link> {
         let (changes, log) = (server.changes.clone(), server.log.clone());
         let (signal, signals) = mpsc::unbounded_channel();
+        let life = server.life.clone();
         let longest = server.definition.answer_bytes;
         let carrier = match &server.definition.reach {
             Reach::Child(launch) => {
                 let source = child::Source::Program(launch.clone(), server.spare.clone());
-                Transport::Child(child::Child::new(source, opening, longest, log.clone(), signal))
+                Transport::Child(child::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                ))
             }
             // Nobody asks the gateway by a link; one that is asked for leads nowhere.
             Reach::Own => {
                 let launch = Launch::nothing(server.name());
                 let source = child::Source::Program(launch, server.spare.clone());
-                Transport::Child(child::Child::new(source, opening, longest, log.clone(), signal))
+                Transport::Child(child::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                ))
             }
             Reach::Http(remote) if server.uses_sse() => {
                 let source =
                     child::Source::Sse(server.name().into(), remote.of(key.agent.as_deref()));
-                Transport::Child(child::Child::new(source, opening, longest, log.clone(), signal))
+                Transport::Child(child::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                ))
             }
             Reach::Http(remote) => Transport::Http(http::HttpLink::new(
-                server.name(),
+                server,
                 remote.of(key.agent.as_deref()),
                 opening,
                 key.revision,
-                longest,
                 signal,
-                log.clone(),
             )),
         };
         let link = Arc::new(Link {

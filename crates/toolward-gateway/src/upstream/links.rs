@@ -117,6 +117,10 @@ impl Links {
         self.all().is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.all().len()
+    }
+
     /// The revisions in which the server has answered.
     pub(super) fn spoken_in(&self) -> Vec<Revision> {
         let all = self.all();

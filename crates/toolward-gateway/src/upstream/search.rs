@@ -240,6 +240,7 @@ impl Server {
                 Err(Unavailable::OtherEra) => refused = true,
                 Err(why @ Unavailable::Unclear) => {
                     (self.log)(&format!("{}: {why}", self.name()));
+                    self.life.failed(&why.to_string());
                     return Err(Unavailable::Down(why.to_string()));
                 }
                 found => return found,
@@ -248,6 +249,7 @@ impl Server {
         let why = Unavailable::OtherEra;
         if refused {
             (self.log)(&format!("{}: {why}", self.name()));
+            self.life.failed(&why.to_string());
         }
         Err(why)
     }

@@ -14,6 +14,8 @@ pub enum Unavailable {
     Slow,
     /// So many of its processes are in use, and there may be no more.
     Full(usize),
+    /// It does not take the gateway's credentials, and says so by this status.
+    Refuses(u16),
 }
 
 impl std::fmt::Display for Unavailable {
@@ -24,6 +26,9 @@ impl std::fmt::Display for Unavailable {
             Unavailable::Unclear => f.write_str("it ended or failed when it was asked"),
             Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
             Unavailable::Slow => f.write_str("it has not listed its tools yet"),
+            Unavailable::Refuses(status) => {
+                write!(f, "it refuses the gateway's credentials ({status})")
+            }
             Unavailable::Full(most) => {
                 write!(f, "all of its processes are busy, and `max_children` allows {most}")
             }
@@ -49,7 +54,7 @@ impl Unavailable {
     pub fn word(&self) -> &'static str {
         match self {
             Unavailable::Down(_) => "unavailable",
-            Unavailable::Unclear => "unavailable",
+            Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow => "starting",
             Unavailable::Full(_) => "busy",

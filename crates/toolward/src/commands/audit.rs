@@ -7,10 +7,12 @@
 //! | [`folder`] | where the record is |
 //! | [`scan`] | all records of a folder, in order |
 //! | [`filter`] | which ones are meant, and what came of calls |
+//! | [`latest`], [`arriving`] | the last records, and those that come |
 //! | [`row`] | a record as a person sees it |
 //! | [`out`], [`progress`] | how rows and waiting look |
 //! | [`when`] | points in time, as people write them |
 
+pub(crate) mod arriving;
 mod cef;
 mod csv;
 mod export;

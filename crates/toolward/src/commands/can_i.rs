@@ -4,19 +4,20 @@ use std::io::Write;
 
 use clap::ArgMatches;
 
+use crate::asked::{Answer, decision_json};
 use crate::cli::CanIArgs;
-use crate::commands::question::{Question, decision_json};
+use crate::commands::question::Question;
 use crate::exit::{self, Failure};
 use crate::render::{DIM, paint, verdict};
 
 pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
     let question = Question::new(args.question, matches)?;
-    let (decision, hidden) = question.decide(&question.explain());
-    let reason = question.why(&decision, hidden);
+    let asked = question.asked();
+    let Answer { decision, why: reason, .. } = asked.answer();
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", decision_json(&question.input, &decision, &reason))?;
+        writeln!(out, "{}", decision_json(asked.policy, &decision, &reason))?;
     } else {
         let word = match decision.verdict {
             toolward_policy::Verdict::Allow => "yes",
@@ -24,7 +25,7 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
             other => other.as_str(),
         };
         writeln!(out, "{}: {reason}", paint(verdict(decision.verdict), word))?;
-        if question.list_unknown() {
+        if asked.list_unknown {
             writeln!(
                 out,
                 "{}",
@@ -32,7 +33,7 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
                     DIM,
                     format!(
                         "the tools of `{}` are not known, so the answer rests on the name; give --tools",
-                        question.server
+                        asked.server
                     )
                 )
             )?;

@@ -14,12 +14,13 @@ use crate::cli::CheckArgs;
 use crate::commands::test;
 use crate::exit::{self, Failure};
 use crate::guards;
-use crate::policy_input::{Input, nothing_found};
+use crate::live;
+use crate::policy_input::{Checked, Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
 
 pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.output.json;
-    let input = match Input::try_load(&args.policy, &args.tools, matches)? {
+    let mut input = match Input::try_load(&args.policy, &args.tools, matches)? {
         Ok(input) => input,
         Err(findings) => return report(&findings, None, &[], json, exit::INVALID),
     };
@@ -28,46 +29,55 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         nothing.level = Level::Error;
         return report(&[nothing], None, &[], json, exit::INVALID);
     }
-    let mut findings: Vec<Diagnostic> = Vec::new();
-    findings.extend(listener(&input));
-    findings.extend(unknown_names(&input));
-    findings.extend(guards::findings(&input.loaded.config));
-    if input.policy.layer_names().next().is_none() {
-        let message = "there is no policy layer: everything that is exposed is allowed";
-        let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
-        findings.push(Diagnostic::warning(message).help(help));
-    }
-    if input.policy.hides_everything(&others(&input)) == Some(true)
-        && !input.policy.allows_nothing_on_purpose()
-    {
-        let message = "no agent sees any tool of the known servers";
-        let help = "if that is meant, write `allowed_tools: []`";
-        findings.push(Diagnostic::error(message).help(help));
-    }
-    findings.extend(input.policy.lint(&input.catalogue).iter().map(|lint| finding(&input, lint)));
+    live::ask_for_tests(&mut input)?;
+    let checked = input.checked();
+    let findings = findings(&checked);
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed: Vec<&TestOutcome<'_>> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
-    let failed: Vec<String> = failed.iter().map(|outcome| test::to_line(&input, outcome)).collect();
+    let failed: Vec<String> =
+        failed.iter().map(|outcome| test::to_line(&checked, outcome)).collect();
     let invalid = findings.iter().any(|finding| finding.level == Level::Error);
     let code = match (invalid, failed.is_empty()) {
         (true, _) => exit::INVALID,
         (false, false) => exit::NO,
         (false, true) => exit::OK,
     };
-    let mut all: Vec<Diagnostic> = findings;
+    let summary = Summary { text: summary(&checked), tests: outcomes.len() };
+    report(&findings, Some(summary), &failed, json, code)
+}
+
+/// Everything that is wrong, or probably not meant.
+pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
+    let mut findings: Vec<Diagnostic> = Vec::new();
+    findings.extend(listener(input));
+    findings.extend(unknown_names(input));
+    findings.extend(guards::findings(&input.loaded.config));
+    findings.extend(guards::unused(&input.loaded.config, input.policy, input.catalogue));
+    if input.policy.layer_names().next().is_none() {
+        let message = "there is no policy layer: everything that is exposed is allowed";
+        let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
+        findings.push(Diagnostic::warning(message).help(help));
+    }
+    if input.policy.hides_everything(&others(input)) == Some(true)
+        && !input.policy.allows_nothing_on_purpose()
+    {
+        let message = "no agent sees any tool of the known servers";
+        let help = "if that is meant, write `allowed_tools: []`";
+        findings.push(Diagnostic::error(message).help(help));
+    }
+    findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
     // A lint and the loader can find the same; the lint knows more.
     let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
-    let seen: Vec<_> = all.iter().filter_map(place).collect();
+    let seen: Vec<_> = findings.iter().filter_map(place).collect();
     let news = |warning: &&Diagnostic| place(warning).is_none_or(|place| !seen.contains(&place));
-    all.extend(input.loaded.warnings.iter().filter(news).cloned());
-    all.extend(unset_secrets(&input));
-    let summary = Summary { text: summary(&input), tests: outcomes.len() };
-    report(&all, Some(summary), &failed, json, code)
+    findings.extend(input.loaded.warnings.iter().filter(news).cloned());
+    findings.extend(unset_secrets(input));
+    findings
 }
 
 /// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
-fn others(input: &Input) -> Catalogue {
+fn others(input: &Checked<'_>) -> Catalogue {
     let mut others = Catalogue::default();
     for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != builtin::NAME) {
         others.insert(server, Some(tools.clone()));
@@ -76,7 +86,7 @@ fn others(input: &Input) -> Catalogue {
 }
 
 /// A listener that others can reach must know who calls, and have a policy.
-fn listener(input: &Input) -> Option<Diagnostic> {
+fn listener(input: &Checked<'_>) -> Option<Diagnostic> {
     let config = &input.loaded.config;
     let open = input.policy.layer_names().next().is_none() || !config.authenticates();
     (config.listens_beyond_loopback() && open).then(|| {
@@ -86,7 +96,7 @@ fn listener(input: &Input) -> Option<Diagnostic> {
 }
 
 /// Names that exposures and tests use, and nobody has.
-fn unknown_names(input: &Input) -> Vec<Diagnostic> {
+fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let own = config.builtin.then_some(builtin::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
@@ -119,7 +129,7 @@ fn unknown_names(input: &Input) -> Vec<Diagnostic> {
 }
 
 /// References that have no value here. Where the gateway starts they are errors.
-fn unset_secrets(input: &Input) -> Vec<Diagnostic> {
+fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
     let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
     unset.iter_mut().for_each(|finding| finding.level = Level::Warning);
     unset
@@ -168,7 +178,7 @@ fn report(
 }
 
 /// What is in force, in numbers.
-fn summary(input: &Input) -> String {
+pub(crate) fn summary(input: &Checked<'_>) -> String {
     let layers = input.policy.layer_names().count();
     let agents = input.policy.agents();
     let mut text = format!(
@@ -197,7 +207,7 @@ fn summary(input: &Input) -> String {
     text
 }
 
-fn finding(input: &Input, lint: &Lint) -> Diagnostic {
+fn finding(input: &Checked<'_>, lint: &Lint) -> Diagnostic {
     let message = format!("{} ({})", lint.message, lint.kind.as_str());
     let mut finding = input.loaded.diagnostic_at(Level::Warning, &lint.layer, lint.place, &message);
     if finding.mark().is_none() {

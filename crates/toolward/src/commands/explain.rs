@@ -3,15 +3,14 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
-use toolward_policy::explain::{Explanation, LayerTrace, Outcome, StepTrace, Tried};
-use toolward_policy::refusal::Offer;
-use toolward_policy::{Decision, Step, Verdict};
+use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
+use toolward_policy::{Decision, Verdict};
 
+use crate::asked::{Answer, Asked, outcome_text, step_note};
 use crate::cli::{ExplainArgs, RecordArgs};
 use crate::commands::audit::past;
-use crate::commands::question::{Question, decision_json};
+use crate::commands::question::Question;
 use crate::exit::{self, Failure};
 use crate::guards;
 use crate::render::{BOLD, DIM, paint, verdict};
@@ -24,41 +23,33 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
         let config = config.clone().filter(|_| args.dir.is_none());
         return past::run(subject, &RecordArgs { dir: args.dir, config }, json);
     }
-    let list = args.question.list;
     let question = Question::new(args.question, matches)?;
-    let explanation = question.explain();
-    let (decision, hidden) = question.decide(&explanation);
-    let answer = Answer { explanation, decision, why: question.why(&decision, hidden) };
+    let asked = question.asked();
+    let answer = asked.answer();
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", to_json(&question, &answer))?;
+        writeln!(out, "{}", asked.to_json(&answer))?;
     } else {
-        write!(out, "{}", to_text(&question, &answer, list))?;
+        let guarded = guards::any(&question.input.loaded.config, &question.input.policy);
+        write!(out, "{}", to_text(&asked, &answer, guarded))?;
     }
-    Ok(if decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
+    Ok(if answer.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }
 
-/// The way through the layers, and what holds in the end.
-struct Answer {
-    explanation: Explanation,
-    decision: Decision,
-    why: String,
-}
-
-fn to_text(question: &Question, answer: &Answer, list: bool) -> String {
+fn to_text(question: &Asked<'_>, answer: &Answer, guarded: bool) -> String {
     let Answer { explanation, decision, why } = answer;
     let mut lines = Vec::new();
-    let who = match &question.agent {
+    let who = match question.agent {
         Some(agent) => neutralise(agent).into_owned(),
         None => "a caller without a name".into(),
     };
     let what = neutralise(&format!("{}/{}", question.server, question.name)).into_owned();
-    let verb = if list { "lists" } else { "calls" };
+    let verb = if question.list { "lists" } else { "calls" };
     let answer = paint(verdict(decision.verdict), decision.verdict);
     lines.push(format!("{} {verb} {}: {answer}", paint(BOLD, who), paint(BOLD, what)));
     let hints: Vec<&str> = question.hints.iter().collect();
     if question.is_about_a_tool() && !hints.is_empty() {
-        let source = if question.list_unknown() { " (its list is not known)" } else { "" };
+        let source = if question.list_unknown { " (its list is not known)" } else { "" };
         lines.push(format!("hints: {}{}", neutralise(&hints.join(", ")), paint(DIM, source)));
     }
     lines.push(String::new());
@@ -70,12 +61,12 @@ fn to_text(question: &Question, answer: &Answer, list: bool) -> String {
     }
     lines.push(String::new());
     lines.push(format!("because {why}"));
-    lines.extend(agent_sees(question, decision, list));
+    lines.extend(agent_sees(question, decision, guarded));
     lines.join("\n") + "\n"
 }
 
-fn layer_text(question: &Question, layer: &LayerTrace) -> Vec<String> {
-    let name = question.input.policy.layer_names().nth(usize::from(layer.layer)).unwrap_or("?");
+fn layer_text(question: &Asked<'_>, layer: &LayerTrace) -> Vec<String> {
+    let name = question.policy.layer_names().nth(usize::from(layer.layer)).unwrap_or("?");
     let whose = match &layer.agent {
         Some(agent) => format!(", rules of `{}`", neutralise(agent)),
         None => String::new(),
@@ -96,37 +87,17 @@ fn layer_text(question: &Question, layer: &LayerTrace) -> Vec<String> {
 }
 
 fn step_text(step: &StepTrace) -> String {
-    let note = match (&step.note, step.tried.len(), step.entries) {
-        (Some(note), _, _) => neutralise(note).into_owned(),
-        (None, 0, 0) => match step.step {
-            Step::ExactDeny
-            | Step::WildcardDeny
-            | Step::ExactAllow
-            | Step::WildcardAllow
-            | Step::AllowlistMatch => "no entries".into(),
-            Step::ImplicitGrant => "no allow list narrows this server".into(),
-            Step::DefaultDeny | Step::AllowlistNone => "nothing matched".into(),
-            _ => String::new(),
-        },
-        (None, 0, 1) => "its one entry does not speak of it".into(),
-        (None, 0, entries) => format!("none of its {entries} entries speaks of it"),
-        _ => String::new(),
-    };
+    let note = step_note(step);
+    let note = neutralise(&note);
     if note.is_empty() {
         return format!("  {}", step.step);
     }
     format!("  {:<18} {}", step.step.as_str(), paint(DIM, note))
 }
 
-fn tried_text(question: &Question, layer: u16, tried: &Tried) -> String {
-    let Some(rule) = question.input.policy.rule_at(layer, tried.rule) else { return String::new() };
-    let outcome = match &tried.outcome {
-        Outcome::Matched => "matches".into(),
-        Outcome::Maybe => "may match: the arguments decide".into(),
-        Outcome::OtherAction => "names another action".into(),
-        Outcome::ConditionFalse => "its condition is false".into(),
-        Outcome::ConditionFailed(why) => format!("its condition fails: {why}"),
-    };
+fn tried_text(question: &Asked<'_>, layer: u16, tried: &Tried) -> String {
+    let Some(rule) = question.policy.rule_at(layer, tried.rule) else { return String::new() };
+    let outcome = outcome_text(&tried.outcome);
     let when = rule.when.as_ref().map(|when| format!(" when {when}")).unwrap_or_default();
     let entry = neutralise(&format!("{}{when}", rule.selector)).into_owned();
     let limit = rule.limit.map(|rate| format!(" (at most {rate})")).unwrap_or_default();
@@ -135,8 +106,8 @@ fn tried_text(question: &Question, layer: u16, tried: &Tried) -> String {
 }
 
 /// What the agent gets to see of this.
-fn agent_sees(question: &Question, decision: &Decision, list: bool) -> Vec<String> {
-    if !question.is_about_a_tool() || list {
+fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<String> {
+    if !question.is_about_a_tool() || question.list {
         return Vec::new();
     }
     let listed = question.is_listed();
@@ -150,7 +121,7 @@ fn agent_sees(question: &Question, decision: &Decision, list: bool) -> Vec<Strin
         _ => {
             let mut lines =
                 vec!["the agent sees the tool in its list, and the call is forwarded".to_string()];
-            if guards::any(&question.input.loaded.config, &question.input.policy) {
+            if guarded {
                 lines.push(
                     "limits and hooks are asked when the call is made, and may refuse it".into(),
                 );
@@ -158,83 +129,5 @@ fn agent_sees(question: &Question, decision: &Decision, list: bool) -> Vec<Strin
             return lines;
         }
     };
-    vec![sight.into(), format!("  {}", refusal(question).0)]
-}
-
-fn refusal(question: &Question) -> (String, Vec<String>) {
-    let input = &question.input;
-    let rows: Vec<_> = input
-        .catalogue
-        .lists()
-        .map(|(server, tools)| (server, input.policy.row(question.agent.as_deref(), server, tools)))
-        .collect();
-    let offers: Vec<Offer<'_>> = rows.iter().map(|(server, row)| Offer { server, row }).collect();
-    let action = question.action();
-    let allowed = input.policy.allowed_tools(question.caller(), &offers);
-    let refusal =
-        toolward_policy::refusal::refusal(&allowed, &question.exposed(), action.as_deref());
-    (neutralise(&refusal.message).into_owned(), refusal.allowed_tools)
-}
-
-fn to_json(question: &Question, answer: &Answer) -> Value {
-    let Answer { explanation, decision, why } = answer;
-    let layers: Vec<Value> = explanation
-        .layers
-        .iter()
-        .map(|layer| {
-            json!({
-                "layer": layer.layer,
-                "name": question.input.policy.layer_names().nth(usize::from(layer.layer)),
-                "agent": layer.agent,
-                "verdict": layer.decision.verdict.as_str(),
-                "step": layer.decision.step.as_str(),
-                "steps": layer.steps.iter().map(|step| step_json(question, layer.layer, step)).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
-    let mut answer = decision_json(&question.input, decision, why);
-    answer["listed"] = json!(question.is_listed());
-    answer["hints"] = json!(question.hints.iter().collect::<Vec<_>>());
-    answer["layers"] = json!(layers);
-    if question.is_about_a_tool() && decision.verdict == Verdict::Deny {
-        let (message, allowed) = refusal(question);
-        answer["refusal"] = json!({"message": message, "allowed_tools": allowed});
-    }
-    answer
-}
-
-fn step_json(question: &Question, layer: u16, step: &StepTrace) -> Value {
-    let tried: Vec<Value> = step
-        .tried
-        .iter()
-        .filter_map(|tried| {
-            let rule = question.input.policy.rule_at(layer, tried.rule)?;
-            let (outcome, why) = match &tried.outcome {
-                Outcome::Matched => ("matched", None),
-                Outcome::Maybe => ("maybe", None),
-                Outcome::OtherAction => ("other-action", None),
-                Outcome::ConditionFalse => ("condition-false", None),
-                Outcome::ConditionFailed(why) => ("condition-failed", Some(why)),
-            };
-            let mut tried = json!({
-                "rule": rule.path,
-                "selector": rule.selector,
-                "when": rule.when,
-                "location": rule.location(),
-                "outcome": outcome,
-                "why": why,
-            });
-            if let Some(rate) = rule.limit {
-                tried["limit"] = json!(rate.to_string());
-            }
-            Some(tried)
-        })
-        .collect();
-    json!({
-        "step": step.step.as_str(),
-        "action": step.action,
-        "entries": step.entries,
-        "tried": tried,
-        "note": step.note,
-    })
+    vec![sight.into(), format!("  {}", neutralise(&question.refusal().message))]
 }

@@ -8,8 +8,8 @@ use toolward_config::neutral::neutralise;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 
+use crate::asked::decision_json;
 use crate::cli::LsArgs;
-use crate::commands::question::decision_json;
 use crate::exit::{self, Failure};
 use crate::live;
 use crate::policy_input::Input;
@@ -65,9 +65,10 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
                     "actions": listing.actions,
                 });
                 let reason = input.policy.reason(&decision, about);
-                if let (Some(row), Some(decision)) =
-                    (row.as_object_mut(), decision_json(&input, &decision, &reason).as_object())
-                {
+                if let (Some(row), Some(decision)) = (
+                    row.as_object_mut(),
+                    decision_json(&input.policy, &decision, &reason).as_object(),
+                ) {
                     row.extend(decision.clone());
                 }
                 rows.push(row);

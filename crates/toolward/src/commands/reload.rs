@@ -6,16 +6,17 @@ use serde_json::json;
 use toolward_config::neutral::neutralise;
 
 use crate::cli::ReloadArgs;
-use crate::commands::status::{none, state_folder};
-use crate::control;
+use crate::commands::status::{none, say_silent, state_folder};
+use crate::control::{self, Asked};
 use crate::exit::{self, Failure};
 
 pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
     let state = state_folder(&args.running)?;
-    let answers = control::ask(&state, "reload");
-    if answers.is_empty() {
+    let Asked { answers, silent } = control::ask(&state, "reload", control::PATIENCE);
+    if answers.is_empty() && silent.is_empty() {
         return Err(none(&state));
     }
+    say_silent(&silent)?;
     let mut out = anstream::stdout();
     let mut refused = false;
     let mut rows = Vec::new();
@@ -43,5 +44,9 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
     if args.output.json {
         writeln!(out, "{}", json!(rows))?;
     }
-    Ok(if refused { exit::INVALID } else { exit::OK })
+    Ok(match (refused, silent.is_empty()) {
+        (true, _) => exit::INVALID,
+        (false, true) => exit::OK,
+        (false, false) => exit::UNREACHABLE,
+    })
 }

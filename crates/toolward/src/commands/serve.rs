@@ -3,31 +3,68 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ArgMatches;
-use toolward_config::config::Listen;
+use toolward_config::Level;
+use toolward_config::config::{self, Config, Listen};
 use toolward_config::neutral::neutralise;
 use toolward_gateway::listen::http::{Endpoint, Setup};
-use toolward_gateway::listen::serve::{Ending, Socket, serve};
+use toolward_gateway::listen::serve::{Ending, Grace, Socket, serve};
 use toolward_gateway::sealed::Sealer;
 use toolward_gateway::upstream::Log;
 
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control::{self, Heritage};
 use crate::exit::{self, Failure};
-use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
+use crate::gateway::{GRACE, began, build, definitions, log, state_folder, supported, terminated};
+use crate::guards;
 use crate::identity::{identities, may_listen, reachable, tls};
+use crate::page::{Admin, Serving};
 use crate::policy_input::{Input, invalid, options};
-use crate::reload::{Again, passes};
+use crate::reload::{Again, Anew, First};
+use crate::tested::passes;
+
+/// After a hand-over no request is waited for longer.
+const LONGEST: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    serve_until_told(args, matches, Around::default())
+}
+
+/// What stands around a gateway that somebody else starts: `demo` does.
+pub(crate) struct Around {
+    /// Sockets that are open already, by their addresses.
+    pub(crate) sockets: Vec<(String, OwnedFd)>,
+    /// How long requests under way may take at the end.
+    pub(crate) grace: Duration,
+    /// Called when the gateway listens.
+    pub(crate) ready: Box<dyn FnOnce() -> std::io::Result<()>>,
+    /// Called before the process ends without waiting for anything.
+    pub(crate) leave: Box<dyn FnOnce() + Send>,
+}
+
+impl Default for Around {
+    fn default() -> Around {
+        let (ready, leave) = (Box::new(|| Ok(())), Box::new(|| {}));
+        Around { sockets: Vec::new(), grace: GRACE, ready, leave }
+    }
+}
+
+/// Serves as the configuration says, until the process is told to end.
+pub(crate) fn serve_until_told(
+    args: ServeArgs,
+    matches: Option<&ArgMatches>,
+    around: Around,
+) -> Result<u8, Failure> {
     let log = log();
     let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
-    let reads = input.reads.clone();
+    let first = First::of(&input);
+    let denies_all = input.denying.is_some();
     let has_policy = input.policy.layer_names().next().is_some();
     let needs_name = input.needs_name();
     // Nobody can come in where nobody is known.
-    if !input.denies_all {
+    if !denies_all {
         may_listen(&input.loaded.config, has_policy)?;
     }
     if args.allow_all && input.loaded.config.listens_beyond_loopback() {
@@ -43,19 +80,28 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     // Users who are told apart must be able to come in.
     let for_everyone = !identities.uids.is_empty();
     let state = state_folder(&config)?;
-    let mut inherited = match args.take_over {
-        true => control::inherit(&state),
+    let wanted: Vec<String> = config.listen.iter().map(written).collect();
+    let inherited = match args.take_over {
+        true => control::inherit(&state, &wanted, &log),
         false => None,
     };
     let before = inherited.as_ref().map(|inherited| inherited.process);
-    let mut open = inherited.as_mut().map(|from| std::mem::take(&mut from.sockets));
-    let mut open = open.take().unwrap_or_default();
-    open.extend(activated()?);
+    // Socket files that somebody else made are somebody else's.
+    let (mut open, mut kept) = inherited.map(|from| (from.sockets, from.kept)).unwrap_or_default();
+    let activated = activated()?;
+    kept.extend(activated.iter().map(|(address, _)| address.clone()));
+    let anew = if kept.is_empty() { Anew::InPlace } else { Anew::ByOthers };
+    open.extend(activated);
+    open.extend(around.sockets);
     let sockets = config
         .listen
         .iter()
         .map(|listen| given(listen, &mut open).map_or_else(|| bind(listen, for_everyone), Ok));
     let sockets: Vec<Socket> = sockets.collect::<Result<_, _>>()?;
+    let own = sockets.iter().filter(|socket| !kept.contains(&socket.address()));
+    let socket_files: Vec<PathBuf> = own.filter_map(Socket::path).collect();
+    let given_page = |address| given(&Listen::Tcp(address), &mut open);
+    let admin = Admin::open(&config, &state, given_page, &log)?;
     if let Some((address, _)) = open.first() {
         log(&format!("a socket that was given is not in `listen` and is closed: {address}"));
     }
@@ -82,11 +128,13 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
         buffered_bytes: usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
         session_idle: None,
+        denies_all,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
     let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
     let most = config.limits_of.streams as usize;
+    let grace = Grace { otherwise: around.grace, handed_over: longest(&config) };
 
     // Signals are waited for on a thread of their own; the others serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -106,42 +154,63 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         allow_all: args.allow_all,
         servers: None,
         begun: config,
-        reads,
+        first,
+        anew,
+        bearer: None,
+        socket_files: socket_files.clone(),
     };
     let reloader = again.reloader(gateway.clone(), Some(endpoint.clone()));
-    let mine = sockets.iter().map(Socket::try_clone).collect::<Result<_, _>>()?;
-    let heritage = Arc::new(Heritage::new(mine, end.clone()));
+    let page = admin.as_ref().map(Admin::socket);
+    let mine = sockets.iter().chain(page).map(Socket::try_clone).collect::<Result<_, _>>()?;
+    let heritage = Arc::new(Heritage::new(mine, kept, end.clone()));
+    if let Some(admin) = admin {
+        let (asking, ending) = (signals.handle().clone(), ending.clone());
+        admin.serve(Serving { reloader: &reloader, asking, ending, log: &log })?;
+    }
     if let Some(before) = before {
         log(&format!("taking over from process {before}"));
         std::thread::spawn(move || control::retire(&state, before));
     }
     let mut handed_over = ending.clone();
+    let leave = around.leave;
+    let (hears, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         signals.block_on(async {
-            tokio::spawn(reloader.run(Some(heritage.clone())));
+            let reloading = tokio::spawn(reloader.clone().run(Some(heritage.clone())));
+            let listening = async {
+                let _ = hears.send(());
+                std::future::pending().await
+            };
             tokio::select! {
+                biased;
                 () = terminated() => {}
                 _ = handed_over.wait_for(|ending| *ending != Ending::No) => {
                     log("another process has taken over: connections are used once more and closed");
+                    reloader.state().draining = true;
                     heritage.close();
                     terminated().await;
                 }
+                () = listening => {}
             }
+            reloading.abort();
             log("ending: requests under way are finished");
             heritage.close();
             let _ = end.send(Ending::Now);
             // Whoever asks a second time does not want to wait.
             terminated().await;
             toolward_gateway::guard::end_all();
+            leave();
             std::process::exit(i32::from(exit::NO));
         });
     });
-    let paths: Vec<PathBuf> = sockets.iter().filter_map(Socket::path).collect();
-    serve(endpoint, sockets, threads, most, &ending, GRACE)?;
+    // Whoever is told that it runs may end it at once.
+    let _ = heard.recv();
+    (around.ready)()?;
+    serve(endpoint, sockets, threads, most, &ending, grace)?;
     gateway.audit.close();
     // A socket file that was handed over is the other process's.
     if *ending.borrow() != Ending::HandedOver {
-        for path in paths {
+        for path in socket_files {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -156,13 +225,36 @@ pub(crate) fn load(
     log: &Log,
 ) -> Result<Input, Failure> {
     let loaded = Input::load(policy, &ToolsArgs { lists: Vec::new() }, matches);
-    let failure = match loaded.and_then(|input| passes(&input).map(|()| input)) {
+    let failure = match loaded.and_then(|input| can_run(&input, log).map(|()| input)) {
         Err(failure) if on_invalid == OnInvalid::DenyAll => failure,
         other => return other,
     };
     log(&format!("the configuration is not valid: {}", failure.text().replace('\n', " ")));
     log("NOTHING IS ALLOWED until it is: --on-invalid-policy deny-all");
-    Input::denying(&options(policy, matches)).map_err(|found| invalid(&found))
+    let denying = Input::denying(&options(policy, matches), failure.text());
+    denying.map_err(|found| invalid(&found))
+}
+
+/// Whether everything that a gateway is made of can be had.
+fn can_run(input: &Input, log: &Log) -> Result<(), Failure> {
+    passes(input)?;
+    let mut config = input.loaded.config.clone();
+    supported(&config)?;
+    drop(definitions(&mut config, &input.reads)?);
+    drop(identities(&config, input.needs_name(), false, log)?);
+    let mut wrong = guards::findings(&config);
+    wrong.retain(|finding| finding.level == Level::Error);
+    if wrong.is_empty() { Ok(()) } else { Err(invalid(&wrong)) }
+}
+
+/// How long the slowest call may take: it is finished after a hand-over too, within reason.
+fn longest(config: &Config) -> Duration {
+    let of_server = |server: &config::Server| {
+        let by_tool = server.timeout.by_tool.iter().map(|(_, time)| *time);
+        by_tool.chain([server.timeout.otherwise]).max()
+    };
+    let longest = config.servers.iter().filter_map(of_server).max().unwrap_or(GRACE);
+    longest.clamp(GRACE, LONGEST)
 }
 
 /// Sockets that a service manager has opened for us, by their addresses.
@@ -185,10 +277,7 @@ fn activated() -> Result<Vec<(String, OwnedFd)>, Failure> {
 
 /// A socket that another process has opened for us.
 fn given(listen: &Listen, sockets: &mut Vec<(String, OwnedFd)>) -> Option<Socket> {
-    let address = match listen {
-        Listen::Tcp(address) => address.to_string(),
-        Listen::Unix(path) => format!("unix:{}", path.display()),
-    };
+    let address = written(listen);
     let at = sockets.iter().position(|(given, _)| *given == address)?;
     let (_, socket) = sockets.swap_remove(at);
     Some(match listen {
@@ -203,10 +292,14 @@ fn bind(listen: &Listen, for_everyone: bool) -> Result<Socket, Failure> {
         Listen::Unix(path) => Socket::unix(path.clone(), for_everyone),
     };
     bound.map_err(|error| {
-        let at = match listen {
-            Listen::Tcp(address) => address.to_string(),
-            Listen::Unix(path) => format!("unix:{}", path.display()),
-        };
+        let at = written(listen);
         Failure::invalid(format!("error: cannot listen on {}: {error}", neutralise(&at)))
     })
+}
+
+fn written(listen: &Listen) -> String {
+    match listen {
+        Listen::Tcp(address) => address.to_string(),
+        Listen::Unix(path) => format!("unix:{}", path.display()),
+    }
 }

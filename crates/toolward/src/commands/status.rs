@@ -2,27 +2,34 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
 use toolward_config::{Disk, Loader, Options, ProcessEnv};
 
 use crate::cli::{RunningArgs, StatusArgs};
-use crate::control;
+use crate::commands::audit::row::took;
+use crate::control::{self, Asked};
 use crate::exit::{self, Failure};
 use crate::render::{RED, YELLOW, count, paint};
 
+/// How long a gateway may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let state = state_folder(&args.running)?;
-    let answers = control::ask(&state, "status");
-    if answers.is_empty() {
+    let Asked { answers, silent } = control::ask(&state, "status", PATIENCE);
+    if answers.is_empty() && silent.is_empty() {
         return Err(none(&state));
     }
+    say_silent(&silent)?;
+    let code = if answers.is_empty() { exit::UNREACHABLE } else { exit::OK };
     let mut out = anstream::stdout();
     if args.output.json {
         let rows: Vec<Value> = answers.into_iter().map(|(_, answer)| answer).collect();
         writeln!(out, "{}", json!(rows))?;
-        return Ok(exit::OK);
+        return Ok(code);
     }
     for (at, (_, answer)) in answers.iter().enumerate() {
         if at > 0 {
@@ -30,7 +37,16 @@ pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
         }
         write!(out, "{}", text(answer))?;
     }
-    Ok(exit::OK)
+    Ok(code)
+}
+
+/// Processes that have a socket and do not answer.
+pub(crate) fn say_silent(silent: &[u32]) -> Result<(), Failure> {
+    for process in silent {
+        let message = format!("warning: process {process} does not answer");
+        writeln!(anstream::stderr(), "{}", paint(YELLOW, message))?;
+    }
+    Ok(())
 }
 
 fn text(status: &Value) -> String {
@@ -45,13 +61,37 @@ fn text(status: &Value) -> String {
         status["process"],
         duration(status["uptime_s"].as_u64().unwrap_or(0))
     );
+    if let Some(page) = status["page"].as_str() {
+        text += &format!("  page     {}\n", neutralise(page));
+    }
     let layers = &status["policy"]["layers"];
     match layers.as_array().map_or(0, Vec::len) {
         0 => text += &format!("  policy   {}\n", paint(YELLOW, "none: everything is allowed")),
         _ => {
             let version = word(&status["policy"]["version"]);
             text += &format!("  policy   {version}: {}\n", words(layers));
+            let number = |name: &str| status["policy"][name].as_u64().unwrap_or(0);
+            text += &format!(
+                "  decided  {} since {}, and refused {} of names that agents do not see\n",
+                calls(number("decided")),
+                word(&status["policy"]["since"]),
+                calls(number("refused_unseen"))
+            );
         }
+    }
+    if let Some(why) = status["denying"].as_str() {
+        let loud = "NOTHING IS ALLOWED, because the configuration was not valid at the start:";
+        text += &format!("  mode     {}\n", paint(RED, loud));
+        for line in why.lines() {
+            text += &format!("    {}\n", neutralise(line));
+        }
+    }
+    if status["draining"] == true {
+        let loud = "another process has taken over: this one finishes its requests, and ends";
+        text += &format!("  mode     {}\n", paint(YELLOW, loud));
+    }
+    for test in status["failing_tests"].as_array().into_iter().flatten() {
+        text += &format!("  test     {}\n", paint(RED, word(test).replace('\n', " ")));
     }
     if status["allow_all"] == true {
         let loud = "--allow-all: the policy is recorded, not enforced";
@@ -77,6 +117,7 @@ fn text(status: &Value) -> String {
         if let Some(tools) = server["tools"].as_u64() {
             line += &format!(", {}", count(usize::try_from(tools).unwrap_or(0), "tool"));
         }
+        line += &fared(server);
         text += &line;
         text.push('\n');
     }
@@ -94,6 +135,34 @@ fn text(status: &Value) -> String {
                 text += &format!("    {}\n", neutralise(line));
             }
         }
+    }
+    text
+}
+
+fn calls(number: u64) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), "call")
+}
+
+/// How a server fares, where it was used.
+fn fared(server: &Value) -> String {
+    let number = |name: &str| server[name].as_u64().unwrap_or(0);
+    let mut text = String::new();
+    if number("calls") > 0 {
+        text += &format!(", {}", calls(number("calls")));
+    }
+    if number("errors") > 0 {
+        text += &format!(" ({} failed)", number("errors"));
+    }
+    let recent = &server["last_5_min"];
+    if let (Some(p50), Some(p95)) = (recent["p50_us"].as_u64(), recent["p95_us"].as_u64()) {
+        text += &format!(", half of them within {}, 95 % within {}", took(p50), took(p95));
+    }
+    if number("restarts") > 0 {
+        text += &format!(", restarted {}×", number("restarts"));
+    }
+    if let Some(why) = server["last_failure"]["text"].as_str() {
+        let time = server["last_failure"]["time"].as_str().unwrap_or("?");
+        text += &format!("\n             last failure {}: {}", neutralise(time), neutralise(why));
     }
     text
 }

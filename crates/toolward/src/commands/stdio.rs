@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::ArgMatches;
+use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::client::{Caller, Scope};
@@ -19,7 +20,7 @@ use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
 use crate::policy_input::options;
-use crate::reload::Again;
+use crate::reload::{Again, Anew, Bearer, First};
 
 /// The token of the agent that calls, where the client's configuration gives one.
 const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
@@ -28,12 +29,34 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let prepared = || {
         let log = log();
         let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
-        let reads = input.reads.clone();
+        let (first, denying) = (First::of(&input), input.denying.is_some());
+        let (known, nameless) = (input.policy.agents().join("\n"), input.has_agents_layer);
         let (gateway, begun) = build(input, args.allow_all, log.clone())?;
         let token = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
-        let caller = caller(args.agent.as_deref(), token.as_deref(), &begun, &log)?;
+        let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun, &log) {
+            // Nobody is known to a gateway that allows nobody anything.
+            Err(_) if denying => by_flag(None),
+            Err(NotCaller::Failed(failure)) => return Err(failure),
+            Err(NotCaller::Wrong(why)) => {
+                gateway.audit.turned_away("stdio", why);
+                gateway.audit.close();
+                return Err(Failure::invalid(format!("error: {why}")));
+            }
+            Ok(caller) => caller,
+        };
+        if let Some(agent) = args.agent.as_deref().filter(|_| nameless && !denying)
+            && known.lines().all(|known| known != agent && known != "default")
+        {
+            let agent = neutralise(agent);
+            log(&format!("no agent is called `{agent}`: nothing is allowed to it (--agent)"));
+        }
         let (options, allow_all) = (options(&args.policy, matches), args.allow_all);
-        Ok((gateway, caller, Again { options, allow_all, servers: None, begun, reads }))
+        let (anew, servers, socket_files) = (Anew::ByOthers, None, Vec::new());
+        let revoked = watch::Sender::new(false);
+        let agent = caller.agent.clone();
+        let bearer = token.map(|token| Bearer { token, agent, revoked });
+        let again = Again { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+        Ok((gateway, caller, again))
     };
     match prepared() {
         Ok((gateway, caller, again)) => serve(gateway, caller, Scope::All, again),
@@ -45,22 +68,38 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     }
 }
 
+/// The agent that the operator named by a flag. Without one there is no name, and nothing that gave it.
+pub(crate) fn by_flag(flag: Option<&str>) -> Caller {
+    match flag {
+        Some(agent) => Caller::new(Some(agent.into()), "launch-flag"),
+        None => Caller::new(None, "none"),
+    }
+}
+
+/// Why nobody is served.
+enum NotCaller {
+    Failed(Failure),
+    /// What was shown is wrong.
+    Wrong(&'static str),
+}
+
 /// The agent that the operator named, by a flag, by a token, or by both alike.
 fn caller(
     flag: Option<&str>,
     token: Option<&str>,
     config: &Config,
     log: &Log,
-) -> Result<Caller, Failure> {
+) -> Result<Caller, NotCaller> {
     let Some(token) = token else {
-        return Ok(Caller::new(flag.map(Into::into), "launch-flag"));
+        return Ok(by_flag(flag));
     };
-    let wrong = |why: &str| Failure::invalid(format!("error: {TOKEN_VARIABLE} {why}"));
     // A JWT ends, and nobody could give this process another one: only listed tokens count here.
-    let agent = identities(config, true, false, log)?.of_token(token);
-    let agent = agent.ok_or_else(|| wrong("is not the token of any agent"))?;
+    let known = identities(config, true, false, log).map_err(NotCaller::Failed)?;
+    let unknown = "TOOLWARD_TOKEN is not the token of any agent";
+    let agent = known.of_token(token).ok_or(NotCaller::Wrong(unknown))?;
     if flag.is_some_and(|flag| *agent != *flag) {
-        return Err(wrong("is the token of another agent than --agent names"));
+        let other = "TOOLWARD_TOKEN is the token of another agent than --agent names";
+        return Err(NotCaller::Wrong(other));
     }
     Ok(Caller::new(Some(agent), "token"))
 }
@@ -76,6 +115,9 @@ pub(crate) fn serve(
     let audit = gateway.audit.clone();
     let ended = runtime.block_on(async {
         let gateway = Arc::new(gateway);
+        // Without a token it is never told, and the sender is kept.
+        let never = watch::Sender::new(false);
+        let revoked = again.bearer.as_ref().map_or(&never, |bearer| &bearer.revoked).subscribe();
         began(&gateway).await;
         tokio::spawn(again.reloader(gateway.clone(), None).run(None));
         if scope == Scope::All
@@ -86,7 +128,7 @@ pub(crate) fn serve(
             return Ended::NotStarted(why);
         }
         let (input, output) = (standard::input(), standard::output());
-        let session = listen::stdio::serve(gateway.clone(), caller, scope, input, output);
+        let session = listen::stdio::serve(gateway.clone(), caller, scope, revoked, input, output);
         tokio::select! {
             ended = session => ended,
             () = terminated() => {

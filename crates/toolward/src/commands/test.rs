@@ -10,17 +10,19 @@ use toolward_policy::testing::TestOutcome;
 
 use crate::cli::TestArgs;
 use crate::exit::{self, Failure};
-use crate::policy_input::Input;
+use crate::live;
+use crate::policy_input::{Checked, Input};
 use crate::render::{DIM, GREEN, RED, paint};
 
 pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let input = Input::load(&args.policy, &args.tools, matches)?;
+    let mut input = Input::load(&args.policy, &args.tools, matches)?;
+    live::ask_for_tests(&mut input)?;
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
-    let mut out = anstream::stdout();
+    let (checked, mut out) = (input.checked(), anstream::stdout());
     if args.output.json {
-        let rows: Vec<_> = outcomes.iter().map(|outcome| to_json(&input, outcome)).collect();
+        let rows: Vec<_> = outcomes.iter().map(|outcome| to_json(&checked, outcome)).collect();
         writeln!(
             out,
             "{}",
@@ -28,7 +30,7 @@ pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
         )?;
     } else {
         for outcome in &outcomes {
-            writeln!(out, "{}", to_line(&input, outcome))?;
+            writeln!(out, "{}", to_line(&checked, outcome))?;
         }
         if outcomes.is_empty() {
             writeln!(out, "the policy has no tests; add them under `tests:`")?;
@@ -38,11 +40,11 @@ pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     Ok(if failed > 0 { exit::NO } else { exit::OK })
 }
 
-fn who<'a>(outcome: &TestOutcome<'a>) -> &'a str {
+pub(crate) fn who<'a>(outcome: &TestOutcome<'a>) -> &'a str {
     outcome.agent.unwrap_or("a caller without a name")
 }
 
-pub(crate) fn to_line(input: &Input, outcome: &TestOutcome<'_>) -> String {
+pub(crate) fn to_line(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String {
     let mark = if outcome.passed { paint(GREEN, "ok  ") } else { paint(RED, "FAIL") };
     let case = outcome.case;
     let said = format!("{} {} {}", who(outcome), case.expect.as_str(), case.written);
@@ -61,7 +63,8 @@ pub(crate) fn to_line(input: &Input, outcome: &TestOutcome<'_>) -> String {
     line
 }
 
-fn reason(input: &Input, outcome: &TestOutcome<'_>) -> String {
+/// Why a case came out as it did, in a sentence.
+pub(crate) fn reason(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String {
     let case = outcome.case;
     let arguments = case.arguments.as_ref().map(|arguments| arguments as _);
     let action =
@@ -75,7 +78,7 @@ fn reason(input: &Input, outcome: &TestOutcome<'_>) -> String {
     input.policy.reason(&outcome.decision, about)
 }
 
-fn to_json(input: &Input, outcome: &TestOutcome<'_>) -> serde_json::Value {
+fn to_json(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> serde_json::Value {
     json!({
         "as": outcome.agent,
         "expect": outcome.case.expect.as_str(),

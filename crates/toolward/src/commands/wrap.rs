@@ -7,22 +7,23 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use toolward_gateway::audit::Setup;
-use toolward_gateway::client::{Caller, Scope};
+use toolward_gateway::client::Scope;
 use toolward_gateway::names::Naming;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::sight::Current;
 use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
-use crate::commands::stdio::{serve, tell_first_request};
+use crate::commands::stdio::{by_flag, serve, tell_first_request};
 use crate::exit::Failure;
 use crate::gateway::{announce, log, open_audit};
 use crate::guards;
 use crate::policy_input::{Input, options};
-use crate::reload::{Again, passes};
+use crate::reload::{Again, Anew, First};
+use crate::tested::passes;
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let caller = Caller::new(args.agent.as_deref().map(Into::into), "launch-flag");
+    let caller = by_flag(args.agent.as_deref());
     match prepare(&args, matches) {
         Ok((gateway, again)) => serve(gateway, caller, Scope::One(0), again),
         // A client that is waiting for its first answer shall hear what is wrong.
@@ -46,7 +47,7 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
     let input = Input::load(&policy, &ToolsArgs { lists: Vec::new() }, matches)?;
     passes(&input)?;
     let options = options(&policy, matches);
-    let (log, reads) = (log(), input.reads.clone());
+    let (log, first) = (log(), First::of(&input));
     announce(&input, args.allow_all, "enabled", &log);
     let policy = (input.policy, input.version);
     let config = input.loaded.config;
@@ -85,7 +86,10 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
         list_timeout: Duration::from_secs(args.timeout),
     };
     let (servers, allow_all) = (Some(vec![server]), args.allow_all);
-    Ok((gateway, Again { options, allow_all, servers, begun: config, reads }))
+    let (anew, bearer, socket_files) = (Anew::ByOthers, None, Vec::new());
+    let begun = config;
+    let again = Again { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+    Ok((gateway, again))
 }
 
 /// `NAME` passes a variable on, `NAME=VALUE` sets one.

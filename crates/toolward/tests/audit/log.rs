@@ -96,10 +96,15 @@ impl Log {
         self.config["agents"]["dev"]["allow"]["tools"]["s"] = tools;
     }
 
+    /// Writes the configuration where the gateway reads it.
+    pub fn save(&self) {
+        std::fs::write(self.path("toolward.yaml"), self.config.to_string()).unwrap();
+    }
+
     /// The gateway, and a client past its handshake.
     pub fn client(&self, agent: &str) -> Client {
         let config = self.path("toolward.yaml");
-        std::fs::write(&config, self.config.to_string()).unwrap();
+        self.save();
         let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
             .args(["stdio", "--agent", agent, "-c"])
             .arg(&config)

@@ -67,7 +67,13 @@ fn filters_are_of_calls_and_so_of_their_outcomes() {
         (&["--tool", "cra*"], &[crashed]),
         (&["--tool", "s__crash"], &[crashed]),
         (&["--tool", "read", "--agent", "dev"], &["dev s__read allow ok"]),
-        (&["--server", "s", "--verdict", "deny"], &refused[..1]),
+        (&["--server", "s", "--verdict", "deny"], &refused[..]),
+        // A name that the agent does not see is found by what it ends and begins with.
+        (&["--tool", "hidden"], &refused[1..]),
+        (&["--tool", "hid*", "--server", "s"], &refused[1..]),
+        (&["--tool", "dden"], &[]),
+        (&["--tool", "s__hidden"], &refused[1..]),
+        (&["--server", "s__hid"], &[]),
         (&["--kind", "outcome", "--agent", "other"], &["other s__read allow ok", crashed]),
         (
             &["--kind", "refusal", "--kind", "intent", "--agent", "dev", "--limit", "2"],
@@ -180,6 +186,39 @@ fn lines_that_are_no_records_are_said_to_be_left_out() {
     ] {
         let said = log.run(words);
         assert!(said.code == 1 && said.err.contains("1 line is no record"), "{said:?}");
+    }
+}
+
+#[test]
+fn what_is_older_is_not_read_however_much_of_it_there_is() {
+    let log = log();
+    let lines = log.lines("audit.jsonl");
+    let line = lines.iter().find(|line| line.contains("\"refusal\"")).unwrap();
+    let (id, rest) = (&line[..19], &line[line.find("\",\"time\":\"").unwrap() + 11..]);
+    let rest = &rest[rest.find('"').unwrap()..];
+    assert!(id.starts_with("{\"id\":\""), "{id}");
+    // A record a second, over some hours; and one that was kept for long in between.
+    let (begin, count) = (1_784_000_000_u64, 20_000);
+    let record = |second: u64, kind: &str| {
+        let time = toolward_gateway::audit::line::time(second * 1_000_000);
+        let rest = rest.replacen("refusal", kind, 1);
+        format!("{{\"id\":\"{:012x}-1-{second:x}\",\"time\":\"{time}{rest}", second * 1_000_000)
+    };
+    let mut written: Vec<String> = (begin..begin + count).map(|at| record(at, "refusal")).collect();
+    for at in (0..written.len()).step_by(100) {
+        written.insert(at, record(begin, "outcome"));
+    }
+    // Whoever reads these says so.
+    written.splice(0..0, vec!["junk".to_string(); 3]);
+    log.write("audit.jsonl", &written);
+    for (since, expected) in [(500, 500), (5, 5), (5_000, 5_000), (19_990, 19_990)] {
+        let from = toolward_gateway::audit::line::time((begin + count - since) * 1_000_000);
+        let said = log.run(&[
+            "audit", "query", "--kind", "intent", "--kind", "refusal", "--json", "--since", &from,
+        ]);
+        assert_eq!(said.rows().len(), expected as usize, "{since}: {}", said.err);
+        let all = since > 19_000;
+        assert_eq!(said.code, i32::from(all), "{since}: {}", said.err);
     }
 }
 

@@ -126,6 +126,29 @@ fn segments_whose_time_was_over_are_not_missed() {
 }
 
 #[test]
+fn each_segment_has_the_names_of_the_views_that_were_listed() {
+    let log = Log::new().audit("rotate", json!({"size": "1500 B", "age": "1 day"}));
+    let mut client = log.client("dev");
+    for at in 0..8 {
+        client.call("read", json!({"at": at}));
+        client.list();
+        client.list();
+    }
+    client.close();
+    let mut files = log.segments();
+    files.push("audit.jsonl".into());
+    let mut listed = 0;
+    for name in &files {
+        let records = log.records(name);
+        let lists: Vec<_> = records.iter().filter(|record| record["kind"] == "list").collect();
+        let named = lists.iter().filter(|record| record["names"].is_object()).count();
+        assert_eq!(named, lists.len().min(1), "{name}: {lists:#?}");
+        listed += named;
+    }
+    assert!(listed >= 3, "{listed}");
+}
+
+#[test]
 fn a_torn_last_line_is_said_and_taken_off() {
     let log = Log::small();
     let whole = std::fs::read(log.file("audit.jsonl")).unwrap();
@@ -178,6 +201,10 @@ fn a_gateway_that_writes_is_left_alone() {
     let log = Log::new();
     let mut client = log.client("dev");
     client.call("read", json!({}));
+    // What came of the call is written just after its answer.
+    while !log.lines("audit.jsonl").last().is_some_and(|line| line.contains("\"outcome\"")) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let mut file = std::fs::File::options().append(true).open(log.file("audit.jsonl")).unwrap();
     file.write_all(b"{\"id\":\"6605").unwrap();
     let said = log.run(&["audit", "verify", "--repair"]);

@@ -140,3 +140,28 @@ fn a_record_that_is_removed_is_followed_anew() {
         missing.retain(|wanted| row["kind"] != **wanted && row["tool"] != **wanted);
     }
 }
+
+#[test]
+fn who_only_looks_back_gets_all_that_was_asked_for() {
+    let log = Log::small();
+    let lines = log.lines("audit.jsonl");
+    let (first, last) = (lines[0].clone(), lines.last().unwrap());
+    // More than is looked at before rows are followed.
+    let long = last.replacen(
+        "\"kind\":",
+        &format!("\"kind\":\"x\",\"x\":\"{}\",\"k\":", "x".repeat(15 << 20)),
+        1,
+    );
+    for segment in 1..=5 {
+        let first = first.replacen("\"segment\":1", &format!("\"segment\":{segment}"), 1);
+        let name = match segment {
+            5 => "audit.jsonl".to_string(),
+            number => format!("audit-{number:08}.jsonl"),
+        };
+        log.write(&name, &[first, long.clone()]);
+    }
+    let words = ["tail", "-n", "5", "--kind", "segment", "--no-follow", "--json"];
+    let rows = log.run(&words).rows();
+    let numbers: Vec<_> = rows.iter().map(|row| row["segment"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5]);
+}

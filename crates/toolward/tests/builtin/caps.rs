@@ -147,6 +147,31 @@ fn without_a_cap_the_bound_of_all_answers_holds_and_is_told_at_once() {
 }
 
 #[test]
+fn what_is_told_beside_a_result_does_not_count() {
+    let gate = setup()
+        .web("old", "legacy", names(&["aside", "large"]))
+        .web("new", "modern", names(&["aside", "large"]))
+        .with("old", "result_bytes", json!(400))
+        .with("new", "result_bytes", json!(400))
+        .agents(everyone())
+        .start();
+    let a = gate.agent("a");
+    let call = |name: String, bytes: usize| {
+        let meta = json!({"progressToken": 1});
+        let params = json!({"name": name, "arguments": {"bytes": bytes}, "_meta": meta});
+        a.modern_reply(json!("m"), "tools/call", params).messages()
+    };
+    for server in ["old", "new"] {
+        let messages = call(format!("{server}__aside"), 100_000);
+        assert_eq!(messages.len(), 2, "{server}");
+        assert_eq!(messages[0]["params"]["message"].as_str().unwrap().len(), 100_000);
+        assert_eq!(text(&messages[1]), "aside", "{server}");
+        // A result that comes by such a stream still counts.
+        too_large(&call(format!("{server}__large"), 500)[1], 400);
+    }
+}
+
+#[test]
 fn a_cap_is_for_results_and_not_for_lists() {
     let described = |name: &str| tool(name, &"long ".repeat(1000), "x");
     let tools: Vec<Value> = (0..100).map(|n| described(&format!("t{n}"))).collect();

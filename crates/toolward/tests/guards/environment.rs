@@ -87,6 +87,9 @@ fn with_allow_all_policy_is_recorded_and_not_enforced() {
         .flag("--allow-all")
         .start();
     assert!(gate.said.lock().unwrap().contains("POLICY IS NOT ENFORCED"));
+    let all = super::record::all(&gate.file("audit"));
+    let start = all.iter().find(|record| record["kind"] == "start").unwrap();
+    assert_eq!(start["allow_all"], true, "{start}");
     let a = gate.agent("a");
     assert_eq!(a.list(), ["s__read", "s__write", "s__c_1", "r__t"]);
     for (name, arguments) in [

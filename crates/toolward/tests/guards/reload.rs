@@ -78,3 +78,35 @@ fn hooks_are_those_of_the_configuration_in_force() {
     assert!(passed(&a.call("s__t", json!({}))));
     eventually("its process has ended", || gate.children().is_empty().then_some(()));
 }
+
+#[test]
+fn the_limit_of_an_entry_belongs_to_the_entry_and_not_to_its_place() {
+    let entry = |tool: &str| json!({"tool": tool, "limit": "3/day"});
+    let agents = |entries: Value| {
+        let allow = json!({"servers": ["*"], "tools": {"s": entries}});
+        json!({"a": {"allow": allow}, "b": {"allow": {"servers": ["*"]}}})
+    };
+    let gate = setup()
+        .web("s", "modern", names(&["t", "u"]))
+        .agents(agents(json!([entry("t"), entry("u")])))
+        .start();
+    let a = gate.agent("a");
+    let calls =
+        |name: &str, count: usize| (0..count).filter(|_| passed(&a.call(name, json!({})))).count();
+    assert_eq!((calls("s__t", 3), calls("s__u", 1)), (3, 1));
+    let tools = |config: &mut Value, entries: Value| {
+        config["agents"]["a"]["allow"]["tools"]["s"] = entries;
+    };
+    // Another order, and another entry in front: each goes on where it was.
+    change(&gate, |config| tools(config, json!([entry("u"), entry("t")])));
+    assert_eq!((calls("s__t", 2), calls("s__u", 1)), (0, 1));
+    change(&gate, |config| tools(config, json!(["other", entry("t"), entry("u")])));
+    assert_eq!((calls("s__t", 2), calls("s__u", 3)), (0, 1));
+    // What takes its place begins anew.
+    let when = json!({"tool": "t", "limit": "3/day", "when": "true"});
+    change(&gate, |config| tools(config, json!(["other", when, entry("u")])));
+    assert_eq!((calls("s__t", 4), calls("s__u", 1)), (3, 0));
+    // Written twice, it is counted twice: a call takes of the one that lets it pass.
+    change(&gate, |config| tools(config, json!([entry("t"), entry("t"), entry("u")])));
+    assert_eq!(calls("s__t", 2), 0);
+}

@@ -217,3 +217,87 @@ fn a_policy_that_is_a_program_is_a_hook() {
     let answer = gate.agent("b").call("s__t", json!({}));
     assert!(error(&answer).1.contains("check"), "{answer}");
 }
+
+#[test]
+fn a_policy_that_prints_without_end_is_refused_and_ended() {
+    let policy = "mcp_tools_policy_check() { [ $1 = t ] && return 0; yes | head -c 100000000; }";
+    let gate = with_policy(&["t", "u"], policy, json!({"timeout": "5s"})).start();
+    let a = gate.agent("a");
+    assert!(passed(&a.call("s__t", json!({}))));
+    let begun = Instant::now();
+    assert_eq!(error(&a.call("s__u", json!({}))).0, -32603);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(refusals(&gate).pop().unwrap()["reason"].to_string().contains("too much"));
+    assert!(passed(&a.call("s__t", json!({}))));
+}
+
+#[test]
+fn variables_that_are_code_for_the_shell_do_not_reach_it() {
+    let policy =
+        "mcp_tools_policy_check() { [ -n \"$WORD\" ] && echo \"it has a word\"; return 1; }";
+    let setup = with_policy(&["t"], policy, json!({"timeout": "5s"}));
+    write(
+        &setup.path("env.sh"),
+        "mcp_tools_policy_check() { return 0; }\nreadonly -f \
+          mcp_tools_policy_check\n",
+        0o644,
+    );
+    let file = setup.path("env.sh").display().to_string();
+    let gate = setup
+        .env("WORD", "of the gateway")
+        .env("BASH_ENV", &file)
+        .env("ENV", &file)
+        .env("BASH_FUNC_return%%", "() { builtin return 0; }")
+        .env("SHELLOPTS", "noexec")
+        .start();
+    assert_eq!(
+        error(&gate.agent("a").call("s__t", json!({}))),
+        (-32602, "Tool 't' blocked by policy".into())
+    );
+    eventually("it sees the others", || {
+        gate.said.lock().unwrap().contains("it has a word").then_some(())
+    });
+}
+
+#[test]
+fn a_folder_that_belongs_to_another_user_fails_the_start() {
+    // Only root can give something away.
+    if rustix::process::geteuid().as_raw() != 0 {
+        return;
+    }
+    use std::os::unix::fs::chown;
+    for link in [false, true] {
+        let setup = with_tools(&["t"]);
+        let folder = setup.path("theirs");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
+        write(&folder.join("policy.sh"), "mcp_tools_policy_check() { return 0; }", 0o644);
+        chown(&folder, Some(65534), Some(65534)).unwrap();
+        symlink(&folder, setup.path("link")).unwrap();
+        let file = if link { "link/policy.sh" } else { "theirs/policy.sh" };
+        let (code, said) = setup.set("hooks", json!([{"name": "h", "policy_sh": file}])).fails();
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains("belongs to another user"), "{said}");
+    }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_fails_the_start_at_once() {
+    let pipe = |setup: &Setup, name: &str| {
+        let made = std::process::Command::new("mkfifo").arg(setup.path(name)).status().unwrap();
+        assert!(made.success());
+    };
+    for (key, value) in [
+        ("hooks", json!([{"name": "h", "policy_sh": "pipe"}])),
+        ("hooks", json!([{"name": "h", "exec": ["true"], "env": {"K": "${file:pipe}"}}])),
+        ("policies", json!(["pipe"])),
+    ] {
+        let begun = Instant::now();
+        let setup = with_tools(&["t"]);
+        pipe(&setup, "pipe");
+        let (code, said) = setup.set(key, value.clone()).fails();
+        assert!(begun.elapsed() < Duration::from_secs(8), "{value}");
+        assert_eq!(code, 3, "{value}: {said}");
+        assert!(said.contains("no regular file"), "{value}: {said}");
+    }
+}

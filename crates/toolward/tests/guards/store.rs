@@ -239,6 +239,38 @@ fn what_a_late_answer_took_goes_back() {
 }
 
 #[test]
+fn calls_that_are_refused_while_the_store_is_slow_take_nothing() {
+    let store = Store::start();
+    let limits = json!({"store": store.url(), "timeout": "100ms", "calls": "20/day"});
+    let gate = counting(limits).start();
+    let a = gate.agent("a");
+    passes_again(&a);
+    let used = intents(&gate).len();
+    for pause in [0, 300] {
+        store.signal("-STOP");
+        let callers: Vec<_> = (0..15)
+            .map(|_| {
+                let a = a.clone();
+                std::thread::spawn(move || passed(&a.call("s__t", json!({}))))
+            })
+            .collect();
+        let count = callers.into_iter().map(|one| one.join().unwrap());
+        assert_eq!(count.filter(|passed| *passed).count(), 0);
+        std::thread::sleep(Duration::from_millis(pause));
+        store.signal("-CONT");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let mut count = used;
+    eventually("the limit is used up", || {
+        let answer = a.call("s__t", json!({}));
+        count += usize::from(passed(&answer));
+        let data = &answer["result"]["_meta"]["io.toolward/refusal"];
+        (data["error"] == "limit_exceeded").then_some(())
+    });
+    assert_eq!(count, 20);
+}
+
+#[test]
 fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
     let mut store = Store::start();
     let limits = json!({
@@ -257,10 +289,12 @@ fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
         (&json!("limit_exceeded"), &json!("limits.calls"))
     );
     assert_eq!(intents(&gate).last().unwrap()["limit_store"], "memory");
-    assert!(gate.said.lock().unwrap().contains("cannot be used"));
+    let said = |words: &str| gate.said.lock().unwrap().contains(words);
+    assert!(said("this gateway counts for itself now"));
     store.run();
     passes_again(&a);
     assert!(intents(&gate).last().unwrap().get("limit_store").is_none());
+    eventually("the log says so", || said("limits are counted there").then_some(()));
 }
 
 #[test]

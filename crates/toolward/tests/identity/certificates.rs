@@ -24,7 +24,7 @@ impl Papers<'_> {
         self.0.join(name)
     }
 
-    fn openssl(&self, arguments: &[&str]) {
+    pub fn openssl(&self, arguments: &[&str]) {
         let made = Command::new("openssl").args(arguments).current_dir(self.0).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
@@ -65,14 +65,12 @@ impl Papers<'_> {
         format!("sha256:{}", shown.trim().split_once('=').unwrap().1)
     }
 
-    /// One request over TLS, as a client with or without a certificate. `Err` where there was no
-    /// connection; else the certificate of the endpoint and the answer.
-    fn ask(
+    /// A connection over TLS, as a client with or without a certificate.
+    pub fn connect(
         &self,
         port: u16,
         client: Option<&str>,
-        authorization: &str,
-    ) -> Result<(Vec<u8>, String), String> {
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.path("ca.pem")).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -92,7 +90,18 @@ impl Papers<'_> {
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
-        let mut stream = StreamOwned::new(connection, stream);
+        StreamOwned::new(connection, stream)
+    }
+
+    /// One request over TLS. `Err` where there was no connection; else the certificate of the endpoint
+    /// and the answer.
+    fn ask(
+        &self,
+        port: u16,
+        client: Option<&str>,
+        authorization: &str,
+    ) -> Result<(Vec<u8>, String), String> {
+        let mut stream = self.connect(port, client);
         let body = initialize(LEGACY).to_string();
         let length = body.len();
         let request = format!(

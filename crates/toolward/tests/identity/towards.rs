@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::*;
-use crate::issuer::{Issuer, Key};
+use crate::issuer::{Issuer, Key, Mood};
 
 /// The values of a header that a server got.
 fn headers(gate: &Gate, name: &str) -> Vec<String> {
@@ -150,5 +150,25 @@ fn without_a_token_the_server_is_not_asked() {
         let (code, said) = setup.fails();
         assert_eq!(code, 3, "{said}");
         assert!(said.contains("token_url") && !said.contains("secret-of-w"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_the_gateway_says_so() {
+    for status in [401, 403] {
+        let issuer = Issuer::start(vec![Key::new("p", "EC")]);
+        issuer.feel(Mood::Says(status, String::new(), String::new()));
+        let url = json!({"url": format!("{}/keys", issuer.url)});
+        let gate = setup().server("w", url).agents(everyone()).start();
+        let answer = gate.agent("a").modern_reply(
+            json!(1),
+            "tools/call",
+            json!({"name": "w__t", "arguments": {}}),
+        );
+        let answer = answer.json();
+        let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let why = format!("it refuses the gateway's credentials ({status})");
+        assert!(said.contains(&why), "{answer}");
+        assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
     }
 }

@@ -87,3 +87,19 @@ fn without_mapped_users_the_socket_is_this_user_s_alone() {
     assert_eq!(ask(&socket, "").0, 401);
     assert_eq!(ask(&socket, "Authorization: Bearer token-a\r\n").0, 200);
 }
+
+#[test]
+fn the_socket_is_opened_and_closed_with_the_users_of_the_configuration() {
+    let gate = gate(json!({"a": {"allow": {"servers": ["*"]}}}));
+    let (socket, file) = (gate.file("gate.sock"), gate.file("toolward.yaml"));
+    assert_eq!(mode(&socket), 0o600);
+    let config: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let mut with_user = config.clone();
+    with_user["agents"]["a"]["uid"] = json!(own_uid());
+    std::fs::write(&file, with_user.to_string()).unwrap();
+    eventually("everyone may come", || (mode(&socket) == 0o666).then_some(()));
+    eventually("the user is the agent", || (ask(&socket, "").0 == 200).then_some(()));
+    std::fs::write(&file, config.to_string()).unwrap();
+    eventually("only this user may come", || (mode(&socket) == 0o600).then_some(()));
+    assert_eq!(ask(&socket, "").0, 401);
+}

@@ -112,6 +112,9 @@ def call(id, params, tell, gone):
     elif name == "large":
         progress(1)
         return text("x" * arguments["bytes"])
+    elif name == "aside":
+        progress(1, message="x" * arguments["bytes"])
+        return text("aside")
     elif name == "cached":
         return dict(text("cached"), ttlMs=60000, cacheScope="public")
     return text("did " + name)

@@ -26,6 +26,36 @@ pub fn received(message: &Value) {
     }
 }
 
+/// Statuses by which a gateway turns a request away, by the port that it listens on.
+static AWAY: Mutex<BTreeMap<u16, u64>> = Mutex::new(BTreeMap::new());
+
+/// Notes the status of a response that came from a port.
+pub fn answered(port: u16, status: u16) {
+    if [400, 401, 403, 404, 406, 413, 415, 431].contains(&status) {
+        *AWAY.lock().unwrap_or_else(PoisonError::into_inner).entry(port).or_default() += 1;
+    }
+}
+
+/// Whether all requests that a gateway turned away are counted in its record. One that was killed, or
+/// that could not write, may owe some.
+pub fn are_counted(port: u16, audit: &Path, said: &str) {
+    let heard = AWAY.lock().unwrap_or_else(PoisonError::into_inner).get(&port).copied();
+    let (Some(heard), Ok(entries)) = (heard, std::fs::read_dir(audit)) else { return };
+    let files = entries.flatten().filter(|entry| entry.path().is_file());
+    let texts = files.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let text: String = texts.collect();
+    let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let records: Vec<Value> = records.collect();
+    let of = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
+    let removed = of("gap") + of("retention") > 0;
+    if of("start") != of("stop") || removed || said.contains("cannot be written") {
+        return;
+    }
+    let counts = records.iter().filter(|record| record["kind"] == "turned-away");
+    let counted: u64 = counts.filter_map(|record| record["count"].as_u64()).sum();
+    assert!(counted >= heard, "{heard} were turned away, and {counted} are counted: {text}");
+}
+
 /// Notes a credential that a client sent.
 pub fn sent(secret: &str) {
     SENT.lock().unwrap_or_else(PoisonError::into_inner).push(secret.into());

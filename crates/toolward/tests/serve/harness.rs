@@ -23,7 +23,7 @@ pub struct Setup {
     config: Value,
     folder: tempfile::TempDir,
     web: Vec<Child>,
-    environment: Vec<(String, String)>,
+    pub environment: Vec<(String, String)>,
     flags: Vec<String>,
 }
 
@@ -379,6 +379,8 @@ impl Drop for Gate {
         self.child.as_mut().into_iter().for_each(witness::end);
         let said = self.said.lock().unwrap().clone();
         self.setup.asked(&said);
+        let audit = self.setup.config["audit"]["dir"].as_str().unwrap_or("audit");
+        witness::are_counted(self.port, &self.setup.path(audit), &said);
     }
 }
 
@@ -405,6 +407,11 @@ pub struct Agent {
     port: u16,
     pub token: Option<String>,
     pub path: String,
+}
+
+/// A client of a gateway that somebody else started.
+pub fn agent_at(port: u16, token: &str) -> Agent {
+    Agent { port, token: Some(token.into()), path: "/mcp".into() }
 }
 
 impl Agent {

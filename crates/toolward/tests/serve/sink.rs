@@ -55,7 +55,12 @@ fn ready(gate: &Gate) -> u16 {
     agent.send("GET", &[], "").status
 }
 
-struct Mounted<'p>(&'p Path);
+fn recoveries(folder: &Path) -> Vec<Value> {
+    let records = record::all(folder).into_iter();
+    records.filter(|record| record["kind"] == "recovery").collect()
+}
+
+pub struct Mounted<'p>(pub &'p Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
@@ -63,7 +68,7 @@ impl Drop for Mounted<'_> {
     }
 }
 
-fn mount(options: &str, at: &Path) -> bool {
+pub fn mount(options: &str, at: &Path) -> bool {
     let mut command = Command::new("mount");
     command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at);
     command.status().is_ok_and(|status| status.success())
@@ -90,6 +95,13 @@ fn on_a_full_disk_nothing_is_carried_out_without_a_record() {
     let time = back_after(&gate, || std::fs::remove_file(&ballast).unwrap());
     assert!(time < Duration::from_secs(1), "{time:?}");
     assert_eq!(ready(&gate), 200);
+    // The record says that there was a time without one, and nothing else but what happened.
+    let (records, told) = (record::all(&audit), recoveries(&audit));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0]["refused"], refused);
+    assert!(told[0]["since"].as_str() < told[0]["time"].as_str(), "{told:?}");
+    assert!(told[0]["reason"].as_str().unwrap().contains("No space"), "{told:?}");
+    assert!(records.iter().all(|record| record["room"].is_null()));
     // And full once more, to the end.
     let (more, refused) = call_on(&gate, 2_000);
     assert!(refused > 0, "{more}");
@@ -159,6 +171,37 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
     std::fs::rename(gate.file("away"), gate.file("audit")).unwrap();
     assert_eq!(call_on(&gate, 1), (1, 0));
     assert_eq!(intents(&gate.file("audit")), 1);
+    // How many there were is told; of what was not recorded, no outcome is.
+    let told = recoveries(&gate.file("audit"));
+    assert_eq!((told.len(), &told[0]["unrecorded"]), (1, &json!(10)), "{told:?}");
+    let records = record::all(&gate.file("audit"));
+    assert_eq!(records.iter().filter(|record| record["kind"] == "outcome").count(), 1);
+}
+
+#[test]
+fn what_came_of_calls_during_an_outage_is_recorded_after_it() {
+    let gate = setup().agents(everyone()).web("s", "modern", names(&["a", "slow"])).start();
+    let agent = gate.agent("a");
+    let (audit, away) = (gate.file("audit"), gate.file("away"));
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            agent.modern("tools/call", json!({"name": "s__slow", "arguments": {"seconds": 1.5}}))
+        });
+        super::harness::eventually("the call is under way", || {
+            (gate.calls("s").len() == 1).then_some(())
+        });
+        std::fs::rename(&audit, &away).unwrap();
+        assert_eq!(call_on(&gate, 3), (0, 3));
+        assert!(slow.join().unwrap()["result"].is_object());
+    });
+    std::fs::rename(&away, &audit).unwrap();
+    assert_eq!(call_on(&gate, 1), (1, 0));
+    let records = record::all(&audit);
+    let slow = |record: &&Value| record["kind"] == "intent" && record["tool"] == "slow";
+    let intent = records.iter().find(slow).unwrap();
+    let of_it = |record: &&Value| record["intent"] == intent["id"];
+    assert_eq!(records.iter().filter(of_it).count(), 1);
+    assert_eq!(recoveries(&audit)[0]["refused"], 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::record::witness::received;
+use crate::record::witness::{answered, received};
 
 pub struct Connection {
     pub stream: TcpStream,
@@ -77,6 +77,9 @@ impl Connection {
             }
             let (name, value) = line.split_once(':').unwrap();
             headers.push((name.to_ascii_lowercase(), value.trim().to_string()));
+        }
+        if let Ok(peer) = self.stream.peer_addr() {
+            answered(peer.port(), status);
         }
         let head = Reply { status, headers, body: Vec::new() };
         self.chunked = head.header("transfer-encoding") == Some("chunked");

@@ -119,6 +119,10 @@ impl Walk<'_> {
             holes: Vec::new(),
             end: End::default(),
         };
+        // A head of which nothing was known yet: everything came after it.
+        if found.known == Known::To(Head::NOTHING) {
+            walk.end.since = Some(0);
+        }
         for (index, segment) in found.segments.iter().enumerate() {
             walk.segment(index, segment, progress)?;
         }
@@ -243,7 +247,11 @@ impl Walk<'_> {
         if is_gap {
             let number = |name: &str| record[name].as_u64().unwrap_or(0);
             let (segment, bytes) = (number("segment_before"), number("bytes_before"));
-            self.add(at, self.place.clone(), Problem::Gap { segment, bytes });
+            let problem = match record["segment_before"].is_null() {
+                true => Problem::BeganWithoutHead,
+                false => Problem::Gap { segment, bytes },
+            };
+            self.add(at, self.place.clone(), problem);
         } else {
             let upto = record["removed_up_to"].as_u64();
             self.report.removed_up_to = self.report.removed_up_to.max(upto);

@@ -115,6 +115,8 @@ pub enum Problem {
         segment: u64,
         bytes: u64,
     },
+    /// A gateway found records and no head.
+    BeganWithoutHead,
 }
 
 impl Problem {
@@ -130,7 +132,7 @@ impl Problem {
             Problem::Moved { .. } | Problem::OtherSegment { .. } => "reordered",
             Problem::Missing { .. } | Problem::NoFirst | Problem::Empty => "removed",
             Problem::Ahead { .. } | Problem::Gap { .. } => "removed",
-            Problem::NoHead { .. } => "no-head",
+            Problem::NoHead { .. } | Problem::BeganWithoutHead => "no-head",
         }
     }
 }
@@ -200,6 +202,10 @@ impl fmt::Display for Problem {
                     1 => "it".into(),
                     records => format!("the last {records} records"),
                 }
+            ),
+            Problem::BeganWithoutHead => f.write_str(
+                "the gateway began with records and without a head: whether records before it were \
+                 removed cannot be told",
             ),
             Problem::Gap { segment, bytes } => write!(
                 f,

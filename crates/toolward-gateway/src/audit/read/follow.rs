@@ -52,6 +52,30 @@ impl Follower {
         &self.stream
     }
 
+    /// How much has come since, as far as a glance can say.
+    pub fn behind(&self) -> u64 {
+        let Some(current) = &self.current else {
+            return std::fs::metadata(self.stream.live_path()).map_or(0, |live| live.len());
+        };
+        let Ok(is) = current.file.metadata() else { return 0 };
+        let left = is.len().saturating_sub(current.at);
+        match std::fs::metadata(self.stream.live_path()) {
+            Ok(live) if (live.dev(), live.ino()) != (is.dev(), is.ino()) => left + live.len(),
+            _ => left,
+        }
+    }
+
+    /// Passes over everything but the last lines: at most so many bytes of them.
+    pub fn skip(&mut self, bytes: u64) -> Result<()> {
+        let found = Found::look(&self.stream)?;
+        let mut after = Follower::after(&found)?;
+        if let Some(current) = &mut after.current {
+            current.at = whole(&current.file, current.at.saturating_sub(bytes))?;
+        }
+        *self = after;
+        Ok(())
+    }
+
     /// Gives all lines that have come since.
     pub fn poll(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
         loop {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::audit::Ids;
 use crate::audit::line::Lines;
-use crate::audit::segment::{Head, Stream, first_line, tail};
+use crate::audit::segment::{Head, Stream, first_line, open_file, tail};
 use crate::record::Facts;
 
 /// What came of it.
@@ -28,7 +28,7 @@ pub enum Repair {
 /// Repairs a stream's last line, and nothing else.
 pub fn repair(stream: &Stream) -> Result<Repair> {
     let Some(head) = stream.lock()? else { return Ok(Repair::Written) };
-    let file = File::options().read(true).append(true).open(stream.live_path())?;
+    let file = open_file(&stream.live_path(), File::options().read(true).append(true))?;
     let end = tail(&file)?;
     if end.torn.is_empty() {
         return Ok(Repair::NotNeeded);

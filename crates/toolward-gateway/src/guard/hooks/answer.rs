@@ -65,8 +65,12 @@ pub(super) fn passed_on(code: Option<i64>) -> i32 {
     code.unwrap_or(code::INVALID_PARAMS)
 }
 
-/// `{"decision": "allow"}` or `{"decision": "deny", …}`.
+/// `{"decision": "allow"}` or `{"decision": "deny", …}`. With a `result` beside it, nobody can know what
+/// is meant.
 pub(super) fn decision(said: Raw<'_>) -> Result<Said, Failed> {
+    if said.member("result").is_some() {
+        return Err(Failed::not_understood());
+    }
     match said.member("decision").and_then(Raw::as_str).as_deref() {
         Some("allow") => Ok(Said::Allow),
         Some("deny") => Ok(Said::Deny(Denial::of(said))),
@@ -81,15 +85,20 @@ pub(super) fn of_service(body: &[u8]) -> Result<Said, Failed> {
     if said.member("decision").is_some() {
         return Err(Failed::not_understood());
     }
-    let allow = match result.is_object() {
-        true => result.member("allow").and_then(Raw::as_bool),
-        false => result.as_bool(),
-    };
+    let allow = result_allows(result);
     match allow {
         Some(true) => Ok(Said::Allow),
         Some(false) if result.is_object() => Ok(Said::Deny(Denial::of(result))),
         Some(false) => Ok(Said::Deny(Denial::plain())),
         None => Err(Failed::not_understood()),
+    }
+}
+
+/// OPA's `true`, `false` or `{"allow": …}`.
+fn result_allows(result: Raw<'_>) -> Option<bool> {
+    match result.is_object() {
+        true => result.member("allow").and_then(Raw::as_bool),
+        false => result.as_bool(),
     }
 }
 
@@ -122,7 +131,8 @@ fn first_line(stderr: &[u8]) -> String {
 fn refuses(said: Raw<'_>) -> bool {
     let decision =
         said.member("decision").is_some_and(|one| one.as_str().as_deref() != Some("allow"));
-    decision || said.member("code").is_some()
+    let result = said.member("result").is_some_and(|result| result_allows(result) != Some(true));
+    decision || result || said.member("code").is_some()
 }
 
 #[cfg(test)]
@@ -193,7 +203,9 @@ mod tests {
         assert_eq!(deny("garbage", "why").message, "why");
         assert_eq!(deny("", ""), Denial::plain());
         assert!(matches!(of_exit(Some(0), b"garbage", b""), Ok(Said::Allow)));
-        assert!(of_exit(Some(0), br#"{"code":-32602}"#, b"").is_err());
+        for refusal in [r#"{"code":-32602}"#, r#"{"decision":"deny"}"#, r#"{"result":false}"#] {
+            assert!(of_exit(Some(0), refusal.as_bytes(), b"").is_err(), "{refusal}");
+        }
         assert!(of_exit(Some(2), b"", b"").is_err() && of_exit(None, b"", b"").is_err());
     }
 }

@@ -36,8 +36,13 @@ impl Exec {
                 drop(stdin);
             };
             let streams = async {
-                let read = gather(stdout, &mut said, false);
-                tokio::join!(feed, read, gather(stderr, &mut complained, true)).1
+                let both = async {
+                    let (said, complained) =
+                        (gather(stdout, &mut said), gather(stderr, &mut complained));
+                    // Too much on either is known at once, whatever becomes of the other.
+                    tokio::try_join!(said, complained).map(drop)
+                };
+                tokio::join!(feed, both).1
             };
             tokio::pin!(streams);
             let mut open = true;
@@ -61,12 +66,8 @@ impl Exec {
     }
 }
 
-/// Reads to the end. Too much is a failure, or the rest is passed over.
-async fn gather(
-    mut from: impl AsyncRead + Unpin,
-    into: &mut Vec<u8>,
-    pass_over: bool,
-) -> Result<(), Failed> {
+/// Reads to the end. Too much is a failure.
+async fn gather(mut from: impl AsyncRead + Unpin, into: &mut Vec<u8>) -> Result<(), Failed> {
     // Not in the future itself, which is part of every call's.
     let mut part = vec![0; 8 << 10];
     loop {
@@ -75,7 +76,6 @@ async fn gather(
             Ok(read) if into.len() + read <= LONGEST => {
                 into.extend_from_slice(part.get(..read).unwrap_or_default());
             }
-            Ok(_) if pass_over => {}
             Ok(_) => return Err(Failed(format!("it prints more than {LONGEST} bytes"))),
         }
     }

@@ -1,33 +1,39 @@
-//! One process that answers all calls of a hook, matched by id.
+//! A hook whose processes answer many calls each, matched by id.
 //!
-//! One task owns the process and everything that waits for it. A process that hangs is ended when the
-//! first call's time is over, and the others ask the next one. A process that does not keep to the
-//! protocol is ended at once, and with it what waits: nobody can know what it meant. It is started
-//! again when it is needed, with growing pauses while it answers nothing.
+//! A task owns each process and what waits for it; [`Pool`] says which process a call is given to. A
+//! process that hangs is ended when the time of its oldest call is over, and so is one that does not
+//! keep to the protocol: then nobody can know what it meant, and what waits for it is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 use toolward_wire::Raw;
 
 use super::answer::{Failed, LONGEST, Said, decision};
+use super::failures::Failures;
+use super::pool::{Order, Outcome, Place, Pool};
 use super::process::{Program, Running};
-use crate::upstream::Log;
+use super::streams::{Printed, read_all};
 use crate::upstream::launch::log_lines;
 
 /// After its end, a process has gone by then.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The first pause of a process that answers nothing; it doubles up to six times.
-const PAUSE: Duration = Duration::from_millis(50);
+/// So many calls that are over are remembered, so that a second answer to one is known as that.
+const MOST_OVER: usize = 64;
+/// A process beside another one that nobody needs for so long is ended.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// How answers are cut out of what a process prints.
 pub(super) trait Framing: Send + 'static {
+    /// Each call is answered by itself: one that takes long keeps no other waiting.
+    const CONCURRENT: bool;
+
     /// The next answer and the id that it is for. An error says how the protocol was broken.
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str>;
 }
@@ -36,52 +42,42 @@ pub(super) type Answer = (u64, Result<Said, Failed>);
 
 pub(super) struct Persistent<F> {
     keeper: Arc<Keeper>,
-    orders: Mutex<Option<mpsc::UnboundedSender<Order>>>,
+    pool: Arc<Pool>,
     next: AtomicU64,
     framing: PhantomData<fn() -> F>,
 }
 
-/// What the task needs to know.
+/// What the tasks need to know.
 struct Keeper {
     program: Program,
     /// Whether it may be started now.
     may_start: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
     name: String,
-    log: Log,
-}
-
-struct Order {
-    id: u64,
-    body: Vec<u8>,
-    waiting: Waiting,
-}
-
-struct Waiting {
-    deadline: Instant,
-    done: oneshot::Sender<Outcome>,
-}
-
-enum Outcome {
-    Answered(Result<Said, Failed>),
-    /// The process was ended because of another call.
-    Lost,
+    timeout: Duration,
+    failures: Arc<Failures>,
 }
 
 impl<F: Framing> Persistent<F> {
-    pub(super) fn new(program: Program, name: &str, log: &Log) -> Persistent<F> {
-        Persistent::guarded(program, Box::new(|| Ok(())), name, log)
+    pub(super) fn new(
+        program: Program,
+        timeout: Duration,
+        name: &str,
+        failures: &Arc<Failures>,
+    ) -> Persistent<F> {
+        Persistent::guarded(program, Box::new(|| Ok(())), timeout, name, failures)
     }
 
     pub(super) fn guarded(
         program: Program,
         may_start: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+        timeout: Duration,
         name: &str,
-        log: &Log,
+        failures: &Arc<Failures>,
     ) -> Persistent<F> {
-        let keeper = Keeper { program, may_start, name: format!("hook {name}"), log: log.clone() };
+        let (name, failures) = (format!("hook {name}"), failures.clone());
         Persistent {
-            keeper: Arc::new(keeper),
-            orders: Mutex::new(None),
+            keeper: Arc::new(Keeper { program, may_start, name, timeout, failures }),
+            pool: Arc::new(Pool::new(F::CONCURRENT)),
             next: AtomicU64::new(1),
             framing: PhantomData,
         }
@@ -91,133 +87,163 @@ impl<F: Framing> Persistent<F> {
     pub(super) async fn ask(
         &self,
         body: impl Fn(u64) -> Vec<u8>,
-        timeout: Duration,
+        caller: Option<&str>,
     ) -> Result<Said, Failed> {
-        let deadline = Instant::now() + timeout;
-        let mut again = true;
-        loop {
+        let since = Instant::now();
+        let deadline = since + self.keeper.timeout;
+        for alone in [false, true] {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let (done, outcome) = oneshot::channel();
-            self.order(Order { id, body: body(id), waiting: Waiting { deadline, done } });
+            let (body, caller) = (body(id), caller.unwrap_or_default().into());
+            let order = Order { id, body, caller, alone, done };
+            self.order(order, since, deadline).await;
             match outcome.await {
                 Ok(Outcome::Answered(answer)) => return answer,
-                Ok(Outcome::Lost) if std::mem::take(&mut again) => {}
-                _ => return Err(Failed("its process has ended".into())),
+                _ => continue,
             }
         }
+        Err(Failed("its process has ended".into()))
     }
 
-    fn order(&self, order: Order) {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        let order = match &*orders {
-            Some(held) => match held.send(order) {
-                Ok(()) => return,
-                // The runtime it lived on is gone.
-                Err(mpsc::error::SendError(order)) => order,
-            },
-            None => order,
-        };
-        let (sender, received) = mpsc::unbounded_channel();
-        tokio::spawn(keep::<F>(self.keeper.clone(), received));
-        let _ = sender.send(order);
-        *orders = Some(sender);
-    }
-}
-
-/// The task that owns the process.
-async fn keep<F: Framing>(keeper: Arc<Keeper>, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let mut strikes = 0u32;
-    let mut not_before = Instant::now();
-    while let Some(order) = orders.recv().await {
-        if Instant::now() < not_before {
-            order.waiting.fail("it ended and is not started again yet");
-            continue;
-        }
-        let started = (keeper.may_start)().and_then(|()| {
-            keeper.program.start().map_err(|error| keeper.program.cannot_start(&error))
-        });
-        let answered = match started {
-            Err(why) => {
-                order.waiting.fail(&why);
-                false
-            }
-            Ok(running) => {
-                let Running { mut group, mut child, stdin, stdout, stderr } = running;
-                tokio::spawn(log_lines(stderr, keeper.log.clone(), keeper.name.clone()));
-                let mut process = Process::<F> {
-                    stdin,
-                    stdout,
-                    out: BytesMut::new(),
-                    buffer: BytesMut::new(),
-                    pending: BTreeMap::new(),
-                    answered: false,
-                    framing: PhantomData,
-                };
-                process.push(order);
-                let end = process.serve(&mut orders).await;
-                group.kill();
-                let _ = tokio::time::timeout(FAREWELL, child.wait()).await;
-                match end {
-                    End::Unneeded => return,
-                    End::Broken(how) if process.pending.is_empty() => {
-                        (keeper.log)(&format!("{}: {how}", keeper.name));
-                    }
-                    _ => {}
+    /// Gives the call to a process, as soon as there is one for it.
+    async fn order(&self, mut order: Order, since: Instant, deadline: Instant) {
+        let mut queued = None;
+        loop {
+            match self.pool.place(order, (since, deadline), queued.is_some()) {
+                Place::Given => return,
+                Place::Start(number, orders) => {
+                    let (keeper, pool) = (self.keeper.clone(), Arc::downgrade(&self.pool));
+                    tokio::spawn(work::<F>(keeper, pool, number, orders));
+                    return;
                 }
-                process.bury(end);
-                process.answered
+                Place::Wait(waiting, until) => {
+                    order = waiting;
+                    queued.get_or_insert_with(|| self.pool.queue());
+                    self.pool.wait(until).await;
+                }
             }
-        };
-        // One that has answered something is started again at once.
-        strikes = if answered { 0 } else { (strikes + 1).min(6) };
-        let pause = if strikes > 0 { PAUSE * (1 << strikes) } else { Duration::ZERO };
-        not_before = Instant::now() + pause;
+        }
     }
 }
 
-impl Waiting {
-    fn fail(self, why: &str) {
-        let _ = self.done.send(Outcome::Answered(Err(Failed(why.into()))));
+/// The task of one process. The pool ends with the hook, and then nobody can ask any more.
+async fn work<F: Framing>(
+    keeper: Arc<Keeper>,
+    pool: Weak<Pool>,
+    number: u64,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let ended = |struck: &[Box<str>]| {
+        if let Some(pool) = pool.upgrade() {
+            pool.ended(number, struck.iter().map(|caller| &**caller));
+        }
+    };
+    let started = (keeper.may_start)()
+        .and_then(|()| keeper.program.start().map_err(|error| keeper.program.cannot_start(&error)));
+    let running = match started {
+        Ok(running) => running,
+        Err(why) => {
+            ended(&[]);
+            while let Ok(order) = orders.try_recv() {
+                order.fail(&why);
+            }
+            return;
+        }
+    };
+    let Running { mut group, mut child, stdin, stdout, stderr } = running;
+    let printed = Arc::new(Printed::default());
+    let stderr = printed.clone().count(stderr);
+    tokio::spawn(log_lines(stderr, keeper.failures.log.clone(), keeper.name.clone()));
+    let mut process = Process::<F> {
+        stdin,
+        stdout,
+        printed,
+        out: BytesMut::new(),
+        buffer: BytesMut::new(),
+        pending: BTreeMap::new(),
+        over: VecDeque::new(),
+        answered: false,
+        pool: pool.clone(),
+        number,
+        timeout: keeper.timeout,
+        framing: PhantomData,
+    };
+    let end = process.serve(&mut orders).await;
+    group.kill();
+    // From here on nothing comes, and what has come meanwhile goes elsewhere.
+    let silent = !process.answered && !matches!(end, End::Unneeded);
+    let struck = process.pending.values().filter(|_| silent).map(|one| one.order.caller.clone());
+    ended(&struck.collect::<Vec<_>>());
+    orders.close();
+    while let Ok(order) = orders.try_recv() {
+        let _ = order.done.send(Outcome::Lost);
     }
+    // What refuses no call is told here.
+    match end {
+        End::Broken(how) if process.pending.is_empty() => {
+            keeper.failures.tell(&format!("{}: {how}", keeper.name));
+        }
+        End::Again => keeper.failures.tell(&format!("{}: {TWICE}", keeper.name)),
+        _ => {}
+    }
+    process.bury(end);
+    let _ = tokio::time::timeout(FAREWELL, child.wait()).await;
 }
 
 /// A process that runs.
 struct Process<F> {
     stdin: tokio::process::ChildStdin,
     stdout: tokio::process::ChildStdout,
+    /// What it printed beside its answers.
+    printed: Arc<Printed>,
     /// What it has not read yet.
     out: BytesMut,
     /// What it said and has not been understood yet.
     buffer: BytesMut,
-    pending: BTreeMap<u64, Waiting>,
+    pending: BTreeMap<u64, Asked>,
+    /// The latest calls that it has answered.
+    over: VecDeque<u64>,
     answered: bool,
+    pool: Weak<Pool>,
+    number: u64,
+    timeout: Duration,
     framing: PhantomData<fn() -> F>,
 }
 
+/// A call that the process was told of.
+struct Asked {
+    order: Order,
+    deadline: Instant,
+}
+
 /// Why a process is served no longer.
+#[derive(Clone, Copy)]
 enum End {
     /// Nobody can ask any more.
     Unneeded,
     /// The time of the oldest call is over.
     Expired,
+    /// It ended, or listens no longer.
+    Gone(&'static str),
+    /// It says what it should not.
     Broken(&'static str),
+    /// It speaks once more of a call that is over.
+    Again,
 }
 
+const TWICE: &str = "it answers twice";
+
 impl<F: Framing> Process<F> {
-    fn push(&mut self, order: Order) {
-        self.out.extend_from_slice(&order.body);
-        self.pending.insert(order.id, order.waiting);
+    fn push(&mut self, mut order: Order) {
+        self.out.extend_from_slice(&std::mem::take(&mut order.body));
+        let deadline = Instant::now() + self.timeout;
+        self.pending.insert(order.id, Asked { order, deadline });
     }
 
     async fn serve(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> End {
         loop {
-            let deadline = self.pending.first_key_value().map(|(_, oldest)| oldest.deadline);
-            let expired = async {
-                match deadline {
-                    Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let deadline = self.pending.values().map(|asked| asked.deadline).min();
+            let pause = deadline.unwrap_or_else(|| Instant::now() + IDLE);
             tokio::select! {
                 order = orders.recv() => match order {
                     Some(order) => self.push(order),
@@ -225,38 +251,68 @@ impl<F: Framing> Process<F> {
                 },
                 written = self.stdin.write(&self.out), if !self.out.is_empty() => match written {
                     Ok(written @ 1..) => self.out.advance(written),
-                    _ => return End::Broken("it closed its input"),
+                    _ => return End::Gone("it closed its input"),
                 },
-                read = self.stdout.read_buf(&mut self.buffer) => match read {
-                    Ok(1..) => if let Err(how) = self.received() {
-                        return End::Broken(how);
-                    },
-                    _ => return End::Broken("its process has ended"),
+                read = read_all(&mut self.stdout, &mut self.buffer, 2 * LONGEST) => {
+                    if let Err(end) = self.received() {
+                        return end;
+                    }
+                    if !read {
+                        return End::Gone("its process has ended");
+                    }
                 },
-                () = expired => return End::Expired,
+                () = self.printed.too_much() => return End::Broken("it prints too much"),
+                () = tokio::time::sleep_until(pause.into()) => {
+                    if deadline.is_some() {
+                        return End::Expired;
+                    }
+                    if self.pool.upgrade().is_none_or(|pool| pool.dismiss(self.number)) {
+                        return End::Unneeded;
+                    }
+                }
             }
         }
     }
 
-    /// Takes in what was printed. Answers that come together are judged together: one that is given
-    /// twice is none.
-    fn received(&mut self) -> Result<(), &'static str> {
+    /// Takes in what was printed. Everything that has come is judged together: an answer that is given
+    /// twice is none, and neither is one with something else behind it that nobody asked for.
+    fn received(&mut self) -> Result<(), End> {
         let mut answers: BTreeMap<u64, Result<Said, Failed>> = BTreeMap::new();
-        while let Some((id, said)) = F::next(&mut self.buffer)? {
+        let mut again = false;
+        while let Some((id, said)) = F::next(&mut self.buffer).map_err(End::Broken)? {
+            if self.over.contains(&id) {
+                again = true;
+                continue;
+            }
             if !self.pending.contains_key(&id) {
-                return Err("it answers what was not asked, or twice");
+                return Err(End::Broken("it answers what was not asked"));
             }
             if answers.insert(id, said).is_some() {
-                return Err("it answers twice");
+                return Err(End::Broken(TWICE));
             }
         }
         if self.buffer.len() > LONGEST {
-            return Err("it prints too much");
+            return Err(End::Broken("it prints too much"));
+        }
+        let all = !answers.is_empty() && answers.len() == self.pending.len();
+        if all && !self.buffer.trim_ascii().is_empty() {
+            return Err(End::Broken("it answers, and goes on"));
+        }
+        if again {
+            return Err(End::Again);
         }
         for (id, said) in answers {
             self.answered |= said.is_ok();
-            if let Some(waiting) = self.pending.remove(&id) {
-                let _ = waiting.done.send(Outcome::Answered(said));
+            self.printed.forget();
+            self.over.push_back(id);
+            if self.over.len() > MOST_OVER {
+                self.over.pop_front();
+            }
+            if let Some(Asked { order, .. }) = self.pending.remove(&id) {
+                if let Some(pool) = self.pool.upgrade() {
+                    pool.answered(self.number, id, &order.caller);
+                }
+                let _ = order.done.send(Outcome::Answered(said));
             }
         }
         Ok(())
@@ -265,11 +321,16 @@ impl<F: Framing> Process<F> {
     /// Whoever still waits hears what became of it.
     fn bury(&mut self, end: End) {
         let now = Instant::now();
-        for (_, waiting) in std::mem::take(&mut self.pending) {
+        // One that it never read is not why it ended.
+        let guilty = self.pending.len() == 1 && self.out.is_empty();
+        for (_, Asked { order, deadline }) in std::mem::take(&mut self.pending) {
             match end {
-                End::Broken(how) => waiting.fail(how),
-                _ if waiting.deadline <= now => waiting.fail("it did not answer in time"),
-                _ => drop(waiting.done.send(Outcome::Lost)),
+                End::Broken(how) => order.fail(how),
+                // Of several, nobody knows which it was: each is asked again, by itself.
+                End::Gone(how) if guilty => order.fail(how),
+                End::Again if order.alone => order.fail(TWICE),
+                End::Expired if deadline <= now => order.fail("it did not answer in time"),
+                _ => drop(order.done.send(Outcome::Lost)),
             }
         }
     }
@@ -279,6 +340,9 @@ impl<F: Framing> Process<F> {
 pub(super) struct Lines;
 
 impl Framing for Lines {
+    // It may read one line after the other.
+    const CONCURRENT: bool = false;
+
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str> {
         loop {
             let Some(end) = buffer.iter().position(|byte| *byte == b'\n') else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Processes of hooks: without a shell, in a group of their own, with an environment that was
 //! declared. What a hook started ends with it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -53,6 +53,11 @@ impl Program {
                 .env_clear()
                 .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
                 .envs(std::env::vars_os().filter(|(name, _)| passes(name)));
+        } else {
+            // Some are not for the policy: they would be code for the shell, or change what it does.
+            for name in std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_shell(name)) {
+                command.env_remove(name);
+            }
         }
         command.envs(self.environment.declared.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn()?;
@@ -68,6 +73,13 @@ impl Program {
     pub(super) fn cannot_start(&self, error: &io::Error) -> String {
         format!("`{}` cannot be started: {error}", self.program.to_string_lossy())
     }
+}
+
+/// Variables that a shell reads for itself.
+fn is_of_shell(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    let own = ["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS"];
+    name.starts_with(b"BASH_FUNC_") || own.iter().any(|own| own.as_bytes() == name)
 }
 
 /// A hook's process and its streams.

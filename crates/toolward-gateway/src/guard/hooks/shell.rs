@@ -2,7 +2,8 @@
 //! and answers all calls, each in a process of its own: nothing that one call leaves behind reaches
 //! the next, and one that hangs keeps nobody waiting.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -11,10 +12,11 @@ use toolward_wire::Raw;
 use super::super::GuardedCall;
 use super::Environment;
 use super::answer::{Denial, Failed, LONGEST, Said, passed_on};
+use super::failures::Failures;
+use super::owned::policy_file;
 use super::persistent::{Answer, Framing, Persistent};
 use super::process::Program;
 use super::request::metadata;
-use crate::upstream::Log;
 
 const DRIVER: &str = include_str!("driver.bash");
 /// An answer: id, verdict, code, message, data; each ends with a NUL.
@@ -28,8 +30,9 @@ impl Shell {
     pub(super) fn new(
         file: PathBuf,
         environment: Environment,
+        timeout: Duration,
         name: &str,
-        log: &Log,
+        failures: &Arc<Failures>,
     ) -> Result<Shell, String> {
         // Without a folder in its name, bash would look for it elsewhere.
         let file = std::path::absolute(&file).map_err(|error| error.to_string())?;
@@ -38,14 +41,10 @@ impl Shell {
         let arguments = arguments.into_iter().chain([file.clone().into()]).collect();
         let program = Program::new("bash".into(), arguments, environment).with_everything();
         let may_start = Box::new(move || policy_file(&file));
-        Ok(Shell { process: Persistent::guarded(program, may_start, name, log) })
+        Ok(Shell { process: Persistent::guarded(program, may_start, timeout, name, failures) })
     }
 
-    pub(super) async fn ask(
-        &self,
-        call: &GuardedCall<'_>,
-        timeout: Duration,
-    ) -> Result<Said, Failed> {
+    pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {
         let tool = &*call.permit.decided().original;
         let Some(plan) = call.permit.plan().filter(|_| !tool.contains('\0')) else {
             return Err(Failed("the tool's name cannot be given to a shell".into()));
@@ -55,7 +54,7 @@ impl Shell {
             let head = format!("{id} {} {}\n", tool.len(), metadata.len());
             [head.as_bytes(), tool.as_bytes(), metadata.as_bytes()].concat()
         };
-        match self.process.ask(body, timeout).await {
+        match self.process.ask(body, call.client.caller.agent.as_deref()).await {
             Ok(Said::Deny(denial)) if denial.message.is_empty() => {
                 let message = format!("Tool '{tool}' blocked by policy");
                 Ok(Said::Deny(Denial { message, ..denial }))
@@ -65,36 +64,12 @@ impl Shell {
     }
 }
 
-/// Whether nobody but this user can have written the file, or can put another in its place.
-pub fn policy_file(file: &Path) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt;
-    let shown = file.display();
-    let found = std::fs::symlink_metadata(file)
-        .map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    if !found.is_file() {
-        let what = if found.is_symlink() { "a symbolic link" } else { "no regular file" };
-        return Err(format!("{shown} is {what}; give the file itself"));
-    }
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(format!("{shown} belongs to another user"));
-    }
-    let writable = |mode: u32| mode & 0o022 != 0;
-    if writable(found.mode()) {
-        return Err(format!("{shown} can be written by others: `chmod go-w` it"));
-    }
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let around = std::fs::metadata(folder)
-        .map_err(|error| format!("the folder of {shown} cannot be read: {error}"))?;
-    if writable(around.mode()) {
-        return Err(format!("the folder of {shown} can be written by others: `chmod go-w` it"));
-    }
-    Ok(())
-}
-
 /// Answers of the driver.
 struct Fields;
 
 impl Framing for Fields {
+    const CONCURRENT: bool = true;
+
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str> {
         let strange = "it prints something that is no answer";
         let mut ends = buffer.iter().enumerate().filter(|(_, byte)| **byte == 0);
@@ -138,32 +113,5 @@ mod tests {
         assert!(matches!(Fields::next(&mut buffer), Ok(Some((4, Err(_))))));
         assert!(matches!(Fields::next(&mut buffer), Ok(None)));
         assert!(Fields::next(&mut b"x\0allow\0\0\0\0"[..].into()).is_err());
-    }
-
-    #[test]
-    fn a_file_that_others_could_change_is_not_used() {
-        use std::os::unix::fs::{PermissionsExt, symlink};
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("policy.sh");
-        let mode = |path: &Path, mode| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
-        assert!(policy_file(&file).unwrap_err().contains("cannot be read"));
-        std::fs::write(&file, "").unwrap();
-        mode(&file, 0o644);
-        assert_eq!(policy_file(&file), Ok(()));
-        for writable in [0o664, 0o646, 0o666] {
-            mode(&file, writable);
-            assert!(policy_file(&file).unwrap_err().contains("written by others"));
-        }
-        mode(&file, 0o600);
-        let link = folder.path().join("link.sh");
-        symlink(&file, &link).unwrap();
-        assert!(policy_file(&link).unwrap_err().contains("symbolic link"));
-        assert!(policy_file(folder.path()).unwrap_err().contains("no regular file"));
-        mode(folder.path(), 0o770);
-        assert!(policy_file(&file).unwrap_err().contains("folder"));
-        mode(folder.path(), 0o700);
-        assert_eq!(policy_file(&file), Ok(()));
     }
 }

@@ -1,8 +1,14 @@
 -- Takes one of every limit, or none of any. KEYS: the limits; ARGV: interval and tolerance of each, in
--- microseconds. Answers {1, until when each is taken} or {0, which is full, how long to wait}.
--- The clock is the store's, so that all who ask have the same.
+-- microseconds, and then until when the answer is waited for (0: that is not known). Answers with the
+-- time: {1, time, until when each is taken}, {0, time, which is full, how long to wait} or, where nobody
+-- waits any more, {2, time}. The clock is the store's, so that all who ask have the same.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local told = string.format('%.0f', now)
+local valid_until = tonumber(ARGV[2 * #KEYS + 1])
+if valid_until > 0 and now > valid_until then
+  return {2, told}
+end
 local taken, full, wait = {}, 0, 0
 for i, key in ipairs(KEYS) do
   local interval, tolerance = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
@@ -13,12 +19,12 @@ for i, key in ipairs(KEYS) do
   end
 end
 if full > 0 then
-  return {0, full, wait}
+  return {0, told, full, wait}
 end
-local answer = {1}
+local answer = {1, told}
 for i, key in ipairs(KEYS) do
   local text = string.format('%.0f', taken[i])
   redis.call('SET', key, text, 'PX', math.ceil((taken[i] - now) / 1000) + 1)
-  answer[i + 1] = text
+  answer[i + 2] = text
 end
 return answer

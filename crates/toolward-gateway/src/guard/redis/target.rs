@@ -1,7 +1,7 @@
 //! Where a store is, and how one gets in.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::resp::{self, Reply};
 use super::{GIVE_BACK, TAKE};
@@ -23,6 +23,41 @@ pub(super) struct Target {
 pub(super) struct Scripts {
     pub(super) take: String,
     pub(super) give_back: String,
+}
+
+/// What the store's clock says, as far as that is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    /// In microseconds, not before `at`.
+    time: u64,
+    at: Instant,
+    /// By how much it may be off: as long as it took to hear of it.
+    slack: Duration,
+}
+
+impl Clock {
+    pub(super) fn new(time: u64, asked: Instant) -> Clock {
+        let at = Instant::now();
+        Clock { time, at, slack: at.saturating_duration_since(asked) }
+    }
+
+    /// The store's time after so long from now; 0 where it has no clock.
+    pub(super) fn after(&self, wait: Duration) -> u64 {
+        let ahead = self.at.elapsed() + self.slack + wait;
+        match self.time {
+            0 => 0,
+            time => time.saturating_add(u64::try_from(ahead.as_micros()).unwrap_or(u64::MAX / 2)),
+        }
+    }
+
+    /// Every answer to a call says what time it is.
+    pub(super) fn learn(&mut self, reply: &Reply, asked: Instant) {
+        if let Reply::List(parts) = reply
+            && let Some(time) = parts.get(1).and_then(Reply::number)
+        {
+            *self = Clock::new(u64::try_from(time).unwrap_or(0), asked);
+        }
+    }
 }
 
 impl Target {
@@ -72,7 +107,7 @@ impl Target {
     }
 
     /// A connection that is let in, in the right database, with our scripts known.
-    pub(super) async fn connect(&self) -> io::Result<(Connection, Scripts)> {
+    pub(super) async fn connect(&self) -> io::Result<(Connection, Scripts, Clock)> {
         let mut connection = Connection::open(&self.address).await?;
         let mut out = Vec::new();
         let database = self.database.to_string();
@@ -92,7 +127,11 @@ impl Target {
             resp::command(&[b"SCRIPT", b"LOAD", script.as_bytes()], &mut out);
             asked.push("it does not take scripts");
         }
+        resp::command(&[b"TIME"], &mut out);
+        asked.push("it has no clock");
+        let begun = Instant::now();
         connection.write(&out).await?;
+        let mut clock = Clock::new(0, begun);
         let mut answers = Vec::new();
         for refused in asked {
             let reply = loop {
@@ -108,6 +147,14 @@ impl Target {
             };
             match reply {
                 Reply::Text(text) => answers.push(text),
+                Reply::List(parts) => {
+                    let part = |at: usize| parts.get(at).and_then(Reply::number);
+                    let (Some(seconds), Some(micros)) = (part(0), part(1)) else {
+                        return Err(io::Error::other(refused));
+                    };
+                    let time = seconds.saturating_mul(1_000_000).saturating_add(micros);
+                    clock = Clock::new(u64::try_from(time).unwrap_or(0), begun);
+                }
                 Reply::Error(why) => return Err(io::Error::other(format!("{refused}: {why}"))),
                 _ => return Err(io::Error::other(refused)),
             }
@@ -115,7 +162,7 @@ impl Target {
         let strange = || io::Error::other("it does not take scripts");
         let give_back = answers.pop().ok_or_else(strange)?;
         let take = answers.pop().ok_or_else(strange)?;
-        Ok((connection, Scripts { take, give_back }))
+        Ok((connection, Scripts { take, give_back }, clock))
     }
 }
 

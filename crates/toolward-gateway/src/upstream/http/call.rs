@@ -13,6 +13,7 @@ use toolward_wire::{Era, Kind, Message};
 use super::super::large::TooLarge;
 use super::super::link::Signal;
 use super::super::opening::is_list_changed;
+use super::super::unavailable::Unavailable;
 use super::messages::{Messages, Place};
 use super::{Field, Greeted, HttpLink, Reply, unreachable};
 
@@ -135,8 +136,11 @@ impl Call {
                 Ok((Reply::NoSession, _)) => self.link.forget(&greeted).await,
                 Ok((Reply::Accepted, _)) => return self.exchange.unreadable(),
                 Ok((Reply::Refused(status), _)) => {
-                    let name = &self.link.name;
-                    (self.link.log)(&format!("{name}: it answers with status {status}"));
+                    let why = match status {
+                        401 | 403 => Unavailable::Refuses(status).to_string(),
+                        _ => format!("it answers with status {status}"),
+                    };
+                    (self.link.log)(&format!("{}: {why}", self.link.name));
                     return self.exchange.gone();
                 }
                 Err(error) if error.kind() == io::ErrorKind::Other => return self.unread(&error),

@@ -207,6 +207,9 @@ async fn fetch(link: Busy) {
         Err(why) => Err(why),
         Ok(hello) => link.catalogue(&hello).await.inspect_err(|why| {
             (link.log)(&format!("{}: {why}", link.name));
+            if let Some(server) = link.server.upgrade() {
+                server.life.failed(&why.to_string());
+            }
         }),
     };
     let mut state = link.list_state();

@@ -68,7 +68,9 @@ pub(super) fn event(record: &Value) -> String {
 fn judged(kind: &str, verdict: Option<&str>, outcome: Option<&str>) -> (&'static str, u8) {
     match (kind, verdict, outcome) {
         ("gap", ..) => ("records are missing", 9),
-        ("repair" | "recovery", ..) => ("record repaired", 5),
+        ("head", ..) => ("the head of the record was replaced", 7),
+        ("recovery", ..) => ("records are written again", 7),
+        ("repair", ..) => ("record repaired", 5),
         ("turned-away", ..) => ("requests turned away", 5),
         ("outcome", _, Some("ok")) => ("tool call ended", 2),
         ("outcome", ..) => ("tool call failed", 4),

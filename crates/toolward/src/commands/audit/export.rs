@@ -11,16 +11,16 @@ use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::harmless;
 
 use super::filter::{Filter, Matcher};
-use super::folder::{folder, look};
+use super::folder::{folder, look, separator};
 use super::out::Out;
 use super::row::told;
-use super::scan::{Scan, left_out, time_at};
+use super::scan::{LONGEST_CALL, Scan, left_out, time_at};
 use super::{cef, csv};
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::exit::{self, Failure};
 
 pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
-    let filter = Filter::new(args.filter)?;
+    let filter = Filter::new(args.filter)?.separated_by(separator(&args.record));
     let found = look(&folder(&args.record)?)?;
     let mut out = match &args.output {
         Some(path) => Out::file(create(path)?),
@@ -30,7 +30,7 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
     if args.format == ExportFormat::Csv {
         out.plain(csv::headline().as_bytes())?;
     }
-    let mut scan = Scan::new(found, filter.since_micros)?;
+    let mut scan = Scan::new(found, filter.since_micros, LONGEST_CALL)?;
     // Records may be a little out of order.
     let end = filter.until_micros.map(|until| time_at(until.saturating_add(10_000_000)));
     let plain = args.format == ExportFormat::Jsonl && filter.is_plain();

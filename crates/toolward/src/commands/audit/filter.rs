@@ -29,6 +29,8 @@ pub(crate) struct Filter {
     /// The same in microseconds.
     pub(crate) since_micros: Option<u64>,
     pub(crate) until_micros: Option<u64>,
+    /// What stands between a server and its tool in the names that clients use.
+    separators: Vec<String>,
     /// What stands in every line that is wanted: others need not be read.
     needles: Vec<Finder<'static>>,
 }
@@ -50,9 +52,9 @@ impl Filter {
         let tool = args.tool.as_deref().filter(|text| !text.contains(['*', '?', '[']));
         let needles = [
             agent.map(|name| format!("\"agent\":{name}")),
-            // A list has servers as keys.
-            named(&args.server),
-            tool.and_then(quoted),
+            // A list has servers as keys, and a name that nobody has begins and ends with the two.
+            args.server.as_deref().and_then(quoted).map(|server| begin(&server)),
+            tool.and_then(quoted).map(|tool| end(&tool)),
             verdict.map(|verdict| format!("\"verdict\":\"{verdict}\"")),
         ];
         Ok(Filter {
@@ -65,12 +67,19 @@ impl Filter {
             until: until_micros.map(time_at),
             since_micros,
             until_micros,
+            separators: ["__", "/"].map(String::from).into(),
             needles: needles
                 .into_iter()
                 .flatten()
                 .map(|needle| Finder::new(needle.as_bytes()).into_owned())
                 .collect(),
         })
+    }
+
+    /// The same, where names are made with a separator of the configuration's own.
+    pub(crate) fn separated_by(mut self, separator: Option<String>) -> Filter {
+        self.separators.extend(separator.filter(|own| !own.is_empty()));
+        self
     }
 
     /// Whether time and kind say already what is wanted.
@@ -109,12 +118,26 @@ impl Filter {
             "" => record.get("agent").is_some_and(Value::is_null),
             wanted => record["agent"] == *wanted,
         };
+        // A name that the agent does not see is no tool of any server: it is found by its parts.
+        let unseen = record["exposed_name"].as_str().filter(|_| record["tool"].is_null());
         let server = |wanted: &String| {
-            record["server"] == **wanted || record["servers"].get(wanted).is_some()
+            let begins = |name: &str| {
+                let rest = name.strip_prefix(wanted.as_str());
+                rest.is_some_and(|rest| self.separators.iter().any(|one| rest.starts_with(one)))
+            };
+            record["server"] == **wanted
+                || record["servers"].get(wanted).is_some()
+                || (record["server"].is_null() && unseen.is_some_and(begins))
         };
         let tool = |wanted: &Glob| {
+            let ends = |name: &str| {
+                let mut cuts = self.separators.iter().flat_map(|one| {
+                    name.match_indices(one.as_str()).map(|(at, found)| at + found.len())
+                });
+                cuts.any(|at| name.get(at..).is_some_and(|tool| wanted.matches(tool)))
+            };
             let names = ["tool", "exposed_name"].iter().filter_map(|key| record[key].as_str());
-            names.into_iter().any(|name| wanted.matches(name))
+            names.into_iter().any(|name| wanted.matches(name)) || unseen.is_some_and(ends)
         };
         self.agent.as_ref().is_none_or(agent)
             && self.server.as_ref().is_none_or(server)
@@ -128,6 +151,15 @@ fn quoted(text: &str) -> Option<String> {
     let plain =
         text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
     plain.then(|| format!("\"{text}\""))
+}
+
+/// A quoted word without its end, or without its beginning.
+fn begin(quoted: &str) -> String {
+    quoted.strip_suffix('"').unwrap_or(quoted).into()
+}
+
+fn end(quoted: &str) -> String {
+    quoted.strip_prefix('"').unwrap_or(quoted).into()
 }
 
 /// The id of the call that an outcome belongs to.

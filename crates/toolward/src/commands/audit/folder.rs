@@ -30,6 +30,16 @@ pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
     }
 }
 
+/// What stands between server and tool in names, where a configuration says so.
+pub(crate) fn separator(args: &RecordArgs) -> Option<String> {
+    if args.dir.is_some() {
+        return None;
+    }
+    let options = Options { main: args.config.clone(), search: true, ..Options::default() };
+    let loaded = Loader { files: Disk, env: ProcessEnv }.load(&options).ok()?;
+    Some(loaded.config.separator)
+}
+
 /// All streams of a folder as they are now. Where there is none, that is said.
 pub(crate) fn look(folder: &Path) -> Result<Vec<Found>, Failure> {
     let unreadable = |error: std::io::Error| Failure::invalid(said(folder, &error.to_string()));

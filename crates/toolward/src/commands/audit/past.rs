@@ -1,6 +1,7 @@
 //! `toolward explain DECISION_ID`: a past decision, with the rule as it was then.
 
 use std::io::Write;
+use std::path::Path;
 
 use memchr::memmem;
 use serde_json::{Value, json};
@@ -29,28 +30,12 @@ pub(crate) fn is_id(word: &str) -> bool {
 
 pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Failure> {
     let folder = folder(args)?;
-    let mut decision = None;
-    for found in look(&folder)? {
-        decision = find(&found, id)?;
-        if decision.is_some() {
-            break;
-        }
-    }
-    let Some(mut decision) = decision else {
+    let Some(decision) = decision(&folder, id)? else {
         let folder = folder.display().to_string();
         let mut stderr = anstream::stderr();
         writeln!(stderr, "no record in {} has the id {id}", neutralise(&folder))?;
         return Ok(exit::NO);
     };
-    // An outcome is explained by its call.
-    if let Some(intent) = decision.record["intent"].as_str().filter(|intent| *intent != id) {
-        for found in look(&folder)? {
-            if let Some(call) = find(&found, intent)? {
-                decision = call;
-                break;
-            }
-        }
-    }
     let mut out = anstream::stdout();
     if as_json {
         let mut row = joined(decision.record, decision.outcome.as_ref());
@@ -63,13 +48,32 @@ pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Fail
     Ok(exit::OK)
 }
 
-struct Decision {
-    record: Value,
-    outcome: Option<Value>,
+/// A decision as the record has it.
+pub(crate) struct Decision {
+    pub(crate) record: Value,
+    pub(crate) outcome: Option<Value>,
     /// File and line.
     place: String,
     /// Whether the next record, or the head, carries this one's hash; `None` where neither can say.
-    fits: Option<bool>,
+    pub(crate) fits: Option<bool>,
+}
+
+/// Looks for a decision in all streams of a folder. An outcome is explained by its call.
+pub(crate) fn decision(folder: &Path, id: &str) -> Result<Option<Decision>, Failure> {
+    let of = |id: &str| -> Result<Option<Decision>, Failure> {
+        for found in look(folder)? {
+            if let Some(decision) = find(&found, id)? {
+                return Ok(Some(decision));
+            }
+        }
+        Ok(None)
+    };
+    let Some(decision) = of(id)? else { return Ok(None) };
+    let call = match decision.record["intent"].as_str().filter(|intent| *intent != id) {
+        Some(intent) => of(intent)?,
+        None => None,
+    };
+    Ok(Some(call.unwrap_or(decision)))
 }
 
 /// Looks for a record by its id, which says when it was written.
@@ -116,7 +120,7 @@ fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
 }
 
 fn to_text(decision: &Decision) -> String {
-    let Decision { record, outcome, place, fits } = decision;
+    let Decision { record, fits, .. } = decision;
     let text = |name: &str| record[name].as_str().map(|text| neutralise(text).into_owned());
     let mut lines = Vec::new();
     let who = text("agent").unwrap_or_else(|| "a caller without a name".into());
@@ -135,11 +139,27 @@ fn to_text(decision: &Decision) -> String {
         Some("unavailable") => format!("{} called {about}: not decided", paint(BOLD, who)),
         _ => about,
     });
+    let fact = |(label, value): (String, String)| {
+        format!("  {} {value}", paint(DIM, format!("{label:<10}")))
+    };
+    lines.extend(facts(decision).into_iter().map(fact));
+    if *fits == Some(false) {
+        let warning = "the record after it does not fit: it may have been changed since";
+        lines.push(format!("{} {warning}; see `toolward audit verify`", paint(RED, "warning:")));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Everything that the record has of a decision, with a word for each.
+pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
+    let Decision { record, outcome, place, .. } = decision;
+    let text = |name: &str| record[name].as_str().map(|text| neutralise(text).into_owned());
+    let mut facts = Vec::new();
     let mut said = vec!["kind", "agent", "server", "tool", "action", "verdict", "prev", "intent"];
     let mut row = |label: &str, names: &[&'static str], value: Option<String>| {
         said.extend(names);
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            lines.push(format!("  {} {value}", paint(DIM, format!("{label:<10}"))));
+            facts.push((label.to_string(), value));
         }
     };
     row("when", &["time"], text("time"));
@@ -196,15 +216,9 @@ fn to_text(decision: &Decision) -> String {
             (neutralise(name).into_owned(), neutralise(&value).into_owned())
         })
         .collect();
-    for (name, value) in rest {
-        lines.push(format!("  {} {value}", paint(DIM, format!("{name:<10}"))));
-    }
-    lines.push(format!("  {} {}", paint(DIM, format!("{:<10}", "recorded")), neutralise(place)));
-    if *fits == Some(false) {
-        let warning = "the record after it does not fit: it may have been changed since";
-        lines.push(format!("{} {warning}; see `toolward audit verify`", paint(RED, "warning:")));
-    }
-    lines.join("\n") + "\n"
+    facts.extend(rest);
+    facts.push(("recorded".into(), neutralise(place).into_owned()));
+    facts
 }
 
 fn ended(outcome: Option<&Value>) -> String {

@@ -7,16 +7,16 @@ use std::ops::ControlFlow;
 use serde_json::Value;
 
 use super::filter::{Filter, Match, Matcher};
-use super::folder::{folder, look};
+use super::folder::{folder, look, separator};
 use super::latest::latest;
 use super::out::RowsOut;
 use super::row::{joined, told};
-use super::scan::{LONGEST_CALL, Scan, left_out, time_at};
+use super::scan::{DISORDER, LONGEST_CALL, Scan, left_out, time_at};
 use crate::cli::QueryArgs;
 use crate::exit::{self, Failure};
 
 pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
-    let filter = Filter::new(args.filter)?;
+    let filter = Filter::new(args.filter)?.separated_by(separator(&args.record));
     let found = look(&folder(&args.record)?)?;
     let mut out = RowsOut::new(args.output.json);
     let unreadable = match args.last {
@@ -27,7 +27,12 @@ pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
             }
             latest.unreadable
         }
-        None => forwards(Scan::new(found, filter.since_micros)?, filter, args.limit, &mut out)?,
+        None => {
+            // What came of a call is shown with the call, unless that is not asked for.
+            let before = if filter.wants("intent") { DISORDER } else { LONGEST_CALL };
+            let scan = Scan::new(found, filter.since_micros, before)?;
+            forwards(scan, filter, args.limit, &mut out)?
+        }
     };
     out.out.flush()?;
     let mut stderr = anstream::stderr();
@@ -53,7 +58,7 @@ fn forwards(
     let limit = limit.unwrap_or(usize::MAX);
     let watched = std::io::stdout().is_terminal();
     // What is a little out of order, and what came of calls in time, may still come.
-    let soon = filter.until_micros.map(|until| time_at(until.saturating_add(10_000_000)));
+    let soon = filter.until_micros.map(|until| time_at(until.saturating_add(DISORDER)));
     let late = filter.until_micros.map(|until| time_at(until.saturating_add(LONGEST_CALL)));
     let mut matcher = Matcher::new(filter);
     let mut rows = Rows::default();

@@ -156,8 +156,8 @@ pub(crate) fn what(row: &Value) -> String {
             format!("list {}", told.collect::<Vec<_>>().join(", "))
         }
         "turned-away" => {
-            let (source, why) = (text("source").unwrap_or("?"), text("reason").unwrap_or("?"));
-            format!("turned away {} from {source}: {why}", number("count"))
+            let from = text("source").map(|source| format!(" from {source}")).unwrap_or_default();
+            format!("turned away {}{from}: {}", number("count"), text("reason").unwrap_or("?"))
         }
         "start" => {
             let (version, policy) = (text("version").unwrap_or("?"), text("policy").unwrap_or("?"));
@@ -165,12 +165,25 @@ pub(crate) fn what(row: &Value) -> String {
         }
         "reload" => {
             let (by, policy) = (text("by").unwrap_or("?"), text("policy").unwrap_or("?"));
-            format!("reload by {by}, policy {policy}")
+            match text("error") {
+                None => format!("reload by {by}, policy {policy}"),
+                Some(error) => format!("reload by {by} refused, policy {policy} stays: {error}"),
+            }
         }
         "segment" => format!("segment {}", number("segment")),
         "retention" => format!("removed segments up to {}", number("removed_up_to")),
         "repair" => format!("took off a torn line ({} bytes)", number("bytes")),
-        "gap" => "records are missing or changed before this one".into(),
+        "gap" => text("reason").unwrap_or("records are missing or changed before this one").into(),
+        "recovery" => {
+            let word = if row["refused"].is_null() { "unrecorded" } else { "refused" };
+            let lost = match number("outcomes_lost") {
+                0 => String::new(),
+                lost => format!(", {lost} outcomes lost"),
+            };
+            let since = text("since").unwrap_or("?");
+            format!("records are written again, {} {word} since {since}{lost}", number(word))
+        }
+        "head" => text("reason").unwrap_or("the head was made anew").into(),
         "taken-over" => "took over records that the head did not know".into(),
         // Kinds that this version does not know are shown too.
         kind => {

@@ -1,18 +1,24 @@
 //! All records of a folder in the order of their ids, which is that of time. Each stream is read as
 //! it goes: nothing is held but one line of each.
 
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 
 use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::audit::read::lines::{Line, Reader};
-use toolward_gateway::audit::read::{Found, Opening, opening};
+use toolward_gateway::audit::read::{Found, Opening, Segment, opening};
 
 use super::progress::Progress;
 use crate::exit::Failure;
 
 /// Calls are looked for this much earlier than what came of them, in microseconds.
 pub(crate) const LONGEST_CALL: u64 = 3_600_000_000;
+/// Records can be so much out of order, in microseconds.
+pub(crate) const DISORDER: u64 = 10_000_000;
+/// What is not longer than this is read through rather than searched.
+const SHORT: u64 = 256 << 10;
 
 /// Reads on and on, in order.
 pub(crate) struct Scan {
@@ -26,6 +32,8 @@ pub(crate) struct Scan {
 struct Cursor {
     found: Found,
     next_segment: usize,
+    /// Where the next segment is read from.
+    from: u64,
     reader: Option<Reader>,
     /// The line at hand, and its id.
     line: Vec<u8>,
@@ -34,14 +42,18 @@ struct Cursor {
 
 impl Scan {
     /// All records, or those that can matter where nothing before a point in time does.
-    pub(crate) fn new(found: Vec<Found>, since: Option<u64>) -> Result<Scan, Failure> {
-        let from = since.map(|since| id_at(since.saturating_sub(LONGEST_CALL)));
+    /// `before` says how much earlier something can matter, in microseconds.
+    pub(crate) fn new(found: Vec<Found>, since: Option<u64>, before: u64) -> Result<Scan, Failure> {
+        let from = since.map(|since| id_at(since.saturating_sub(before)));
         let mut total = 0;
         let cursors = found.into_iter().map(|found| {
             let next_segment = from.as_deref().map_or(0, |from| first_segment(&found, from));
+            let first = from.as_deref().zip(found.segments.get(next_segment));
+            let from = first.map_or(0, |(from, segment)| line_at(segment, from));
             total += found.segments.iter().skip(next_segment).map(|one| one.bytes).sum::<u64>();
+            total -= from;
             let (line, id) = (Vec::new(), String::new());
-            Cursor { found, next_segment, reader: None, line, id }
+            Cursor { found, next_segment, from, reader: None, line, id }
         });
         let cursors = cursors.collect();
         let mut scan = Scan { cursors, progress: Progress::new(total), unreadable: 0 };
@@ -79,8 +91,9 @@ impl Scan {
                     return Ok(());
                 };
                 cursor.next_segment += 1;
+                let from = std::mem::take(&mut cursor.from);
                 match segment.open() {
-                    Ok(file) => cursor.reader = Some(Reader::new(file, segment.bytes)),
+                    Ok(file) => cursor.reader = Some(Reader::from(file, from, segment.bytes)),
                     // Its time is over since.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     Err(error) => {
@@ -136,6 +149,53 @@ pub(crate) fn first_segment(found: &Found, id: &str) -> usize {
         index -= 1;
     }
     index
+}
+
+/// The beginning of a line in a segment before which everything is older than an id. Found by halves,
+/// so that how long the segment is does not matter.
+fn line_at(segment: &Segment, id: &str) -> u64 {
+    let Ok(file) = segment.open() else { return 0 };
+    let (mut older, mut end) = (0, segment.bytes);
+    while end - older > SHORT {
+        let middle = older + (end - older) / 2;
+        match next_in_order(&file, middle, end) {
+            Some((at, found)) if *found < *id => older = at,
+            _ => end = middle,
+        }
+    }
+    older
+}
+
+/// The first record behind a place that stands where its time puts it: where it begins, and its id.
+/// What came of calls can be written later, when nothing could be written at its time.
+fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
+    let mut chunk = vec![0; 64 << 10];
+    let mut at = from;
+    while at < end {
+        let read = file.read_at(&mut chunk, at).ok().filter(|read| *read > 0)?;
+        let bytes = chunk.get(..read)?;
+        let mut searched = 0;
+        while let Some(stop) = memchr::memchr(b'\n', bytes.get(searched..)?) {
+            searched += stop + 1;
+            let line = bytes.get(searched..)?;
+            match opening(line) {
+                Some(found) if !matches!(found.kind, "outcome" | "turned-away") => {
+                    let at = at + searched as u64;
+                    return (at < end).then(|| (at, found.id.into()));
+                }
+                // Its beginning may be cut off here.
+                None if line.len() < 512 => break,
+                _ => {}
+            }
+        }
+        // The last end of a line is read again, with what follows it.
+        let passed = if searched > 0 { searched - 1 } else { read };
+        if passed == 0 {
+            return None;
+        }
+        at += passed as u64;
+    }
+    None
 }
 
 /// Says that lines were left out, where that is so.

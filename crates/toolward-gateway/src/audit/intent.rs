@@ -1,0 +1,71 @@
+//! A call that is in the record, and what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Audit, UNRECORDED, When};
+use crate::record::Facts;
+
+/// A call that is about to be forwarded, or has been.
+#[derive(Debug)]
+#[must_use]
+pub struct Intent {
+    pub(super) audit: Arc<Audit>,
+    pub(super) id: String,
+    pub(super) begun: Instant,
+    /// The thread on which it began.
+    pub(super) slot: usize,
+    /// Nothing more is written of it.
+    pub(super) ended: bool,
+}
+
+/// What came of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    pub name: &'static str,
+    pub error_code: Option<i64>,
+    pub bytes_out: usize,
+}
+
+impl Intent {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Ends the intent, and says when and after how long. The call has happened: a record that fails
+    /// now is told by the next intent.
+    pub fn end(mut self, outcome: Outcome) -> (Instant, Duration) {
+        self.write(outcome)
+    }
+
+    fn write(&mut self, outcome: Outcome) -> (Instant, Duration) {
+        let unrecorded = std::mem::replace(&mut self.ended, true);
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.begun);
+        if UNRECORDED || unrecorded {
+            return (now, took);
+        }
+        let duration = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let mut facts = Facts::default();
+        facts.text("intent", &self.id);
+        facts.text("outcome", outcome.name);
+        facts.maybe_number("error_code", outcome.error_code);
+        facts.number("duration_us", duration);
+        facts.number("bytes_out", outcome.bytes_out as u64);
+        // Nobody waits for an outcome: it goes out with the records of the moment.
+        drop(self.audit.push(&self.audit.id(), "outcome", &facts, When::Whenever));
+        (now, took)
+    }
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        if let Some(count) = self.audit.under_way.get(self.slot) {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !self.ended {
+            self.write(Outcome { name: "aborted", error_code: None, bytes_out: 0 });
+        }
+    }
+}

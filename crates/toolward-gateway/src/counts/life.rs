@@ -1,0 +1,75 @@
+//! Starts and failures of one server. They are rare beside calls.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::audit::line::micros;
+
+/// Longer texts are cut.
+const LONGEST: usize = 400;
+
+/// What a server went through.
+#[derive(Debug, Default)]
+pub struct Life(Mutex<Lived>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lived {
+    /// Processes that were started, or sessions that were begun.
+    pub starts: u64,
+    /// Those of them that took the place of one that had ended or failed.
+    pub restarts: u64,
+    pub last_failure: Option<Failed>,
+    /// Nothing was started since the last failure.
+    pub failing: bool,
+}
+
+/// Something went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// When, in microseconds since 1970.
+    pub at: u64,
+    pub why: String,
+}
+
+impl Life {
+    fn lived(&self) -> MutexGuard<'_, Lived> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn started(&self, again: bool) {
+        let mut lived = self.lived();
+        lived.starts += 1;
+        lived.restarts += u64::from(again);
+        lived.failing = false;
+    }
+
+    pub(crate) fn failed(&self, why: &str) {
+        let why = why.char_indices().nth(LONGEST).map_or(why, |(cut, _)| &why[..cut]);
+        let mut lived = self.lived();
+        lived.last_failure = Some(Failed { at: micros(), why: why.into() });
+        lived.failing = true;
+    }
+
+    /// What it went through so far.
+    pub fn so_far(&self) -> Lived {
+        self.lived().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_failure_is_kept_and_not_longer_than_needed() {
+        let life = Life::default();
+        life.started(false);
+        life.failed("it cannot be reached");
+        assert!(life.so_far().failing);
+        life.started(true);
+        assert!(!life.so_far().failing);
+        life.failed(&"ä".repeat(1000));
+        let lived = life.so_far();
+        assert_eq!((lived.starts, lived.restarts), (2, 1));
+        assert_eq!(lived.last_failure.unwrap().why.chars().count(), LONGEST);
+    }
+}

@@ -1,0 +1,48 @@
+//! Failures of a hook in the log: the first few as they are, then only how many there were.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::upstream::Log;
+
+/// So many lines in so long a time.
+const MOST: u32 = 5;
+const WINDOW: Duration = Duration::from_secs(10);
+
+pub(super) struct Failures {
+    pub(super) log: Log,
+    window: Mutex<Window>,
+}
+
+struct Window {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Failures {
+    pub(super) fn new(log: Log) -> Failures {
+        let window = Window { since: Instant::now(), lines: 0, left_out: 0 };
+        Failures { log, window: Mutex::new(window) }
+    }
+
+    pub(super) fn tell(&self, line: &str) {
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if now.duration_since(window.since) >= WINDOW {
+            let before =
+                std::mem::replace(&mut *window, Window { since: now, lines: 0, left_out: 0 });
+            if before.left_out > 0 {
+                (self.log)(&format!("{line} ({} more like it before)", before.left_out));
+                window.lines = 1;
+                return;
+            }
+        }
+        window.lines += 1;
+        match window.lines {
+            ..MOST => (self.log)(line),
+            MOST => (self.log)(&format!("{line} (further failures are counted for 10 seconds)")),
+            _ => window.left_out += 1,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Every rule of a policy, one after the other.
+
+use crate::decision::{Kind, RuleRef, Side};
+use crate::layer::{Lists, Rules};
+use crate::policy::Policy;
+
+impl Policy {
+    /// The rules that can decide about a call, by layer, in the order of their files.
+    pub fn rules(&self) -> Vec<(u16, RuleRef)> {
+        let mut all = Vec::new();
+        for (layer, rules) in self.layers.iter().enumerate() {
+            let layer = layer as u16;
+            match &rules.rules {
+                Rules::ReadOnly => {}
+                Rules::Allowlist(list) => {
+                    let entries = 0..list.tools.rules.len() as u32;
+                    all.extend(entries.map(|entry| (layer, RuleRef::in_allowlist(entry))));
+                }
+                Rules::Agents(agents) => {
+                    for (agent, rules) in agents.agents.iter().enumerate() {
+                        let mut add = |side: Side, lists: &Lists| {
+                            let found = of_side(side, agent as u32, lists);
+                            all.extend(found.into_iter().map(|rule| (layer, rule)));
+                        };
+                        add(Side::Allow, &rules.allow);
+                        add(Side::Deny, &rules.deny);
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+fn of_side(side: Side, agent: u32, lists: &Lists) -> Vec<RuleRef> {
+    let servers = 0..lists.servers.len() as u32;
+    let kind = Kind::Servers;
+    let mut all: Vec<RuleRef> =
+        servers.map(|entry| RuleRef { side, kind, agent, key: 0, entry }).collect();
+    for (key, list) in lists.tools.iter().enumerate() {
+        let (kind, key) = (Kind::Tools, key as u32);
+        let entries = 0..list.rules.len() as u32;
+        all.extend(entries.map(|entry| RuleRef { side, kind, agent, key, entry }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{
+        AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, LayerSource,
+        RulesSource, SideSource, Source,
+    };
+
+    #[test]
+    fn every_rule_has_an_address_that_leads_to_it() {
+        let list = |key: &str, entries: &[&str]| KeyedList {
+            key: key.into(),
+            entries: entries.iter().map(|entry| Entry::new(*entry)).collect(),
+            ..KeyedList::default()
+        };
+        let agent = AgentSource {
+            allow: SideSource {
+                servers: vec!["*".into()],
+                tools: vec![list("a", &["x", "y_*"]), list("b", &["hint:read-only"])],
+                ..SideSource::default()
+            },
+            deny: SideSource { tools: vec![list("*", &["z"])], ..SideSource::default() },
+            ..AgentSource::default()
+        };
+        let agents =
+            AgentsSource { agents: vec![("d".into(), agent)], deny_on_missing_agent: true };
+        let tools = vec!["x".into(), "z".into()];
+        let allowlist = AllowlistSource {
+            path: "allowed_tools".into(),
+            case: Case::Sensitive,
+            tools,
+            prompts: None,
+            resources: None,
+        };
+        let layer = |rules| LayerSource { name: "f".into(), rules };
+        let layers = vec![
+            layer(RulesSource::Agents(agents)),
+            layer(RulesSource::ReadOnly),
+            layer(RulesSource::Allowlist(allowlist)),
+        ];
+        let policy = Policy::compile(Source { layers, ..Source::default() }).unwrap();
+        let paths: Vec<String> = policy
+            .rules()
+            .into_iter()
+            .map(|(layer, rule)| policy.rule_at(layer, rule).unwrap().path)
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "agents.d.allow.servers[0]",
+                "agents.d.allow.tools.a[0]",
+                "agents.d.allow.tools.a[1]",
+                "agents.d.allow.tools.b[0]",
+                "agents.d.deny.tools[\"*\"][0]",
+                "allowed_tools[0]",
+                "allowed_tools[1]",
+            ]
+        );
+    }
+}

@@ -1,0 +1,323 @@
+// The page's own script: tells views of changes, brings the table's lines as they are needed, moves
+// through its cells by keys, and opens explanations. All texts come from the server, escaped.
+"use strict";
+
+(() => {
+  // Views that can be seen hear of changes. A browser has few connections to one host, so that a page
+  // has one stream, which brings decisions too where they are shown, and lets go of it in the
+  // background.
+  let events = null;
+  let missed = false;
+  // What the view was made of: changes since then are told at once.
+  let { seen } = document.body.dataset;
+  const address = () => {
+    const rows = document.getElementById("rows");
+    const asked = new URLSearchParams(rows?.dataset.wanted);
+    if (rows) asked.set("after", rows.dataset.after);
+    if (seen) asked.set("seen", seen);
+    return `${rows ? "live/events" : "events"}?${asked}`;
+  };
+  const follow = (pause = 2000) => {
+    if (document.hidden || events) return;
+    const said = document.getElementById("connection");
+    const own = new EventSource(address());
+    events = own;
+    own.addEventListener("changed", (event) => {
+      seen = event.data;
+      htmx.trigger(document.body, "changed");
+    });
+    document.dispatchEvent(new CustomEvent("stream", { detail: own }));
+    own.onopen = () => {
+      said.textContent = "";
+      said.classList.remove("lost");
+      if (missed) htmx.trigger(document.body, "changed");
+      missed = false;
+      pause = 2000;
+    };
+    own.onerror = () => {
+      missed = true;
+      said.textContent = "not connected";
+      said.classList.add("lost");
+      // The browser gives up where it was turned away; a gateway that starts anew may let it in.
+      if (own.readyState !== EventSource.CLOSED || events !== own) return;
+      events = null;
+      setTimeout(() => follow(Math.min(2 * pause, 60000)), pause);
+    };
+  };
+  const leave = () => {
+    events?.close();
+    events = null;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", () => follow());
+
+  // Whoever is not let in any more is shown the door. An answer that does not come takes away what was
+  // shown before it, which is of another question.
+  const failed = (event) => {
+    const { target, xhr } = event.detail;
+    if (xhr.status === 401) return location.reload();
+    if (!["panel-body", "told", "answer"].includes(target.id)) return;
+    const said = document.createElement("p");
+    said.className = "wrong";
+    said.textContent = xhr.status ? `There is no answer: the gateway says ${xhr.status}.` : "The gateway does not answer.";
+    target.replaceChildren(said);
+  };
+  document.addEventListener("htmx:responseError", failed);
+  document.addEventListener("htmx:sendError", failed);
+
+  const CHUNK = 64;
+  const $ = (id) => document.getElementById(id);
+  // Where the keyboard is: a line's number and a column.
+  let at = { line: null, column: 0 };
+  let watcher = null;
+
+  const rowHeight = () => parseFloat(getComputedStyle($("grid")).getPropertyValue("--row")) || 30;
+
+  // Lines hold nothing for htmx to look at, and there are many: they are put in as they come.
+  const load = (chunk) => {
+    if (chunk.childElementCount || chunk.loading) return chunk.loading || Promise.resolve();
+    const filter = $("scroll").dataset.filter;
+    const address = `rows?from=${chunk.dataset.from}${filter ? "&" + filter : ""}`;
+    chunk.stop = new AbortController();
+    chunk.loading = fetch(address, { headers: { "HX-Request": "true" }, signal: chunk.stop.signal })
+      .then((answer) => {
+        if (answer.status === 401) location.reload();
+        return answer.ok ? answer.text() : "";
+      })
+      .then((lines) => { if (chunk.near || chunk.wanted) chunk.innerHTML = lines; })
+      .catch(() => {})
+      .then(() => {
+        chunk.loading = null;
+        reachable();
+      });
+    return chunk.loading;
+  };
+
+  const begin = () => {
+    const scroll = $("scroll");
+    if (!scroll || scroll.begun) return;
+    scroll.begun = true;
+    watcher?.disconnect();
+    const near = (entries) => {
+      for (const { target: chunk, isIntersecting } of entries) {
+        chunk.near = isIntersecting;
+        clearTimeout(chunk.timer);
+        // What is scrolled past is not asked for.
+        if (isIntersecting) chunk.timer = setTimeout(() => chunk.near && load(chunk), chunk.childElementCount ? 0 : 40);
+        else if (chunk.loading && !chunk.wanted) chunk.stop.abort();
+        else if (!chunk.loading && !chunk.contains(document.activeElement)) chunk.replaceChildren();
+      }
+    };
+    watcher = new IntersectionObserver(near, { root: scroll, rootMargin: "1200px 0px" });
+    for (const chunk of scroll.querySelectorAll(".chunk")) {
+      const count = Number(chunk.dataset.count);
+      if (count < CHUNK) chunk.style.height = `${count * rowHeight()}px`;
+      watcher.observe(chunk);
+    }
+    reachable();
+  };
+
+  // One cell of the table can be reached by the tabulator.
+  const reachable = () => {
+    const grid = $("grid");
+    if (!grid || grid.querySelector("i[tabindex]")) return;
+    const first = grid.querySelector(".r i");
+    if (first) first.tabIndex = 0;
+  };
+
+  const lineOf = (row) => Number(row.getAttribute("aria-rowindex")) - 2;
+  const cellsOf = (row) => row.querySelectorAll("i");
+  const rowAt = (line) => $("grid").querySelector(`[aria-rowindex="${line + 2}"]`);
+
+  const focusCell = (row, column) => {
+    const cells = cellsOf(row);
+    const cell = cells[Math.max(0, Math.min(column, cells.length - 1))];
+    if (!cell) return;
+    for (const old of $("grid").querySelectorAll("i[tabindex]")) old.removeAttribute("tabindex");
+    cell.tabIndex = 0;
+    cell.focus({ preventScroll: true });
+    at = { line: lineOf(row), column: [...cells].indexOf(cell) };
+    reveal(cell);
+  };
+
+  // Scrolls so that neither the headline nor the column of names hides the cell.
+  const reveal = (cell) => {
+    const scroll = $("scroll");
+    const view = scroll.getBoundingClientRect();
+    const box = cell.getBoundingClientRect();
+    const top = view.top + scroll.querySelector(".head").offsetHeight;
+    const left = view.left + scroll.querySelector(".head .t").offsetWidth;
+    if (box.top < top) scroll.scrollTop -= top - box.top;
+    else if (box.bottom > view.top + scroll.clientHeight) scroll.scrollTop += box.bottom - view.top - scroll.clientHeight;
+    if (box.left < left) scroll.scrollLeft -= left - box.left;
+    else if (box.right > view.left + scroll.clientWidth) scroll.scrollLeft += box.right - view.left - scroll.clientWidth;
+  };
+
+  // Goes to a line, over headlines of servers, wherever it is.
+  const go = async (line, step, column) => {
+    const lines = Number($("scroll").dataset.lines);
+    for (let tries = 0; line >= 0 && line < lines && tries < 200; line += step, tries++) {
+      const chunk = $("grid").querySelectorAll(".chunk")[Math.floor(line / CHUNK)];
+      if (!chunk) return;
+      chunk.wanted = true;
+      await load(chunk);
+      chunk.wanted = false;
+      const row = rowAt(line);
+      if (row?.classList.contains("r")) return focusCell(row, column);
+    }
+  };
+
+  const keys = (event) => {
+    const cell = event.target.closest?.("#grid i");
+    if (!cell || event.altKey || event.metaKey) return;
+    const row = cell.parentElement;
+    const column = [...cellsOf(row)].indexOf(cell);
+    const line = lineOf(row);
+    const last = Number($("scroll").dataset.lines) - 1;
+    const page = Math.max(1, Math.floor($("scroll").clientHeight / rowHeight()) - 2);
+    const moves = {
+      ArrowDown: () => go(line + 1, 1, column),
+      ArrowUp: () => go(line - 1, -1, column),
+      ArrowRight: () => focusCell(row, column + 1),
+      ArrowLeft: () => focusCell(row, column - 1),
+      PageDown: () => go(Math.min(last, line + page), 1, column),
+      PageUp: () => go(Math.max(0, line - page), line > page ? -1 : 1, column),
+      Home: () => (event.ctrlKey ? go(0, 1, 0) : focusCell(row, 0)),
+      End: () => (event.ctrlKey ? go(last, -1, 1e6) : focusCell(row, 1e6)),
+      Enter: () => explain(cell),
+      " ": () => explain(cell),
+    };
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    move();
+  };
+
+  const agentOf = (cell) => {
+    const column = [...cellsOf(cell.parentElement)].indexOf(cell);
+    return $("grid").querySelectorAll(".head .c")[column]?.dataset.agent ?? "";
+  };
+
+  let opened = null;
+
+  // Asks what is open, and shows the answer or that there is none.
+  const tell = (shown) => {
+    const own = opened;
+    const show = () => {
+      if (opened !== own) return;
+      $("panel").hidden = false;
+      shown?.();
+    };
+    htmx.ajax("GET", `explain?${own.asked}`, { target: "#panel-body", swap: "innerHTML" }).then(show, show);
+  };
+
+  const explain = (cell) => {
+    const { server, tool } = cell.parentElement.dataset;
+    // These stand in the page as they stand in an address.
+    const asked = `agent=${agentOf(cell)}&server=${server}&tool=${tool}`;
+    $("grid").querySelector("i.open")?.classList.remove("open");
+    cell.classList.add("open");
+    focusCell(cell.parentElement, [...cellsOf(cell.parentElement)].indexOf(cell));
+    opened = { asked, column: at.column, line: at.line };
+    tell(() => { $("panel").scrollTop = 0; reveal(cell); });
+  };
+
+  // What is open is asked anew when something has changed.
+  document.body.addEventListener("changed", () => { if (opened) tell(); });
+
+  const close = () => {
+    const panel = $("panel");
+    if (!panel || panel.hidden) return false;
+    panel.hidden = true;
+    const cell = $("grid")?.querySelector("i.open");
+    cell?.classList.remove("open");
+    if (cell) cell.focus();
+    else if (opened) go(opened.line, 1, opened.column);
+    opened = null;
+    return true;
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      const pick = document.querySelector("details.pick[open]");
+      if (pick) { pick.open = false; pick.querySelector("summary").focus(); }
+      else if (close()) event.preventDefault();
+      return;
+    }
+    if (event.key === "/" && !event.target.closest("input, textarea, select") && $("q")) {
+      event.preventDefault();
+      $("q").focus();
+      return;
+    }
+    keys(event);
+  });
+
+  document.addEventListener("click", (event) => {
+    const cell = event.target.closest("#grid .r i");
+    if (cell) return explain(cell);
+    if (event.target.closest("#panel-close")) return void close();
+    for (const pick of document.querySelectorAll("details.pick[open]")) {
+      if (!pick.contains(event.target)) pick.open = false;
+    }
+  });
+
+  // The agent of the cell that is pointed at.
+  let pointed = null;
+  document.addEventListener("mouseover", (event) => {
+    const cell = event.target.closest?.("#grid .r i");
+    const column = cell && [...cellsOf(cell.parentElement)].indexOf(cell);
+    const now = cell ? $("grid").querySelectorAll(".head .c")[column] : null;
+    if (now === pointed) return;
+    pointed?.classList.remove("here");
+    now?.classList.add("here");
+    pointed = now;
+  });
+
+  // Lists of views that are exchanged stay open.
+  let unfolded = [];
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    unfolded = [...event.detail.target.querySelectorAll("details[open][id]:not(.pick)")].map((one) => one.id);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const id of unfolded) $(id)?.setAttribute("open", "");
+    unfolded = [];
+  });
+
+  // A table that was exchanged stays where it was looked at, with its lists open as they were.
+  let kept = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const matrix = $("matrix");
+    if (!matrix || event.detail.target !== matrix) return;
+    const scroll = $("scroll");
+    const focused = document.activeElement?.closest?.("#grid") ? { ...at } : null;
+    kept = {
+      filter: scroll.dataset.filter,
+      typed: $("q").value,
+      top: scroll.scrollTop,
+      left: scroll.scrollLeft,
+      open: [...document.querySelectorAll("details.pick[open]")].map((pick) => pick.id),
+      focused,
+    };
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    begin();
+    if (!kept || !$("matrix")) return;
+    const { filter, typed, top, left, open, focused } = kept;
+    kept = null;
+    for (const id of open) { const pick = $(id); if (pick) pick.open = true; }
+    // What was typed while the answer was on its way is asked for next.
+    if (document.activeElement === $("q") && $("q").value !== typed) {
+      $("q").value = typed;
+      $("q").dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    if ($("scroll").dataset.filter !== filter) return;
+    $("scroll").scrollLeft = left;
+    $("scroll").scrollTop = top;
+    if (focused) go(focused.line, 1, focused.column);
+  });
+
+  begin();
+  // Scripts of views come after this one, and want to know of the stream.
+  document.addEventListener("DOMContentLoaded", () => follow());
+})();

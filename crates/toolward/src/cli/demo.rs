@@ -1,0 +1,54 @@
+//! The flags of `demo`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::OutputArgs;
+
+/// Try everything: a gateway with made-up servers, three agents, a policy, and the page
+///
+/// Needs no file, no network and no other program. It prints the address of the page, a token for each
+/// agent, and lines to copy. The policy is a real file in a folder of its own: edit it while the demo
+/// runs. Ctrl-C ends it and removes the folder; --write keeps the same files to start from.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward demo
+  toolward demo --port 9000 --page-port 9001
+  toolward demo --write heron && toolward serve -c heron/toolward.yaml
+  toolward demo --json")]
+pub struct DemoArgs {
+    /// The port of the MCP endpoint, on 127.0.0.1; 0 for a free one; without it: 7410, or a free
+    /// one where that is in use
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// The port of the page, on 127.0.0.1; 0 for a free one; without it: 7411, or a free one where
+    /// that is in use
+    #[arg(long, value_name = "PORT")]
+    pub page_port: Option<u16>,
+    /// Write the demo's files to this folder instead of running it; nothing is overwritten
+    #[arg(long, value_name = "DIR")]
+    pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The made-up MCP server of `toolward demo`, on standard input and output
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward demo-server
+  toolward wrap --read-only -- toolward demo-server tracker")]
+pub struct DemoServerArgs {
+    /// Only the tools of one part; without it: all
+    #[arg(value_enum, value_name = "PART")]
+    pub part: Option<DemoPart>,
+}
+
+/// The parts of the made-up project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DemoPart {
+    /// Issues and a board
+    Tracker,
+    /// A few files
+    Files,
+}

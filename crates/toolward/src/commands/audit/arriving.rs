@@ -1,0 +1,228 @@
+//! Records as they come, as rows: a call is one row with what came of it, or without where it takes
+//! long. For `toolward tail`, and for whoever watches the page.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use toolward_gateway::audit::read::follow::Follower;
+use toolward_gateway::audit::read::lines::Backwards;
+use toolward_gateway::audit::read::{Found, opening, streams};
+
+use super::filter::{Match, Matcher};
+use super::row::{joined, told};
+use crate::exit::Failure;
+
+/// Follows all streams of a folder.
+pub(crate) struct Arriving {
+    folder: PathBuf,
+    streams: Vec<Streaming>,
+    live: Live,
+}
+
+/// One stream, and the id of the record that was read last.
+struct Streaming {
+    follower: Follower,
+    last: Option<String>,
+}
+
+/// What has come since.
+#[derive(Default)]
+pub(crate) struct Arrived {
+    /// In the order of their ids.
+    pub(crate) rows: Vec<Value>,
+    /// Records that were passed over, because too many came.
+    pub(crate) skipped: Option<Skipped>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    /// How many, about; `None` where nobody can say.
+    pub(crate) records: Option<u64>,
+}
+
+impl Arriving {
+    /// Follows what comes after a look at a folder. A call that takes longer than `long` is given
+    /// before it has ended, and once more at its end.
+    pub(crate) fn after(
+        folder: PathBuf,
+        found: &[Found],
+        matcher: Matcher,
+        long: Duration,
+    ) -> Result<Arriving, Failure> {
+        let followers = found.iter().map(|found| Ok((Follower::after(found)?, last(found))));
+        let followers = followers.collect::<Result<Vec<_>, Failure>>()?;
+        let streams =
+            followers.into_iter().map(|(follower, last)| Streaming { follower, last }).collect();
+        let live = Live { matcher, long, waiting: VecDeque::new(), calls: HashMap::new() };
+        Ok(Arriving { folder, streams, live })
+    }
+
+    /// Gives what has come. Where that is more than `most` bytes of a stream, all but the end is passed
+    /// over.
+    pub(crate) fn poll(&mut self, most: Option<u64>) -> Result<Arrived, Failure> {
+        // Another process writes a stream of its own.
+        for stream in streams(&self.folder).unwrap_or_default() {
+            if self.streams.iter().all(|known| *known.follower.stream() != stream) {
+                let follower = Follower::from_beginning(&stream);
+                self.streams.push(Streaming { follower, last: None });
+            }
+        }
+        let mut arrived = Arrived::default();
+        for Streaming { follower, last } in &mut self.streams {
+            let mut skipped_from = None;
+            if let Some(most) = most.filter(|most| follower.behind() > *most) {
+                follower.skip(most / 2)?;
+                skipped_from = Some(last.take());
+                self.live.forget();
+            }
+            let (rows, live) = (&mut arrived.rows, &mut self.live);
+            let mut first: Option<String> = None;
+            follower.poll(&mut |line| {
+                let Some(found) = opening(line) else { return };
+                first.get_or_insert_with(|| found.id.into());
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.push_str(found.id);
+                rows.extend(live.row(line));
+            })?;
+            if let Some(from) = skipped_from {
+                let so_far = arrived.skipped.map_or(Some(0), |skipped| skipped.records);
+                let between = from.zip(first).and_then(|(from, to)| between(&from, &to));
+                let records = so_far.zip(between).map(|(one, other)| one + other);
+                arrived.skipped = Some(Skipped { records });
+            }
+        }
+        arrived.rows.extend(self.live.under_way());
+        arrived.rows.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
+        Ok(arrived)
+    }
+}
+
+/// The id of the last record that was there.
+fn last(found: &Found) -> Option<String> {
+    let segment = found.segments.last()?;
+    let line = Backwards::new(segment.open().ok()?, segment.bytes).line().ok()??;
+    opening(&line).map(|opening| opening.id.into())
+}
+
+/// How many records of a process lie between two of its own.
+fn between(from: &str, to: &str) -> Option<u64> {
+    let parts = |id: &str| -> Option<(String, u64)> {
+        let mut parts = id.split('-').skip(1);
+        let process = parts.next()?.to_string();
+        Some((process, u64::from_str_radix(parts.next()?, 16).ok()?))
+    };
+    let ((process, from), (other, to)) = (parts(from)?, parts(to)?);
+    (process == other).then(|| to.saturating_sub(from).saturating_sub(1))
+}
+
+/// Calls that are under way.
+struct Live {
+    matcher: Matcher,
+    long: Duration,
+    /// Those that have not been shown, by when they came.
+    waiting: VecDeque<(Instant, String)>,
+    calls: HashMap<String, Value>,
+}
+
+impl Live {
+    /// The row that a line completes.
+    fn row(&mut self, line: &[u8]) -> Option<Value> {
+        let Match { record, intent } = self.matcher.take(line, opening(line)?)?;
+        let filter = &self.matcher.filter;
+        let in_time = |record: &Value| filter.in_time(record["time"].as_str().unwrap_or_default());
+        let row = match (record["kind"].as_str(), intent) {
+            (Some("intent"), _) => {
+                if filter.wants("intent") && in_time(&record) {
+                    let id = record["id"].as_str()?.to_string();
+                    self.waiting.push_back((Instant::now(), id.clone()));
+                    self.calls.insert(id, record);
+                }
+                None
+            }
+            (_, Some(intent)) => {
+                self.calls.remove(intent["id"].as_str().unwrap_or_default());
+                match filter.wants("intent") && in_time(&intent) {
+                    true => Some(joined(intent, Some(&record))),
+                    false if !filter.wants("intent") && filter.wants("outcome") => {
+                        Some(joined(told(record, &intent), None))
+                    }
+                    false => None,
+                }
+            }
+            (_, None) => in_time(&record).then(|| joined(record, None)),
+        };
+        // Too many are under way to be shown twice.
+        if let Some(given_up) = self.matcher.give_up() {
+            self.calls.remove(given_up["id"].as_str().unwrap_or_default());
+        }
+        row
+    }
+
+    /// What came of calls may have been passed over.
+    fn forget(&mut self) {
+        drop(self.matcher.unended());
+        self.waiting.clear();
+        self.calls.clear();
+    }
+
+    /// Calls that have been under way for long, once each.
+    fn under_way(&mut self) -> Vec<Value> {
+        let (mut rows, long) = (Vec::new(), self.long);
+        while let Some((_, id)) = self.waiting.pop_front_if(|(since, _)| since.elapsed() >= long) {
+            rows.extend(self.calls.remove(&id).map(|record| joined(record, None)));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::FilterArgs;
+    use crate::commands::audit::filter::Filter;
+
+    fn line(number: u64) -> String {
+        format!(
+            "{{\"id\":\"{number:012x}-0000000a-{number:x}\",\"time\":\"t\",\"kind\":\"refusal\",\
+             \"agent\":\"a\"}}\n"
+        )
+    }
+
+    #[test]
+    fn when_too_much_comes_the_end_is_shown_and_the_rest_counted() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        std::fs::write(&path, line(1)).unwrap();
+        let found: Vec<Found> =
+            streams(folder.path()).unwrap().iter().map(|s| Found::look(s).unwrap()).collect();
+        let matcher = Matcher::new(Filter::new(FilterArgs::default()).unwrap());
+        let folder_path = folder.path().to_path_buf();
+        let mut arriving =
+            Arriving::after(folder_path, &found, matcher, Duration::from_secs(1)).unwrap();
+        let mut file = std::fs::File::options().append(true).open(&path).unwrap();
+        file.write_all(line(2).as_bytes()).unwrap();
+        let arrived = arriving.poll(Some(1000)).unwrap();
+        assert_eq!((arrived.rows.len(), arrived.skipped), (1, None));
+        let many: String = (3..=1000).map(line).collect();
+        file.write_all(many.as_bytes()).unwrap();
+        let arrived = arriving.poll(Some(1000)).unwrap();
+        let rows = arrived.rows.len() as u64;
+        assert!((2..=10).contains(&rows), "{rows}");
+        assert_eq!(arrived.skipped, Some(Skipped { records: Some(998 - rows) }));
+        let last = arrived.rows.last().unwrap()["id"].as_str().unwrap();
+        assert!(last.ends_with("-3e8"), "{last}");
+        let arrived = arriving.poll(Some(1000)).unwrap();
+        assert_eq!((arrived.rows.len(), arrived.skipped), (0, None));
+    }
+
+    #[test]
+    fn records_of_two_processes_are_not_counted_from_one_another() {
+        assert_eq!(between("1-a-5", "2-a-f"), Some(9));
+        assert_eq!(between("1-a-5", "2-b-f"), None);
+        assert_eq!(between("1-a-5", "0-a-4"), Some(0));
+    }
+}

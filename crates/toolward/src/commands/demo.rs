@@ -1,0 +1,187 @@
+//! `toolward demo`: a gateway with made-up servers, three agents and a policy, from nothing.
+
+mod check;
+mod files;
+mod say;
+pub(crate) mod server;
+mod world;
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use toolward_config::neutral::neutralise;
+
+use crate::cli::{DemoArgs, OnInvalid, PolicyArgs, ServeArgs};
+use crate::commands::serve::{Around, serve_until_told};
+use crate::exit::{self, Failure};
+use files::{Agent, Place, Temporary};
+use say::Facts;
+
+const PORT: u16 = 7410;
+const PAGE_PORT: u16 = 7411;
+
+/// Whoever ends a demo does not want to wait for what is under way in it.
+const GRACE: Duration = Duration::from_millis(300);
+
+pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
+    let agents = files::agents()?;
+    match &args.write {
+        Some(folder) => write(args, folder, &agents),
+        None => play(args, agents),
+    }
+}
+
+/// Writes the files and says what to do with them.
+fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Failure> {
+    plain(folder)?;
+    let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let place = Place {
+        folder: folder.into(),
+        listen: at(args.port.unwrap_or(PORT)),
+        page: at(args.page_port.unwrap_or(PAGE_PORT)),
+        program: program()?,
+    };
+    if let Some(taken) = place.taken() {
+        let taken = taken.display().to_string();
+        return Err(Failure::usage(format!(
+            "error: {} is there already, and nothing is overwritten\n  help: name another folder",
+            neutralise(&taken)
+        )));
+    }
+    let written = files::make_folder(folder).and_then(|()| place.write(agents));
+    written.map_err(|error| cannot_write(folder, &error))?;
+    let facts = Facts { place: &place, agents, page: None, busy: Vec::new() };
+    print(&if args.output.json { facts.json_line() } else { facts.written() })?;
+    Ok(exit::OK)
+}
+
+/// Serves the same files from a folder that is gone at the end.
+fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
+    let mut busy = Vec::new();
+    let (listen, socket) = open(args.port, PORT, "--port", &mut busy)?;
+    let (page, page_socket) = open(args.page_port, PAGE_PORT, "--page-port", &mut busy)?;
+    plain(&std::env::temp_dir())?;
+    let folder = Temporary::new().map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
+    let place = Place { folder: folder.path().into(), listen, page, program: program()? };
+    place.write(&agents).map_err(|error| cannot_write(folder.path(), &error))?;
+    let serve = ServeArgs {
+        take_over: false,
+        on_invalid_policy: OnInvalid::Fail,
+        allow_all: false,
+        policy: PolicyArgs {
+            config: Some(place.config()),
+            policy: Vec::new(),
+            allowlist_config: Vec::new(),
+            format: None,
+            read_only: false,
+            whole_configurations: false,
+            search: false,
+        },
+    };
+    let json = args.output.json;
+    // Whichever end comes first takes the folder away.
+    let folder = Arc::new(Mutex::new(Some(folder)));
+    let at_once = folder.clone();
+    let around = Around {
+        sockets: vec![(listen.to_string(), socket.into()), (page.to_string(), page_socket.into())],
+        grace: GRACE,
+        ready: Box::new(move || {
+            end_with_terminal();
+            let page = address_of_page(&place);
+            let facts = Facts { place: &place, agents: &agents, page, busy };
+            print(&if json { facts.json_line() } else { facts.to_text() })
+        }),
+        leave: Box::new(move || drop(take(&at_once))),
+    };
+    let served = serve_until_told(serve, None, around);
+    drop(take(&folder));
+    served
+}
+
+fn take(folder: &Mutex<Option<Temporary>>) -> Option<Temporary> {
+    folder.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// An open socket at the port that was asked for, or at the usual one, or at any.
+fn open(
+    asked: Option<u16>,
+    usual: u16,
+    flag: &str,
+    busy: &mut Vec<SocketAddr>,
+) -> Result<(SocketAddr, TcpListener), Failure> {
+    let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, asked.unwrap_or(usual)));
+    let bound = TcpListener::bind(wanted).or_else(|error| {
+        if asked.is_some() || error.kind() != ErrorKind::AddrInUse {
+            return Err(error);
+        }
+        busy.push(wanted);
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+    });
+    let opened = bound.and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        Ok((socket.local_addr()?, socket))
+    });
+    opened.map_err(|error| {
+        let help = format!("give another port with {flag}, or leave it out for a free one");
+        Failure::invalid(format!("error: cannot listen on {wanted}: {error}\n  help: {help}"))
+    })
+}
+
+/// The page with its token, which the gateway keeps in its state folder.
+fn address_of_page(place: &Place) -> Option<String> {
+    let token = std::fs::read_to_string(place.folder.join("state/admin.token")).ok()?;
+    Some(format!("http://{}/?token={}", place.page, token.trim()))
+}
+
+/// A terminal that is closed ends the demo: nobody would know of it any more.
+fn end_with_terminal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    if !std::io::stdout().is_terminal() {
+        return;
+    }
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            if let Ok(mut hang_up) = signal(SignalKind::hangup()) {
+                hang_up.recv().await;
+                let (own, end) = (rustix::process::getpid(), rustix::process::Signal::TERM);
+                let _ = rustix::process::kill_process(own, end);
+            }
+        });
+    });
+}
+
+/// What is printed to be copied cannot be made harmless first: it would name something else.
+fn plain(path: &Path) -> Result<(), Failure> {
+    let shown = path.display().to_string();
+    let harmless = neutralise(&shown);
+    if path.to_str().is_some() && *harmless == *shown {
+        return Ok(());
+    }
+    let help = "use a folder whose name is plain text";
+    Err(Failure::usage(format!("error: {harmless} cannot be printed as it is\n  help: {help}")))
+}
+
+/// Where this program is: it is the demo's servers too.
+fn program() -> Result<String, Failure> {
+    let path = std::env::current_exe().map_err(|error| {
+        Failure::usage(format!("error: it is not known where this program is: {error}"))
+    })?;
+    plain(&path)?;
+    Ok(path.display().to_string())
+}
+
+fn print(text: &str) -> std::io::Result<()> {
+    let mut out = anstream::stdout();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn cannot_write(folder: &Path, error: &std::io::Error) -> Failure {
+    let folder = folder.display().to_string();
+    Failure::usage(format!("error: cannot write to {}: {error}", neutralise(&folder)))
+}

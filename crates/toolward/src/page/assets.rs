@@ -1,0 +1,40 @@
+//! Styles and scripts, inside the binary. They hold nothing of anyone, and are given to everyone.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use toolward_gateway::listen::connection::{Content, Response};
+
+pub(super) const PATH: &str = "/assets/";
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const ASSETS: [(&str, &str, &[u8]); 5] = [
+    ("page.css", "text/css; charset=utf-8", include_bytes!("../../assets/page.css")),
+    ("page.js", SCRIPT, include_bytes!("../../assets/page.js")),
+    ("live.js", SCRIPT, include_bytes!("../../assets/live.js")),
+    ("htmx.min.js", SCRIPT, include_bytes!("../../assets/htmx.min.js")),
+    ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),
+];
+
+/// The folder of all assets, named by what is in them: `assets/HASH/`.
+pub(super) fn folder() -> String {
+    static HASH: OnceLock<String> = OnceLock::new();
+    let hash = HASH.get_or_init(|| {
+        let mut hash = Sha256::new();
+        ASSETS.iter().for_each(|(_, _, bytes)| hash.update(bytes));
+        hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+    });
+    format!("assets/{hash}/")
+}
+
+pub(super) fn answer(path: &str) -> Response {
+    let name = path.strip_prefix('/').and_then(|path| path.strip_prefix(folder().as_str()));
+    let found = ASSETS.iter().find(|(asset, _, _)| Some(*asset) == name);
+    match found {
+        Some((_, kind, bytes)) => {
+            Response::new(200, Content::Asset(kind, Bytes::from_static(bytes)))
+        }
+        None => Response::empty(404),
+    }
+}

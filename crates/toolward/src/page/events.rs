@@ -1,0 +1,104 @@
+//! Tells open views when what they show may have changed.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::{Page, Query, Shown};
+
+/// Changes that come together are told together.
+const SETTLE: Duration = Duration::from_millis(100);
+/// How often what tells nobody of its changes is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Looks whether what views are made of has changed.
+pub(super) struct Changes {
+    last: Seen,
+}
+
+impl Changes {
+    pub(super) fn new(page: &Page) -> Changes {
+        Changes { last: seen(page) }
+    }
+
+    /// The event that tells of a change since the last look.
+    pub(super) fn look(&mut self, page: &Page) -> Option<Bytes> {
+        // Somebody looks: what was not there may be there now.
+        page.lists.retry(page.gateway());
+        let now = seen(page);
+        let changed = now != self.last;
+        self.last = now;
+        changed.then(|| event(page))
+    }
+}
+
+/// The event that tells an open view of what has changed since it was made, before it could hear of it.
+pub(super) fn missed(page: &Page, query: &Query) -> Option<Bytes> {
+    query.word("seen").filter(|made_of| *made_of != mark(page)).map(|_| event(page))
+}
+
+/// It says what there is now, by which the view asks when it comes back.
+fn event(page: &Page) -> Bytes {
+    format!("event: changed\ndata: {}\n\n", mark(page)).into()
+}
+
+/// What views are made of, in short.
+type Seen = (u64, u64, u64, u64, u64, Vec<&'static str>);
+
+pub(super) fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    let (send, events) = mpsc::channel(4);
+    let missed = missed(page, query);
+    let page = Arc::downgrade(page);
+    tokio::spawn(async move {
+        let Some((mut servers, mut lists, mut changes)) = page.upgrade().map(|page| {
+            (page.gateway().servers.changes(), page.lists.changes(), Changes::new(&page))
+        }) else {
+            return;
+        };
+        for first in [Some(Bytes::from_static(b": here\n\n")), missed].into_iter().flatten() {
+            if send.send(first).await.is_err() {
+                return;
+            }
+        }
+        loop {
+            tokio::select! {
+                _ = servers.changed() => {}
+                _ = lists.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+                () = send.closed() => return,
+            }
+            tokio::time::sleep(SETTLE).await;
+            let Some(page) = page.upgrade() else { return };
+            let news = changes.look(&page);
+            drop(page);
+            if let Some(news) = news
+                && send.send(news).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+    Shown::Events(events)
+}
+
+/// The same as a word, by which an open view says what it was made of. Another process counts anew.
+pub(super) fn mark(page: &Page) -> String {
+    let mut hasher = DefaultHasher::new();
+    (page.begun, seen(page)).hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+fn seen(page: &Page) -> Seen {
+    let gateway = page.gateway();
+    let snapshot = gateway.current.get();
+    let states = snapshot.servers.iter().map(|server| server.state().0).collect();
+    let (taken_up, refused) = {
+        let state = page.reloader.state();
+        (state.taken_up, state.refused)
+    };
+    let generation = gateway.servers.generation();
+    (snapshot.serial(), generation, page.lists.generation(), taken_up, refused, states)
+}

@@ -1,0 +1,78 @@
+//! What every view has around it.
+
+use askama::Template;
+
+use super::{Page, Shown, assets, events};
+
+/// The frame of a page.
+pub(crate) struct Layout {
+    /// The view's path, which the navigation marks.
+    pub(crate) here: &'static str,
+    pub(crate) title: &'static str,
+    /// Where styles and scripts are.
+    pub(crate) assets: String,
+    pub(crate) banners: Vec<Banner>,
+    /// What there was before the view was made.
+    pub(crate) seen: String,
+}
+
+/// Something that everyone who looks must know.
+pub(crate) struct Banner {
+    pub(crate) loud: bool,
+    pub(crate) text: &'static str,
+    /// What belongs to it, line by line.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Layout {
+    /// Made before the view itself: what changes in the meantime is told once the view is open.
+    pub(crate) async fn new(page: &Page, here: &'static str, title: &'static str) -> Layout {
+        Layout {
+            seen: events::mark(page),
+            here,
+            title,
+            assets: format!("../{}", assets::folder()),
+            banners: banners(page).await,
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "banners.html")]
+struct Banners {
+    banners: Vec<Banner>,
+}
+
+/// The banners alone, for a view that is open while something changes.
+pub(super) async fn show(page: &Page) -> Shown {
+    Shown::of(&Banners { banners: banners(page).await })
+}
+
+async fn banners(page: &Page) -> Vec<Banner> {
+    let gateway = page.gateway();
+    let snapshot = gateway.current.get();
+    let mut banners = Vec::new();
+    let mut say = |loud: bool, text: &'static str, lines: Vec<String>| {
+        banners.push(Banner { loud, text, lines });
+    };
+    if !snapshot.enforced {
+        let text =
+            "--allow-all: the policy is not enforced. What it refuses is recorded, and passes.";
+        say(true, text, Vec::new());
+    }
+    if snapshot.policy.layer_names().next().is_none() {
+        say(true, "There is no policy: everything that the servers offer is allowed.", Vec::new());
+    }
+    if !gateway.audit.accepts().await {
+        say(true, "The record cannot be written: calls are refused.", Vec::new());
+    }
+    let refused = page.reloader.state().last.as_ref().and_then(|last| last.brief.clone());
+    if let Some(why) = refused {
+        let text = "The last reload was refused; what was in force before stays in force.";
+        say(true, text, why.lines().map(String::from).collect());
+    }
+    if snapshot.policy.is_read_only() {
+        say(false, "Read-only mode: only tools that say they only read can be called.", Vec::new());
+    }
+    banners
+}

@@ -1,0 +1,162 @@
+//! The servers' lists for the page: asked for at the same time, never waited for long. A server that is
+//! slow is shown as such, and open views hear when it has answered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use toolward_gateway::catalogue::Catalogue;
+use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::upstream::{Server, Unavailable};
+
+/// A first view waits this long for servers that have not answered yet.
+const GLANCE: Duration = Duration::from_millis(400);
+/// A server that has answered is not asked again for so long, unless something has changed.
+const FRESH: Duration = Duration::from_secs(2);
+/// One that has failed is left alone for so long.
+const REST: Duration = Duration::from_secs(10);
+
+/// What is known of each server's list.
+pub(crate) struct Lists {
+    /// Servers live on this runtime, not on the page's: calls use what is opened here.
+    asking: Handle,
+    patience: Duration,
+    known: Arc<Mutex<HashMap<usize, Known>>>,
+    answers: Arc<watch::Sender<u64>>,
+}
+
+/// The answer of one server.
+struct Known {
+    /// The answer is of this very server, and not of one that had its place before.
+    server: Arc<Server>,
+    list: Option<Result<Arc<Catalogue>, Unavailable>>,
+    asked: Instant,
+    /// The count of changes when it was asked.
+    generation: u64,
+    under_way: bool,
+}
+
+impl Known {
+    /// Whether there is nothing to ask for.
+    fn is_settled(&self, generation: u64) -> bool {
+        self.under_way
+            || match &self.list {
+                None => false,
+                Some(Ok(_)) => self.generation == generation && self.asked.elapsed() < FRESH,
+                Some(Err(_)) => self.asked.elapsed() < REST,
+            }
+    }
+}
+
+/// A server and its list as it is known now.
+pub(crate) struct List {
+    pub(crate) server: Arc<Server>,
+    pub(crate) tools: Result<Arc<Catalogue>, Unavailable>,
+}
+
+impl Lists {
+    pub(super) fn new(asking: Handle, patience: Duration) -> Lists {
+        let (known, answers) = (Arc::default(), Arc::new(watch::Sender::new(0)));
+        Lists { asking, patience, known, answers }
+    }
+
+    /// Hears of every answer.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.answers.subscribe()
+    }
+
+    /// A number that grows with answers that differ from those before.
+    pub(super) fn generation(&self) -> u64 {
+        *self.answers.borrow()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<usize, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lists of all servers, in the configuration's order; those that are not known yet are
+    /// waited for a moment.
+    pub(crate) async fn ask(&self, gateway: &Gateway) -> Vec<List> {
+        let mut answers = self.changes();
+        let servers = gateway.servers.all();
+        self.known().retain(|_, one| servers.iter().any(|server| Arc::ptr_eq(server, &one.server)));
+        for server in servers.iter() {
+            self.ask_one(gateway, server);
+        }
+        let pending = || {
+            let known = self.known();
+            let unknown = |server: &Arc<Server>| {
+                known.get(&server.index).is_some_and(|one| one.under_way && one.list.is_none())
+            };
+            servers.iter().any(unknown)
+        };
+        let all = async {
+            while pending() {
+                if answers.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(GLANCE, all).await;
+        self.now(gateway)
+    }
+
+    /// The lists as they are known; nobody is asked.
+    pub(crate) fn now(&self, gateway: &Gateway) -> Vec<List> {
+        let known = self.known();
+        let servers = gateway.servers.all();
+        let list = |server: &Arc<Server>| {
+            let answered = known.get(&server.index).filter(|one| Arc::ptr_eq(&one.server, server));
+            let answered = answered.and_then(|one| one.list.clone());
+            let elsewhere = || server.listed().map(|listed| listed.catalogue);
+            let tools = match answered {
+                Some(Ok(catalogue)) => Ok(catalogue),
+                Some(Err(why)) => elsewhere().ok_or(why),
+                None => elsewhere().ok_or(Unavailable::Slow),
+            };
+            List { server: server.clone(), tools }
+        };
+        servers.iter().map(list).collect()
+    }
+
+    /// Asks servers that have failed once more.
+    pub(super) fn retry(&self, gateway: &Gateway) {
+        for list in self.now(gateway).iter().filter(|list| list.tools.is_err()) {
+            self.ask_one(gateway, &list.server);
+        }
+    }
+
+    fn ask_one(&self, gateway: &Gateway, server: &Arc<Server>) {
+        let generation = gateway.servers.generation();
+        let mut known = self.known();
+        let one = known.get(&server.index).filter(|one| Arc::ptr_eq(&one.server, server));
+        if one.is_some_and(|one| one.is_settled(generation)) {
+            return;
+        }
+        let list = one.and_then(|one| one.list.clone());
+        let (server, asked) = (server.clone(), Instant::now());
+        let one = Known { server: server.clone(), list, asked, generation, under_way: true };
+        known.insert(server.index, one);
+        drop(known);
+        let (known, answers) = (self.known.clone(), self.answers.clone());
+        let (servers, patience) = (gateway.servers.clone(), self.patience);
+        self.asking.spawn(async move {
+            let list = servers.own_list(&server, patience).await.map(|listed| listed.catalogue);
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(one) = known.get_mut(&server.index) else { return };
+            if !Arc::ptr_eq(&one.server, &server) {
+                return;
+            }
+            let same = match (&one.list, &list) {
+                (Some(Ok(old)), Ok(new)) => old.hash() == new.hash(),
+                (Some(Err(old)), Err(new)) => old == new,
+                _ => false,
+            };
+            (one.list, one.asked, one.under_way) = (Some(list), Instant::now(), false);
+            drop(known);
+            answers.send_modify(|count| *count += u64::from(!same));
+        });
+    }
+}

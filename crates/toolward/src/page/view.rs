@@ -1,0 +1,39 @@
+//! The views, one file each.
+
+pub(crate) mod ask;
+pub(crate) mod explain;
+pub(crate) mod live;
+pub(crate) mod matrix;
+pub(crate) mod policy;
+mod question;
+pub(crate) mod servers;
+
+use askama::Template;
+use toolward_gateway::listen::connection::{Content, Response};
+
+use super::{Layout, Page};
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct Problem<'a> {
+    layout: Layout,
+    why: &'a str,
+}
+
+/// A page that says what is wrong with the question.
+pub(super) async fn problem(page: &Page, status: u16, why: &str) -> Response {
+    let layout = Layout::new(page, "", "Not found").await;
+    let html = Problem { layout, why }.render().unwrap_or_default();
+    Response::new(status, Content::Page("text/html; charset=utf-8", html.into()))
+}
+
+/// A place without the folders before its file; the whole of it stands beside it for who points at it.
+pub(crate) fn short(place: &str) -> &str {
+    place.rsplit('/').next().unwrap_or(place)
+}
+
+/// A point in time for people, to the second.
+pub(super) fn moment(micros: u64) -> String {
+    let time = toolward_gateway::audit::line::time(micros);
+    format!("{} UTC", time.get(..19).unwrap_or(&time).replace('T', " "))
+}

@@ -1,0 +1,76 @@
+//! How far somebody has watched: the newest decision that was told, and the latest end of one. A call
+//! that was under way is news once more when it has ended.
+
+use serde_json::Value;
+use toolward_gateway::audit::line::time;
+
+/// Written as `ID` or `ID/TIME`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct After {
+    id: String,
+    ended: String,
+}
+
+impl After {
+    pub(super) fn parse(text: &str) -> After {
+        let (id, ended) = text.split_once('/').unwrap_or((text, ""));
+        if !ended.is_empty() {
+            return After { id: id.into(), ended: ended.into() };
+        }
+        let begun = id.split('-').next().and_then(|at| u64::from_str_radix(at, 16).ok());
+        After { id: id.into(), ended: begun.map(time).unwrap_or_default() }
+    }
+
+    /// Nothing was there to be told.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.id.is_empty()
+    }
+
+    /// Whether a row was written, or got its end, since.
+    pub(super) fn is_before(&self, row: &Value) -> bool {
+        let text = |name: &str| row[name].as_str().unwrap_or_default();
+        text("id") > self.id.as_str() || text("ended") > self.ended.as_str()
+    }
+
+    /// A row was told.
+    pub(super) fn tell(&mut self, row: &Value) {
+        let later = |kept: &mut String, name: &str| {
+            if let Some(text) = row[name].as_str().filter(|text| *text > kept.as_str()) {
+                *kept = text.into();
+            }
+        };
+        later(&mut self.id, "id");
+        later(&mut self.ended, "ended");
+    }
+}
+
+impl std::fmt::Display for After {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.ended.is_empty() {
+            true => f.write_str(&self.id),
+            false => write!(f, "{}/{}", self.id, self.ended),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_was_told_is_no_news_until_it_ends() {
+        let under_way = json!({"id": "0000000f4240-a-1"});
+        let ended = json!({"id": "0000000f4240-a-1", "ended": "1970-01-01T00:00:02.000000Z"});
+        let mut after = After::default();
+        assert!(after.is_before(&under_way));
+        after.tell(&under_way);
+        assert!(!after.is_before(&under_way) && after.is_before(&ended));
+        after.tell(&ended);
+        assert!(!after.is_before(&ended));
+        assert_eq!(After::parse(&after.to_string()), after);
+        // Of an id alone it is known when that was.
+        let after = After::parse("0000000f4240-a-1");
+        assert!(after.is_before(&ended) && !after.is_before(&under_way));
+    }
+}

@@ -1,0 +1,55 @@
+//! The files in force, line by line, with the counts of the rules that stand there.
+
+use std::collections::HashMap;
+
+use toolward_config::{Disk, Loaded};
+
+use super::hits::{Hit, Hits};
+
+pub(super) struct File {
+    pub(super) name: String,
+    /// The file holds something else by now.
+    pub(super) differs: bool,
+    pub(super) lines: Vec<Line>,
+}
+
+pub(super) struct Line {
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) hits: Vec<Hit>,
+}
+
+/// The files, and the rules that stand in none that can be shown.
+pub(super) fn with_hits(loaded: &Loaded, hits: &Hits) -> (Vec<File>, Vec<Hit>) {
+    let mut files: Vec<File> = Vec::new();
+    for shown in loaded.shown() {
+        let Some(lines) = &shown.lines else { continue };
+        let line = |(at, text): (usize, &String)| Line {
+            number: at + 1,
+            text: untabbed(text),
+            hits: Vec::new(),
+        };
+        files.push(File {
+            differs: shown.differs(&Disk),
+            lines: lines.iter().enumerate().map(line).collect(),
+            name: shown.name,
+        });
+    }
+    let places = files.iter().enumerate().map(|(at, file)| (file.name.clone(), at));
+    let places: HashMap<String, usize> = places.collect();
+    let mut loose = Vec::new();
+    for (rule, hit) in &hits.rules {
+        let file = places.get(&rule.layer).and_then(|at| files.get_mut(*at));
+        let line = usize::try_from(rule.place.line).ok().and_then(|line| line.checked_sub(1));
+        match file.zip(line).and_then(|(file, line)| file.lines.get_mut(line)) {
+            Some(line) => line.hits.push(hit.clone()),
+            None => loose.push(hit.clone()),
+        }
+    }
+    (files, loose)
+}
+
+/// A tab would be shown as a sign of its own.
+fn untabbed(text: &str) -> String {
+    text.replace('\t', "    ")
+}

@@ -1,0 +1,43 @@
+//! A process that allows nothing begins anew where its configuration has become right and says something
+//! that cannot change while it runs: nobody loses anything by it.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use toolward_gateway::pipeline::Gateway;
+
+use super::{Refused, SETTLE};
+
+/// How a process begins anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Anew {
+    /// In its place, with the arguments that it was started with.
+    InPlace,
+    /// Whoever started it holds what it works on, such as its sockets or a client, and starts it again.
+    ByOthers,
+}
+
+impl Anew {
+    /// Comes back only where it did not work.
+    pub(super) fn begin(self, gateway: &Gateway) -> Refused {
+        let said = "the configuration is right now";
+        if self == Anew::ByOthers {
+            (gateway.log)(&format!("{said}, and not as this process began: it ends"));
+            let own = rustix::process::getpid();
+            let ended = rustix::process::kill_process(own, rustix::process::Signal::TERM);
+            return Refused::passing(match ended {
+                Ok(()) => "the process ends, to be started anew".into(),
+                Err(error) => format!("the process cannot end: {error}"),
+            });
+        }
+        (gateway.log)(&format!("{said}: the process starts anew in place"));
+        // Lines of the log are written by another thread, which ends here.
+        std::thread::sleep(SETTLE);
+        gateway.audit.close();
+        let mut arguments = std::env::args_os();
+        let name = arguments.next().unwrap_or_else(|| "toolward".into());
+        // The program itself, also where its file was replaced.
+        let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
+        Refused::passing(format!("the process cannot start anew: {error}"))
+    }
+}

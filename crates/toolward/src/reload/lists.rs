@@ -1,0 +1,31 @@
+//! What the lists of servers say of the policy in force: its tests are looked at again with them.
+
+use std::sync::Arc;
+
+use super::{Reloader, SETTLE};
+use crate::exit::Failure;
+
+impl Reloader {
+    /// Looks at the policy's tests again whenever a server has listed its tools.
+    pub(super) async fn follow_lists(self: Arc<Self>) {
+        let mut lists = self.gateway.servers.changes();
+        while lists.changed().await.is_ok() {
+            tokio::time::sleep(SETTLE).await;
+            lists.borrow_and_update();
+            let in_force = self.state().in_force.clone();
+            let Some(in_force) = in_force.filter(|one| !one.loaded.tests.is_empty()) else {
+                continue;
+            };
+            let snapshot = self.gateway.current.get();
+            let failing = in_force.failing_tests(&snapshot);
+            let failing: Vec<String> =
+                failing.into_iter().map(|line| Failure::invalid(line).text()).collect();
+            let mut state = self.state();
+            for line in failing.iter().filter(|line| !state.failing.contains(line)) {
+                let line = line.replace('\n', " ");
+                (self.log())(&format!("A TEST OF THE POLICY FAILS, which stays in force: {line}"));
+            }
+            state.failing = failing;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A new configuration, from its files to everything that takes the place of the old one; or why not.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolward_config::config::Config;
+use toolward_config::neutral::neutralise;
+use toolward_gateway::identity::Identities;
+use toolward_gateway::sight::Snapshot;
+use toolward_gateway::upstream::{All, Log};
+
+use super::{Refused, Reloader};
+use crate::exit::Failure;
+use crate::gateway::{announce, definitions, supported};
+use crate::guards;
+use crate::identity::{identities, may_listen};
+use crate::in_force::InForce;
+use crate::policy_input::{Input, Reads, invalid};
+use crate::protection::Protection;
+use crate::tested::passes;
+
+/// Checked, and not yet in force.
+pub(super) struct Ready {
+    pub(super) config: Config,
+    pub(super) known: Identities,
+    pub(super) servers: All,
+    pub(super) snapshot: Snapshot,
+    pub(super) in_force: Arc<InForce>,
+    pub(super) protection: Protection,
+    /// What is said of it once it is in force.
+    pub(super) announced: Vec<String>,
+}
+
+impl Reloader {
+    /// Everything of the new configuration.
+    pub(super) fn prepare(&self) -> Result<Ready, Refused> {
+        let reads = Reads::default();
+        let prepared = self.read(&reads);
+        // Also of files that are wrong: they are looked at again when they change.
+        self.state().reads = reads;
+        prepared
+    }
+
+    fn read(&self, reads: &Reads) -> Result<Ready, Refused> {
+        let input = Input::from(&self.options, Vec::new(), reads);
+        self.is_still_there()?;
+        let mut input = input.map_err(|diagnostics| invalid(&diagnostics))?;
+        let (in_force, protection) = (InForce::of(&input), Protection::of(&input));
+        supported(&input.loaded.config)?;
+        let fixed = self.unchangeable(&input.loaded.config);
+        let denying = self.state().denying.is_some();
+        if !denying {
+            fixed?;
+        }
+        let resolved = definitions(&mut input.loaded.config, reads)?;
+        for server in self.gateway.servers.all().iter() {
+            if let Some(listed) = server.listed() {
+                let tools = Some(listed.catalogue.tools().clone());
+                input.catalogue.insert(server.name(), tools);
+            }
+        }
+        let held = self.state().protection.clone();
+        held.holds_against(&protection)?;
+        let has_policy = input.policy.layer_names().next().is_some();
+        may_listen(&input.loaded.config, has_policy)?;
+        passes(&input)?;
+        let (required, shown) = (input.needs_name(), input.shows_claims());
+        let known = identities(&input.loaded.config, required, shown, self.log())?;
+        if denying && self.unchangeable(&input.loaded.config).is_err() {
+            return Err(self.again.anew.begin(&self.gateway));
+        }
+        let announced = announced(&input, self.again.allow_all);
+        let config = input.loaded.config;
+        let servers = self.again.servers.clone().unwrap_or(resolved);
+        let servers = self.gateway.servers.next(servers);
+        let before = self.gateway.current.get();
+        let policy = (input.policy, input.version);
+        let (allow_all, guards) = (self.again.allow_all, Some(&before.guards));
+        let snapshot =
+            guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?;
+        Ok(Ready { config, known, servers, snapshot, in_force, protection, announced })
+    }
+
+    /// A main file that was found rather than named is looked for again, and what is found instead is
+    /// another configuration: that the file is gone comes before everything that would follow from it.
+    fn is_still_there(&self) -> Result<(), Failure> {
+        let in_force = self.state().in_force.clone();
+        let Some(main) = in_force.as_ref().and_then(|in_force| in_force.loaded.main_file()) else {
+            return Ok(());
+        };
+        match main.metadata() {
+            Err(error) if self.options.main.is_none() && error.kind() == ErrorKind::NotFound => {
+                let main = main.display().to_string();
+                Err(Failure::invalid(format!(
+                    "error: the file {} is gone\n  help: put it back; to go on without it, restart \
+                     the gateway",
+                    neutralise(&main)
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keys that listeners, files and names are made of at the start.
+    fn unchangeable(&self, config: &Config) -> Result<(), Failure> {
+        let begun = &self.again.begun;
+        let differs = [
+            (begun.listen != config.listen, "listen"),
+            (begun.admin != config.admin, "admin"),
+            (begun.tls != config.tls, "tls"),
+            (begun.state != config.state, "state"),
+            (begun.naming != config.naming || begun.separator != config.separator, "naming"),
+            (begun.list_timeout != config.list_timeout, "list_timeout"),
+            (begun.limits_of != config.limits_of, "limits_of"),
+            (begun.audit != config.audit, "audit"),
+            (begun.telemetry != config.telemetry, "telemetry"),
+        ];
+        let keys: Vec<&str> =
+            differs.iter().filter(|(differs, _)| *differs).map(|(_, key)| *key).collect();
+        match keys.as_slice() {
+            [] => Ok(()),
+            keys => Err(Failure::invalid(format!(
+                "error: `{}` cannot change while the gateway runs\n  help: restart it",
+                keys.join("`, `")
+            ))),
+        }
+    }
+}
+
+/// What is said when it is in force, which is not yet so.
+fn announced(input: &Input, allow_all: bool) -> Vec<String> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let kept = lines.clone();
+    let log: Log = Arc::new(move |line: &str| {
+        kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_string());
+    });
+    announce(input, allow_all, "reloaded", &log);
+    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::take(&mut *lines)
+}

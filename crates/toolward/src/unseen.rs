@@ -1,0 +1,130 @@
+//! What the policy in force says of names that agents called and do not see, for people who look
+//! later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use toolward_gateway::catalogue::Catalogue;
+use toolward_gateway::client::Scope;
+use toolward_gateway::names::Naming;
+use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::sight::Snapshot;
+use toolward_gateway::upstream::Server;
+use toolward_policy::reason::About;
+use toolward_policy::{Caller, Decision, Subject};
+
+/// Tools by the names that clients may use for them.
+pub(crate) struct Names {
+    lists: Vec<(Arc<Server>, Option<Arc<Catalogue>>)>,
+    by_name: HashMap<Box<str>, Vec<Found>>,
+}
+
+/// A tool by its places in the lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    server: usize,
+    tool: usize,
+    /// At the address of the server alone.
+    plain: bool,
+}
+
+/// What the policy in force says of a name.
+pub(crate) struct Says {
+    /// The tool that is meant, as `SERVER/TOOL`.
+    pub(crate) tool: Option<(String, String)>,
+    pub(crate) decision: Option<Decision>,
+    pub(crate) reason: String,
+}
+
+impl Names {
+    pub(crate) fn new(gateway: &Gateway, snapshot: &Snapshot) -> Names {
+        let list =
+            |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
+        let lists: Vec<_> = snapshot.servers.iter().map(list).collect();
+        let mut by_name: HashMap<Box<str>, Vec<Found>> = HashMap::new();
+        for (at, (server, list)) in lists.iter().enumerate() {
+            let exposure = snapshot.policy.exposure(server.name());
+            let tools = list.iter().flat_map(|list| list.tools().tools());
+            for (tool, found) in tools.enumerate() {
+                // What is not exposed is still meant by its own name.
+                let name = match exposure.and_then(|exposure| exposure.show(found.name())) {
+                    Some(shown) => shown.name,
+                    None => found.name().into(),
+                };
+                let names = [
+                    (gateway.naming.called(server.name(), &name), false),
+                    (Naming::Address.called(server.name(), &name), false),
+                    (name, true),
+                ];
+                for (name, plain) in names {
+                    let found = Found { server: at, tool, plain };
+                    by_name.entry(name).or_default().push(found);
+                }
+            }
+        }
+        Names { lists, by_name }
+    }
+
+    /// What the policy says of a name that an agent called; `scope` is where, as far as is known.
+    pub(crate) fn say(
+        &self,
+        snapshot: &Snapshot,
+        agent: Option<&str>,
+        scope: Option<Scope>,
+        name: &str,
+    ) -> Says {
+        let all = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
+        let of_scope = |found: &&Found| match scope {
+            Some(Scope::One(index)) => {
+                let server = self.lists.get(found.server);
+                found.plain && server.is_some_and(|(server, _)| server.index == index)
+            }
+            Some(Scope::All | Scope::Discovery) => !found.plain,
+            None => true,
+        };
+        let mut found: Vec<Found> = all.iter().filter(of_scope).copied().collect();
+        // Where it is not known, the name with its server is meant rather than one without.
+        if found.iter().any(|found| !found.plain) {
+            found.retain(|found| !found.plain);
+        }
+        found.dedup_by_key(|found| (found.server, found.tool));
+        match found.as_slice() {
+            [] => Says { tool: None, decision: None, reason: self.nobody(name) },
+            [one] => self.about(snapshot, agent, *one),
+            several => Says {
+                tool: None,
+                decision: None,
+                reason: format!("{} servers have a tool of this name", several.len()),
+            },
+        }
+    }
+
+    fn nobody(&self, name: &str) -> String {
+        let unknown = self
+            .lists
+            .iter()
+            .find(|(server, list)| list.is_none() && name.starts_with(server.name()));
+        match unknown {
+            Some((server, _)) => format!("the tools of `{}` are not known now", server.name()),
+            None => "no server has a tool of this name now".into(),
+        }
+    }
+
+    fn about(&self, snapshot: &Snapshot, agent: Option<&str>, found: Found) -> Says {
+        let policy = &snapshot.policy;
+        let list = self.lists.get(found.server);
+        let tool = list.and_then(|(_, list)| list.as_ref()?.tools().tools().get(found.tool));
+        let Some(((server, _), tool)) = list.zip(tool) else {
+            return Says { tool: None, decision: None, reason: String::new() };
+        };
+        let (server, hints) = (server.name(), policy.hints(server.name(), tool));
+        let cell = policy.cell(agent, server, Subject::Tool(tool, &hints));
+        let decision = cell.list(Caller { agent, claims: None }).decision;
+        let about = About { agent, server, subject: tool.name(), action: None };
+        Says {
+            tool: Some((server.into(), tool.name().into())),
+            reason: policy.reason(&decision, about),
+            decision: Some(decision),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The page in a real browser: Chromium, driven by playwright-core. `./test` installs both. Each test
+//! starts the real program and runs one scenario of `browser/`, which says what it looks at.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout, dead_code)]
+
+#[path = "serve/harness.rs"]
+mod harness;
+#[path = "page/kit.rs"]
+mod kit;
+#[path = "real/peers.rs"]
+mod peers;
+#[path = "program/record.rs"]
+mod record;
+#[path = "demo/running.rs"]
+mod running;
+#[path = "browser/scenario.rs"]
+mod scenario;
+#[path = "serve/wire.rs"]
+mod wire;
+#[path = "browser/worlds.rs"]
+mod worlds;
+
+use kit::Site;
+use scenario::{Facts, browser};
+
+#[test]
+fn every_cell_and_every_explanation_is_what_the_commands_say() {
+    let Some(browser) = browser() else { return };
+    let site = Site::of(worlds::mixed());
+    let facts = Facts::of_site(&site).with("agents", worlds::MIXED.into());
+    browser.run("matrix", facts.with("lists", worlds::lists(&site)));
+}
+
+#[test]
+fn decisions_appear_as_they_happen() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("live", Facts::of_demo(&demo));
+}
+
+#[test]
+fn questions_are_answered_without_calling() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("ask", Facts::of_demo(&demo));
+}
+
+#[test]
+fn reloads_and_counts_show_by_themselves() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("policy", Facts::of_demo(&demo));
+}
+
+#[test]
+fn servers_are_seen_to_work_fail_and_come_back() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("servers", Facts::of_demo(&demo));
+}
+
+#[test]
+fn other_origins_get_nothing() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("door", Facts::of_demo(&demo));
+}
+
+#[test]
+fn hostile_texts_are_shown_as_text() {
+    let Some(browser) = browser() else { return };
+    let site = Site::of(worlds::hostile());
+    browser.run("hostile", Facts::of_site(&site).with("names", worlds::hostile_names().into()));
+}
+
+#[test]
+fn ten_thousand_tools_by_fifty_agents_open_soon() {
+    let Some(browser) = browser() else { return };
+    let site = Site::of(worlds::large());
+    let facts = Facts::of_site(&site).with("tools", worlds::TOOLS.into());
+    let facts = facts.with("agents", worlds::AGENTS.into());
+    browser.run("large", facts.with("last", worlds::large_name(worlds::TOOLS - 1).into()));
+}
+
+#[test]
+fn every_view_fits_wide_and_narrow_light_and_dark() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("looks", Facts::of_demo(&demo));
+}

@@ -1,0 +1,191 @@
+// What all scenarios need: the browser, the page, the gateway's agents, and the program's own answers.
+//
+//     node SCENARIO.mjs FACTS_JSON
+//
+// FACTS_JSON: `page` (the address with its token), `mcp`, `tokens` by agent, `program`, `config`, `env`,
+// and what a scenario needs beside these. A scenario fails with a message and exit code 1. Whatever it
+// is about, the browser must have asked nobody else for anything, run no script but the page's, opened
+// no dialog, and have had nothing to complain about.
+import { execFileSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(`${process.env.TOOLWARD_PEERS}/`);
+const { chromium } = require('playwright-core');
+
+export const facts = JSON.parse(process.argv[2]);
+export const origin = new URL(facts.page).origin;
+/** Nothing is waited for longer than this, however busy the machine is. */
+const PATIENCE = 20_000;
+
+export function check(held, message) {
+    if (!held) throw new Error(message);
+}
+
+export function same(found, expected, what) {
+    const [one, other] = [JSON.stringify(found), JSON.stringify(expected)];
+    if (one === other) return;
+    const at = [...one].findIndex((letter, at) => letter !== other[at]);
+    const part = text => text.slice(Math.max(0, at - 80), at + 240);
+    check(false, `${what}:\n  found    …${part(one)}\n  expected …${part(other)}`);
+}
+
+/** Tries until there is something. */
+export async function until(what, look, patience = PATIENCE) {
+    const begun = Date.now();
+    for (;;) {
+        const found = await look();
+        if (found) return found;
+        check(Date.now() - begun < patience, `not in time: ${what}`);
+        await new Promise(resolve => setTimeout(resolve, 20));
+    }
+}
+
+/** What a command of the program says of the same configuration. */
+export function toolward(...words) {
+    const all = [...words, '-c', facts.config, '--json', ...(facts.lists ?? [])];
+    const options = { env: { PATH: process.env.PATH, HOME: '/nonexistent', ...facts.env }, encoding: 'utf8' };
+    try {
+        return JSON.parse(execFileSync(facts.program, all, { ...options, stdio: ['ignore', 'pipe', 'pipe'] }));
+    } catch (error) {
+        // Some answers are told by the exit code too.
+        if (error.stdout) return JSON.parse(error.stdout);
+        throw error;
+    }
+}
+
+let id = 0;
+/** A request of an agent, in the era without sessions. */
+export async function ask(agent, method, params) {
+    const meta = 'io.modelcontextprotocol/';
+    params._meta = { [`${meta}protocolVersion`]: '2026-07-28', [`${meta}clientCapabilities`]: {} };
+    const name = params.name && `=?base64?${Buffer.from(params.name).toString('base64')}?=`;
+    const answer = await fetch(facts.mcp, {
+        method: 'POST',
+        headers: {
+            Authorization: `Bearer ${facts.tokens[agent]}`,
+            'Content-Type': 'application/json',
+            Accept: 'application/json, text/event-stream',
+            'MCP-Protocol-Version': '2026-07-28',
+            'Mcp-Method': method,
+            ...(name ? { 'Mcp-Name': name } : {}),
+        },
+        body: JSON.stringify({ jsonrpc: '2.0', id: ++id, method, params }),
+    });
+    return answer.json();
+}
+
+export const call = (agent, name, args = {}) => ask(agent, 'tools/call', { name, arguments: args });
+
+const find = () => ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+
+/** A browser that can reach nothing but this machine. */
+export async function launch() {
+    const executablePath = process.env.CHROMIUM ?? find();
+    check(executablePath, 'there is no chromium: ./test installs it, or CHROMIUM names one');
+    return chromium.launch({
+        executablePath,
+        args: [
+            ...(process.getuid() === 0 ? ['--no-sandbox'] : []),
+            '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost',
+            '--disable-background-networking',
+            '--force-color-profile=srgb',
+        ],
+    });
+}
+
+/** Notes everything that a page should not do. `allowed` takes complaints that a scenario means. */
+export function watched(context, allowed = () => false) {
+    const wrong = [];
+    context.on('request', request => {
+        const url = new URL(request.url());
+        if (url.origin !== origin && !allowed(`asked ${url}`)) wrong.push(`asked ${url}`);
+    });
+    context.on('console', message => {
+        const said = `console ${message.type()}: ${message.text()} ${message.location().url}`;
+        if (['error', 'warning', 'assert'].includes(message.type()) && !allowed(said)) wrong.push(said);
+    });
+    context.on('weberror', error => wrong.push(`script: ${error.error()}`));
+    context.on('page', page => {
+        page.setDefaultTimeout(PATIENCE);
+        page.on('dialog', dialog => {
+            wrong.push(`dialog: ${dialog.message()}`);
+            void dialog.dismiss();
+        });
+    });
+    return wrong;
+}
+
+/** What stands beside a view and is not the page's own. */
+export const injected = page =>
+    page.evaluate(() => {
+        const own = ['htmx.min.js', 'page.js', 'live.js'];
+        const scripts = [...document.scripts].filter(one => !own.includes(one.src.split('/').pop()));
+        const elements = document.querySelectorAll(
+            'iframe, object, embed, base, video, audio, style, [style*="url("], [onerror], [onload], [onmouseover], [onfocus], main img, main script, main link, main svg script',
+        );
+        return [...scripts, ...elements].map(one => one.outerHTML.slice(0, 200)).concat(window.pwned ? ['pwned'] : []);
+    });
+
+/** Runs a scenario with someone who has come in by the token. */
+export async function browse(scenario, { size = { width: 1280, height: 800 }, allowed } = {}) {
+    const begun = Date.now();
+    const browser = await launch();
+    try {
+        const context = await browser.newContext({ viewport: size, colorScheme: 'light' });
+        const wrong = watched(context, allowed);
+        const page = await context.newPage();
+        await page.goto(facts.page);
+        check(!page.url().includes('token'), `the token stays in the address: ${page.url()}`);
+        const base = page.url();
+        /** Opens a view by its path under the page's. */
+        const open = async view => {
+            const answer = await page.goto(new URL(view, base).href);
+            same(answer.status(), 200, `the status of ${view}`);
+        };
+        try {
+            await scenario({ browser, context, page, base, open });
+            same(await injected(page), [], 'elements that are not the page’s own');
+        } catch (error) {
+            await page.screenshot({ path: `${facts.shots}/failed-${facts.scenario}.png` }).catch(() => {});
+            error.message += `\nat ${page.url()}`;
+            throw error;
+        }
+        same(wrong, [], 'what the browser did and said');
+    } finally {
+        await browser.close();
+    }
+    console.log(`${facts.scenario}: ${Date.now() - begun} ms`);
+}
+
+/** The parts of an explanation, in the order in which `toolward explain --json` has them. */
+export function explained(told) {
+    const facts = [told.verdict, ...told.hints, told.reason];
+    if (told.rule) facts.push(told.location, told.rule);
+    else facts.push(told.step);
+    facts.push(told.listed ? 'It is in the agent' : 'It is not in the agent');
+    for (const layer of told.layers) {
+        facts.push(layer.name, ...(layer.agent ? [layer.agent] : []), layer.verdict);
+        for (const step of layer.steps) {
+            facts.push(step.step);
+            for (const tried of step.tried) {
+                facts.push(tried.selector, ...(tried.when ? [tried.when] : []), tried.location.split('/').pop());
+            }
+        }
+    }
+    return facts;
+}
+
+/** Whether an explanation that is shown has all facts of one that was told, in order. */
+export async function agrees(article, told) {
+    const text = await article.evaluate(shown => shown.textContent.replace(/\s+/g, ' '));
+    let at = 0;
+    for (const fact of explained(told)) {
+        const found = text.indexOf(fact, at);
+        check(found >= 0, `${JSON.stringify(fact)} is not in what follows: ${text.slice(at)}\nin: ${text}`);
+        at = found + fact.length;
+    }
+    const tried = told.layers.flatMap(layer => layer.steps).flatMap(step => step.tried);
+    same(await article.locator('.tried').count(), tried.length, 'the rules that were tried');
+    same(await article.getAttribute('data-verdict'), told.verdict, 'the verdict');
+}

@@ -1,0 +1,201 @@
+// Who sees what: every cell is what `toolward ls` says, also behind filters; explanations are what
+// `toolward explain` says; everything can be reached by keys, by addresses and by going back.
+import { agrees, browse, check, facts, same, toolward, until } from './kit.mjs';
+
+const agents = [...facts.agents, null];
+const as = agent => (agent === null ? [] : ['--as', agent]);
+const listed = new Map(agents.map(agent => [agent, toolward('ls', '--all', ...as(agent))]));
+const first = listed.get(agents[0]);
+const verdict = (agent, at) => listed.get(agent)[at].verdict;
+
+/** Reads all lines by scrolling through them. */
+const read = page =>
+    page.evaluate(async () => {
+        const frame = () => new Promise(requestAnimationFrame);
+        let scroll = document.getElementById('scroll');
+        const view = scroll.getBoundingClientRect();
+        const awaited = () =>
+            [...scroll.querySelectorAll('.chunk:empty')].some(chunk => {
+                const box = chunk.getBoundingClientRect();
+                return box.bottom > view.top && box.top < view.bottom;
+            });
+        const rows = new Map();
+        for (scroll.scrollTop = 0; ; scroll.scrollTop += scroll.clientHeight / 2) {
+            do await frame();
+            while (awaited());
+            // The table is exchanged as a whole where something has changed.
+            if (!scroll.isConnected) {
+                scroll = document.getElementById('scroll');
+                scroll.scrollTop = 0;
+                rows.clear();
+                continue;
+            }
+            for (const row of scroll.querySelectorAll('.r')) {
+                const cells = [...row.querySelectorAll('i')].map(cell => {
+                    const signs = { allow: '✓', depends: '≈', ask: '?', deny: '–' };
+                    const [word] = cell.classList;
+                    const said = cell.textContent === signs[word] && cell.getAttribute('aria-label') === word;
+                    return said ? word : cell.outerHTML;
+                });
+                const name = `${row.dataset.server}/${decodeURIComponent(row.dataset.tool)}`;
+                rows.set(Number(row.getAttribute('aria-rowindex')), [name, ...cells]);
+            }
+            if (scroll.scrollTop + scroll.clientHeight >= scroll.scrollHeight - 1) break;
+        }
+        const columns = [...scroll.querySelectorAll('.head .c')];
+        return {
+            rows: [...rows].sort(([a], [b]) => a - b).map(([, row]) => row),
+            agents: columns.map(column => column.dataset.agent ?? null),
+            sees: columns.map(column => column.querySelector('.sees').textContent),
+        };
+    });
+
+/** What must be shown of these agents, where a tool of the list is wanted. */
+function expected(of, wanted = () => true) {
+    const rows = first.map((tool, at) => [tool, at]).filter(([tool, at]) => wanted(tool, at));
+    return rows.map(([tool, at]) => [`${tool.server}/${tool.tool}`, ...of.map(agent => verdict(agent, at))]);
+}
+
+/** Chooses in one of the lists above the table. */
+async function choose(page, field, ...values) {
+    const pick = page.locator(`#pick-${field}`);
+    await pick.locator('summary').click();
+    for (const value of values) {
+        const before = page.url();
+        await pick.locator(`input[value="${value}"]`).click();
+        await until(`${field}=${value} is in the address`, () => page.url() !== before);
+    }
+    await page.keyboard.press('Escape');
+    await until('the list is closed', async () => (await pick.getAttribute('open')) === null);
+}
+
+/** The table that is there once an address has been answered. */
+async function shows(page, of, wanted, what) {
+    const rows = expected(of, wanted);
+    const count = await until(what, async () => {
+        const said = await page.locator('.filters .count').textContent();
+        return parseInt(said, 10) === rows.length && said;
+    });
+    check(count.includes(`${first.length} tools`), `${what}: ${count}`);
+    const found = await read(page);
+    same(found.agents, of, `${what}: the columns`);
+    same(found.rows, rows, what);
+}
+
+const cell = (page, name, agent, of = agents) => {
+    const [server, tool] = name.split('/');
+    const row = page.locator(`.r[data-server="${server}"][data-tool="${tool}"]`);
+    return row.locator('i').nth(of.indexOf(agent));
+};
+const panel = page => page.locator('#panel article');
+const about = (agent, name, args = '--list') => toolward('explain', ...as(agent), name, args);
+
+/** What has the focus: a cell's tool and column, or an id. */
+const focused = page =>
+    page.evaluate(() => {
+        const at = document.activeElement;
+        if (at.tagName !== 'I') return at.id || at.parentElement.id || at.textContent;
+        const row = at.parentElement;
+        return `${row.dataset.server}/${row.dataset.tool} ${[...row.querySelectorAll('i')].indexOf(at)}`;
+    });
+
+await browse(async ({ page, base, open }) => {
+    await until('all servers have answered', async () => {
+        const why = await page.locator('.g .why').count();
+        return why === 0;
+    });
+    await shows(page, agents, undefined, 'everything');
+    const verdicts = new Set(expected(agents).flatMap(([, ...words]) => words));
+    same([...verdicts].sort(), ['allow', 'deny', 'depends'], 'the verdicts of this policy');
+    const { sees } = await read(page);
+    same(sees, agents.map(agent => {
+        const seen = listed.get(agent).filter(tool => tool.verdict !== 'deny');
+        return `${seen.length}/${first.length}`;
+    }), 'how many tools each agent sees');
+
+    // Filters, each and together.
+    const hinted = hint => tool => tool.hints.includes(hint);
+    await choose(page, 'server', 'files');
+    await shows(page, agents, tool => tool.server === 'files', 'one server');
+    await choose(page, 'hint', 'read-only');
+    await shows(page, agents, tool => tool.server === 'files' && hinted('read-only')(tool), 'server and hint');
+    await page.goBack();
+    await shows(page, agents, tool => tool.server === 'files', 'back');
+    check(await page.locator('#pick-server input[value="files"]').isChecked(), 'the form agrees after going back');
+    await page.goForward();
+    await shows(page, agents, tool => tool.server === 'files' && hinted('read-only')(tool), 'forward');
+    await page.locator('.clear').click();
+    await shows(page, agents, undefined, 'cleared');
+    await choose(page, 'verdict', 'depends');
+    const any = (word, of = agents) => (tool, at) => of.some(agent => verdict(agent, at) === word);
+    await shows(page, agents, any('depends'), 'one verdict');
+    await choose(page, 'agent', 'bot');
+    await shows(page, ['bot'], any('depends', ['bot']), 'one agent and one verdict');
+    await choose(page, 'agent', '');
+    await shows(page, ['bot', null], any('depends', ['bot', null]), 'two agents and one verdict');
+    const filtered = page.url();
+    await open('./');
+    await page.keyboard.press('/');
+    same(await focused(page), 'q', 'the key / leads to the search');
+    await page.keyboard.type('get files');
+    const words = tool => `${tool.server}/${tool.tool}`.includes('get') && tool.server.includes('files');
+    await shows(page, agents, words, 'two words');
+    same(await page.locator('#q').inputValue(), 'get files', 'what was typed stays');
+    await open(filtered);
+    await shows(page, ['bot', null], any('depends', ['bot', null]), 'an address with filters');
+    await open('./?q=nothing+like+it');
+    check((await page.locator('.empty').textContent()).includes('No tool is left'), 'nothing is left');
+
+    // By the mouse.
+    await open('./');
+    await cell(page, 'hub/create_issue', 'bot').click();
+    await until('the explanation is there', () => panel(page).isVisible());
+    await agrees(panel(page), about('bot', 'hub/create_issue'));
+    await cell(page, 'hub/manage', 'keeper').click();
+    await until('the other one', async () => (await panel(page).locator('.what').textContent()).endsWith('manage'));
+    await agrees(panel(page), about('keeper', 'hub/manage'));
+    await cell(page, 'hub/internal', null).click();
+    await until('the third', async () => (await panel(page).locator('.what').textContent()).endsWith('internal'));
+    await agrees(panel(page), about(null, 'hub/internal'));
+    const link = await panel(page).locator('.links a').first().getAttribute('href');
+    await page.locator('#panel-close').click();
+    check(await page.locator('#panel').isHidden(), 'it can be closed');
+    await open(link);
+    await agrees(page.locator('main article'), about(null, 'hub/internal'));
+    await open(`explain?agent=bot&server=hub&tool=create_issue&args=${encodeURIComponent('{"repo":"a/b"}')}`);
+    await agrees(page.locator('main article'), about('bot', 'hub/create_issue', '{"repo":"a/b"}'));
+
+    // By keys.
+    await open('./');
+    await page.locator('#q').focus();
+    const order = [];
+    for (let tabs = 0; tabs < 5; tabs++) {
+        await page.keyboard.press('Tab');
+        order.push(await focused(page));
+    }
+    const start = `${first[0].server}/${first[0].tool} 0`;
+    same(order, ['pick-server', 'pick-agent', 'pick-verdict', 'pick-hint', start], 'the order of Tab');
+    same(await page.locator('.r i[tabindex="0"]').count(), 1, 'cells that Tab reaches');
+    const press = async (key, wanted) => {
+        await page.keyboard.press(key);
+        await until(`${key} leads to ${wanted}`, async () => (await focused(page)) === wanted, 5000);
+    };
+    const name = at => `${first[at].server}/${first[at].tool}`;
+    await press('ArrowDown', `${name(1)} 0`);
+    await press('ArrowRight', `${name(1)} 1`);
+    await press('End', `${name(1)} ${agents.length - 1}`);
+    await press('Home', `${name(1)} 0`);
+    const next = first.findIndex(tool => tool.server !== first[0].server);
+    for (let at = 2; at <= next; at++) await press('ArrowDown', `${name(at)} 0`);
+    await press('ArrowUp', `${name(next - 1)} 0`);
+    await press('Control+End', `${name(first.length - 1)} ${agents.length - 1}`);
+    await press('Control+Home', `${name(0)} 0`);
+    await press('ArrowRight', `${name(0)} 1`);
+    await page.keyboard.press('Enter');
+    await until('Enter opens it', () => panel(page).isVisible());
+    await agrees(panel(page), about(agents[1], name(0)));
+    await page.keyboard.press('Escape');
+    check(await page.locator('#panel').isHidden(), 'Escape closes it');
+    same(await focused(page), `${name(0)} 1`, 'the focus is where it was');
+    same(page.url(), base, 'the address');
+});

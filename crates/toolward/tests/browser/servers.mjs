@@ -1,0 +1,56 @@
+// How servers fare: states, calls and latency as they change, and one that is killed.
+import { readFileSync, readdirSync } from 'node:fs';
+import { browse, call, check, facts, same, until } from './kit.mjs';
+
+/** The gateway's child with this argument. */
+function child(argument) {
+    const pids = readdirSync('/proc').filter(name => /^\d+$/.test(name));
+    const found = pids.find(pid => {
+        try {
+            const parent = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').pop().split(' ')[1];
+            const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+            return Number(parent) === facts.pid && words.includes(argument);
+        } catch {
+            return false;
+        }
+    });
+    return found && Number(found);
+}
+
+await browse(async ({ page, open }) => {
+    await open('servers');
+    await page.evaluate(() => (window.stays = true));
+    const card = page.locator('.server[aria-label="tracker"]');
+    const number = async name => {
+        const told = await card.locator('.numbers > div', { hasText: name }).first().locator('dd').textContent();
+        return Number(told);
+    };
+    await until('it is up', async () => (await card.locator('.is').textContent()).includes('up'));
+    check((await card.locator('.name').textContent()).includes('2026-07-28'), 'its revision');
+    await until('its tools', async () => (await card.locator('.tools').textContent()).includes('9 tools offered, 8 shown'));
+    await card.locator('summary').click();
+    const seen = await card.locator('details tr').allTextContents();
+    same(seen.map(row => row.replace(/\s+/g, ' ').trim()), ['reader4', 'maintainer8', 'default2', 'visitor2'], 'by agent');
+
+    for (let times = 0; times < 5; times++) await call('reader', 'tracker__get_issue', { number: 17 });
+    await call('maintainer', 'tracker__send_digest', { to: 'team@heron.example' });
+    await until('calls are counted', async () => (await number('Calls')) === 6);
+    await until('the plot', async () => (await card.locator('polyline.p50').count()) > 0);
+    check(/p50 [\d.]+ ?[µm]?s.*p95 [\d.]+ ?[µm]?s.*of 6/.test(await card.locator('figcaption').textContent()), 'latency');
+    const points = await card.locator('polyline.p50').first().getAttribute('points');
+    check(/^[\d., ]+$/.test(points), `the plot's points: ${points}`);
+    check((await card.locator('details').getAttribute('open')) !== null, 'what was opened stays open');
+
+    // A server that is killed is seen, and comes back with the next call.
+    const pid = child('tracker');
+    check(pid, 'the server is a child of the gateway');
+    const before = await number('Restarts');
+    process.kill(pid, 'SIGKILL');
+    await until('it is down', async () => (await card.locator('.is b').textContent()) === 'down');
+    await call('reader', 'tracker__get_issue', { number: 17 });
+    await until('it is up again', async () => (await card.locator('.is b').textContent()) === 'up');
+    await until('a restart', async () => (await number('Restarts')) === before + 1);
+    check(await card.locator('.failure').isVisible(), 'the last failure is told');
+    check((await card.locator('details').getAttribute('open')) !== null, 'what was opened is still open');
+    check(await page.evaluate(() => window.stays), 'the page was never loaded anew');
+});

@@ -1,0 +1,14 @@
+//! Every example does what its page says, with the built program in front of real servers: those of
+//! `toolward demo-server`, and those that `./test` installs.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+#[path = "examples/agents.rs"]
+mod agents;
+#[path = "examples/guards.rs"]
+mod guards;
+#[path = "examples/others.rs"]
+mod others;
+#[path = "examples/rules.rs"]
+mod rules;
+#[path = "examples/support.rs"]
+mod support;

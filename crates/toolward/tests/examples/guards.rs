@@ -1,0 +1,51 @@
+//! Limits and hooks.
+
+use serde_json::json;
+
+use super::support::example;
+
+#[test]
+fn a_limit_refuses_what_is_too_much_and_says_when_to_try_again() {
+    let example = example("limits");
+    let mut maintainer = example.as_agent("maintainer");
+    let issue = json!({"title": "Slow export"});
+    for _ in 0..2 {
+        maintainer.done("tracker__create_issue", issue.clone());
+    }
+    let refusal = maintainer.refused("tracker__create_issue", issue);
+    assert_eq!((&refusal["error"], &refusal["rate"]), (&json!("limit_exceeded"), &json!("2/h")));
+    assert!(refusal["retry_after_ms"].as_u64() > Some(0), "{refusal}");
+    assert_eq!(refusal["retryable"], true);
+    // Five of what is destructive, and other tools go on.
+    for _ in 0..5 {
+        maintainer.call("tracker__delete_issue", json!({"number": 9999}));
+    }
+    let refusal = maintainer.refused("tracker__delete_issue", json!({"number": 17}));
+    assert_eq!(refusal["rate"], "5/h");
+    maintainer.done("tracker__get_issue", json!({"number": 17}));
+}
+
+#[test]
+fn hooks_are_asked_before_a_call() {
+    let hooks = |name: &str, value: &str| {
+        example("hooks").env("WRITER_TOKEN", "w-secret").env(name, value).with_npx()
+    };
+    let Some(example) = hooks("MYPROJECT_AUDIT_LOG", "lines.log") else { return };
+    std::fs::write(example.folder().join("production.txt"), "text").unwrap();
+    let mut writer = example.as_agent("writer");
+    // What hooks would refuse is listed: they are asked about calls.
+    assert!(writer.list().contains(&"files__write_file".into()));
+    let readme = json!({"path": "README.md"});
+    assert!(writer.done("files__read_text_file", readme.clone()).contains("asked"));
+    let answer = writer.call("files__read_text_file", json!({"path": "production.txt"}));
+    assert_eq!(answer["error"]["message"], "read_text_file may not touch production", "{answer}");
+    // The last hook wrote down what passed all others.
+    let log = example.file("lines.log");
+    assert_eq!(log.matches("tool=read_text_file").count(), 1, "{log}");
+    let Some(example) = hooks("MYPROJECT_ALLOWED_TOOLS", "list_directory") else { return };
+    let mut writer = example.as_agent("writer");
+    writer.done("files__list_directory", json!({"path": "."}));
+    let answer = writer.call("files__read_text_file", readme);
+    let words = "Tool 'read_text_file' is not in the allowed list";
+    assert_eq!(answer["error"]["message"], words, "{answer}");
+}

@@ -1,0 +1,44 @@
+//! Just enough of HTML to read the page's facts back.
+
+/// Text as it was before it was escaped.
+pub fn unescaped(text: &str) -> String {
+    let pairs = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&#96;", "`")];
+    let text = pairs.iter().fold(text.to_string(), |text, (from, to)| text.replace(from, to));
+    text.replace("&amp;", "&")
+}
+
+/// Text as it stands in the page: made harmless, then escaped.
+pub fn escaped(text: &str) -> String {
+    let text = toolward_config::neutral::neutralise(text).replace('&', "&amp;");
+    let pairs = [("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;"), ("`", "&#96;")];
+    pairs.iter().fold(text, |text, (from, to)| text.replace(from, to))
+}
+
+/// A part of an address as it was before it was encoded.
+pub fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digits: Vec<u8> = if byte == b'%' { rest.by_ref().take(2).collect() } else { vec![] };
+        let digits = std::str::from_utf8(&digits).unwrap();
+        bytes.push(if byte == b'%' { u8::from_str_radix(digits, 16).unwrap() } else { byte });
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Any text as a part of an address.
+pub fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// What stands between two marks, each time.
+pub fn between<'h>(html: &'h str, start: &str, end: &str) -> Vec<&'h str> {
+    html.split(start).skip(1).filter_map(|rest| Some(rest.split_once(end)?.0)).collect()
+}
+
+/// The value of an attribute in the tag at the beginning of `html`.
+pub fn attribute<'h>(html: &'h str, name: &str) -> Option<&'h str> {
+    let tag = html.split('>').next()?;
+    let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+    Some(rest.split_once('"')?.0)
+}

@@ -1,0 +1,156 @@
+//! A configuration with less in it than before: what stands between callers and servers is not taken away
+//! by the change of a file.
+
+use serde_json::{Value, json};
+
+use super::harness::{Gate, eventually, setup};
+use super::reload::{beside, change, listed, only, replace, said, two};
+use super::sink::{Mounted, mount};
+
+/// Offers a configuration that must be refused with these words.
+fn refused(gate: &Gate, words: &str, cut: impl FnOnce(&mut Value)) {
+    let file = gate.file("toolward.yaml");
+    let good = std::fs::read_to_string(&file).unwrap();
+    gate.said.lock().unwrap().clear();
+    change(gate, cut);
+    said(gate, words);
+    said(gate, "restart the gateway");
+    let (code, told) = beside(gate, &["reload"]);
+    assert!(code == 3 && told.contains(words), "{code} {told}");
+    // Whoever has no name is still nobody.
+    assert_eq!(gate.nobody().modern_reply(json!(1), "tools/list", json!({})).status, 401);
+    assert_eq!(listed(&gate.agent("a")), ["s__read"], "{words}");
+    replace(&file, &good);
+}
+
+#[test]
+fn a_file_that_was_cut_takes_nothing_away() {
+    let setup = setup().agents(only(&["read"])).web("s", "modern", two());
+    std::fs::write(setup.path("list.yaml"), "allowed_tools: [read]\n").unwrap();
+    let gate = setup
+        .set("policies", json!(["list.yaml"]))
+        .set("tests", json!([{"as": "a", "allow": ["s/read"], "deny": ["s/write"]}]))
+        .start();
+    assert_eq!(listed(&gate.agent("a")), ["s__read"]);
+    let remove = |key: &'static str| {
+        move |config: &mut Value| {
+            config.as_object_mut().unwrap().remove(key);
+        }
+    };
+    // A file ends before `agents`: it is still a configuration, of a gateway that asks nobody who they are.
+    refused(&gate, "the agents layer of", |config| {
+        remove("agents")(config);
+        remove("tests")(config);
+    });
+    refused(&gate, "the allowlist layer of", remove("policies"));
+    refused(&gate, "had 2 tests, and would have none", remove("tests"));
+    refused(&gate, "callers would no longer need a name", |config| {
+        config["defaults"] = json!({"deny_on_missing_agent": false});
+    });
+}
+
+#[test]
+fn layers_can_be_edited_and_added() {
+    let gate = setup()
+        .agents(only(&["read"]))
+        .web("s", "modern", two())
+        .set("tests", json!([{"as": "a", "allow": ["s/read"]}, {"as": "a", "deny": ["s/write"]}]))
+        .start();
+    let agent = gate.agent("a");
+    assert_eq!(listed(&agent), ["s__read"]);
+    change(&gate, |config| {
+        config["agents"]["a"]["allow"]["tools"]["s"] = json!(["read", "write"]);
+        config["agents"]["c"] = json!({"deny": {"servers": ["*"]}});
+        config["tests"] = json!([{"as": "a", "allow": ["s/read"]}]);
+    });
+    eventually("it is in force", || (listed(&agent).len() == 2).then_some(()));
+    change(&gate, |config| {
+        config["allowed_tools"] = json!(["read"]);
+        config["agents"].as_object_mut().unwrap().remove("c");
+    });
+    eventually("it is in force", || (listed(&agent) == ["s__read"]).then_some(()));
+    // What came by a reload does not go by one.
+    refused(&gate, "the allowlist layer of", |config| {
+        config.as_object_mut().unwrap().remove("allowed_tools");
+    });
+}
+
+#[test]
+fn a_policy_without_its_agents_is_not_taken_up() {
+    let setup = setup().web("s", "modern", two()).set("policies", json!(["agents.yaml"]));
+    let agents = "agents: {a: {allow: {servers: [s]}}}\n";
+    std::fs::write(setup.path("agents.yaml"), agents).unwrap();
+    let gate = setup.start();
+    replace(&gate.file("agents.yaml"), "agents: {}\n");
+    said(&gate, "no agent would be left of 1");
+    let (_, told) = beside(&gate, &["status"]);
+    assert!(told.contains("agents   a\n"), "{told}");
+}
+
+#[test]
+fn a_reload_that_could_not_be_recorded_comes_by_itself_when_it_can() {
+    let setup = setup().agents(only(&["read"])).web("s", "modern", two());
+    let audit = setup.path("audit");
+    std::fs::create_dir(&audit).unwrap();
+    if !mount("size=8m", &audit) {
+        eprintln!("skipped: this user cannot mount a disk");
+        return;
+    }
+    let _mounted = Mounted(&audit);
+    let gate = setup.start();
+    let agent = gate.agent("a");
+    assert_eq!(listed(&agent), ["s__read"]);
+    // A disk with open files cannot be made read-only: another one takes its place.
+    assert!(mount("ro,size=8m", &audit));
+    change(&gate, |config| config["agents"]["a"]["allow"]["tools"]["s"] = json!(["write"]));
+    said(&gate, "the old one stays in force");
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let told = gate.said.lock().unwrap().matches("the old one stays in force").count();
+    assert_eq!(told, 1, "it is said once");
+    let unmounted = std::process::Command::new("umount").arg(&audit).status().unwrap();
+    assert!(unmounted.success());
+    eventually("it is in force", || (listed(&agent) == ["s__write"]).then_some(()));
+}
+
+#[test]
+fn the_version_is_of_everything_that_decides_and_of_nothing_else() {
+    let setup = setup().agents(only(&["read"])).web("s", "modern", two());
+    let policy = setup.path("policy.sh");
+    std::fs::write(&policy, "mcp_tools_policy_check() { return 0; }\n").unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&policy, PermissionsExt::from_mode(0o600)).unwrap();
+    let gate = setup.set("limits", json!({"calls": "100/s"})).start();
+    let version = || -> String {
+        let (code, said) = beside(&gate, &["reload"]);
+        assert_eq!(code, 0, "{said}");
+        said.split_whitespace().nth(3).unwrap().into()
+    };
+    let mut seen = vec![version()];
+    let mut differs = |what: &dyn Fn(&mut Value)| {
+        change(&gate, what);
+        let now = version();
+        assert!(!seen.contains(&now), "{now} {seen:?}");
+        seen.push(now);
+    };
+    differs(&|config| config["limits"] = json!({"calls": "101/s"}));
+    differs(&|config| config["servers"]["s"]["limits"] = json!({"calls": "7/s"}));
+    differs(&|config| config["agents"]["a"]["limits"] = json!({"calls": "7/s"}));
+    differs(&|config| {
+        config["hooks"] = json!([{"name": "h", "policy_sh": "policy.sh"}]);
+    });
+    differs(&|_| {
+        std::fs::write(&policy, "mcp_tools_policy_check() { return 1; }\n").unwrap();
+    });
+    differs(&|config| config["hooks"][0]["critical"] = json!(false));
+    differs(&|config| {
+        config["builtin"] = json!(true);
+        config["agents"]["a"]["discovery"] = json!("progressive");
+        config["agents"]["a"]["allow"]["servers"] = json!(["s", "toolward"]);
+    });
+    // Lines that move are not another policy.
+    let before = version();
+    let file = gate.file("toolward.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    replace(&file, &format!("# a comment\n\n{text}"));
+    assert_eq!(version(), before);
+}

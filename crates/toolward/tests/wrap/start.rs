@@ -1,0 +1,149 @@
+//! What the server is started with, and how a client begins.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::*;
+
+#[test]
+fn the_server_sees_only_declared_variables() {
+    let flags = vec!["--env".into(), "GIVEN=1".into()];
+    let mut wrapped =
+        Setup { flags, ..setup("allowed_tools: [\"*\"]\n", names(&["environment"])) }.ready();
+    let answer = wrapped.call("environment", json!({}));
+    let seen: Vec<&str> = Wrapped::text(&answer).split(' ').collect();
+    assert!(seen.contains(&"GIVEN") && seen.contains(&"PATH"));
+    assert!(!seen.contains(&"SECRET_OF_THE_CLIENT"));
+}
+
+#[test]
+fn instructions_that_name_a_hidden_tool_are_left_out() {
+    let flags = || vec!["--env".into(), "INSTRUCTIONS=Use DAN-ger first.".into()];
+    let mut wrapped =
+        Setup { flags: flags(), ..setup("allowed_tools: [a]\n", names(&["a", "danger"])) }.start();
+    assert!(wrapped.initialize()["result"].get("instructions").is_none());
+    let mut wrapped =
+        Setup { flags: flags(), ..setup("allowed_tools: [\"*\"]\n", names(&["a", "danger"])) }
+            .start();
+    assert_eq!(wrapped.initialize()["result"]["instructions"], "Use DAN-ger first.");
+}
+
+#[test]
+fn a_session_begins_with_initialize_and_begins_once() {
+    let mut wrapped = setup("allowed_tools: [a]\n", names(&["a"])).start();
+    assert_eq!(wrapped.request(json!(1), "tools/list", json!({}))["error"]["code"], -32600);
+    assert!(wrapped.initialize()["result"].is_object());
+    assert!(wrapped.initialize()["error"].is_object());
+    assert_eq!(wrapped.request(json!(2), "ping", json!({}))["result"], json!({}));
+}
+
+#[test]
+fn a_request_id_in_use_is_refused() {
+    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["hang", "a"])).ready();
+    wrapped.list();
+    for _ in 0..2 {
+        wrapped.send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"hang"}}"#);
+    }
+    assert_eq!(wrapped.next()["error"]["code"], -32600);
+    // A further call has reached the server behind everything that was sent before it.
+    wrapped.call("a", json!({}));
+    assert_eq!(wrapped.forwarded().len(), 2);
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_told_to_the_first_request() {
+    let mut wrapped = setup("alowed_tools: []\n", names(&[])).start();
+    let answer = wrapped.initialize();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("unknown key `alowed_tools`") && message.contains("did you mean"),
+        "{message}"
+    );
+    assert_eq!(wrapped.close(), 3);
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["wrap", "--audit", folder.path().to_str().unwrap(), "--", "/nonexistent/server"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    writeln!(child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["error"]["message"].as_str().unwrap().contains("cannot be started"), "{answer}");
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn conditions_decide_on_the_arguments_that_are_forwarded() {
+    let policy = "agents:\n  dev:\n    allow:\n      servers: [s]\n      tools:\n        s: [{tool: write, when: 'args.path.startsWith(\"/srv/\")'}]\n";
+    let mut wrapped = setup(policy, names(&["write"])).ready();
+    assert_eq!(wrapped.list(), ["write"]);
+    assert_eq!(Wrapped::text(&wrapped.call("write", json!({"path": "/srv/a"}))), "did write");
+    assert_eq!(wrapped.call("write", json!({"path": "/etc/a"}))["result"]["isError"], true);
+    assert_eq!(wrapped.call("write", json!({}))["result"]["isError"], true);
+    let twins = wrapped.call("write", json!({"path": "/srv/a", "Path": "/etc/a"}));
+    assert_eq!(twins["error"]["code"], -32602);
+    assert_eq!(wrapped.forwarded().len(), 1);
+}
+
+#[test]
+fn a_client_that_first_asks_what_it_speaks_to_starts_the_server_once() {
+    const BOTH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/both.py");
+    // A server that says no goes on. One that ends or is silent is asked in the other era, by another
+    // process, before the client hears that it does not know the question.
+    for (unknown, most) in [("answer", 1), ("exit", 3), ("silent", 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("tools.json"), names(&["a"]).to_string()).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
+            .args(["wrap", "--env", &format!("UNKNOWN={unknown}"), "--audit"])
+            .arg(folder.path())
+            .args(["--", "python3", BOTH, "stdio", "legacy"])
+            .args([file("log"), file("tools.json")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        let meta = "io.modelcontextprotocol/";
+        let terms = json!({"_meta": {
+            format!("{meta}protocolVersion"): "2026-07-28", format!("{meta}clientCapabilities"): {},
+            format!("{meta}clientInfo"): {"name": "c", "version": "1"},
+        }});
+        let begin = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        });
+        let mut ask = |id: u32, method: &str, params: &Value| -> Value {
+            let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+            stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
+            serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap()
+        };
+        let begun = Instant::now();
+        let found = ask(1, "server/discover", &terms);
+        let quick = begun.elapsed() < Duration::from_millis(1500);
+        assert_eq!(found["error"]["code"], -32601, "{unknown}: {found}");
+        let hello = ask(2, "initialize", &begin);
+        assert_eq!(hello["result"]["serverInfo"]["name"], "scripted", "{unknown}: {hello}");
+        let answer = ask(3, "tools/call", &json!({"name": "a"}));
+        assert_eq!(Wrapped::text(&answer), "did a", "{unknown}");
+        drop(stdin);
+        assert!(child.wait().unwrap().success());
+        let log = std::fs::read_to_string(file("log")).unwrap();
+        let log: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let starts = log.iter().filter(|entry| entry["event"] == "start").count();
+        assert!(starts == most || unknown == "answer" && !quick, "{unknown}: {starts}");
+        // The server that serves heard what the client says of itself.
+        let heard = |entry: &&Value| entry["body"].as_str().is_some_and(|b| b.contains("\"c\""));
+        assert_eq!(log.iter().filter(heard).count(), 1, "{unknown}");
+    }
+}
