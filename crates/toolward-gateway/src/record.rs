@@ -229,13 +229,12 @@ pub(crate) fn refusal(
     facts
 }
 
-/// A call that policy allows and a limit or hook refuses.
-pub(crate) fn stopped(
+/// A call that policy allows and that is not made.
+fn unmade(
     snapshot: &Snapshot,
     client: &Client,
     id: &Id,
     permit: &Permit,
-    stopped: &Stopped,
     arguments: &Arguments,
 ) -> Facts {
     let decided = permit.decided();
@@ -246,6 +245,19 @@ pub(crate) fn stopped(
     facts.arguments(permit.message(), arguments);
     facts.text("server", &decided.server);
     facts.text("tool", &decided.original);
+    facts
+}
+
+/// A call that policy allows and a limit or hook refuses.
+pub(crate) fn stopped(
+    snapshot: &Snapshot,
+    client: &Client,
+    id: &Id,
+    permit: &Permit,
+    stopped: &Stopped,
+    arguments: &Arguments,
+) -> Facts {
+    let mut facts = unmade(snapshot, client, id, permit, arguments);
     facts.guard(stopped);
     facts
 }
@@ -258,14 +270,7 @@ pub(crate) fn left(
     permit: &Permit,
     arguments: &Arguments,
 ) -> Facts {
-    let decided = permit.decided();
-    let mut facts = Facts::of(snapshot, client, id, permit.message());
-    facts.text("exposed_name", permit.exposed());
-    facts.action(permit.action());
-    facts.json("listed", "true");
-    facts.arguments(permit.message(), arguments);
-    facts.text("server", &decided.server);
-    facts.text("tool", &decided.original);
+    let mut facts = unmade(snapshot, client, id, permit, arguments);
     facts.text("verdict", "deny");
     facts.json("layer", "null");
     facts.text("step", "left");
