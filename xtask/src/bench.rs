@@ -146,7 +146,7 @@ impl Bench {
             Ok(program) => println!("nginx: {}", nginx::version(program)),
             Err(why) => println!("nginx is skipped: {why}"),
         }
-        let (rounds, seconds) = if options.quick { (2, 1.0) } else { (5, 3.0) };
+        let (rounds, seconds) = if options.quick { (10, 0.2) } else { (40, 0.4) };
         println!("{rounds} rounds of {seconds} s each; medians, with the least and the most");
         if options.one_core {
             process::stay_on_one_core()?;

@@ -28,7 +28,7 @@ mod writer;
 
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ impl Setup {
 /// Where records go.
 pub struct Audit {
     slots: [Mutex<Batch>; SLOTS],
+    /// Threads that are about to write what nothing waits for.
+    settling: [AtomicBool; SLOTS],
     /// Calls under way, by the thread on which they began.
     under_way: [AtomicUsize; SLOTS],
     writer: Mutex<Writer>,
@@ -102,8 +104,6 @@ impl std::fmt::Debug for Audit {
 enum When {
     /// Something waits for it, and for nothing else.
     Now,
-    /// The same, and another record follows that nothing waits for: it brings what this one leaves.
-    First,
     /// Something waits for it, together with others.
     Soon,
     /// Nothing waits for it.
@@ -112,6 +112,10 @@ enum When {
 
 /// A build that only measures what the record costs, and says so at its start.
 pub const UNRECORDED: bool = cfg!(feature = "unrecorded");
+
+/// What nothing waits for is written with the next record, or so much later; and the head, where
+/// records come fast. A call waits for one write.
+const LATER: Duration = Duration::from_millis(5);
 
 /// So many views are remembered.
 const MOST_VIEWS: usize = 10_000;
@@ -166,6 +170,7 @@ impl Audit {
         let (synced, batches) = mpsc::channel();
         let audit = Arc::new(Audit {
             slots: std::array::from_fn(|_| Mutex::default()),
+            settling: std::array::from_fn(|_| AtomicBool::new(false)),
             under_way: std::array::from_fn(|_| AtomicUsize::new(0)),
             writer: Mutex::new(writer),
             synced: setup.on_disk.then_some(synced),
@@ -201,81 +206,74 @@ impl Audit {
         kind: &str,
         facts: &Facts,
     ) -> Result<(), NotRecorded> {
-        self.record_alone(id, kind, facts, When::Now).await
+        let written = self.written(id, kind, facts).await;
+        if self.required { written } else { Ok(()) }
     }
 
-    /// A record of its own that nobody waits for: it goes out with the records of the moment.
+    /// A record of its own that nobody waits for: it goes out with the next ones.
     pub(crate) fn note(self: &Arc<Self>, kind: &str, facts: &Facts) {
         if !UNRECORDED {
             drop(self.push(&self.id(), kind, facts, When::Whenever));
         }
     }
 
-    /// Writes one record, `alone` where nobody else on this thread is at work: then there is nothing
+    /// Writes one record, at once where nobody else on this thread is at work: then there is nothing
     /// to wait for.
-    async fn record_alone(
+    async fn written(
         self: &Arc<Self>,
         id: &str,
         kind: &str,
         facts: &Facts,
-        alone: When,
-    ) -> Result<(), NotRecorded> {
-        let written = self.written_alone(id, kind, facts, alone).await;
-        if self.required { written } else { Ok(()) }
-    }
-
-    /// The same, and whether it was written.
-    async fn written_alone(
-        self: &Arc<Self>,
-        id: &str,
-        kind: &str,
-        facts: &Facts,
-        alone: When,
     ) -> Result<(), NotRecorded> {
         if UNRECORDED {
             return Ok(());
         }
         let under_way = self.under_way.get(slot()).map(|count| count.load(Ordering::Relaxed));
-        let when = if under_way.is_some_and(|count| count <= 1) { alone } else { When::Soon };
-        self.push(id, kind, facts, when).await
+        let alone = under_way.is_some_and(|count| count <= 1);
+        self.push(id, kind, facts, if alone { When::Now } else { When::Soon }).await
     }
 
     /// Puts a record with those that are written next.
     fn push(self: &Arc<Self>, id: &str, kind: &str, facts: &Facts, when: When) -> Wait {
         let slot = slot();
         let Some(batch) = self.slots.get(slot) else { return Wait(Arc::default()) };
-        let (first, unscheduled, written) = {
+        let (unscheduled, written) = {
             let mut batch = lock(batch);
-            let first = batch.lines.is_empty();
             batch.lines.push_as(id, kind, facts, when != When::Whenever);
             batch.awaited |= when != When::Whenever;
             let scheduled = batch.scheduled;
             batch.scheduled |= when == When::Soon;
-            (first, !scheduled, batch.written.clone())
+            (!scheduled, batch.written.clone())
         };
         match when {
-            When::Now => self.flush(slot, Head::Written),
-            When::First => self.flush(slot, Head::Later),
+            When::Now => self.flush(slot, Head::Soon),
             When::Soon if unscheduled => self.flush_soon(slot),
-            // After whatever this very moment has to tell a client.
-            When::Whenever if first => {
-                let audit = self.clone();
-                match tokio::runtime::Handle::try_current() {
-                    Ok(runtime) => drop(runtime.spawn(async move { audit.flush_soon(slot) })),
-                    Err(_) => self.flush(slot, Head::Written),
-                }
-            }
             When::Soon | When::Whenever => {}
         }
+        self.settle(slot);
         Wait(written)
+    }
+
+    /// Sees to it that what a thread leaves is written in a moment, and the head.
+    fn settle(self: &Arc<Self>, slot: usize) {
+        if self.settling.get(slot).is_none_or(|settling| settling.swap(true, Ordering::Relaxed)) {
+            return;
+        }
+        let settling = Settling { audit: self.clone(), slot };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(LATER).await;
+                drop(settling);
+            });
+        }
     }
 
     /// Writes what a thread has collected when everything that is ready now has added to it.
     fn flush_soon(self: &Arc<Self>, slot: usize) {
         let audit = self.clone();
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { audit.flush(slot, Head::Written) })),
-            Err(_) => self.flush(slot, Head::Written),
+            Ok(runtime) => drop(runtime.spawn(async move { audit.flush(slot, Head::Soon) })),
+            Err(_) => self.flush(slot, Head::Soon),
         }
     }
 
@@ -286,6 +284,10 @@ impl Audit {
             return;
         };
         if batch.lines.is_empty() {
+            // Whoever waits for the disk has written it there and then.
+            if head == Head::Written && self.synced.is_none() {
+                lock(&self.writer).write_head(micros());
+            }
             return;
         }
         match &self.synced {
@@ -400,7 +402,7 @@ impl Audit {
         if let Some(count) = self.under_way.get(slot) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        let written = self.written_alone(&intent.id, "intent", facts, When::First).await;
+        let written = self.written(&intent.id, "intent", facts).await;
         // What is not in the record has no outcome there.
         intent.ended = written.is_err();
         match written {
@@ -448,6 +450,21 @@ impl Audit {
         if self.synced.is_some() {
             let _ = lock(&self.writer).sync();
         }
+    }
+}
+
+/// A thread whose records are about to be written, also where its runtime ends first.
+struct Settling {
+    audit: Arc<Audit>,
+    slot: usize,
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if let Some(settling) = self.audit.settling.get(self.slot) {
+            settling.store(false, Ordering::Relaxed);
+        }
+        self.audit.flush(self.slot, Head::Written);
     }
 }
 

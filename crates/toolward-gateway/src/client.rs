@@ -1,12 +1,12 @@
 //! Who asks: the agent, how it was identified, what it may reach, and in which revision it speaks.
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 use toolward_wire::{Era, Message, Raw, Revision, meta};
 
+use crate::audit::redact::outside;
 use crate::decide::View;
 use crate::identity::Claims;
 
@@ -68,8 +68,8 @@ pub struct Client {
     pub info: Option<Bytes>,
     /// What the client said it can do, where it said so once for all requests.
     pub capabilities: Option<Bytes>,
-    /// How `info` calls the program.
-    label: OnceLock<Option<String>>,
+    /// How a `clientInfo` calls the program, for the one that was read last.
+    label: Mutex<Option<(Bytes, Arc<str>)>>,
     held: Mutex<Held>,
     /// The same client, as the gateway's own server reaches others for it.
     discovering: OnceLock<Arc<Client>>,
@@ -101,7 +101,7 @@ impl Client {
             owner,
             info: None,
             capabilities: None,
-            label: OnceLock::new(),
+            label: Mutex::default(),
             held: Mutex::default(),
             discovering: OnceLock::new(),
         }
@@ -118,13 +118,22 @@ impl Client {
         self.discovering.get_or_init(made).clone()
     }
 
-    /// How the program calls itself: `name version`. It decides nothing.
-    pub fn called(&self, message: &Message) -> Option<Cow<'_, str>> {
-        let Some(info) = &self.info else {
-            return called(message.meta(meta::CLIENT_INFO)?).map(Cow::Owned);
+    /// How the program calls itself: `name version`, without secrets. It decides nothing.
+    pub fn called(&self, message: &Message) -> Option<Arc<str>> {
+        let info = match &self.info {
+            Some(info) => info,
+            None => message.meta(meta::CLIENT_INFO)?.bytes(),
         };
-        let read = || called(Raw::scan(info, info.len()).ok()?);
-        self.label.get_or_init(read).as_deref().map(Cow::Borrowed)
+        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, label)) = label.as_ref().filter(|(read, _)| read == info) {
+            return Some(label.clone());
+        }
+        let called = Arc::from(outside(&called(Raw::scan(info, info.len()).ok()?)?));
+        // Whoever sends something long sends it for itself alone.
+        if info.len() <= MOST_KEPT {
+            *label = Some((Bytes::copy_from_slice(info), Arc::clone(&called)));
+        }
+        Some(called)
     }
 
     pub fn era(&self) -> Era {
@@ -135,6 +144,9 @@ impl Client {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The longest `clientInfo` that is kept to be known again.
+const MOST_KEPT: usize = 4096;
 
 fn called(info: Raw<'_>) -> Option<String> {
     let name = info.member("name")?.as_str()?;

@@ -20,6 +20,7 @@ use crate::client::Caller;
 use crate::counts::hits::Place;
 use crate::guard::{Guards, Plan};
 use crate::names::Naming;
+use crate::record::Facts;
 use crate::sight::Snapshot;
 use crate::upstream::{Outgoing, Server, Unavailable};
 
@@ -69,24 +70,46 @@ pub struct Words {
     /// The rule as written, and where.
     pub text: Option<(String, String)>,
     pub reason: String,
+    /// The same as it is recorded, once it has been.
+    recorded: OnceLock<Facts>,
 }
 
 impl Words {
+    fn new(
+        hit: Place,
+        rule: Option<String>,
+        text: Option<(String, String)>,
+        reason: String,
+    ) -> Arc<Words> {
+        Arc::new(Words { hit, rule, text, reason, recorded: OnceLock::new() })
+    }
+
+    /// What the record says of it.
+    pub(crate) fn recorded(&self) -> &Facts {
+        self.recorded.get_or_init(|| {
+            let mut facts = Facts::default();
+            facts.maybe("rule", self.rule.as_deref());
+            // Policies change: what the rule said and where it stood is part of the decision.
+            if let Some((text, at)) = &self.text {
+                facts.text("rule_text", text);
+                facts.text("rule_at", at);
+            }
+            facts.text("reason", &self.reason);
+            facts
+        })
+    }
+
     /// The same, with another sentence.
     pub(crate) fn because(&self, reason: &str) -> Arc<Words> {
-        let (hit, rule, text) = (self.hit, self.rule.clone(), self.text.clone());
-        Arc::new(Words { hit, rule, text, reason: reason.into() })
+        Words::new(self.hit, self.rule.clone(), self.text.clone(), reason.into())
     }
 
     pub(crate) fn of(snapshot: &Snapshot, decision: &Decision, about: About<'_>) -> Arc<Words> {
         let policy = &snapshot.policy;
         let rule = policy.rule(decision);
-        Arc::new(Words {
-            hit: snapshot.hits.place(decision),
-            text: rule.as_ref().map(|rule| (rule.written(), rule.location())),
-            rule: rule.map(|rule| rule.path),
-            reason: policy.reason(decision, about),
-        })
+        let text = rule.as_ref().map(|rule| (rule.written(), rule.location()));
+        let (hit, reason) = (snapshot.hits.place(decision), policy.reason(decision, about));
+        Words::new(hit, rule.map(|rule| rule.path), text, reason)
     }
 }
 

@@ -5,8 +5,8 @@ use toolward_policy::Verdict;
 use toolward_wire::exchange::Failure;
 use toolward_wire::{Id, Message, meta, string};
 
-use crate::audit::UNRECORDED;
 use crate::audit::redact::{Arguments, outside};
+use crate::audit::{UNRECORDED, line};
 use crate::builtin::EXECUTE;
 use crate::client::{Client, Scope};
 use crate::decide::{Decided, OfServer, Permit, Refused, View};
@@ -34,6 +34,14 @@ impl Facts {
         string::write(text, &mut self.members);
     }
 
+    /// Text that needs no escape.
+    fn raw_text(&mut self, name: &str, text: &[u8]) {
+        self.name(name);
+        self.members.push(b'"');
+        self.members.extend_from_slice(text);
+        self.members.push(b'"');
+    }
+
     pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) {
         match text {
             Some(text) => self.text(name, text),
@@ -42,7 +50,8 @@ impl Facts {
     }
 
     pub(crate) fn number(&mut self, name: &str, number: u64) {
-        self.json(name, &number.to_string());
+        self.name(name);
+        line::write_number(number, &mut self.members);
     }
 
     pub(crate) fn maybe_number(&mut self, name: &str, number: Option<i64>) {
@@ -50,6 +59,19 @@ impl Facts {
             Some(number) => self.json(name, &number.to_string()),
             None => self.json(name, "null"),
         }
+    }
+
+    /// The hash of something that is not recorded itself.
+    pub(crate) fn hash(&mut self, name: &str, of: &[u8]) {
+        self.name(name);
+        self.members.extend_from_slice(b"\"sha256:");
+        line::write_hex(&line::hash(of), &mut self.members);
+        self.members.push(b'"');
+    }
+
+    /// Room for what is mostly recorded of a call.
+    pub(crate) fn with_room(bytes: usize) -> Facts {
+        Facts { members: Vec::with_capacity(bytes) }
     }
 
     /// A value that is JSON already.
@@ -63,20 +85,24 @@ impl Facts {
     }
 
     fn of(snapshot: &Snapshot, client: &Client, id: &Id, message: &Message) -> Facts {
-        let mut facts = Facts { members: Vec::with_capacity(768) };
+        let mut facts = Facts::with_room(1024);
         facts.maybe("agent", client.caller.agent.as_deref());
         facts.text("identity", client.caller.identity);
         if let Some(subject) = client.caller.subject() {
             facts.text("subject", &outside(subject));
         }
         if let Some(client) = client.called(message) {
-            facts.text("client", &outside(&client));
+            facts.text("client", &client);
         }
-        facts.text("request_id", &outside(&String::from_utf8_lossy(id.raw())));
+        // A short number says nothing but itself.
+        match id.raw() {
+            raw @ [b'0'..=b'9' | b'-', ..] if raw.len() <= 32 => facts.raw_text("request_id", raw),
+            raw => facts.text("request_id", &outside(&String::from_utf8_lossy(raw))),
+        }
         let said = message.meta(meta::TRACE_PARENT).map(|parent| parent.as_str());
         let trace = match said {
             Some(parent) => parent.as_deref().and_then(trace),
-            None => TRACE.try_with(Clone::clone).ok(),
+            None => TRACE.try_with(Clone::clone).ok().flatten(),
         };
         if let Some(trace) = trace {
             facts.text("trace_id", &trace);
@@ -95,13 +121,7 @@ impl Facts {
         self.text("verdict", decision.verdict.as_str());
         self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
-        self.maybe("rule", words.rule.as_deref());
-        // Policies change: what the rule said and where it stood is part of the decision.
-        if let Some((text, at)) = &words.text {
-            self.text("rule_text", text);
-            self.text("rule_at", at);
-        }
-        self.text("reason", &words.reason);
+        self.members.extend_from_slice(words.recorded().members());
     }
 
     /// The action that a caller stated: free text of its own.
@@ -166,16 +186,16 @@ pub fn reload_refused(stays: &Snapshot, by: &str, error: &str) -> Facts {
 
 tokio::task_local! {
     /// The trace that the request at hand belongs to, by its header.
-    static TRACE: String;
+    static TRACE: Option<String>;
 }
 
 /// Answers a request that came with a header `traceparent`: what is recorded meanwhile belongs to
 /// that trace, unless the message itself names another one.
-pub(crate) async fn traced<T>(parent: Option<String>, answer: impl Future<Output = T>) -> T {
-    match parent.as_deref().and_then(trace) {
-        Some(trace) => Box::pin(TRACE.scope(trace, answer)).await,
-        None => answer.await,
-    }
+pub(crate) fn traced<F: Future>(
+    parent: Option<&str>,
+    answer: F,
+) -> impl Future<Output = F::Output> + use<F> {
+    TRACE.scope(parent.and_then(trace), answer)
 }
 
 /// The trace that a request belongs to, where its sender says so in the usual form.

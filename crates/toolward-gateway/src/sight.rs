@@ -177,23 +177,28 @@ impl Gateway {
                 return held.view.clone();
             }
         }
+        let hold = |found: &[Found], view: &Arc<View>| {
+            let fresh_until = found.iter().filter_map(|one| one.list.as_ref().ok()?.fresh_until);
+            client.held().view = Some(HeldView {
+                view: view.clone(),
+                snapshot: snapshot.serial,
+                generation,
+                fresh_until: fresh_until.min(),
+            });
+        };
         if let Some(name) = wanted {
-            let view = self.view_from(snapshot, client, Link::known);
+            let found = self.known(snapshot, client, Link::known);
+            let view = self.view_of(snapshot, client, &found);
             if view.has(name) {
                 self.refresh(snapshot, client);
+                hold(&found, &view);
                 return view;
             }
         }
         // Rare beside calls, whose futures hold it otherwise.
         let found = Box::pin(self.lists(snapshot, client)).await;
-        let fresh_until = found.iter().filter_map(|one| one.list.as_ref().ok()?.fresh_until).min();
         let view = self.view_of(snapshot, client, &found);
-        client.held().view = Some(HeldView {
-            view: view.clone(),
-            snapshot: snapshot.serial,
-            generation,
-            fresh_until,
-        });
+        hold(&found, &view);
         view
     }
 
@@ -208,20 +213,19 @@ impl Gateway {
         }
     }
 
-    /// The view of lists that are there already; nothing is started or waited for.
-    fn view_from(
+    /// The lists that are there already; nothing is started or waited for.
+    fn known(
         &self,
         snapshot: &Snapshot,
         client: &Client,
         list: impl Fn(&Link) -> Option<Listed>,
-    ) -> Arc<View> {
+    ) -> Vec<Found> {
         let known = |server: Arc<Server>| {
             let known = || list(&*self.servers.existing(&server, client)?);
             let list = server.own_list(client.revision).or_else(known).ok_or(Unavailable::Slow);
             Found { server, list }
         };
-        let found: Vec<Found> = self.usable(snapshot, client).into_iter().map(known).collect();
-        self.view_of(snapshot, client, &found)
+        self.usable(snapshot, client).into_iter().map(known).collect()
     }
 
     /// The lists of all servers that the client may use, asked for at the same time.
@@ -308,7 +312,8 @@ impl Gateway {
                     return;
                 };
                 let snapshot = gateway.current.get();
-                let now = gateway.view_from(&snapshot, &client, Link::remembered);
+                let lists = gateway.known(&snapshot, &client, Link::remembered);
+                let now = gateway.view_of(&snapshot, &client, &lists);
                 let told = client.held().told.clone();
                 // Who was never told a list has nothing to forget.
                 let Some(told) = told.filter(|told| told.array() != now.array()) else { continue };

@@ -191,13 +191,13 @@ impl Arguments {
         let bytes = given.raw().bytes();
         let value = match self {
             Arguments::Nothing => return facts.json("arguments", "null"),
-            Arguments::Hash => return facts.text("arguments", &super::digest(bytes)),
-            _ if bytes.len() > MOST_BYTES => return facts.text("arguments", &super::digest(bytes)),
+            Arguments::Hash => return facts.hash("arguments", bytes),
+            _ if bytes.len() > MOST_BYTES => return facts.hash("arguments", bytes),
             Arguments::Redacted(redact) => redact.value(given.to_json()),
             Arguments::Full => given.to_json(),
         };
         facts.json("arguments", &value.to_string());
-        facts.text("arguments_hash", &super::digest(bytes));
+        facts.hash("arguments_hash", bytes);
     }
 }
 
@@ -289,7 +289,12 @@ fn begins_with_token(text: &str) -> bool {
         "figd_",
         "ntn_",
     ];
+    // Most words begin in none of these ways.
+    let first = text.as_bytes().first();
     let long = |beginning: &&str| {
+        if beginning.as_bytes().first() != first {
+            return false;
+        }
         let rest = text.strip_prefix(*beginning).unwrap_or_default();
         rest.len() >= 12 && rest.bytes().take(12).all(|b| b != b'/' && b != b'=')
     };

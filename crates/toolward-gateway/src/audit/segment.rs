@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::line::{Hash, NOTHING, hash, hex};
+use super::line::{Hash, NOTHING, hash, write_hex, write_number};
 
 /// No head is longer.
 const MOST_HEAD: u64 = 4096;
@@ -124,15 +124,25 @@ impl Head {
         file.set_len(self.text().len() as u64)
     }
 
-    fn text(&self) -> String {
-        let Head { segment, bytes, hash } = self;
-        let hash = hex(hash);
-        format!("{{\"hash\":\"{hash}\",\"segment\":{segment:<12},\"bytes\":{bytes:<14}}}\n")
+    /// Every head has the same length, so that one is written over the other.
+    fn text(&self) -> Vec<u8> {
+        let mut text = Vec::with_capacity(128);
+        text.extend_from_slice(b"{\"hash\":\"");
+        write_hex(&self.hash, &mut text);
+        for (name, number, width) in
+            [(&b"\",\"segment\":"[..], self.segment, 12), (b",\"bytes\":", self.bytes, 14)]
+        {
+            text.extend_from_slice(name);
+            let end = text.len() + width;
+            write_number(number, &mut text);
+            text.resize(end.max(text.len()), b' ');
+        }
+        text.extend_from_slice(b"}\n");
+        text
     }
 
-    /// Every head has the same length, so that one is written over the other.
     pub(super) fn write(&self, file: &File) -> Result<()> {
-        file.write_all_at(self.text().as_bytes(), 0)
+        file.write_all_at(&self.text(), 0)
     }
 }
 

@@ -1,11 +1,15 @@
 //! Writes records: whole or not at all, each with the hash of the one before it.
 
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{Result, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, fstat, major, minor, stat, statx};
+use rustix::io::Errno;
 
 use super::Ids;
 use super::line::{Hash, Lines, NOTHING, hex, micros};
@@ -23,11 +27,12 @@ pub struct Keep {
     pub retain: Option<Duration>,
 }
 
-/// Whether the head is brought up to date with a batch, or with the next one.
+/// Whether the head is brought up to date with a batch in any case, or only where it is older than a
+/// moment: then whoever wrote it comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     Written,
-    Later,
+    Soon,
 }
 
 /// How a batch is written.
@@ -42,6 +47,9 @@ pub(super) struct How {
     pub(super) on_disk: bool,
 }
 
+/// Where records come faster than this, in microseconds, the head is not written with each.
+const LAG: u64 = 5_000;
+
 /// So often it is looked whether the head is in its place, in microseconds.
 const LOOK: u64 = 1_000_000;
 
@@ -49,13 +57,16 @@ pub(super) struct Writer {
     stream: Stream,
     /// Says where the chain ends, and keeps other processes out.
     head: File,
-    /// Which file that is: device and inode.
-    head_is: (u64, u64),
+    head_is: Identity,
     /// When it was found in its place, in microseconds.
     looked: u64,
     live: Option<Live>,
     /// Where the chain ends, once this process has written.
     end: Option<segment::Head>,
+    /// The head does not say so yet.
+    head_lags: bool,
+    /// When it was written, in microseconds.
+    head_written: u64,
     keep: Keep,
     required: bool,
     /// What the writer itself has to say with the next records.
@@ -72,8 +83,8 @@ pub(super) struct Writer {
 /// The file that is written to.
 struct Live {
     file: File,
-    /// Which file that is: device and inode.
-    is: (u64, u64),
+    path: CString,
+    is: Identity,
     /// The number of the segment that it is, and the hash that its next record carries.
     segment: u64,
     last: Hash,
@@ -86,6 +97,13 @@ struct Live {
     first: Lines,
 }
 
+impl Live {
+    /// Whether the file that is open is the one that its path leads to.
+    fn is_in_place(&self) -> bool {
+        identity(CWD, &self.path).is_ok_and(|found| found == self.is)
+    }
+}
+
 impl Writer {
     /// Opens the record in a folder. A line that was torn by the end of a process is taken off.
     pub(super) fn open(
@@ -96,7 +114,7 @@ impl Writer {
         log: Log,
     ) -> Result<Writer> {
         let (stream, head) = Stream::claim(folder, None)?;
-        let head_is = identity(&head)?;
+        let head_is = identity(&head, c"")?;
         let mut writer = Writer {
             stream,
             head,
@@ -104,6 +122,8 @@ impl Writer {
             looked: micros(),
             live: None,
             end: None,
+            head_lags: false,
+            head_written: 0,
             keep,
             required,
             notes: Lines::default(),
@@ -129,7 +149,7 @@ impl Writer {
 
     fn try_write(&mut self, lines: &Lines, how: How, ids: &Ids) -> Result<()> {
         let now = micros();
-        let in_place = self.live.is_some() && (!how.awaited || self.is_in_place());
+        let in_place = self.live.as_ref().is_some_and(|live| !how.awaited || live.is_in_place());
         if !in_place || now.abs_diff(self.looked) >= LOOK {
             self.hold_head(in_place, ids)?;
             self.looked = now;
@@ -138,7 +158,7 @@ impl Writer {
             self.live = None;
             self.begin(ids)?;
         }
-        self.rotate_if_due(ids);
+        self.rotate_if_due(now, ids);
         let Some(live) = &mut self.live else { return Err(std::io::ErrorKind::NotFound.into()) };
         if live.torn {
             live.file.set_len(live.bytes)?;
@@ -176,9 +196,9 @@ impl Writer {
         self.outage = None;
         let end = segment::Head { segment: live.segment, bytes: live.bytes, hash: last };
         self.end = Some(end);
-        // One that lags behind says too little, never something wrong.
-        if how.head == Head::Written {
-            let _ = end.write(&self.head);
+        self.head_lags = true;
+        if how.head == Head::Written || now.abs_diff(self.head_written) >= LAG {
+            self.write_head(now);
         }
         for path in self.expired.drain(..) {
             let _ = std::fs::remove_file(path);
@@ -188,32 +208,33 @@ impl Writer {
         Ok(())
     }
 
+    /// Brings the head up to date. One that lags behind says too little, never something wrong.
+    pub(super) fn write_head(&mut self, now: u64) {
+        if let Some(end) = self.end.filter(|_| self.head_lags) {
+            self.head_lags = end.write(&self.head).is_err();
+            self.head_written = now;
+        }
+    }
+
     pub(super) fn sync(&self) -> Result<()> {
         self.live.as_ref().map_or(Ok(()), |live| (self.sync)(&live.file))
     }
 
     /// The segment that the next records go to.
     pub(super) fn segment(&mut self, ids: &Ids) -> u64 {
-        self.rotate_if_due(ids);
+        self.rotate_if_due(micros(), ids);
         self.live.as_ref().map_or(0, |live| live.segment)
-    }
-
-    /// Whether the file that is open is the one that its path leads to.
-    fn is_in_place(&self) -> bool {
-        let Some(live) = &self.live else { return false };
-        let found = rustix::fs::stat(self.stream.live_path());
-        found.is_ok_and(|found| (found.st_dev, found.st_ino) == live.is)
     }
 
     /// Sees to it that the head is in its place. Where it is not, it is made anew: without it nobody
     /// could say later whether the end is missing.
     fn hold_head(&mut self, live_in_place: bool, ids: &Ids) -> Result<()> {
-        let found = rustix::fs::stat(self.stream.head_path());
-        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == self.head_is) {
+        let found = identity(CWD, &c_path(self.stream.head_path())?);
+        if found.is_ok_and(|found| found == self.head_is) {
             return Ok(());
         }
         let (stream, head) = Stream::claim(&self.stream.folder, Some(self.stream.number))?;
-        let head_is = identity(&head)?;
+        let head_is = identity(&head, c"")?;
         if stream == self.stream {
             // One that cannot be read says nothing at the next start but that.
             self.end.unwrap_or(segment::Head::NOTHING).write_anew(&head)?;
@@ -235,10 +256,11 @@ impl Writer {
     /// Opens the file to write to, and finds where its chain ends.
     fn begin(&mut self, ids: &Ids) -> Result<()> {
         let file = open_live(&self.stream.live_path())?;
-        let found = rustix::fs::fstat(&file)?;
+        let found = fstat(&file)?;
         let mut live = Live {
+            is: identity(&file, c"")?,
             file,
-            is: (found.st_dev, found.st_ino),
+            path: c_path(self.stream.live_path())?,
             segment: 1,
             last: NOTHING,
             bytes: 0,
@@ -351,9 +373,9 @@ impl Writer {
         (self.log)(&format!("{name}: {what}"));
     }
 
-    fn rotate_if_due(&mut self, ids: &Ids) {
+    fn rotate_if_due(&mut self, now: u64, ids: &Ids) {
         let Some(live) = &self.live else { return };
-        let age = Duration::from_micros(micros().saturating_sub(live.begun));
+        let age = Duration::from_micros(now.saturating_sub(live.begun));
         let due = live.bytes >= self.keep.rotate_size || age >= self.keep.rotate_age;
         // A closed segment has whole lines only, and what is to be said of it: what is torn is taken
         // off first.
@@ -395,10 +417,28 @@ impl Writer {
     }
 }
 
-/// Which file is open: device and inode.
-fn identity(file: &File) -> Result<(u64, u64)> {
-    let found = rustix::fs::fstat(file)?;
-    Ok((found.st_dev, found.st_ino))
+/// Which file it is: device and inode.
+type Identity = (u32, u32, u64);
+
+/// Which file a path leads to from an open one; with an empty path, that one.
+///
+/// Nothing more is asked for: a file whose times were asked for is given new ones by the next write,
+/// which costs more than the rest of it.
+fn identity(from: impl AsFd, path: &CStr) -> Result<Identity> {
+    let here = if path.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
+    match statx(&from, path, here, StatxFlags::INO) {
+        Ok(found) => Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino)),
+        // An old kernel, or a sandbox that does not know the call.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let found = if path.is_empty() { fstat(from)? } else { stat(path)? };
+            Ok((major(found.st_dev), minor(found.st_dev), found.st_ino))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn c_path(path: PathBuf) -> Result<CString> {
+    Ok(CString::new(path.into_os_string().into_vec())?)
 }
 
 #[cfg(test)]

@@ -50,9 +50,8 @@ impl Endpoint {
         if !reachable.host(&head.host) {
             return Err(refuse(400, "the host is not this gateway's"));
         }
-        if let Some(origin) =
-            head.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("origin"))
-            && !std::str::from_utf8(origin.1).is_ok_and(|origin| reachable.origin(origin))
+        if let Some(origin) = head.headers.values("origin").next()
+            && !std::str::from_utf8(origin).is_ok_and(|origin| reachable.origin(origin))
         {
             return Err(refuse(403, "the origin is a foreign page"));
         }

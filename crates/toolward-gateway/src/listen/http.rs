@@ -306,9 +306,8 @@ impl Endpoint {
         let gateway = self.gateway.clone();
         let told = Arc::new(Queue::default());
         let notes = Notes::Stream(told.clone());
-        let parent = trace_parent(head);
-        let mut work =
-            Box::pin(async move { traced(parent, gateway.answer(request, &notes)).await });
+        let work = async move { gateway.answer(request, &notes).await };
+        let mut work = Box::pin(traced(trace_parent(head), work));
         let wants_events = accepts(head, "text/event-stream");
         let first = loop {
             tokio::select! {
@@ -449,12 +448,11 @@ impl Endpoint {
         let told = Arc::new(Queue::default());
         let notes = Notes::Stream(told.clone());
         let (done, mut answer) = oneshot::channel();
-        let parent = trace_parent(head);
-        tokio::spawn(async move {
-            let answer = traced(parent, gateway.answer(request, &notes)).await;
+        tokio::spawn(traced(trace_parent(head), async move {
+            let answer = gateway.answer(request, &notes).await;
             drop(underway);
             let _ = done.send(answer);
-        });
+        }));
         let wants_events = accepts(head, "text/event-stream");
         let first = loop {
             tokio::select! {
@@ -532,19 +530,15 @@ fn accepts(head: &RequestHead, kind: &str) -> bool {
 }
 
 /// The trace that the client says its request belongs to.
-fn trace_parent(head: &RequestHead) -> Option<String> {
-    head.headers.get(meta::TRACE_PARENT).map(String::from)
+fn trace_parent(head: &RequestHead) -> Option<&str> {
+    head.headers.get(meta::TRACE_PARENT)
 }
 
 fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
-    head.headers
-        .iter()
-        .filter_map(|(name, value)| {
-            let begin = name.get(..headers::PARAM_PREFIX.len())?;
-            let ours = begin.eq_ignore_ascii_case(headers::PARAM_PREFIX);
-            let value = std::str::from_utf8(value).ok().filter(|_| ours)?;
-            Some((name.to_ascii_lowercase(), value.to_string()))
-        })
+    let named = head.headers.beginning_with(headers::PARAM_PREFIX);
+    let text = |value| std::str::from_utf8(value).ok();
+    named
+        .filter_map(|(name, value)| Some((name.to_ascii_lowercase(), text(value)?.into())))
         .collect()
 }
 

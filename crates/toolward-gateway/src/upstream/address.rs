@@ -126,7 +126,7 @@ impl Remote {
     /// token if need be.
     pub(super) async fn token(&self) -> io::Result<Option<Arc<str>>> {
         match &self.oauth {
-            Some(oauth) => Ok(Some(oauth.authorization().await?)),
+            Some(oauth) => Ok(Some(Box::pin(oauth.authorization()).await?)),
             None => Ok(None),
         }
     }
@@ -135,7 +135,7 @@ impl Remote {
     pub(super) async fn renewed(&self, token: &mut Option<Arc<str>>) -> io::Result<bool> {
         let (Some(oauth), Some(old)) = (&self.oauth, token.take()) else { return Ok(false) };
         oauth.refused(&old);
-        Ok(oauth.authorization().await? != old)
+        Ok(Box::pin(oauth.authorization()).await? != old)
     }
 }
 

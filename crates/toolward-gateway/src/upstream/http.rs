@@ -112,7 +112,8 @@ impl HttpLink {
         if let Some(greeted) = &*greeted {
             return Ok(greeted.clone());
         }
-        let handshake = tokio::time::timeout(HANDSHAKE, self.handshake());
+        // Rare beside calls, whose futures hold it otherwise.
+        let handshake = tokio::time::timeout(HANDSHAKE, Box::pin(self.handshake()));
         let late = || Unavailable::Down("it did not answer in time".into());
         let made = handshake.await.unwrap_or_else(|_| Err(late()));
         let made = Arc::new(made.inspect_err(|why| {

@@ -68,7 +68,8 @@ impl Pool {
                 return Ok(idle);
             }
         }
-        let connected = tokio::time::timeout(CONNECT, Connection::open(&self.address)).await;
+        let opened = Box::pin(Connection::open(&self.address));
+        let connected = tokio::time::timeout(CONNECT, opened).await;
         connected.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))
         })

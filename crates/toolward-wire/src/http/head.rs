@@ -117,10 +117,21 @@ impl Headers {
 
     /// All fields, with their names as sent.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.fields.iter().map(|field| {
-            let name = std::str::from_utf8(field.name(&self.head));
-            (name.unwrap_or_default(), field.value(&self.head))
-        })
+        self.fields.iter().map(|field| self.field(field))
+    }
+
+    /// The fields whose names begin so in any case, with their names as sent.
+    pub fn beginning_with(&self, prefix: &str) -> impl Iterator<Item = (&str, &[u8])> {
+        let fits = move |field: &&Field| {
+            let begin = field.name(&self.head).get(..prefix.len());
+            begin.is_some_and(|begin| same(begin, prefix.as_bytes()))
+        };
+        self.fields.iter().filter(fits).map(|field| self.field(field))
+    }
+
+    fn field(&self, field: &Field) -> (&str, &[u8]) {
+        let name = std::str::from_utf8(field.name(&self.head));
+        (name.unwrap_or_default(), field.value(&self.head))
     }
 
     /// Each value of the fields of this name in any case, as sent.

@@ -246,7 +246,44 @@ fn a_gateway_that_was_killed_leaves_a_whole_record() {
             "params": {"name": "s__hang"}}));
         client.call("read", json!({}));
         drop(client);
-        assert_eq!(log.verify().code, 0);
+        let said = log.verify();
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
+/// A record that fits at the end of a file, made at another time: as many microseconds later.
+fn appended(log: &Log, later: u64) -> String {
+    let lines = log.lines("audit.jsonl");
+    let last = lines.last().unwrap();
+    let record: Value = serde_json::from_str(last).unwrap();
+    let (time, rest) = record["id"].as_str().unwrap().split_once('-').unwrap();
+    let time = u64::from_str_radix(time, 16).unwrap() + later;
+    let body = &last[..last.rfind(",\"prev\":").unwrap()];
+    let body = body.replacen(record["id"].as_str().unwrap(), &format!("{time:012x}-{rest}9"), 1);
+    format!("{body},\"prev\":\"{}\"}}", hash(last))
+}
+
+#[test]
+fn what_a_head_may_not_know_is_of_the_moment_of_a_kill_alone() {
+    // A gateway that ended by itself knows everything.
+    let closed = Log::small();
+    // One that was killed may not; but it wrote nothing later.
+    let killed = Log::new();
+    let mut client = killed.client("dev");
+    client.call("read", json!({}));
+    // The head is written a moment after the last record.
+    std::thread::sleep(Duration::from_millis(500));
+    drop(client);
+    for (log, later, code) in [(&closed, 10, 1), (&killed, 60_000_000, 1), (&killed, 10, 0)] {
+        let before = log.lines("audit.jsonl");
+        log.write("audit.jsonl", &[before.clone(), vec![appended(log, later)]].concat());
+        let said = log.verify();
+        assert_eq!(said.code, code, "{later}: {said:?}");
+        match code {
+            0 => assert_eq!(said.json()["streams"][0]["killed"], 1, "{said:?}"),
+            _ => assert_eq!(said.findings()[0]["what"], "inserted", "{said:?}"),
+        }
+        log.write("audit.jsonl", &before);
     }
 }
 

@@ -60,14 +60,17 @@ fn calls_failures_and_restarts_are_counted() {
     assert!(down.contains("tools not known yet") && down.contains(" down Calls 0"), "{down}");
     // One that dies is started again for the next call.
     call(&site, "all", "one__crash");
+    let mut failed = 1;
     eventually("it is there again", || {
         let answer = call(&site, "all", "one__read");
+        failed += u64::from(answer["error"].is_object());
         answer["result"].is_object().then_some(())
     });
     let status = &site.command(&["status"])[0];
     let servers = status["servers"].as_array().unwrap();
     let one = servers.iter().find(|server| server["name"] == "one").unwrap();
-    assert_eq!((&one["restarts"], &one["errors"]), (&json!(1), &json!(1)), "{one}");
+    assert_eq!(one["restarts"], 1, "{one}");
+    assert!((1..=failed).contains(&one["errors"].as_u64().unwrap()), "{failed}: {one}");
     assert_eq!(one["under_way"], 0);
     let why = one["last_failure"]["text"].as_str().unwrap();
     assert!(why.contains("ended"), "{why}");

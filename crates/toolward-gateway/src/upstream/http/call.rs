@@ -98,7 +98,7 @@ impl Call {
                 },
                 Stage::Cut(event, pause) => {
                     let (event, pause) = (event.clone(), *pause);
-                    self.take_up(event, pause).await
+                    Box::pin(self.take_up(event, pause)).await
                 }
                 Stage::Waiting | Stage::Sent | Stage::Over => self.exchange.gone(),
             };

@@ -83,6 +83,12 @@ fn remarks(stream: &str, report: &Report) -> Vec<String> {
             ),
         });
     }
+    if report.killed > 0 {
+        let records = count_of(report.killed, "record");
+        said.push(format!(
+            "{stream}: a gateway was killed: its head does not know of the last {records}, which fit"
+        ));
+    }
     if report.repairs > 0 {
         said.push(format!("{stream}: {} taken off earlier", count_of(report.repairs, "torn line")));
     }
@@ -172,6 +178,7 @@ fn to_json(folder: &Path, reports: &[(String, Report)], notes: &[String], whole:
             "findings": findings.collect::<Vec<_>>(),
             "more_findings": report.more,
             "torn": torn.map(|torn| json!({"file": torn.file, "line": torn.line, "bytes": torn.bytes})),
+            "killed": report.killed,
             "repairs": report.repairs,
             "removed_up_to": report.removed_up_to,
         })
