@@ -117,6 +117,9 @@ pub const UNRECORDED: bool = cfg!(feature = "unrecorded");
 /// records come fast. A call waits for one write.
 const LATER: Duration = Duration::from_millis(5);
 
+/// How long the end of a process waits for the disk.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+
 /// So many views are remembered.
 const MOST_VIEWS: usize = 10_000;
 
@@ -437,18 +440,15 @@ impl Audit {
     /// Writes everything that waits, and that the process ends.
     pub fn close(self: &Arc<Self>) {
         self.push_crowd();
-        drop(self.push(&self.id(), "stop", &Facts::default(), When::Whenever));
-        for slot in 0..SLOTS {
-            let Some(batch) = self.slots.get(slot).map(|batch| std::mem::take(&mut *lock(batch)))
-            else {
-                continue;
-            };
-            if !batch.lines.is_empty() {
-                batch.written.tell(self.write(&batch.lines, true, Head::Written));
-            }
-        }
-        if self.synced.is_some() {
-            let _ = lock(&self.writer).sync();
+        (0..SLOTS).for_each(|slot| self.flush(slot, Head::Written));
+        // The last one: nothing follows it, and the head is to know it.
+        lock(&self.writer).look();
+        let Wait(stop) = self.push(&self.id(), "stop", &Facts::default(), When::Whenever);
+        self.flush(slot(), Head::Written);
+        // Another thread writes where the disk is waited for, and must not be left behind.
+        let begun = Instant::now();
+        while !stop.is_told() && begun.elapsed() < LONGEST_CLOSE {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

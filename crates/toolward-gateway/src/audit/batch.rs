@@ -48,6 +48,11 @@ impl Written {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it is known.
+    pub(super) fn is_told(&self) -> bool {
+        self.state().result.is_some()
+    }
+
     pub(super) fn tell(&self, result: Result<(), NotRecorded>) {
         let waiting = {
             let mut state = self.state();

@@ -4,7 +4,7 @@
 //! such stream has a chain of its own, and a head that says where the chain ends.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Error, ErrorKind, Read, Result};
+use std::io::{Error, Read, Result};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -211,17 +211,7 @@ pub(super) fn first_line(file: &File) -> Option<serde_json::Value> {
 
 /// Opens what is written to. A pipe would wait for whoever reads it, and has no end to go on from.
 pub(super) fn open_live(path: &Path) -> Result<File> {
-    use std::os::unix::fs::FileTypeExt;
-    let kind = match std::fs::metadata(path) {
-        Ok(found) => Some(found.file_type()),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    if kind.is_some_and(|kind| !kind.is_file() && !kind.is_char_device()) {
-        return Err(not_a_file(path));
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true).mode(0o600).custom_flags(unblocked()).open(path)
+    open_file(path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))
 }
 
 /// Opens a file, and nothing that would wait for whoever is at its other end.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, fstat, major, minor, stat, statx};
+use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, major, minor, stat, statx};
 use rustix::io::Errno;
 
 use super::Ids;
@@ -216,8 +216,9 @@ impl Writer {
         }
     }
 
-    pub(super) fn sync(&self) -> Result<()> {
-        self.live.as_ref().map_or(Ok(()), |live| (self.sync)(&live.file))
+    /// The next write looks whether the head is in its place.
+    pub(super) fn look(&mut self) {
+        self.looked = 0;
     }
 
     /// The segment that the next records go to.
@@ -256,7 +257,6 @@ impl Writer {
     /// Opens the file to write to, and finds where its chain ends.
     fn begin(&mut self, ids: &Ids) -> Result<()> {
         let file = open_live(&self.stream.live_path())?;
-        let found = fstat(&file)?;
         let mut live = Live {
             is: identity(&file, c"")?,
             file,
@@ -268,9 +268,7 @@ impl Writer {
             torn: false,
             first: Lines::default(),
         };
-        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
-            self.go_on(&mut live, ids)?;
-        }
+        self.go_on(&mut live, ids)?;
         self.live = Some(live);
         Ok(())
     }

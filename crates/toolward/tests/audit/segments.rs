@@ -288,6 +288,34 @@ fn what_a_head_may_not_know_is_of_the_moment_of_a_kill_alone() {
 }
 
 #[test]
+fn a_head_that_was_just_removed_is_made_anew_at_the_end() {
+    let log = Log::new();
+    let mut client = log.client("dev");
+    std::fs::remove_file(log.file("audit.head")).unwrap();
+    client.call("read", json!({}));
+    client.close();
+    let said = log.verify();
+    assert_eq!(said.code, 0, "{said:?}");
+}
+
+#[test]
+fn an_end_that_waits_for_the_disk_is_recorded_to_the_end() {
+    for _ in 0..8 {
+        let log = Log::new().audit("durability", json!("disk"));
+        let mut client = log.client("dev");
+        client.call("read", json!({}));
+        client.close();
+        let records = log.records("audit.jsonl");
+        assert_eq!(records.last().unwrap()["kind"], "stop");
+        let said = log.verify();
+        assert_eq!((said.code, &said.json()["streams"][0]["killed"]), (0, &json!(0)), "{said:?}");
+        let lines = [log.lines("audit.jsonl"), vec![appended(&log, 10)]].concat();
+        log.write("audit.jsonl", &lines);
+        assert_eq!(log.verify().code, 1);
+    }
+}
+
+#[test]
 fn gateways_of_one_folder_have_streams_of_their_own() {
     let log = Log::new();
     let (mut one, mut other) = (log.client("dev"), log.client("other"));

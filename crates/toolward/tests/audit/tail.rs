@@ -70,6 +70,8 @@ fn calls_are_shown_as_they_come_over_rotation_and_from_every_gateway() {
     let log = Log::new().audit("rotate", json!({"size": "1500 B", "age": "1 day"}));
     let mut client = log.client("dev");
     client.call("read", json!({}));
+    // What came of it is written a moment later.
+    std::thread::sleep(Duration::from_millis(200));
     let tail = Tail::start(&log, &["-n", "1"]);
     assert!(tail.next()["id"].is_string());
     for at in 0..20 {

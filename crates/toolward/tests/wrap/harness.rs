@@ -28,12 +28,10 @@ pub struct Setup {
     pub tools: Value,
     pub flags: Vec<String>,
     pub page: Option<usize>,
-    /// The record goes to a device that is full.
-    pub full: bool,
 }
 
 pub fn setup(policy: &'static str, tools: Value) -> Setup {
-    Setup { policy, tools, flags: Vec::new(), page: None, full: false }
+    Setup { policy, tools, flags: Vec::new(), page: None }
 }
 
 pub fn names(tools: &[&str]) -> Value {
@@ -47,9 +45,6 @@ impl Setup {
         std::fs::write(path("policy.yaml"), self.policy).unwrap();
         std::fs::write(path("tools.json"), self.tools.to_string()).unwrap();
         std::fs::create_dir(path("audit")).unwrap();
-        if self.full {
-            std::os::unix::fs::symlink("/dev/full", path("audit/audit.jsonl")).unwrap();
-        }
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
         command
             .args(["wrap", "--agent", "dev", "--name", "s", "--policy"])

@@ -155,13 +155,17 @@ fn every_page_is_followed_and_malformed_entries_are_left_out() {
 
 #[test]
 fn nothing_is_forwarded_that_cannot_be_recorded() {
-    let mut wrapped =
-        Setup { full: true, ..setup("allowed_tools: [\"*\"]\n", names(&["a"])) }.ready();
-    let answer = wrapped.call("a", json!({}));
-    assert_eq!(answer["error"]["code"], -32603, "{answer}");
-    assert_eq!(answer["error"]["data"]["error"], "not_recorded");
-    assert_eq!(wrapped.request(json!(1), "tools/list", json!({}))["error"]["code"], -32603);
-    assert!(wrapped.forwarded().is_empty());
+    for device in ["/dev/full", "/dev/null"] {
+        let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a"])).ready();
+        let file = wrapped.file("audit/audit.jsonl");
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(device, &file).unwrap();
+        let answer = wrapped.call("a", json!({}));
+        assert_eq!(answer["error"]["code"], -32603, "{answer}");
+        assert_eq!(answer["error"]["data"]["error"], "not_recorded");
+        assert_eq!(wrapped.request(json!(1), "tools/list", json!({}))["error"]["code"], -32603);
+        assert!(wrapped.forwarded().is_empty());
+    }
 }
 
 #[test]

@@ -245,10 +245,14 @@ impl Walk<'_> {
         self.place.id.push_str(opening.id);
         self.place.time.clear();
         self.place.time.push_str(opening.time);
-        self.is_stop = opening.kind == "stop";
+        let stopped = std::mem::replace(&mut self.is_stop, opening.kind == "stop");
         self.report.records += 1;
         if let Some(since) = &mut self.end.since {
             *since += 1;
+            // Whoever goes on after an end says first that it found more than the head knew.
+            if stopped && !matches!(opening.kind, "taken-over" | "repair" | "segment") {
+                self.end.time = None;
+            }
             self.end.beyond.get_or_insert_with(|| (at, self.place.clone()));
         }
         match opening.kind {
