@@ -98,19 +98,26 @@ impl Follower {
     /// The segment behind the one at hand.
     fn next(&mut self) -> Result<Option<Current>> {
         let current = |file: File, live| Current { file, at: 0, live, rest: Vec::new() };
-        for (number, path) in self.stream.closed()? {
-            if number <= self.number {
-                continue;
+        loop {
+            for (number, path) in self.stream.closed()? {
+                if number <= self.number {
+                    continue;
+                }
+                self.number = number;
+                match open(&path) {
+                    Ok(file) => return Ok(Some(current(file, false))),
+                    // Its time is over.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
             }
-            self.number = number;
-            match open(&path) {
-                Ok(file) => return Ok(Some(current(file, false))),
-                // Its time is over.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            let Ok(file) = open(&self.stream.live_path()) else { return Ok(None) };
+            // The next one may have been closed since they were looked at.
+            let number = self.number;
+            if !self.stream.closed()?.iter().any(|(closed, _)| *closed > number) {
+                return Ok(Some(current(file, true)));
             }
         }
-        Ok(open(&self.stream.live_path()).ok().map(|file| current(file, true)))
     }
 }
 
