@@ -24,9 +24,11 @@
 //! | [`builtin`] | the gateway's own server: tools by which an agent finds and calls others |
 //! | [`counts`] | what has happened, in numbers |
 //! | [`present`] | what a client gets to read: lists, refusals, failures |
+//! | [`budget`] | how many bytes are held for clients, and for which agent |
 //! | [`sealed`] | handles that only the gateway can make and only their agent can use |
 
 pub mod audit;
+pub mod budget;
 pub mod builtin;
 pub mod catalogue;
 pub mod client;

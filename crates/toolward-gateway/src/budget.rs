@@ -1,0 +1,394 @@
+//! One budget, in bytes, for everything the gateway holds for clients.
+//!
+//! Every holder (request bodies, results, queued notifications, replay logs, sessions) owns a
+//! [`Reservation`] for as long as it holds the bytes. Each agent has an [`Account`] with a share of the
+//! budget, a quarter, so that no agent can use up the memory of the others.
+//!
+//! Work that can still be refused takes what it needs with [`Account::try_reserve`] and is refused if
+//! there is no room. A result of a call that was carried out cannot be refused: it waits for room with
+//! [`Reservation::grow`], and reading from the server pauses meanwhile. Results that are half read could
+//! wait for each other forever, so one waiting result per agent may exceed the share, and one overall may
+//! exceed the budget. The excess is bounded by the largest result.
+//!
+//! Counters are atomic and waiting uses [`Notify`], which works between the runtimes of several threads.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hashbrown::HashMap;
+use tokio::sync::Notify;
+
+/// An agent's share is the budget divided by this.
+const SHARES: usize = 4;
+/// Accounts that are kept without anything in them.
+const MAX_IDLE_ACCOUNTS: usize = 1024;
+
+/// The budget and its accounts.
+#[derive(Debug)]
+pub struct Budget {
+    total: Arc<Total>,
+    accounts: RwLock<HashMap<Option<Arc<str>>, Arc<Account>>>,
+    /// For what is read before the caller is known: the heads of requests.
+    unidentified: Arc<Account>,
+}
+
+#[derive(Debug)]
+struct Total {
+    limit: usize,
+    held: AtomicUsize,
+    /// A reservation exceeds the budget.
+    overdrawn: AtomicBool,
+    /// Tasks that wait for room.
+    waiting: AtomicUsize,
+    freed: Notify,
+}
+
+/// What is held for one agent, and its share.
+#[derive(Debug)]
+pub struct Account {
+    total: Arc<Total>,
+    share: usize,
+    held: AtomicUsize,
+    /// A reservation exceeds the share.
+    overdrawn: AtomicBool,
+}
+
+/// Bytes taken from an account; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    account: Arc<Account>,
+    bytes: AtomicUsize,
+    /// Whether this is the reservation that exceeds the share, or the budget.
+    exceeds_share: AtomicBool,
+    exceeds_total: AtomicBool,
+}
+
+impl Budget {
+    pub fn new(limit: usize) -> Budget {
+        let total = Total {
+            limit,
+            held: AtomicUsize::new(0),
+            overdrawn: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            freed: Notify::new(),
+        };
+        let total = Arc::new(total);
+        let unidentified = Account::new(&total, limit / SHARES);
+        Budget { total, accounts: RwLock::default(), unidentified }
+    }
+
+    /// The account of an agent; callers without a name share one.
+    pub fn account(&self, agent: Option<&Arc<str>>) -> Arc<Account> {
+        let key = agent.cloned();
+        {
+            let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(account) = accounts.get(&key) {
+                return account.clone();
+            }
+        }
+        let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+        // Agents come and go with reloads.
+        if accounts.len() >= MAX_IDLE_ACCOUNTS {
+            accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.held() > 0);
+        }
+        let new = || Account::new(&self.total, self.total.limit / SHARES);
+        accounts.entry(key).or_insert_with(new).clone()
+    }
+
+    /// The account of requests whose caller is not known yet.
+    pub fn unidentified(&self) -> &Arc<Account> {
+        &self.unidentified
+    }
+
+    /// An account with the whole budget as its share, for a process that serves a single client.
+    pub fn sole_account(&self) -> Arc<Account> {
+        Account::new(&self.total, self.total.limit)
+    }
+
+    /// Bytes that are held now, for all agents.
+    pub fn held(&self) -> usize {
+        self.total.held.load(Ordering::SeqCst)
+    }
+}
+
+impl Account {
+    fn new(total: &Arc<Total>, share: usize) -> Arc<Account> {
+        let (held, overdrawn) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Arc::new(Account { total: total.clone(), share, held, overdrawn })
+    }
+
+    /// Bytes that are held now for this agent.
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Whether more than half of the share is in use. What is kept only for convenience, such as
+    /// events for a replay, is dropped then, so that it never takes the room of calls.
+    pub fn is_tight(&self) -> bool {
+        let half = |held: usize, limit: usize| held > limit / 2;
+        half(self.held(), self.share)
+            || half(self.total.held.load(Ordering::SeqCst), self.total.limit)
+    }
+
+    /// Takes bytes at once, or nothing.
+    pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let reservation = self.reserve_nothing();
+        reservation.try_grow(bytes).then_some(reservation)
+    }
+
+    /// A reservation of no bytes, which can grow.
+    pub fn reserve_nothing(self: &Arc<Self>) -> Reservation {
+        Reservation {
+            account: self.clone(),
+            bytes: AtomicUsize::new(0),
+            exceeds_share: AtomicBool::new(false),
+            exceeds_total: AtomicBool::new(false),
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+        self.total.held.fetch_sub(bytes, Ordering::SeqCst);
+        self.total.tell();
+    }
+}
+
+impl Total {
+    /// Wakes the tasks that wait for room.
+    fn tell(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_waiters();
+        }
+    }
+}
+
+impl Reservation {
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::SeqCst)
+    }
+
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Takes more at once, or nothing more.
+    pub fn try_grow(&self, more: usize) -> bool {
+        self.take(more, false)
+    }
+
+    /// Grows to at least `bytes` at once, or not at all.
+    pub fn try_grow_to(&self, bytes: usize) -> bool {
+        self.try_grow(bytes.saturating_sub(self.bytes()))
+    }
+
+    /// Takes more, and waits until there is room. Dropping the future takes nothing.
+    pub async fn grow(&self, more: usize) {
+        if self.try_grow(more) {
+            return;
+        }
+        let total = &self.account.total;
+        let _waiting = Waiting::new(total);
+        loop {
+            let freed = total.freed.notified();
+            tokio::pin!(freed);
+            // Registered before looking, so that nothing freed in between is missed.
+            freed.as_mut().enable();
+            if self.take(more, true) {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Grows to at least `bytes`, and waits until there is room.
+    pub async fn grow_to(&self, bytes: usize) {
+        self.grow(bytes.saturating_sub(self.bytes())).await;
+    }
+
+    /// Gives back everything beyond `bytes`.
+    pub fn shrink_to(&self, bytes: usize) {
+        let before = self.bytes.fetch_min(bytes, Ordering::SeqCst);
+        if before > bytes {
+            self.account.give_back(before - bytes);
+        }
+    }
+
+    fn take(&self, more: usize, may_exceed: bool) -> bool {
+        if more == 0 {
+            return true;
+        }
+        let (account, total) = (&*self.account, &*self.account.total);
+        if !add_within(&account.held, more, account.share) {
+            if !may_exceed || !claim(&account.overdrawn, &self.exceeds_share) {
+                return false;
+            }
+            account.held.fetch_add(more, Ordering::SeqCst);
+        }
+        if !add_within(&total.held, more, total.limit) {
+            if !may_exceed || !claim(&total.overdrawn, &self.exceeds_total) {
+                account.held.fetch_sub(more, Ordering::SeqCst);
+                total.tell();
+                return false;
+            }
+            total.held.fetch_add(more, Ordering::SeqCst);
+        }
+        self.bytes.fetch_add(more, Ordering::SeqCst);
+        true
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if *self.exceeds_share.get_mut() {
+            self.account.overdrawn.store(false, Ordering::SeqCst);
+        }
+        if *self.exceeds_total.get_mut() {
+            self.account.total.overdrawn.store(false, Ordering::SeqCst);
+        }
+        let bytes = *self.bytes.get_mut();
+        self.account.give_back(bytes);
+    }
+}
+
+/// Adds to a counter unless that exceeds a limit.
+fn add_within(counter: &AtomicUsize, more: usize, limit: usize) -> bool {
+    let fits = |held: usize| held.checked_add(more).filter(|sum| *sum <= limit);
+    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
+}
+
+/// Claims the right to exceed a limit, which one reservation has at a time.
+fn claim(taken: &AtomicBool, mine: &AtomicBool) -> bool {
+    if mine.load(Ordering::SeqCst) {
+        return true;
+    }
+    let claimed = !taken.swap(true, Ordering::SeqCst);
+    if claimed {
+        mine.store(true, Ordering::SeqCst);
+    }
+    claimed
+}
+
+/// Counts a task that waits for room.
+struct Waiting<'t>(&'t Total);
+
+impl<'t> Waiting<'t> {
+    fn new(total: &'t Total) -> Waiting<'t> {
+        total.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(total)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn agent(name: &str) -> Option<Arc<str>> {
+        Some(name.into())
+    }
+
+    #[test]
+    fn an_agent_gets_its_share_and_no_more() {
+        let budget = Budget::new(400);
+        let a = budget.account(agent("a").as_ref());
+        let held = a.try_reserve(100).unwrap();
+        assert!(a.try_reserve(1).is_none());
+        let b = budget.account(agent("b").as_ref()).try_reserve(100).unwrap();
+        assert_eq!(budget.held(), 200);
+        drop((held, b));
+        assert_eq!((budget.held(), a.held()), (0, 0));
+        assert!(a.try_reserve(100).is_some());
+    }
+
+    #[test]
+    fn all_agents_together_stay_within_the_budget() {
+        let budget = Budget::new(400);
+        let names = ["a", "b", "c", "d", "e"];
+        let held: Vec<_> = names
+            .iter()
+            .filter_map(|name| budget.account(agent(name).as_ref()).try_reserve(100))
+            .collect();
+        assert_eq!((held.len(), budget.held()), (4, 400));
+    }
+
+    #[test]
+    fn what_shrinks_is_given_back_once() {
+        let budget = Budget::new(400);
+        let held = budget.account(None).try_reserve(100).unwrap();
+        held.shrink_to(10);
+        held.shrink_to(50);
+        assert_eq!((held.bytes(), budget.held()), (10, 10));
+        drop(held);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn half_read_results_never_wait_for_each_other_forever() {
+        let budget = Arc::new(Budget::new(400));
+        let account = budget.account(agent("a").as_ref());
+        // Ten results, each of half the share, that arrive in steps.
+        let read = |account: Arc<Account>| async move {
+            let result = account.try_reserve(1).unwrap();
+            for _ in 0..49 {
+                result.grow(1).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        let all: Vec<_> = (0..10).map(|_| tokio::spawn(read(account.clone()))).collect();
+        for one in all {
+            tokio::time::timeout(Duration::from_secs(10), one).await.unwrap().unwrap();
+        }
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn room_that_is_freed_on_one_thread_is_seen_on_another() {
+        let budget = Arc::new(Budget::new(400));
+        let account = budget.account(None);
+        let full = account.try_reserve(100).unwrap();
+        // One reservation may exceed the share; the next has to wait.
+        let over = account.reserve_nothing();
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime().block_on(over.grow(10));
+        let (begun, waits) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn(move || {
+            let held = account.reserve_nothing();
+            begun.send(()).unwrap();
+            runtime().block_on(held.grow(50));
+            held.bytes()
+        });
+        waits.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiter.is_finished());
+        drop(full);
+        assert_eq!(waiter.join().unwrap(), 50);
+    }
+
+    #[test]
+    fn at_most_one_result_exceeds_the_budget() {
+        let budget = Budget::new(400);
+        let names = ["a", "b", "c", "d"];
+        let _full: Vec<_> = names
+            .iter()
+            .map(|name| budget.account(agent(name).as_ref()).try_reserve(100))
+            .collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let first = budget.account(agent("a").as_ref()).reserve_nothing();
+            first.grow(1000).await;
+            let second = budget.account(agent("b").as_ref()).reserve_nothing();
+            let waits = tokio::time::timeout(Duration::from_millis(20), second.grow(1)).await;
+            assert!(waits.is_err());
+            drop(first);
+            second.grow(1).await;
+        });
+    }
+}
