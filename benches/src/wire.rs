@@ -4,14 +4,16 @@
 use std::hint::black_box;
 
 use bytes::{Bytes, BytesMut};
-use toolward_wire::exchange::{Exchange, Questions};
-use toolward_wire::headers::{self, Standard};
+use toolward_wire::exchange::{Exchange, ServerRequests};
+use toolward_wire::headers::{self, StandardHeaders};
 use toolward_wire::http::{
     self, BodyReader, HeadLimits, RequestHead, ResponseBody, ResponseHead, write_request,
     write_response,
 };
 use toolward_wire::method::NameAt;
-use toolward_wire::{Era, MAX_ANSWER, MAX_REQUEST, Message, MethodRow, Sender, meta, string};
+use toolward_wire::{
+    Era, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, MethodRow, Sender, meta, string,
+};
 
 const REQUEST_HEAD: &str = "POST /mcp HTTP/1.1\r\n\
     Host: 127.0.0.1:7410\r\n\
@@ -79,23 +81,23 @@ pub const STEPS: [Step; 12] = [
         }
     }),
     step("parse-call", "parse a call", |_| {
-        black_box(parse(CALL, MAX_REQUEST, Sender::Client));
+        black_box(parse(CALL, MAX_REQUEST_BYTES, Sender::Client));
     }),
     step("admit", "row, terms and headers of a call", |traffic| {
         let (call, sent) = (black_box(&traffic.call), &traffic.head.headers);
-        let standard = Standard {
+        let standard = StandardHeaders {
             protocol_version: sent.get(headers::PROTOCOL_VERSION),
             method: sent.get(headers::METHOD),
             name: sent.get(headers::NAME),
         };
         let row = call.row(Sender::Client, Era::Modern).expect("the method is known");
-        black_box(call.terms().expect("the terms are there"));
+        black_box(call.request_meta().expect("the terms are there"));
         standard.check(call, row).expect("the headers repeat the body");
         black_box(call.name(row.name_at).expect("a call has a name"));
     }),
     step("arguments", "walk a call's arguments", |traffic| {
         let arguments = black_box(&traffic.call).arguments().expect("there are arguments");
-        black_box(arguments.folded_twin());
+        black_box(arguments.case_collision());
         for (name, value) in arguments.members() {
             black_box((name, value.as_str()));
         }
@@ -129,7 +131,7 @@ pub const STEPS: [Step; 12] = [
         black_box(response_head());
     }),
     step("parse-answer", "parse an answer", |_| {
-        black_box(parse(ANSWER, MAX_ANSWER, Sender::Server));
+        black_box(parse(ANSWER, MAX_RESPONSE_BYTES, Sender::Server));
     }),
     step("edit-answer", "hand an answer to the client", |traffic| {
         let mut exchange = exchange(traffic);
@@ -164,11 +166,11 @@ pub fn work(name: &str, count: usize) {
 
 impl Traffic {
     fn new() -> Traffic {
-        let call = parse(CALL, MAX_REQUEST, Sender::Client);
+        let call = parse(CALL, MAX_REQUEST_BYTES, Sender::Client);
         let row = call.row(Sender::Client, Era::Modern).expect("the method is known");
         assert!(matches!(row.name_at, NameAt::Param("name")));
         Traffic {
-            answer: parse(ANSWER, MAX_ANSWER, Sender::Server),
+            answer: parse(ANSWER, MAX_RESPONSE_BYTES, Sender::Server),
             call,
             head: request_head(),
             row,
@@ -185,7 +187,7 @@ fn request_head() -> RequestHead {
     let mut buffer = BytesMut::from(black_box(REQUEST_HEAD));
     let head = http::read_request(&mut buffer, &HeadLimits::default());
     let head = head.expect("the head is well-formed").expect("the head is whole");
-    black_box(BodyReader::new(head.body, MAX_REQUEST).expect("the body is small enough"));
+    black_box(BodyReader::new(head.body, MAX_REQUEST_BYTES).expect("the body is small enough"));
     head
 }
 
@@ -197,7 +199,7 @@ fn response_head() -> ResponseHead {
 
 fn exchange(traffic: &Traffic) -> Exchange {
     let call = black_box(&traffic.call);
-    Exchange::new(call, traffic.row, Era::Modern, black_box(90417), Questions::Refuse)
+    Exchange::new(call, traffic.row, Era::Modern, black_box(90417), ServerRequests::Refuse)
 }
 
 /// As a call goes from a modern client to a modern server under the tool's own name.

@@ -4,8 +4,10 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use toolward_wire::exchange::{Ask, Done, Event, Exchange, Failure, Questions, Step};
-use toolward_wire::{Era, Id, Kind, MAX_ANSWER, Message, Raw, Sender, error};
+use toolward_wire::exchange::{
+    Event, Exchange, ExchangeEnd, Failure, ServerRequest, ServerRequests, Step,
+};
+use toolward_wire::{Era, Id, Kind, MAX_RESPONSE_BYTES, Message, Raw, Sender, jsonrpc};
 
 const IDS: [&str; 6] = ["1", "\"c-1\"", "\"\\u0063-1\"", "-9", "40", "\"40\""];
 
@@ -16,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(options) = next() else { return };
     let id = IDS[usize::from(options % 6)];
     let era = if options & 8 == 0 { Era::Legacy } else { Era::Modern };
-    let questions = if options & 16 == 0 { Questions::Refuse } else { Questions::Pass };
+    let questions = if options & 16 == 0 { ServerRequests::Refuse } else { ServerRequests::Pass };
     let method = if options & 32 == 0 { "tools/call" } else { "prompts/get" };
     let token = (options & 64 == 0).then_some(IDS[usize::from(options / 7 % 6)]);
     let meta = match token {
@@ -70,7 +72,7 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn parse(body: Bytes, sender: Sender) -> Message {
-    Message::parse(body, MAX_ANSWER, sender).unwrap()
+    Message::parse(body, MAX_RESPONSE_BYTES, sender).unwrap()
 }
 
 fn of(raw: &str) -> Id {
@@ -81,7 +83,7 @@ struct Run {
     id: &'static str,
     token: Option<&'static str>,
     era: Era,
-    questions: Questions,
+    questions: ServerRequests,
     minted: u64,
     /// The server's questions that are not answered.
     open: Vec<Id>,
@@ -172,16 +174,16 @@ impl Run {
                     assert_eq!(Some(token.bytes()), self.token.map(str::as_bytes));
                 }
             }
-            Some(Event::Ask(ask)) => {
-                assert_eq!(self.questions, Questions::Pass);
+            Some(Event::ServerRequest(ask)) => {
+                assert_eq!(self.questions, ServerRequests::Pass);
                 match ask {
-                    Ask::Request { id, message } => {
+                    ServerRequest::Legacy { id, message } => {
                         assert_eq!(self.era, Era::Legacy);
                         assert_eq!(message.id(), Some(&id));
                         assert!(!self.open.contains(&id), "a question twice");
                         self.open.push(id);
                     }
-                    Ask::Input { message } => {
+                    ServerRequest::InputRequired { message } => {
                         assert_eq!(self.era, Era::Modern);
                         assert_eq!(message.id(), Some(&Id::number(self.minted)));
                     }
@@ -191,15 +193,19 @@ impl Run {
                 self.ends += 1;
                 assert!(done);
                 match end {
-                    Done::Answer { message, body } => {
-                        let sent = parse(body, Sender::Server);
+                    ExchangeEnd::Response { message, body } => {
+                        let sent = parse(body.concat().into(), Sender::Server);
                         assert_eq!(sent.id().unwrap().raw(), self.id.as_bytes());
                         assert_eq!(sent.kind(), message.kind());
                         assert_eq!(sent.result(), message.result());
                     }
-                    Done::Failed(failure) => {
-                        let body =
-                            error::error_body(exchange.id(), -32603, &format!("{failure:?}"), None);
+                    ExchangeEnd::Failed(failure) => {
+                        let body = jsonrpc::error_body(
+                            exchange.id(),
+                            -32603,
+                            &format!("{failure:?}"),
+                            None,
+                        );
                         assert_eq!(parse(body, Sender::Server).id(), exchange.id());
                         assert!(failure != Failure::Asked || self.era == Era::Modern);
                     }

@@ -5,9 +5,9 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use toolward_fuzz::wire::strict;
-use toolward_wire::headers::{self, ParamHeaders, Standard, decode, encode};
+use toolward_wire::headers::{self, ParamHeaders, StandardHeaders, decode, encode};
 use toolward_wire::http::{self, HeadLimits};
-use toolward_wire::{Arguments, Era, MAX_REQUEST, Message, Raw, Sender, string};
+use toolward_wire::{Arguments, Era, MAX_REQUEST_BYTES, Message, Raw, Sender, string};
 
 // A text; or the schema of a tool, a line feed, and the arguments of a call.
 fuzz_target!(|data: &[u8]| {
@@ -40,22 +40,22 @@ fn standard(name: &str) {
         {{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}}}}"#,
         String::from_utf8(string::quote(name)).unwrap()
     );
-    let message = Message::parse(body.into(), MAX_REQUEST, Sender::Client).unwrap();
+    let message = Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
     let row = message.row(Sender::Client, Era::Modern).unwrap();
     let made = headers::standard(&message, row);
     let get = |wanted: &str| {
         made.iter().find(|(header, _)| *header == wanted).map(|(_, value)| &value[..])
     };
-    let sent = Standard {
+    let sent = StandardHeaders {
         protocol_version: get(headers::PROTOCOL_VERSION),
         method: get(headers::METHOD),
         name: get(headers::NAME),
     };
     assert_eq!(sent.check(&message, row), Ok(()));
     let other = encode(name).into_owned() + "x";
-    assert!(Standard { name: Some(&other), ..sent }.check(&message, row).is_err());
-    assert!(Standard { name: None, ..sent }.check(&message, row).is_err());
-    assert!(Standard { method: Some("tools/list"), ..sent }.check(&message, row).is_err());
+    assert!(StandardHeaders { name: Some(&other), ..sent }.check(&message, row).is_err());
+    assert!(StandardHeaders { name: None, ..sent }.check(&message, row).is_err());
+    assert!(StandardHeaders { method: Some("tools/list"), ..sent }.check(&message, row).is_err());
 }
 
 fn params(schema: &str, arguments: &str) {

@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 use libfuzzer_sys::fuzz_target;
 use toolward_fuzz::wire::{choice, pieces};
 use toolward_wire::http::{
-    self, BodyLength, BodyProblem, BodyReader, BodyStream, HeadLimits, HeadProblem, Headers,
-    Method, Piece, RequestHead, ResponseBody,
+    self, BodyError, BodyLength, BodyReader, BodyStream, HeadError, HeadLimits, Headers, Method,
+    Piece, RequestHead, ResponseBody,
 };
 
 const LIMITS: HeadLimits = HeadLimits { bytes: 600, fields: 12 };
@@ -60,11 +60,11 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// A head and what follows it.
-type Read<T> = Result<Option<(T, Bytes)>, HeadProblem>;
+type Read<T> = Result<Option<(T, Bytes)>, HeadError>;
 
 fn head<T>(
     pieces: &[&[u8]],
-    read: fn(&mut BytesMut, &HeadLimits) -> Result<Option<T>, HeadProblem>,
+    read: fn(&mut BytesMut, &HeadLimits) -> Result<Option<T>, HeadError>,
 ) -> Read<T> {
     let mut buffer = BytesMut::new();
     for (at, piece) in pieces.iter().enumerate() {
@@ -219,7 +219,7 @@ fn bodies(length: BodyLength, bytes: &[u8], seed: u8) {
             assert_eq!((body, rest), (data, after));
         }
         (Ok(None), Ok((_, None))) => {}
-        (Err(BodyProblem::TooLarge), streamed) => {
+        (Err(BodyError::TooLarge), streamed) => {
             assert!(streamed.is_err() || length != BodyLength::Empty);
         }
         (Err(problem), Err(other)) => assert_eq!(problem, other),
@@ -227,7 +227,7 @@ fn bodies(length: BodyLength, bytes: &[u8], seed: u8) {
     }
 }
 
-fn collected(length: BodyLength, pieces: &[&[u8]]) -> Result<Option<(Bytes, Bytes)>, BodyProblem> {
+fn collected(length: BodyLength, pieces: &[&[u8]]) -> Result<Option<(Bytes, Bytes)>, BodyError> {
     let mut reader = BodyReader::new(length, LIMIT)?;
     let mut buffer = BytesMut::new();
     // A body can be complete before any byte has come.
@@ -243,13 +243,13 @@ fn collected(length: BodyLength, pieces: &[&[u8]]) -> Result<Option<(Bytes, Byte
             assert_eq!(length, BodyLength::UntilClose);
             Ok(Some((body, Bytes::new())))
         }
-        Err(BodyProblem::CutShort) => Ok(None),
+        Err(BodyError::CutShort) => Ok(None),
         Err(problem) => Err(problem),
     }
 }
 
 /// All data, and what follows the body if it ended.
-fn streamed(length: BodyLength, pieces: &[&[u8]]) -> Result<(Bytes, Option<Bytes>), BodyProblem> {
+fn streamed(length: BodyLength, pieces: &[&[u8]]) -> Result<(Bytes, Option<Bytes>), BodyError> {
     let mut stream = BodyStream::new(length);
     let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
     for at in 0..=pieces.len() {
@@ -275,7 +275,7 @@ fn streamed(length: BodyLength, pieces: &[&[u8]]) -> Result<(Bytes, Option<Bytes
             Ok((data.into(), Some(Bytes::new())))
         }
         Err(problem) => {
-            assert_eq!(problem, BodyProblem::CutShort);
+            assert_eq!(problem, BodyError::CutShort);
             Ok((data.into(), None))
         }
     }
@@ -312,7 +312,7 @@ fn injected(data: &[u8]) {
                 );
             }
             // What is well-formed and means nothing to us.
-            Err(HeadProblem::UnknownExpectation) => assert!(name.eq_ignore_ascii_case("expect")),
+            Err(HeadError::UnknownExpectation) => assert!(name.eq_ignore_ascii_case("expect")),
             read => panic!("{read:?}"),
         },
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 use toolward_fuzz::wire::{choice, strict};
-use toolward_wire::list::{self, Entry, EntryProblem, List, ListKind};
-use toolward_wire::{Id, MAX_ANSWER, Message, Raw, Sender, error};
+use toolward_wire::list::{self, Entry, EntryError, List, ListKind};
+use toolward_wire::{Id, MAX_RESPONSE_BYTES, Message, Raw, Sender, jsonrpc};
 
 const KINDS: [ListKind; 4] =
     [ListKind::Tools, ListKind::Prompts, ListKind::Resources, ListKind::ResourceTemplates];
@@ -22,8 +22,8 @@ fuzz_target!(|data: &[u8]| {
         Some(b'{') if options & 4 == 0 => data.to_vec(),
         _ => list::result(kind, &[b"[", data, b"]"].concat(), None, &[]),
     };
-    let body = error::result_body(&Id::number(1), &result);
-    let Ok(message) = Message::parse(body, MAX_ANSWER, Sender::Server) else { return };
+    let body = jsonrpc::result_body(&Id::number(1), &result);
+    let Ok(message) = Message::parse(body, MAX_RESPONSE_BYTES, Sender::Server) else { return };
     let mut seen = HashSet::new();
     let Ok(list) = List::read(&message, kind, &mut seen) else { return };
 
@@ -46,13 +46,13 @@ fuzz_target!(|data: &[u8]| {
         let element = elements[malformed.index];
         let alone = strict(element.bytes());
         match &malformed.problem {
-            EntryProblem::NotAnObject => assert!(!element.is_object()),
-            EntryProblem::Json(_) => assert_eq!(alone, None),
-            EntryProblem::Repeated => assert!(names.contains(malformed.name.as_ref().unwrap())),
-            EntryProblem::NoName { .. } => {
+            EntryError::NotAnObject => assert!(!element.is_object()),
+            EntryError::Json(_) => assert_eq!(alone, None),
+            EntryError::Repeated => assert!(names.contains(malformed.name.as_ref().unwrap())),
+            EntryError::NoName { .. } => {
                 assert!(alone.unwrap()[kind.key()].as_str().is_none_or(str::is_empty));
             }
-            EntryProblem::CaseVariant { key } => assert!(alone.unwrap().get(key).is_some()),
+            EntryError::CaseVariant { key } => assert!(alone.unwrap().get(key).is_some()),
         }
     }
     written_again(&list, kind);
@@ -89,8 +89,8 @@ fn written_again(list: &List, kind: ListKind) {
     let entries: Vec<&[u8]> = list.entries.iter().map(|entry| &entry.bytes()[..]).collect();
     let array = list::array(entries.iter().copied());
     let result = list::result(kind, &array, list.next_cursor.as_deref(), &[("ttlMs", b"5")]);
-    let body: Bytes = error::result_body(&Id::number(2), &result);
-    let message = Message::parse(body, MAX_ANSWER, Sender::Server).unwrap();
+    let body: Bytes = jsonrpc::result_body(&Id::number(2), &result);
+    let message = Message::parse(body, MAX_RESPONSE_BYTES, Sender::Server).unwrap();
     let again = List::read(&message, kind, &mut HashSet::new()).unwrap();
     assert!(again.malformed.is_empty());
     assert_eq!(again.next_cursor, list.next_cursor);

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
 use toolward_fuzz::wire::{choice, place, shared, strict, well_formed};
 use toolward_wire::method::NameAt;
-use toolward_wire::{Edit, Era, Id, Kind, MAX_ANSWER, Message, Raw, Sender};
+use toolward_wire::{Edit, Era, Id, Kind, MAX_RESPONSE_BYTES, Message, Raw, Sender};
 
 // The first byte says who sent it.
 fuzz_target!(|data: &[u8]| {
@@ -33,8 +33,8 @@ fuzz_target!(|data: &[u8]| {
     edits(&message, sender);
 });
 
-fn parse(body: Bytes, sender: Sender) -> Result<Message, toolward_wire::Malformed> {
-    Message::parse(body, MAX_ANSWER, sender)
+fn parse(body: Bytes, sender: Sender) -> Result<Message, toolward_wire::MessageError> {
+    Message::parse(body, MAX_RESPONSE_BYTES, sender)
 }
 
 /// Everything that is read by name is what the tree has there.
@@ -60,13 +60,13 @@ fn parts(message: &Message) {
     }
     if let Some(arguments) = message.arguments() {
         assert_eq!(Some(arguments.to_json()), at("/params/arguments"));
-        let twin = arguments.folded_twin();
+        let twin = arguments.case_collision();
         assert!(twin.is_none_or(|(first, second)| first != second));
     }
     if let Some(id) = message.id() {
         assert_eq!(Raw::scan(id.raw(), usize::MAX).map(Raw::to_json).ok(), at("/id"));
     }
-    let _ = (message.terms(), message.progress_token(), format!("{message:?}"));
+    let _ = (message.request_meta(), message.progress_token(), format!("{message:?}"));
     match message.kind() {
         Kind::Request => assert!(message.id().is_some() && message.method().is_some()),
         Kind::Notification => assert!(at("/id").is_none() && message.method().is_some()),

@@ -5,23 +5,23 @@
 use libfuzzer_sys::fuzz_target;
 use toolward_fuzz::wire::{strict, well_formed};
 use toolward_wire::scan::{Strictness, scan};
-use toolward_wire::{MAX_ANSWER, Raw, Shape};
+use toolward_wire::{MAX_RESPONSE_BYTES, Raw, Shape};
 
 fuzz_target!(|data: &[u8]| {
-    let raw = Raw::scan(data, MAX_ANSWER);
+    let raw = Raw::scan(data, MAX_RESPONSE_BYTES);
     let reference = strict(data);
     assert_eq!(raw.is_ok(), reference.is_some(), "{raw:?}");
-    let everywhere = scan(data, MAX_ANSWER, Strictness::Everywhere);
+    let everywhere = scan(data, MAX_RESPONSE_BYTES, Strictness::Everywhere);
     assert_eq!(everywhere.as_ref().err(), raw.as_ref().err());
     if let (Ok(raw), Some(value)) = (raw, reference) {
         assert_eq!(raw.to_json(), value);
         walk(raw);
     }
 
-    match scan(data, MAX_ANSWER, Strictness::Answer) {
+    match scan(data, MAX_RESPONSE_BYTES, Strictness::Response) {
         Ok(outline) => {
             assert!(well_formed(data));
-            assert_eq!(outline.loose.is_none(), everywhere.is_ok());
+            assert_eq!(outline.ambiguity.is_none(), everywhere.is_ok());
             assert_eq!(outline.root.of(data), data.trim_ascii());
         }
         Err(error) => assert!(error.at <= data.len() && everywhere.is_err()),

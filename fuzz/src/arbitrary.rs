@@ -95,6 +95,7 @@ pub fn scene(u: &mut Unstructured<'_>) -> Result<Scene> {
                 2 | 3 => vec![layer(u)?, layer(u)?],
                 _ => vec![layer(u)?],
             },
+            ..Source::default()
         },
         further: layer(u)?,
         further_deny: (word(u, &SERVER_PATTERNS)?, Entry { ask: false, ..entry(u)? }),

@@ -7,8 +7,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolward_policy::{Tool, ToolSet};
 use toolward_wire::Message;
-use toolward_wire::headers::{MarkProblem, ParamHeaders};
-use toolward_wire::list::{Entry, List, ListKind, ListProblem, MalformedEntry};
+use toolward_wire::headers::{ParamHeaderError, ParamHeaders};
+use toolward_wire::list::{Entry, List, ListKind, ListError, MalformedEntry};
 
 /// What a server offers, gathered over all pages of its list.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Offered {
 
 impl Offered {
     /// Adds a page of the list; gives the cursor of the next one.
-    pub fn add_page(&mut self, answer: &Message) -> Result<Option<String>, ListProblem> {
+    pub fn add_page(&mut self, answer: &Message) -> Result<Option<String>, ListError> {
         let page = List::read(answer, ListKind::Tools, &mut self.seen)?;
         self.entries.extend(page.entries);
         self.malformed.extend(page.malformed);
@@ -72,7 +72,7 @@ pub struct Catalogue {
     tools: ToolSet,
     /// `Mcp-Param-*` headers, for the tools that have some.
     headers: HashMap<Box<str>, ParamHeaders>,
-    dropped: Vec<(Box<str>, MarkProblem)>,
+    dropped: Vec<(Box<str>, ParamHeaderError)>,
     hash: [u8; 32],
     ttl_ms: Option<u64>,
 }
@@ -93,7 +93,7 @@ impl Catalogue {
     }
 
     /// Tools that are left out, and why.
-    pub fn dropped(&self) -> &[(Box<str>, MarkProblem)] {
+    pub fn dropped(&self) -> &[(Box<str>, ParamHeaderError)] {
         &self.dropped
     }
 

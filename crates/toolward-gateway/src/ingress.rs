@@ -3,8 +3,8 @@
 
 use serde_json::json;
 use toolward_policy::refusal::brief;
-use toolward_wire::error::{Case, code};
-use toolward_wire::headers::Standard;
+use toolward_wire::headers::StandardHeaders;
+use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta, method};
 
 use crate::present::{self, Answer};
@@ -34,7 +34,7 @@ pub fn admit(message: &Message, era: Era) -> Result<Incoming, Box<Answer>> {
 pub fn admit_with(
     message: &Message,
     era: Era,
-    headers: Option<&Standard<'_>>,
+    headers: Option<&StandardHeaders<'_>>,
 ) -> Result<Incoming, Box<Answer>> {
     if matches!(message.kind(), Kind::Response | Kind::Error) {
         return Ok(Incoming::Response);
@@ -61,20 +61,20 @@ fn modern_terms(
     message: &Message,
     id: &Id,
     row: Option<&MethodRow>,
-    headers: Option<&Standard<'_>>,
+    headers: Option<&StandardHeaders<'_>>,
 ) -> Result<(), Box<Answer>> {
     let era = Era::Modern;
-    let terms = message.terms().map_err(|malformed| present::malformed(&malformed, era))?;
-    let disagrees = |headers: &Standard<'_>| match row {
+    let terms = message.request_meta().map_err(|malformed| present::malformed(&malformed, era))?;
+    let disagrees = |headers: &StandardHeaders<'_>| match row {
         Some(row) => headers.check(message, row).err(),
         // Of a method that is not known, no name can be known either.
         None => {
             let row = method::lookup("server/discover", Sender::Client, era)?;
-            Standard { name: None, ..*headers }.check(message, row).err()
+            StandardHeaders { name: None, ..*headers }.check(message, row).err()
         }
     };
     if let Some(mismatch) = headers.and_then(disagrees) {
-        let (case, code) = (Case::HeaderMismatch, code::HEADER_MISMATCH);
+        let (case, code) = (StatusCase::HeaderMismatch, code::HEADER_MISMATCH);
         return Err(present::wrong(case, era, id, code, &mismatch.to_string(), None).into());
     }
     match Revision::parse(&terms.version) {
@@ -85,7 +85,7 @@ fn modern_terms(
                 "requested": brief(&terms.version),
             });
             let why = "unsupported protocol version";
-            let case = Case::UnsupportedVersion;
+            let case = StatusCase::UnsupportedVersion;
             Err(present::wrong(case, era, id, code::UNSUPPORTED_VERSION, why, Some(data)).into())
         }
     }

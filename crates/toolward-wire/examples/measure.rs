@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use toolward_wire::http::{self, HeadLimits};
 use toolward_wire::scan::{Strictness, scan};
-use toolward_wire::{MAX_ANSWER, MAX_REQUEST, Message, Sender};
+use toolward_wire::{MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, Sender};
 
 fn main() -> std::io::Result<()> {
     let call = br#"{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"/srv/project/src/main.rs","offset":120,"limit":40},"_meta":{"progressToken":17,"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
     measure("call", call);
     let each = time(|| {
-        let message = Message::parse(black_box(call[..].into()), MAX_REQUEST, Sender::Client);
+        let message = Message::parse(black_box(call[..].into()), MAX_REQUEST_BYTES, Sender::Client);
         let _ = black_box(message);
     });
     println!("{:<24}{:>10}{:>13.0} ns a message", "call, as a Message", call.len(), each);
@@ -43,12 +43,12 @@ fn main() -> std::io::Result<()> {
 }
 
 fn measure(name: &str, body: &[u8]) {
-    if let Err(error) = scan(body, MAX_ANSWER, Strictness::Everywhere) {
+    if let Err(error) = scan(body, MAX_RESPONSE_BYTES, Strictness::Everywhere) {
         println!("{name:<24}{:>10} refused: {error}", body.len());
         return;
     }
     let each = time(|| {
-        let outline = scan(black_box(body), MAX_ANSWER, Strictness::Everywhere);
+        let outline = scan(black_box(body), MAX_RESPONSE_BYTES, Strictness::Everywhere);
         let _ = black_box(outline.is_ok());
     });
     let rate = body.len() as f64 / each * 1000.0;

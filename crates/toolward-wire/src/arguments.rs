@@ -18,7 +18,7 @@ use crate::string::fold;
 /// let seen: Vec<_> = arguments.members().map(|(name, value)| (name, value.as_str())).collect();
 /// assert_eq!(seen[0], ("action".into(), Some("navigate".into())));
 /// assert_eq!(seen[1], ("Action".into(), None));
-/// assert_eq!(arguments.folded_twin(), Some(("action".into(), "Action".into())));
+/// assert_eq!(arguments.case_collision(), Some(("action".into(), "Action".into())));
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Arguments<'b> {
@@ -50,8 +50,8 @@ impl<'b> Arguments<'b> {
     }
 
     /// Two keys that a reader who ignores case takes for one.
-    pub fn folded_twin(self) -> Option<(String, String)> {
-        if self.has_no_twin() {
+    pub fn case_collision(self) -> Option<(String, String)> {
+        if self.is_collision_free() {
             return None;
         }
         let mut seen: Vec<(String, Cow<'b, str>)> =
@@ -64,8 +64,8 @@ impl<'b> Arguments<'b> {
     }
 
     /// Whether it is plain that no key has a twin: there are few, all in ASCII and without escapes.
-    fn has_no_twin(self) -> bool {
-        let mut seen: [&[u8]; FEW] = [b""; FEW];
+    fn is_collision_free(self) -> bool {
+        let mut seen: [&[u8]; MAX_LINEAR_KEYS] = [b""; MAX_LINEAR_KEYS];
         for (at, member) in self.raw.members().enumerate() {
             let Some((key, [place, ..])) =
                 member.plain_name().filter(|key| key.is_ascii()).zip(seen.get_mut(at..))
@@ -82,4 +82,4 @@ impl<'b> Arguments<'b> {
     }
 }
 
-const FEW: usize = 16;
+const MAX_LINEAR_KEYS: usize = 16;

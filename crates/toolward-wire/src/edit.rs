@@ -5,11 +5,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::id::Id;
+use crate::member_index::{Member, Section};
 use crate::message::{Kind, Message};
-use crate::noted::{Member, Section};
+use crate::names::meta;
 use crate::span::Span;
 use crate::string;
-use crate::words::meta;
+
+/// A shorter part is copied rather than shared.
+const SHARED: usize = 16 << 10;
 
 /// Replaces parts of a body by other bytes.
 #[derive(Debug, Clone, Default)]
@@ -34,9 +37,45 @@ impl<'a> Splice<'a> {
 
     /// The body with all replacements made.
     pub fn apply(mut self, body: &[u8]) -> Vec<u8> {
-        self.cuts.sort_by_key(|(span, _)| (span.start, span.end));
         // Made as long as it becomes, a buffer can be shared as it is.
-        let mut length = body.len();
+        let mut out = Vec::with_capacity(self.settle(body.len()));
+        let mut at = 0;
+        for (span, bytes) in &self.cuts {
+            out.extend_from_slice(Span { start: at, end: span.start }.of(body));
+            out.extend_from_slice(bytes);
+            at = span.end;
+        }
+        out.extend_from_slice(body.get(at as usize..).unwrap_or_default());
+        out
+    }
+
+    /// The body with all replacements made, in three pieces. The middle one is the longest part that
+    /// stays as it is and shares the memory of `body`: a large body is not copied for a small change.
+    pub fn apply_shared(mut self, body: &Bytes) -> [Bytes; 3] {
+        self.settle(body.len());
+        let end = body.len() as u32;
+        let starts = std::iter::once(0).chain(self.cuts.iter().map(|(span, _)| span.end));
+        let ends = self.cuts.iter().map(|(span, _)| span.start).chain([end]);
+        let kept = starts.zip(ends).map(|(start, end)| Span { start, end });
+        let longest = kept.enumerate().max_by_key(|(_, span)| span.length());
+        let Some((at, middle)) = longest.filter(|(_, span)| span.length() >= SHARED) else {
+            return [self.apply(body).into(), Bytes::new(), Bytes::new()];
+        };
+        let after = self.cuts.split_off(at);
+        let before = Splice { cuts: self.cuts };
+        let shifted = after.into_iter().map(|(span, bytes)| {
+            let (start, end) = (span.start - middle.end, span.end - middle.end);
+            (Span { start, end }, bytes)
+        });
+        let after = Splice { cuts: shifted.collect() };
+        let (head, tail) = (&body[..middle.start as usize], &body[middle.end as usize..]);
+        let middle = body.slice(middle.start as usize..middle.end as usize);
+        [before.apply(head).into(), middle, after.apply(tail).into()]
+    }
+
+    /// Puts the replacements in order and leaves out those that overlap; how long the body becomes.
+    fn settle(&mut self, mut length: usize) -> usize {
+        self.cuts.sort_by_key(|(span, _)| (span.start, span.end));
         let mut at = 0;
         self.cuts.retain(|(span, bytes)| {
             let kept = span.start >= at;
@@ -46,15 +85,7 @@ impl<'a> Splice<'a> {
             }
             kept
         });
-        let mut out = Vec::with_capacity(length);
-        let mut at = 0;
-        for (span, bytes) in &self.cuts {
-            out.extend_from_slice(Span { start: at, end: span.start }.of(body));
-            out.extend_from_slice(bytes);
-            at = span.end;
-        }
-        out.extend_from_slice(body.get(at as usize..).unwrap_or_default());
-        out
+        length
     }
 }
 
@@ -129,10 +160,10 @@ pub(crate) fn change_object<'c, P: Place>(
 /// Collects changes to a message; [`finish`](Edit::finish) makes the new body.
 ///
 /// ```
-/// use toolward_wire::{Id, MAX_REQUEST, Message, Sender};
+/// use toolward_wire::{Id, MAX_REQUEST_BYTES, Message, Sender};
 ///
 /// let body = br#"{"jsonrpc":"2.0", "id":"a", "method":"ping", "x":[1, 2]}"#;
-/// let message = Message::parse(body[..].into(), MAX_REQUEST, Sender::Client).unwrap();
+/// let message = Message::parse(body[..].into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
 /// let out = message.edit().id(&Id::number(9)).set_meta("k", &b"true"[..]).finish();
 /// assert_eq!(
 ///     &out[..],
@@ -155,8 +186,15 @@ struct Change<'a> {
     value: Option<Span>,
 }
 
+impl Message {
+    /// Begins to change what the gateway owns; all other bytes stay.
+    pub fn edit(&self) -> Edit<'_> {
+        Edit::new(self)
+    }
+}
+
 impl<'a> Edit<'a> {
-    pub(crate) fn new(message: &'a Message) -> Edit<'a> {
+    fn new(message: &'a Message) -> Edit<'a> {
         Edit { message, changes: Vec::with_capacity(4), values: Vec::with_capacity(64) }
     }
 
@@ -245,10 +283,21 @@ impl<'a> Edit<'a> {
         self.changes.push(change);
     }
 
-    pub fn finish(mut self) -> Bytes {
+    pub fn finish(self) -> Bytes {
+        let body = self.message.body();
         if self.changes.is_empty() {
-            return self.message.body().clone();
+            return body.clone();
         }
+        self.with_splice(|splice| splice.apply(body).into())
+    }
+
+    /// The new body in three pieces, of which the middle one shares the memory of a long message.
+    pub fn finish_shared(self) -> [Bytes; 3] {
+        let body = self.message.body();
+        self.with_splice(|splice| splice.apply_shared(body))
+    }
+
+    fn with_splice<T>(mut self, finish: impl FnOnce(Splice<'_>) -> T) -> T {
         // From the inside out: an object that is missing becomes a new member of the one around.
         let objects = NESTED.map(|(section, parent, key)| {
             if !self.changes.iter().any(|change| change.section == section) {
@@ -265,7 +314,7 @@ impl<'a> Edit<'a> {
             self.change(section, open, &mut splice);
         }
         self.change(Section::Envelope, self.message.root().start, &mut splice);
-        splice.apply(self.message.body()).into()
+        finish(splice)
     }
 
     /// Turns the changes of an object that is missing into one of the object around it.

@@ -1,145 +1,165 @@
-//! Answers that the gateway makes itself, and the status table.
+//! Why a message is refused, and as what it is answered.
 
-use bytes::Bytes;
+use std::fmt;
 
 use crate::id::Id;
-use crate::method::Era;
-use crate::string;
+use crate::jsonrpc_error::{StatusCase, code};
+use crate::scan_error::{Fault, ScanError};
 
-/// Error codes of JSON-RPC and MCP.
-pub mod code {
-    pub const PARSE_ERROR: i32 = -32700;
-    pub const INVALID_REQUEST: i32 = -32600;
-    pub const METHOD_NOT_FOUND: i32 = -32601;
-    pub const INVALID_PARAMS: i32 = -32602;
-    pub const INTERNAL_ERROR: i32 = -32603;
-    /// A header and the body disagree.
-    pub const HEADER_MISMATCH: i32 = -32020;
-    pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
-    pub const UNSUPPORTED_VERSION: i32 = -32022;
-    /// Legacy: a resource that does not exist.
-    pub const RESOURCE_NOT_FOUND: i32 = -32002;
-    /// 2025-11-25: the client must first visit a URL.
-    pub const URL_ELICITATION_REQUIRED: i32 = -32042;
+/// Why a message is refused.
+#[derive(Debug, Clone)]
+pub struct MessageError {
+    pub problem: MessageProblem,
+    /// The id to answer to, where one could be read.
+    pub id: Option<Id>,
 }
 
-/// An error answer. An id that could not be read is null, as JSON-RPC has it.
-///
-/// ```
-/// use toolward_wire::error::{code, error_body};
-/// use toolward_wire::Id;
-///
-/// let body = error_body(Some(&Id::number(7)), code::METHOD_NOT_FOUND, "no such method", None);
-/// assert_eq!(
-///     &body[..],
-///     br#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"no such method"}}"#
-/// );
-/// ```
-pub fn error_body(id: Option<&Id>, code: i32, message: &str, data: Option<&[u8]>) -> Bytes {
-    let mut body = open(id, b"\"error\":{\"code\":", message.len() + data.map_or(0, <[u8]>::len));
-    body.extend_from_slice(code.to_string().as_bytes());
-    body.extend_from_slice(b",\"message\":");
-    string::write(message, &mut body);
-    if let Some(data) = data {
-        body.extend_from_slice(b",\"data\":");
-        body.extend_from_slice(data);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageProblem {
+    Json(ScanError),
+    /// Several messages in an array.
+    Batch,
+    NotAnObject,
+    /// A member that equals a protocol member only after case folding.
+    CaseVariant {
+        part: &'static str,
+        key: String,
+    },
+    /// `jsonrpc` is not "2.0".
+    Version,
+    /// The members do not make up a request, notification or answer.
+    Envelope,
+    BadId,
+    BadMethod,
+    /// An `error` without an integer `code` and a string `message`.
+    BadError,
+    /// A member that has to be an object is not one.
+    NotObject {
+        member: &'static str,
+    },
+    /// A member of `params` that is missing or of the wrong type.
+    BadParam {
+        member: &'static str,
+        expected: &'static str,
+    },
+    /// A modern request without a `_meta` member that it must have, or with one of another type.
+    MissingMeta {
+        key: &'static str,
+    },
+    /// A method that the table does not have for this sender and era.
+    UnknownMethod {
+        method: String,
+    },
+    /// A request without an id, or a notification with one.
+    WrongKind {
+        method: &'static str,
+    },
+}
+
+impl MessageError {
+    /// The code of the JSON-RPC error.
+    pub fn code(&self) -> i32 {
+        match self.problem.case() {
+            StatusCase::MalformedJson => code::PARSE_ERROR,
+            StatusCase::BadParams | StatusCase::MissingMeta => code::INVALID_PARAMS,
+            StatusCase::UnknownMethod => code::METHOD_NOT_FOUND,
+            _ => code::INVALID_REQUEST,
+        }
     }
-    body.extend_from_slice(b"}}");
-    body.into()
 }
 
-/// A result answer; `result` is a JSON object as bytes.
-pub fn result_body(id: &Id, result: &[u8]) -> Bytes {
-    let mut body = open(Some(id), b"\"result\":", result.len());
-    body.extend_from_slice(result);
-    body.push(b'}');
-    body.into()
-}
-
-/// A request or, without an id, a notification; `params` is a JSON object as bytes.
-pub fn request_body(id: Option<&Id>, method: &str, params: Option<&[u8]>) -> Bytes {
-    let mut body = Vec::with_capacity(64 + method.len() + params.map_or(0, <[u8]>::len));
-    body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
-    if let Some(id) = id {
-        body.extend_from_slice(b"\"id\":");
-        body.extend_from_slice(id.raw());
-        body.push(b',');
+impl MessageProblem {
+    /// The row of the status table.
+    pub fn case(&self) -> StatusCase {
+        match self {
+            Self::Json(ScanError { fault: Fault::TooLarge { .. }, .. }) => StatusCase::TooLarge,
+            Self::Json(_) => StatusCase::MalformedJson,
+            Self::CaseVariant { part: "params" | "_meta", .. }
+            | Self::NotObject { member: "_meta" | "arguments" }
+            | Self::BadParam { .. } => StatusCase::BadParams,
+            Self::MissingMeta { .. } => StatusCase::MissingMeta,
+            Self::UnknownMethod { .. } => StatusCase::UnknownMethod,
+            _ => StatusCase::MalformedEnvelope,
+        }
     }
-    body.extend_from_slice(b"\"method\":");
-    string::write(method, &mut body);
-    if let Some(params) = params {
-        body.extend_from_slice(b",\"params\":");
-        body.extend_from_slice(params);
+}
+
+impl MessageProblem {
+    /// The kind of problem, without anything that a sender wrote.
+    pub fn summary(&self) -> &'static str {
+        match self {
+            Self::Json(error) => match error.fault {
+                Fault::TooLarge { .. } => "the message is too large",
+                Fault::DuplicateKey => "an object has the same key twice",
+                Fault::TooDeep => "the message is nested too deep",
+                _ => "the message is not valid JSON",
+            },
+            Self::Batch => "several messages came at once",
+            Self::CaseVariant { .. } => "a member differs from the protocol's only in case",
+            Self::NotAnObject
+            | Self::Version
+            | Self::Envelope
+            | Self::BadId
+            | Self::BadMethod
+            | Self::BadError => "the message is none of the protocol",
+            Self::NotObject { .. } | Self::BadParam { .. } => "parameters are missing or wrong",
+            Self::MissingMeta { .. } => "the request does not say what it must",
+            Self::UnknownMethod { .. } => "the method is not known",
+            Self::WrongKind { .. } => "a request has no id, or a notification has one",
+        }
     }
-    body.push(b'}');
-    body.into()
 }
 
-fn open(id: Option<&Id>, part: &[u8], more: usize) -> Vec<u8> {
-    let id = id.map_or(&b"null"[..], Id::raw);
-    let mut body = Vec::with_capacity(80 + id.len() + more);
-    body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    body.extend_from_slice(id);
-    body.push(b',');
-    body.extend_from_slice(part);
-    body
+impl fmt::Display for MessageProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(error) => write!(f, "{error}"),
+            Self::Batch => write!(f, "batches are not accepted: send one message at a time"),
+            Self::NotAnObject => write!(f, "a message is a JSON object"),
+            Self::CaseVariant { part, key } => {
+                write!(f, "`{}` in {part} differs from a protocol member only in case", Plain(key))
+            }
+            Self::Version => write!(f, "`jsonrpc` must be \"2.0\""),
+            Self::Envelope => {
+                write!(f, "a message has either `method`, or one of `result` and `error`")
+            }
+            Self::BadId => write!(f, "`id` must be a string or an integer"),
+            Self::BadMethod => write!(f, "`method` must be a non-empty string"),
+            Self::BadError => {
+                write!(f, "`error` must have an integer `code` and a string `message`")
+            }
+            Self::NotObject { member } => write!(f, "`{member}` must be an object"),
+            Self::BadParam { member, expected } => {
+                write!(f, "`params.{member}` must be {expected}")
+            }
+            Self::MissingMeta { key } => write!(f, "`params._meta` must have `{key}`"),
+            Self::UnknownMethod { method } => write!(f, "unknown method `{}`", Plain(method)),
+            Self::WrongKind { method } => {
+                write!(f, "`{method}` was sent with or without an `id` where it must be otherwise")
+            }
+        }
+    }
 }
 
-/// A case of the status table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Case {
-    /// Not one JSON value that every reader reads alike.
-    MalformedJson,
-    MalformedEnvelope,
-    BadParams,
-    TooLarge,
-    MissingMeta,
-    HeaderMismatch,
-    UnsupportedVersion,
-    MissingCapability,
-    UnknownMethod,
-    NoSession,
-    UnknownSession,
-    /// A notification or a response was taken.
-    Accepted,
-    /// GET or DELETE without a session.
-    NoStream,
-    Refusal,
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problem.fmt(f)
+    }
 }
 
-/// The HTTP status, and the code of the JSON-RPC error where one belongs to the case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status {
-    pub http: u16,
-    pub code: Option<i32>,
-}
+impl std::error::Error for MessageError {}
 
-/// The status table; `None` where the era does not have the case.
-pub const fn status(case: Case, era: Era) -> Option<Status> {
-    let modern = matches!(era, Era::Modern);
-    let (http, code) = match case {
-        Case::MalformedJson => (400, Some(code::PARSE_ERROR)),
-        Case::MalformedEnvelope => (400, Some(code::INVALID_REQUEST)),
-        Case::BadParams => (400, Some(code::INVALID_PARAMS)),
-        Case::TooLarge => (413, Some(code::INVALID_REQUEST)),
-        Case::MissingMeta if modern => (400, Some(code::INVALID_PARAMS)),
-        Case::HeaderMismatch if modern => (400, Some(code::HEADER_MISMATCH)),
-        Case::UnsupportedVersion if modern => (400, Some(code::UNSUPPORTED_VERSION)),
-        Case::UnsupportedVersion => (400, Some(code::INVALID_REQUEST)),
-        Case::MissingCapability if modern => (400, Some(code::MISSING_CLIENT_CAPABILITY)),
-        Case::UnknownMethod if modern => (404, Some(code::METHOD_NOT_FOUND)),
-        // In the legacy era 404 says that the session is gone.
-        Case::UnknownMethod => (200, Some(code::METHOD_NOT_FOUND)),
-        Case::NoSession if !modern => (400, Some(code::INVALID_REQUEST)),
-        Case::UnknownSession if !modern => (404, Some(code::INVALID_REQUEST)),
-        Case::Accepted => (202, None),
-        Case::NoStream => (405, None),
-        Case::Refusal => (200, None),
-        Case::MissingMeta
-        | Case::HeaderMismatch
-        | Case::MissingCapability
-        | Case::NoSession
-        | Case::UnknownSession => return None,
-    };
-    Some(Status { http, code })
+/// Foreign text in a message for people: short, and without control or formatting characters.
+struct Plain<'a>(&'a str);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars().take(64) {
+            match character {
+                '!'..='~' | ' ' => write!(f, "{character}")?,
+                other => write!(f, "{}", other.escape_unicode())?,
+            }
+        }
+        Ok(())
+    }
 }

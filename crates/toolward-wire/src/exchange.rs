@@ -1,38 +1,39 @@
 //! One request's life, as a state machine without I/O.
 //!
 //! Whoever holds the connections feeds it what happens and carries out what comes back. It sees to
-//! it that exactly one [`Done`] comes out, that ids and progress tokens return to the client as the
+//! it that exactly one [`ExchangeEnd`] comes out, that ids and progress tokens return to the client as the
 //! client wrote them, and that what is late or belongs to nobody is dropped and counted.
 
 use bytes::Bytes;
 
 use crate::edit::Edit;
-use crate::error::{code, error_body, request_body, result_body};
 use crate::id::Id;
+use crate::jsonrpc::{error_body, request_body, result_body};
+use crate::jsonrpc_error::code;
 use crate::message::{Kind, Message};
-use crate::method::{Era, MethodRow, question};
+use crate::method::{Era, MethodRow, server_request};
+use crate::names::meta;
 use crate::raw::Raw;
-use crate::words::meta;
 
 /// A client's request on its way through a server.
 ///
 /// ```
-/// use toolward_wire::exchange::{Done, Event, Exchange, Questions};
-/// use toolward_wire::{Era, MAX_ANSWER, MAX_REQUEST, Message, Sender};
+/// use toolward_wire::exchange::{ExchangeEnd, Event, Exchange, ServerRequests};
+/// use toolward_wire::{Era, MAX_RESPONSE_BYTES, MAX_REQUEST_BYTES, Message, Sender};
 ///
 /// let body = br#"{"jsonrpc":"2.0","id":"c-1","method":"tools/call","params":{"name":"now"}}"#;
-/// let request = Message::parse(body[..].into(), MAX_REQUEST, Sender::Client).unwrap();
+/// let request = Message::parse(body[..].into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
 /// let row = request.row(Sender::Client, Era::Legacy).unwrap();
 ///
-/// let mut exchange = Exchange::new(&request, row, Era::Legacy, 42, Questions::Refuse);
+/// let mut exchange = Exchange::new(&request, row, Era::Legacy, 42, ServerRequests::Refuse);
 /// let out = exchange.address(request.edit()).finish();
 /// assert!(out.starts_with(br#"{"jsonrpc":"2.0","id":42,"#));
 ///
 /// let answer = br#"{"jsonrpc":"2.0","id":42,"result":{"content":[]}}"#;
-/// let answer = Message::parse(answer[..].into(), MAX_ANSWER, Sender::Server).unwrap();
+/// let answer = Message::parse(answer[..].into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap();
 /// let step = exchange.upstream(answer);
-/// let Some(Event::Done(Done::Answer { body, .. })) = step.event else { panic!() };
-/// assert_eq!(&body[..], br#"{"jsonrpc":"2.0","id":"c-1","result":{"content":[]}}"#);
+/// let Some(Event::Done(ExchangeEnd::Response { body, .. })) = step.event else { panic!() };
+/// assert_eq!(body.concat(), br#"{"jsonrpc":"2.0","id":"c-1","result":{"content":[]}}"#);
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
@@ -45,7 +46,7 @@ pub struct Exchange {
     era: Era,
     row: &'static MethodRow,
     wants_log: bool,
-    questions: Questions,
+    questions: ServerRequests,
     /// The server's ids of questions that the client has not answered yet.
     open: Vec<Id>,
     state: State,
@@ -62,7 +63,7 @@ enum State {
 
 /// Whether the server may ask the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Questions {
+pub enum ServerRequests {
     /// A legacy question is answered with an error; a modern one ends the exchange.
     Refuse,
     Pass,
@@ -74,27 +75,28 @@ pub enum Event {
     /// A notification, ready to be sent.
     Notify(Bytes),
     /// The server asks the client.
-    Ask(Ask),
+    ServerRequest(ServerRequest),
     /// The end; nothing comes after it.
-    Done(Done),
+    Done(ExchangeEnd),
 }
 
 /// A server's question to the client, as the server wrote it.
 #[derive(Debug)]
-pub enum Ask {
+pub enum ServerRequest {
     /// A legacy request. The answer goes to [`Exchange::answered`] under this id.
-    Request { id: Id, message: Message },
+    Legacy { id: Id, message: Message },
     /// A modern `input_required` result. The exchange is parked until [`Exchange::resume`].
-    Input { message: Message },
+    InputRequired { message: Message },
 }
 
 /// How an exchange ends.
 #[derive(Debug)]
-pub enum Done {
-    /// The server's answer: as it came, and with the client's id, ready to be sent.
-    Answer {
+pub enum ExchangeEnd {
+    /// The server's answer: as it came, and with the client's id, ready to be sent. The pieces are sent
+    /// one after the other; that of a long answer shares the memory of the message.
+    Response {
         message: Message,
-        body: Bytes,
+        body: [Bytes; 3],
     },
     Failed(Failure),
 }
@@ -103,6 +105,8 @@ pub enum Done {
 pub enum Failure {
     /// The client gave up; it hears nothing more.
     Cancelled,
+    /// Nothing was sent: the server could not be reached, or rejected the request unread.
+    Unsent,
     /// The server's connection ended. Whether it did the work is not known.
     Gone,
     TimedOut,
@@ -114,6 +118,8 @@ pub enum Failure {
     TooLarge {
         size: Option<u64>,
     },
+    /// The server answered, and there is no memory for the answer.
+    Undeliverable,
 }
 
 /// What follows from one thing that happened.
@@ -135,7 +141,7 @@ impl Exchange {
         row: &'static MethodRow,
         era: Era,
         minted: u64,
-        questions: Questions,
+        questions: ServerRequests,
     ) -> Exchange {
         Exchange {
             id: request.id().cloned(),
@@ -197,6 +203,11 @@ impl Exchange {
         self.give_up(Failure::TimedOut)
     }
 
+    /// The request was not sent.
+    pub fn unsent(&mut self) -> Step {
+        self.fail(Failure::Unsent)
+    }
+
     /// The server's connection ended.
     pub fn gone(&mut self) -> Step {
         self.fail(Failure::Gone)
@@ -210,6 +221,11 @@ impl Exchange {
     /// The server's answer has more bytes than may pass: so many, where that is known.
     pub fn too_large(&mut self, size: Option<u64>) -> Step {
         self.fail(Failure::TooLarge { size })
+    }
+
+    /// The server answers, and there is no memory for the answer.
+    pub fn undeliverable(&mut self) -> Step {
+        self.fail(Failure::Undeliverable)
     }
 
     /// The client's answer to a legacy question.
@@ -247,23 +263,23 @@ impl Exchange {
         if self.era == Era::Modern
             && let Some(kind) = message.result_member("resultType")
         {
-            if kind.says("input_required") && self.row.may_ask {
-                if self.questions == Questions::Refuse {
+            if kind.is_str("input_required") && self.row.may_request_input {
+                if self.questions == ServerRequests::Refuse {
                     return self.fail(Failure::Asked);
                 }
                 self.state = State::Parked;
-                return Step::event(Event::Ask(Ask::Input { message }));
+                return Step::event(Event::ServerRequest(ServerRequest::InputRequired { message }));
             }
-            if !kind.says("complete") {
+            if !kind.is_str("complete") {
                 return self.fail(Failure::BadAnswer);
             }
         }
         self.state = State::Done;
         let body = match &self.id {
-            Some(id) => message.edit().id(id).finish(),
-            None => message.body().clone(),
+            Some(id) => message.edit().id(id).finish_shared(),
+            None => [message.body().clone(), Bytes::new(), Bytes::new()],
         };
-        Step::event(Event::Done(Done::Answer { message, body }))
+        Step::event(Event::Done(ExchangeEnd::Response { message, body }))
     }
 
     fn notification(&mut self, message: Message) -> Step {
@@ -295,8 +311,8 @@ impl Exchange {
         if method == "ping" {
             return reply(result_body(&id, b"{}"));
         }
-        let may = self.row.may_ask && self.questions == Questions::Pass;
-        if self.state != State::Running || !may || question(&method).is_none() {
+        let may = self.row.may_request_input && self.questions == ServerRequests::Pass;
+        if self.state != State::Running || !may || server_request(&method).is_none() {
             self.dropped += 1;
             return reply(error_body(Some(&id), code::METHOD_NOT_FOUND, "not available", None));
         }
@@ -304,7 +320,7 @@ impl Exchange {
             return self.drop_one();
         }
         self.open.push(id.clone());
-        Step::event(Event::Ask(Ask::Request { id, message }))
+        Step::event(Event::ServerRequest(ServerRequest::Legacy { id, message }))
     }
 
     /// Ends before the server did, and tells it so.
@@ -325,7 +341,7 @@ impl Exchange {
             return Step::default();
         }
         self.state = State::Done;
-        Step::event(Event::Done(Done::Failed(failure)))
+        Step::event(Event::Done(ExchangeEnd::Failed(failure)))
     }
 
     fn drop_one(&mut self) -> Step {

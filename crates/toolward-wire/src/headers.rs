@@ -12,13 +12,10 @@ use crate::arguments::Arguments;
 use crate::http::is_value;
 use crate::message::Message;
 use crate::method::{MethodRow, NameAt, PolicySubject};
+use crate::names::meta;
 use crate::raw::{Raw, Shape};
-use crate::words::meta;
 
-pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-pub const METHOD: &str = "mcp-method";
-pub const NAME: &str = "mcp-name";
-pub const PARAM_PREFIX: &str = "mcp-param-";
+pub use crate::names::header::{METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
 /// A header that does not agree with the body: -32020.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,13 +55,13 @@ impl std::error::Error for Mismatch {}
 
 /// The three standard headers of a request, as they came.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Standard<'a> {
+pub struct StandardHeaders<'a> {
     pub protocol_version: Option<&'a str>,
     pub method: Option<&'a str>,
     pub name: Option<&'a str>,
 }
 
-impl Standard<'_> {
+impl StandardHeaders<'_> {
     /// Compares the headers of a modern request with its body.
     pub fn check(&self, message: &Message, row: &MethodRow) -> Result<(), Mismatch> {
         let version = message.meta(meta::PROTOCOL_VERSION);
@@ -109,7 +106,7 @@ fn repeats(
 ) -> Result<(), Mismatch> {
     // Nearly always one is the other, as it stands.
     if let (Some(sent), Some(body)) = (sent, body)
-        && body.is_plainly(sent)
+        && body.is_unescaped_str(sent)
         && is_value(sent.as_bytes())
         && !(encoded && sentinel(sent).is_some())
     {
@@ -191,7 +188,7 @@ struct ParamHeader {
 
 /// Why a tool's marks are invalid: such a tool is dropped where it comes over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MarkProblem {
+pub enum ParamHeaderError {
     /// Not a string that can be part of a header's name.
     BadName { path: String },
     /// Two marks with the same name.
@@ -202,7 +199,7 @@ pub enum MarkProblem {
     Unreachable,
 }
 
-impl fmt::Display for MarkProblem {
+impl fmt::Display for ParamHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadName { path } => write!(f, "`x-mcp-header` at `{path}` is not a header name"),
@@ -217,7 +214,7 @@ impl fmt::Display for MarkProblem {
     }
 }
 
-impl std::error::Error for MarkProblem {}
+impl std::error::Error for ParamHeaderError {}
 
 const MARK: &str = "x-mcp-header";
 
@@ -237,10 +234,10 @@ impl ParamHeaders {
     ///     [("mcp-param-region".to_string(), "us-west1".to_string())]
     /// );
     /// ```
-    pub fn read(schema: &Value) -> Result<ParamHeaders, MarkProblem> {
+    pub fn read(schema: &Value) -> Result<ParamHeaders, ParamHeaderError> {
         let mut found = ParamHeaders::default();
         if marked(schema).is_some() {
-            return Err(MarkProblem::Unreachable);
+            return Err(ParamHeaderError::Unreachable);
         }
         found.object(schema, &mut Vec::new())?;
         Ok(found)
@@ -251,7 +248,7 @@ impl ParamHeaders {
     }
 
     /// A schema that `properties` alone lead to.
-    fn object(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), MarkProblem> {
+    fn object(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), ParamHeaderError> {
         let Value::Object(keywords) = schema else {
             return Ok(());
         };
@@ -265,7 +262,7 @@ impl ParamHeaders {
                     }
                 }
                 _ if subschemas(keyword, value).any(any_mark) => {
-                    return Err(MarkProblem::Unreachable);
+                    return Err(ParamHeaderError::Unreachable);
                 }
                 _ => {}
             }
@@ -273,18 +270,22 @@ impl ParamHeaders {
         Ok(())
     }
 
-    fn property(&mut self, property: &Value, path: &mut Vec<String>) -> Result<(), MarkProblem> {
+    fn property(
+        &mut self,
+        property: &Value,
+        path: &mut Vec<String>,
+    ) -> Result<(), ParamHeaderError> {
         if let Some(mark) = marked(property) {
             let at = || path.join(".");
             let token = mark.as_str().filter(|name| is_token(name));
-            let token = token.ok_or_else(|| MarkProblem::BadName { path: at() })?;
+            let token = token.ok_or_else(|| ParamHeaderError::BadName { path: at() })?;
             let kind = property.get("type").and_then(Value::as_str);
             if !matches!(kind, Some("string" | "integer" | "boolean")) {
-                return Err(MarkProblem::BadType { path: at() });
+                return Err(ParamHeaderError::BadType { path: at() });
             }
             let name = format!("{PARAM_PREFIX}{}", token.to_ascii_lowercase());
             if self.headers.iter().any(|header| header.name == name) {
-                return Err(MarkProblem::Repeated { name: token.to_string() });
+                return Err(ParamHeaderError::Repeated { name: token.to_string() });
             }
             let integer = kind == Some("integer");
             self.headers.push(ParamHeader { name, path: path.clone(), integer });

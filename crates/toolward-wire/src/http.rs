@@ -30,16 +30,16 @@
 
 mod body;
 mod chars;
+mod error;
 mod head;
-mod problem;
 mod request;
 mod response;
 mod write;
 
-pub use body::{BodyLength, BodyProblem, BodyReader, BodyStream, Piece};
+pub use body::{BodyError, BodyLength, BodyReader, BodyStream, Piece};
 pub(crate) use chars::is_value;
+pub use error::HeadError;
 pub use head::{HeadLimits, Headers};
-pub use problem::HeadProblem;
 pub use request::{MAX_TARGET, Method, RequestHead, read_request};
 pub use response::{ResponseHead, read_response};
 pub use write::{

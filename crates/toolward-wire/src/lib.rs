@@ -6,11 +6,11 @@
 //! place. No I/O enters here, no clock, and no policy.
 //!
 //! ```
-//! use toolward_wire::{Era, Id, MAX_REQUEST, Message, Sender, method::NameAt};
+//! use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, Message, Sender, method::NameAt};
 //!
 //! let body = br#"{"jsonrpc": "2.0", "id": "c-7", "method": "tools/call",
 //!     "params": {"name": "files__read", "arguments": {"path": "/srv"}, "x-new": [1.50]}}"#;
-//! let message = Message::parse(body[..].into(), MAX_REQUEST, Sender::Client).unwrap();
+//! let message = Message::parse(body[..].into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
 //!
 //! let row = message.row(Sender::Client, Era::Legacy).unwrap();
 //! assert_eq!(row.name_at, NameAt::Param("name"));
@@ -26,7 +26,7 @@
 //! // Two readers could see two tools here, so nobody gets to read it.
 //! let twice = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call",
 //!     "params":{"name":"read","\u006eame":"rm"}}"#;
-//! assert!(Message::parse(twice[..].into(), MAX_REQUEST, Sender::Client).is_err());
+//! assert!(Message::parse(twice[..].into(), MAX_REQUEST_BYTES, Sender::Client).is_err());
 //! ```
 //!
 //! # The rooms
@@ -41,40 +41,43 @@
 //! | [`line`], [`sse`] | framing on stdio and on HTTP |
 //! | [`http`] | HTTP/1.1 heads and bodies, read strictly |
 //! | [`headers`] | headers that repeat the body, in 2026-07-28 |
-//! | [`error`] | answers of the gateway's own, and the status table |
+//! | [`jsonrpc`], [`jsonrpc_error`] | messages that the gateway builds, error codes and the status table |
 //! | [`exchange`] | one request's life |
 
 mod arguments;
 mod decimal;
+mod duplicate_keys;
 mod edit;
-pub mod error;
+mod error;
 pub mod exchange;
 pub mod headers;
 pub mod http;
 mod id;
-mod keys;
-mod lanes;
+pub mod jsonrpc;
+pub mod jsonrpc_error;
+mod limits;
 pub mod line;
 pub mod list;
-mod malformed;
+mod member_index;
 mod message;
 pub mod method;
-mod noted;
+pub mod names;
 mod raw;
 pub mod scan;
+mod scan_error;
 mod span;
 pub mod sse;
 pub mod string;
-pub mod words;
+mod swar;
 
 pub use arguments::Arguments;
 pub use edit::{Edit, Splice};
-pub use error::code;
+pub use error::{MessageError, MessageProblem};
 pub use id::Id;
-pub use malformed::{Malformed, Problem};
-pub use message::{Kind, Message, Terms};
+pub use jsonrpc_error::code;
+pub use limits::{MAX_DEPTH, MAX_MEMBERS, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+pub use message::{Kind, Message, RequestMeta};
 pub use method::{Era, MethodRow, Revision, Sender};
+pub use names::meta;
 pub use raw::{Elements, Members, Raw, RawMember, Shape};
-pub use scan::{MAX_ANSWER, MAX_DEPTH, MAX_MEMBERS, MAX_REQUEST};
 pub use span::Span;
-pub use words::meta;

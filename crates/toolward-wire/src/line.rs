@@ -3,7 +3,7 @@
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The least that can be read at once.
-const ROOM: usize = 4 << 10;
+const MIN_READ_BYTES: usize = 4 << 10;
 
 /// Cuts a stream of bytes into lines, each at most `limit` bytes long.
 ///
@@ -26,29 +26,30 @@ pub struct LineDecoder {
     /// The rest of a line that was too long is passed over.
     skipping: bool,
     /// What is known of it, where someone wants to know.
-    passed: Option<Passed>,
+    overlong: Option<OverlongLine>,
 }
 
 /// A line that was passed over: its length, and its ends, by which it can be told what it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct OverlongLine {
     pub length: u64,
     pub start: Vec<u8>,
     pub end: Vec<u8>,
 }
 
 /// So much of either end is kept.
-const END: usize = 128;
+const KEPT_END_BYTES: usize = 128;
 /// So much of it is read at once.
-const PASSING: usize = 64 << 10;
+const SKIP_BUFFER_BYTES: usize = 64 << 10;
 
-impl Passed {
+impl OverlongLine {
     fn add(&mut self, bytes: &[u8]) {
-        let room = END - self.start.len();
+        let room = KEPT_END_BYTES - self.start.len();
         self.start.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
-        self.end
-            .extend_from_slice(bytes.get(bytes.len().saturating_sub(END)..).unwrap_or_default());
-        self.end.drain(..self.end.len().saturating_sub(END));
+        self.end.extend_from_slice(
+            bytes.get(bytes.len().saturating_sub(KEPT_END_BYTES)..).unwrap_or_default(),
+        );
+        self.end.drain(..self.end.len().saturating_sub(KEPT_END_BYTES));
         self.length += bytes.len() as u64;
     }
 }
@@ -69,18 +70,18 @@ impl std::error::Error for LineTooLong {}
 
 impl LineDecoder {
     pub fn new(limit: usize) -> LineDecoder {
-        LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false, passed: None }
+        LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false, overlong: None }
     }
 
-    /// One that tells of a line that is too long only at its end, when [`passed`](Self::passed) knows
+    /// One that tells of a line that is too long only at its end, when [`overlong`](Self::overlong) knows
     /// both.
-    pub fn telling(limit: usize) -> LineDecoder {
-        LineDecoder { passed: Some(Passed::default()), ..LineDecoder::new(limit) }
+    pub fn reporting_overlong(limit: usize) -> LineDecoder {
+        LineDecoder { overlong: Some(OverlongLine::default()), ..LineDecoder::new(limit) }
     }
 
     /// What is known of the line that was too long.
-    pub fn passed(&self) -> Option<&Passed> {
-        self.passed.as_ref()
+    pub fn overlong(&self) -> Option<&OverlongLine> {
+        self.overlong.as_ref()
     }
 
     /// From here on a line may have `limit` bytes.
@@ -95,7 +96,7 @@ impl LineDecoder {
     /// The buffer, for reading into it without a copy: append only. It has room for a usual message,
     /// so that one is not read in pieces.
     pub fn buffer(&mut self) -> &mut BytesMut {
-        self.buffer.reserve(ROOM);
+        self.buffer.reserve(MIN_READ_BYTES);
         &mut self.buffer
     }
 
@@ -107,11 +108,11 @@ impl LineDecoder {
             let Some(found) = memchr::memchr(b'\n', fresh) else {
                 self.searched = self.buffer.len();
                 if self.skipping {
-                    self.pass_over(false);
+                    self.skip_buffered(false);
                 } else if self.searched > self.limit.saturating_add(1) {
                     self.skipping = true;
-                    self.pass_over(true);
-                    if self.passed.is_none() {
+                    self.skip_buffered(true);
+                    if self.overlong.is_none() {
                         return Some(Err(LineTooLong { limit: self.limit }));
                     }
                 }
@@ -121,42 +122,51 @@ impl LineDecoder {
             self.buffer.advance(1);
             self.searched = 0;
             let skipped = std::mem::take(&mut self.skipping);
-            if skipped && self.passed.is_none() {
+            if skipped && self.overlong.is_none() {
                 continue;
             }
             if line.last() == Some(&b'\r') {
                 line.truncate(line.len() - 1);
             }
             if skipped || line.len() > self.limit {
-                if let Some(passed) = &mut self.passed {
+                if let Some(overlong) = &mut self.overlong {
                     if !skipped {
-                        *passed = Passed::default();
+                        *overlong = OverlongLine::default();
                     }
-                    passed.add(&line);
+                    overlong.add(&line);
                 }
                 return Some(Err(LineTooLong { limit: self.limit }));
             }
             if line.iter().all(|byte| matches!(byte, b' ' | b'\t')) {
                 continue;
             }
+            if line.len() > SKIP_BUFFER_BYTES {
+                // The memory of a long line is freed with the line, not kept for the next one.
+                self.buffer = BytesMut::from(&self.buffer[..]);
+            }
             return Some(Ok(line.freeze()));
         }
     }
 
     /// Forgets the bytes of a line that is too long.
-    fn pass_over(&mut self, begins: bool) {
-        if let Some(passed) = &mut self.passed {
+    fn skip_buffered(&mut self, begins: bool) {
+        if let Some(overlong) = &mut self.overlong {
             if begins {
-                *passed = Passed::default();
+                *overlong = OverlongLine::default();
             }
-            passed.add(&self.buffer);
+            overlong.add(&self.buffer);
         }
         match begins {
             // A buffer that was large once is not kept.
-            true => self.buffer = BytesMut::with_capacity(PASSING),
+            true => self.buffer = BytesMut::with_capacity(SKIP_BUFFER_BYTES),
             false => self.buffer.clear(),
         }
         self.searched = 0;
+    }
+
+    /// The bytes that wait for the rest of their line.
+    pub fn unfinished(&self) -> &[u8] {
+        if self.skipping { &[] } else { &self.buffer }
     }
 
     /// How many bytes wait for the rest of their line.

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use crate::edit::{Place, Splice, change_object};
 use crate::message::Message;
 use crate::method::PolicySubject;
+use crate::names::is_variant_of;
 use crate::raw::{Raw, RawMember, Shape};
 use crate::scan::{self, ScanError};
 use crate::span::Span;
 use crate::string;
-use crate::words::is_variant_of;
 
 /// The four lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct List {
 
 /// Why a whole page cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListProblem {
+pub enum ListError {
     /// The result has no such array.
     NoArray {
         member: &'static str,
@@ -73,7 +73,7 @@ pub enum ListProblem {
     BadCursor,
 }
 
-impl fmt::Display for ListProblem {
+impl fmt::Display for ListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoArray { member } => write!(f, "the result has no array `{member}`"),
@@ -82,7 +82,7 @@ impl fmt::Display for ListProblem {
     }
 }
 
-impl std::error::Error for ListProblem {}
+impl std::error::Error for ListError {}
 
 /// An entry that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,11 +90,11 @@ pub struct MalformedEntry {
     pub index: usize,
     /// Its name, where it has one.
     pub name: Option<String>,
-    pub problem: EntryProblem,
+    pub problem: EntryError,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EntryProblem {
+pub enum EntryError {
     NotAnObject,
     /// A key stands twice, or something else that readers read differently, at any depth.
     Json(ScanError),
@@ -110,7 +110,7 @@ pub enum EntryProblem {
     },
 }
 
-impl fmt::Display for EntryProblem {
+impl fmt::Display for EntryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAnObject => write!(f, "the entry is not an object"),
@@ -135,28 +135,28 @@ impl List {
         message: &Message,
         kind: ListKind,
         seen: &mut HashSet<Box<str>>,
-    ) -> Result<List, ListProblem> {
+    ) -> Result<List, ListError> {
         let member = kind.member();
         let array = message
             .result_member(member)
             .filter(|array| array.shape() == Shape::Array)
-            .ok_or(ListProblem::NoArray { member })?;
+            .ok_or(ListError::NoArray { member })?;
         let next_cursor = match message.result_member("nextCursor") {
             None => None,
             Some(cursor) if cursor.shape() == Shape::Null => None,
-            Some(cursor) => Some(cursor.as_str().ok_or(ListProblem::BadCursor)?.into_owned()),
+            Some(cursor) => Some(cursor.as_str().ok_or(ListError::BadCursor)?.into_owned()),
         };
         let mut list = List { next_cursor, ..List::default() };
         for (index, (raw, _)) in array.elements().enumerate() {
             let bytes = message.body().slice_ref(raw.bytes());
-            let checked = match message.is_loose() {
-                true => scan::check(&bytes, usize::MAX).map(|_| ()).map_err(EntryProblem::Json),
+            let checked = match message.is_ambiguous() {
+                true => scan::check(&bytes, usize::MAX).map(|_| ()).map_err(EntryError::Json),
                 false => Ok(()),
             };
             let entry = checked.and_then(|()| Entry::scanned(bytes, kind)).and_then(|entry| {
                 match seen.insert(entry.name.clone()) {
                     true => Ok(entry),
-                    false => Err(EntryProblem::Repeated),
+                    false => Err(EntryError::Repeated),
                 }
             });
             match entry {
@@ -181,22 +181,22 @@ pub struct Entry {
 
 impl Entry {
     /// Reads an entry from elsewhere than an answer.
-    pub fn parse(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryProblem> {
-        let span = scan::check(&bytes, usize::MAX).map_err(EntryProblem::Json)?;
+    pub fn parse(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryError> {
+        let span = scan::check(&bytes, usize::MAX).map_err(EntryError::Json)?;
         Entry::scanned(bytes.slice(span.range()), kind)
     }
 
-    fn scanned(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryProblem> {
+    fn scanned(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryError> {
         let raw = Raw::scanned(&bytes);
         if !raw.is_object() {
-            return Err(EntryProblem::NotAnObject);
+            return Err(EntryError::NotAnObject);
         }
         let mut name = None;
         for member in raw.members() {
             if member.is(kind.key()) {
                 name = member.value.as_str();
             } else if is_variant_of(READ, member.name().as_bytes()) {
-                return Err(EntryProblem::CaseVariant { key: member.name().into_owned() });
+                return Err(EntryError::CaseVariant { key: member.name().into_owned() });
             }
         }
         match name {
@@ -204,7 +204,7 @@ impl Entry {
                 let name = name.into_owned().into();
                 Ok(Entry { bytes, name })
             }
-            _ => Err(EntryProblem::NoName { member: kind.key() }),
+            _ => Err(EntryError::NoName { member: kind.key() }),
         }
     }
 

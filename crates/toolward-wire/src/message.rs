@@ -7,15 +7,14 @@ use std::fmt;
 use bytes::Bytes;
 
 use crate::arguments::Arguments;
-use crate::edit::Edit;
+use crate::error::{MessageError, MessageProblem};
 use crate::id::Id;
-use crate::malformed::{Malformed, Problem};
-use crate::method::{Era, MethodRow, NameAt, Sender, lookup_said};
-use crate::noted::{Member, Noted, Section};
+use crate::member_index::{Member, MemberIndex, Section};
+use crate::method::{Era, MethodRow, NameAt, Sender, lookup_bytes};
+use crate::names::{is_case_variant, meta};
 use crate::raw::{Raw, RawMember, Shape};
 use crate::scan::{ScanError, Strictness, scan};
 use crate::span::Span;
-use crate::words::{is_case_variant, meta};
 
 /// One JSON-RPC message.
 #[derive(Clone)]
@@ -24,9 +23,9 @@ pub struct Message {
     root: Span,
     kind: Kind,
     id: Option<Id>,
-    members: Noted,
+    members: MemberIndex,
     /// The payload is well-formed, but not what every reader reads alike.
-    is_loose: bool,
+    is_ambiguous: bool,
 }
 
 /// What a message is.
@@ -42,7 +41,7 @@ pub enum Kind {
 
 /// The protocol's own `_meta` members of a modern request.
 #[derive(Debug, Clone)]
-pub struct Terms<'m> {
+pub struct RequestMeta<'m> {
     pub version: Cow<'m, str>,
     pub capabilities: Raw<'m>,
     pub client_info: Option<Raw<'m>>,
@@ -55,50 +54,52 @@ impl Message {
     /// What a client sends is strict to the last member. In an answer of a server, payload below
     /// the members that a gateway reads must only be well-formed: what tools return is for the
     /// client to read, with all that JSON allows.
-    pub fn parse(body: Bytes, limit: usize, sender: Sender) -> Result<Message, Malformed> {
+    pub fn parse(body: Bytes, limit: usize, sender: Sender) -> Result<Message, MessageError> {
         let strictness = match sender {
             Sender::Client => Strictness::Everywhere,
-            Sender::Server => Strictness::Answer,
+            Sender::Server => Strictness::Response,
         };
         let outline = scan(&body, limit, strictness)
-            .map_err(|error| Malformed { problem: Problem::Json(error), id: None })?;
+            .map_err(|error| MessageError { problem: MessageProblem::Json(error), id: None })?;
         let mut message = Message {
             body,
             root: outline.root,
             kind: Kind::Notification,
             id: None,
             members: outline.members,
-            is_loose: outline.loose.is_some(),
+            is_ambiguous: outline.ambiguity.is_some(),
         };
         match message.raw().shape() {
             Shape::Object => {}
-            Shape::Array => return Err(Malformed { problem: Problem::Batch, id: None }),
-            _ => return Err(Malformed { problem: Problem::NotAnObject, id: None }),
+            Shape::Array => return Err(MessageError { problem: MessageProblem::Batch, id: None }),
+            _ => return Err(MessageError { problem: MessageProblem::NotAnObject, id: None }),
         }
         message.id = message.envelope("id").and_then(Id::of);
-        match message.read(outline.loose) {
+        match message.read(outline.ambiguity) {
             Ok(kind) => {
                 message.kind = kind;
                 Ok(message)
             }
-            Err(problem) => Err(Malformed { problem, id: message.id }),
+            Err(problem) => Err(MessageError { problem, id: message.id }),
         }
     }
 
-    fn read(&self, loose: Option<ScanError>) -> Result<Kind, Problem> {
+    fn read(&self, loose: Option<ScanError>) -> Result<Kind, MessageProblem> {
         let parts = self.parts()?;
-        if parts.version.is_none_or(|version| version.bytes() != b"\"2.0\"" && !version.says("2.0"))
+        if parts
+            .version
+            .is_none_or(|version| version.bytes() != b"\"2.0\"" && !version.is_str("2.0"))
         {
-            return Err(Problem::Version);
+            return Err(MessageProblem::Version);
         }
         let kind = match (parts.method, parts.result, parts.error) {
             (Some(method), None, None) => {
                 // Nothing is written as nothing only.
                 if !method.is_string() || method.bytes() == b"\"\"" {
-                    return Err(Problem::BadMethod);
+                    return Err(MessageProblem::BadMethod);
                 }
                 if let Some(error) = loose {
-                    return Err(Problem::Json(error));
+                    return Err(MessageProblem::Json(error));
                 }
                 if parts.id.is_some() { Kind::Request } else { Kind::Notification }
             }
@@ -110,18 +111,18 @@ impl Message {
                 object("error", Some(error))?;
                 let code = parts.code.is_some_and(Raw::is_integer);
                 if !code || parts.message.is_none_or(|message| message.shape() != Shape::String) {
-                    return Err(Problem::BadError);
+                    return Err(MessageProblem::BadError);
                 }
                 Kind::Error
             }
-            _ => return Err(Problem::Envelope),
+            _ => return Err(MessageProblem::Envelope),
         };
         match (kind, parts.id) {
             (Kind::Notification, _) => {}
             (Kind::Error, None) => {}
             (Kind::Error, Some(id)) if id.shape() == Shape::Null => {}
             _ if self.id.is_some() => {}
-            _ => return Err(Problem::BadId),
+            _ => return Err(MessageProblem::BadId),
         }
         object("params", parts.params)?;
         object("arguments", parts.arguments)?;
@@ -130,7 +131,7 @@ impl Message {
         for token in [parts.wanted_token, parts.reported_token] {
             if token.is_some_and(|token| Id::of(token).is_none()) {
                 let (member, expected) = ("progressToken", "a string or an integer");
-                return Err(Problem::BadParam { member, expected });
+                return Err(MessageProblem::BadParam { member, expected });
             }
         }
         Ok(kind)
@@ -138,7 +139,7 @@ impl Message {
 
     /// Finds what is checked, in one pass that also refuses what is a protocol member to some
     /// readers only.
-    fn parts(&self) -> Result<Parts<'_>, Problem> {
+    fn parts(&self) -> Result<Parts<'_>, MessageProblem> {
         let mut parts = Parts::default();
         for member in self.members.iter() {
             let key = member.name(&self.body);
@@ -158,7 +159,7 @@ impl Message {
                 (Section::Result, b"_meta") => &mut parts.result_meta,
                 (section, key) if is_case_variant(section, key) => {
                     let key = String::from_utf8_lossy(key).into_owned();
-                    return Err(Problem::CaseVariant { part: part_of(section), key });
+                    return Err(MessageProblem::CaseVariant { part: section_name(section), key });
                 }
                 _ => continue,
             };
@@ -169,15 +170,15 @@ impl Message {
 
     /// The row of a request's or notification's method, after checking that the message is what
     /// the row says: its kind, and the name of what it is about.
-    pub fn row(&self, sender: Sender, era: Era) -> Result<&'static MethodRow, Malformed> {
-        let fail = |problem| Malformed { problem, id: self.id.clone() };
-        let method = self.raw_method().and_then(Raw::said).unwrap_or_default();
-        let Some(row) = lookup_said(&method, sender, era) else {
+    pub fn row(&self, sender: Sender, era: Era) -> Result<&'static MethodRow, MessageError> {
+        let fail = |problem| MessageError { problem, id: self.id.clone() };
+        let method = self.raw_method().and_then(Raw::string_bytes).unwrap_or_default();
+        let Some(row) = lookup_bytes(&method, sender, era) else {
             let method = String::from_utf8_lossy(&method).into_owned();
-            return Err(fail(Problem::UnknownMethod { method }));
+            return Err(fail(MessageProblem::UnknownMethod { method }));
         };
         if row.is_request() != (self.kind == Kind::Request) {
-            return Err(fail(Problem::WrongKind { method: row.name }));
+            return Err(fail(MessageProblem::WrongKind { method: row.name }));
         }
         match row.name_at {
             NameAt::Param(member) if self.param(member).is_some_and(Raw::is_string) => {}
@@ -187,12 +188,14 @@ impl Message {
     }
 
     /// What a modern request says of itself.
-    pub fn terms(&self) -> Result<Terms<'_>, Malformed> {
-        let missing =
-            |key| Malformed { problem: Problem::MissingMeta { key }, id: self.id.clone() };
+    pub fn request_meta(&self) -> Result<RequestMeta<'_>, MessageError> {
+        let missing = |key| MessageError {
+            problem: MessageProblem::MissingMeta { key },
+            id: self.id.clone(),
+        };
         let version = self.meta(meta::PROTOCOL_VERSION).and_then(Raw::as_str);
         let capabilities = self.meta(meta::CLIENT_CAPABILITIES).filter(|raw| raw.is_object());
-        Ok(Terms {
+        Ok(RequestMeta {
             version: version.ok_or_else(|| missing(meta::PROTOCOL_VERSION))?,
             capabilities: capabilities.ok_or_else(|| missing(meta::CLIENT_CAPABILITIES))?,
             client_info: self.meta(meta::CLIENT_INFO),
@@ -252,7 +255,8 @@ impl Message {
     /// The members of `result` in their order. They are known, and nothing is walked for them.
     pub fn result_members(&self) -> impl Iterator<Item = RawMember<'_>> {
         let start = self.find_member(Section::Envelope, "result").map_or(0, |it| it.value.start);
-        self.members(Section::Result).map(move |member| RawMember::noted(member, &self.body, start))
+        self.members(Section::Result)
+            .map(move |member| RawMember::indexed(member, &self.body, start))
     }
 
     /// A member of `result`.
@@ -293,11 +297,11 @@ impl Message {
     }
 
     /// What the message is about, where its row says that it has a name.
-    pub fn name(&self, at: NameAt) -> Result<Option<Cow<'_, str>>, Problem> {
+    pub fn name(&self, at: NameAt) -> Result<Option<Cow<'_, str>>, MessageProblem> {
         match at {
             NameAt::Nowhere => Ok(None),
             NameAt::Param(member) => {
-                let missing = Problem::BadParam { member, expected: "a string" };
+                let missing = MessageProblem::BadParam { member, expected: "a string" };
                 self.param(member).and_then(Raw::as_str).map(Some).ok_or(missing)
             }
             NameAt::Ref => {
@@ -309,18 +313,13 @@ impl Message {
                     _ => None,
                 };
                 let expected = "a reference to a prompt or a resource";
-                name.map(Some).ok_or(Problem::BadParam { member: "ref", expected })
+                name.map(Some).ok_or(MessageProblem::BadParam { member: "ref", expected })
             }
         }
     }
 
-    /// Begins to change what the gateway owns; all other bytes stay.
-    pub fn edit(&self) -> Edit<'_> {
-        Edit::new(self)
-    }
-
-    pub(crate) fn is_loose(&self) -> bool {
-        self.is_loose
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
     }
 
     pub(crate) fn root(&self) -> Span {
@@ -368,7 +367,7 @@ struct Parts<'m> {
 }
 
 /// A section as people know it.
-fn part_of(section: Section) -> &'static str {
+fn section_name(section: Section) -> &'static str {
     match section {
         Section::Envelope => "the envelope",
         Section::Params => "params",
@@ -378,9 +377,9 @@ fn part_of(section: Section) -> &'static str {
     }
 }
 
-fn object(member: &'static str, value: Option<Raw<'_>>) -> Result<(), Problem> {
+fn object(member: &'static str, value: Option<Raw<'_>>) -> Result<(), MessageProblem> {
     match value {
-        Some(value) if !value.is_object() => Err(Problem::NotObject { member }),
+        Some(value) if !value.is_object() => Err(MessageProblem::NotObject { member }),
         _ => Ok(()),
     }
 }

@@ -136,7 +136,7 @@ pub struct MethodRow {
     /// A modern result carries `ttlMs` and `cacheScope`.
     pub cacheable: bool,
     /// The server may ask the client while it works on it.
-    pub may_ask: bool,
+    pub may_request_input: bool,
     pub subject: PolicySubject,
 }
 
@@ -163,10 +163,10 @@ impl MethodRow {
 /// assert!(lookup("initialize", Sender::Client, Era::Modern).is_none());
 /// ```
 pub fn lookup(name: &str, sender: Sender, era: Era) -> Option<&'static MethodRow> {
-    lookup_said(name.as_bytes(), sender, era)
+    lookup_bytes(name.as_bytes(), sender, era)
 }
 
-pub(crate) fn lookup_said(name: &[u8], sender: Sender, era: Era) -> Option<&'static MethodRow> {
+pub(crate) fn lookup_bytes(name: &[u8], sender: Sender, era: Era) -> Option<&'static MethodRow> {
     METHODS
         .iter()
         .find(|row| row.name.as_bytes() == name && row.direction.admits(sender) && row.is_in(era))
@@ -174,7 +174,7 @@ pub(crate) fn lookup_said(name: &[u8], sender: Sender, era: Era) -> Option<&'sta
 
 /// The row of a question that a server may ask a client: a legacy request, or an entry of a modern
 /// `inputRequests`.
-pub fn question(name: &str) -> Option<&'static MethodRow> {
+pub fn server_request(name: &str) -> Option<&'static MethodRow> {
     METHODS.iter().find(|row| row.name == name && row.subject == PolicySubject::ClientRequest)
 }
 
@@ -206,7 +206,7 @@ const fn request(
         revisions,
         name_at: NameAt::Nowhere,
         cacheable: false,
-        may_ask: false,
+        may_request_input: false,
         subject,
     }
 }
@@ -233,20 +233,23 @@ impl MethodRow {
         MethodRow { cacheable: true, ..self }
     }
 
-    const fn may_ask(self) -> MethodRow {
-        MethodRow { may_ask: true, ..self }
+    const fn may_request_input(self) -> MethodRow {
+        MethodRow { may_request_input: true, ..self }
     }
 }
 
 /// The most used first.
 static METHODS: &[MethodRow] = &[
-    request("tools/call", FromClient, ALL, On::Tool).at("name").may_ask(),
+    request("tools/call", FromClient, ALL, On::Tool).at("name").may_request_input(),
     request("tools/list", FromClient, ALL, On::ToolList).cacheable(),
     notification("notifications/progress", FromServer, ALL),
     notification("notifications/progress", FromClient, LEGACY),
     notification("notifications/cancelled", Both, ALL),
-    request("resources/read", FromClient, ALL, On::Resource).at("uri").cacheable().may_ask(),
-    request("prompts/get", FromClient, ALL, On::Prompt).at("name").may_ask(),
+    request("resources/read", FromClient, ALL, On::Resource)
+        .at("uri")
+        .cacheable()
+        .may_request_input(),
+    request("prompts/get", FromClient, ALL, On::Prompt).at("name").may_request_input(),
     request("prompts/list", FromClient, ALL, On::PromptList).cacheable(),
     request("resources/list", FromClient, ALL, On::ResourceList).cacheable(),
     request("resources/templates/list", FromClient, ALL, On::TemplateList).cacheable(),
@@ -262,7 +265,7 @@ static METHODS: &[MethodRow] = &[
     request("tasks/get", FromClient, (LAST_LEGACY, MODERN), On::Task).at("taskId"),
     request("tasks/cancel", FromClient, (LAST_LEGACY, MODERN), On::Task).at("taskId"),
     request("tasks/update", FromClient, ONLY_MODERN, On::Task).at("taskId"),
-    request("tasks/result", FromClient, TASKS_LEGACY, On::Task).at("taskId").may_ask(),
+    request("tasks/result", FromClient, TASKS_LEGACY, On::Task).at("taskId").may_request_input(),
     request("tasks/list", FromClient, TASKS_LEGACY, On::Task),
     request("tasks/get", FromServer, TASKS_LEGACY, On::Task).at("taskId"),
     request("tasks/cancel", FromServer, TASKS_LEGACY, On::Task).at("taskId"),

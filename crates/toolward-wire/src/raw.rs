@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
-use crate::lanes;
-use crate::noted::Member;
+use crate::member_index::Member;
 use crate::scan::{self, ScanError};
 use crate::span::Span;
 use crate::string;
+use crate::swar;
 
 /// A scanned JSON value, without space around it.
 ///
@@ -97,19 +97,19 @@ impl<'b> Raw<'b> {
     }
 
     /// What a string says, as bytes.
-    pub(crate) fn said(self) -> Option<Cow<'b, [u8]>> {
-        self.is_string().then(|| string::said(content(self.bytes)))
+    pub(crate) fn string_bytes(self) -> Option<Cow<'b, [u8]>> {
+        self.is_string().then(|| string::unescaped(content(self.bytes)))
     }
 
     /// Whether a string says `text`, and without escapes.
-    pub(crate) fn is_plainly(self, text: &str) -> bool {
+    pub(crate) fn is_unescaped_str(self, text: &str) -> bool {
         self.is_string()
             && content(self.bytes) == text.as_bytes()
-            && !lanes::any(text.as_bytes(), lanes::backslashes)
+            && !swar::any(text.as_bytes(), swar::backslashes)
     }
 
-    pub(crate) fn says(self, text: &str) -> bool {
-        self.said().is_some_and(|said| *said == *text.as_bytes())
+    pub(crate) fn is_str(self, text: &str) -> bool {
+        self.string_bytes().is_some_and(|said| *said == *text.as_bytes())
     }
 
     /// An integer that fits.
@@ -144,6 +144,16 @@ impl<'b> Raw<'b> {
         self.members().find(|member| member.is(name)).map(|member| member.value)
     }
 
+    /// Shows every number in the value, as it was sent.
+    pub fn numbers(self, show: &mut dyn FnMut(&str)) {
+        match self.shape() {
+            Shape::Number => show(std::str::from_utf8(self.bytes).unwrap_or_default()),
+            Shape::Array => self.elements().for_each(|(element, _)| element.numbers(show)),
+            Shape::Object => self.members().for_each(|member| member.value.numbers(show)),
+            Shape::Null | Shape::Bool | Shape::String => {}
+        }
+    }
+
     /// The same value as a tree. Payload of an answer may hold what a tree cannot: of two equal
     /// keys the last holds, and a number beyond a double is null.
     pub fn to_json(self) -> Value {
@@ -166,7 +176,7 @@ impl<'b> Raw<'b> {
 
 impl<'b> RawMember<'b> {
     /// A member of a message's object that begins at `start`.
-    pub(crate) fn noted(member: &Member, body: &'b [u8], start: u32) -> RawMember<'b> {
+    pub(crate) fn indexed(member: &Member, body: &'b [u8], start: u32) -> RawMember<'b> {
         RawMember {
             key: member.key_content(body),
             escaped: member.escaped,

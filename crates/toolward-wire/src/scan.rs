@@ -5,22 +5,14 @@
 //! `error` and `_meta` lie. What it accepts may afterwards be walked as [`Raw`](crate::Raw) without
 //! checks.
 
-use std::fmt;
+pub use crate::scan_error::{Fault, ScanError};
 
-use crate::keys::Keys;
-use crate::lanes;
-use crate::noted::{Noted, Section};
+use crate::duplicate_keys::KeyTracker;
+use crate::limits::{MAX_DEPTH, MAX_MEMBERS};
+use crate::member_index::{MemberIndex, Section};
 use crate::span::Span;
 use crate::string;
-
-/// Containers inside each other, the outermost counted.
-pub const MAX_DEPTH: usize = 64;
-/// Members of one object.
-pub const MAX_MEMBERS: usize = 10_000;
-/// The default size cap of a request.
-pub const MAX_REQUEST: usize = 4 << 20;
-/// The default size cap of an answer.
-pub const MAX_ANSWER: usize = 64 << 20;
+use crate::swar;
 
 /// How much of a message must read alike for every reader: no duplicate keys, no half of a
 /// surrogate pair, no number beyond a double.
@@ -30,8 +22,8 @@ pub enum Strictness {
     Everywhere,
     /// The objects that a gateway reads: envelope, `params`, `result`, `error`, their `_meta`, and
     /// all of `inputRequests`. The rest must be well-formed; what is wrong with it otherwise is
-    /// noted in [`Outline::loose`].
-    Answer,
+    /// noted in [`Outline::ambiguity`].
+    Response,
 }
 
 /// Where the parts of a scanned message lie.
@@ -39,73 +31,10 @@ pub enum Strictness {
 pub struct Outline {
     /// The value without the space around it.
     pub root: Span,
-    pub(crate) members: Noted,
-    /// The first that [`Strictness::Answer`] let pass.
-    pub loose: Option<ScanError>,
+    pub(crate) members: MemberIndex,
+    /// The first that [`Strictness::Response`] let pass.
+    pub ambiguity: Option<ScanError>,
 }
-
-/// Why bytes are not accepted, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScanError {
-    pub fault: Fault,
-    /// The offset of the byte at which it was noticed.
-    pub at: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    TooLarge { limit: usize },
-    NotUtf8,
-    Empty,
-    ByteOrderMark,
-    TrailingBytes,
-    UnexpectedEnd,
-    ExpectedValue,
-    ExpectedKey,
-    ExpectedColon,
-    ExpectedCommaOrEnd,
-    BadNumber,
-    NumberOutOfRange,
-    BadEscape,
-    LoneSurrogate,
-    ControlCharacter,
-    DuplicateKey,
-    TooDeep,
-    TooManyMembers,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { limit } => write!(f, "the message is larger than {limit} bytes"),
-            Self::NotUtf8 => write!(f, "the bytes are not UTF-8"),
-            Self::Empty => write!(f, "there is no JSON value"),
-            Self::ByteOrderMark => write!(f, "a byte order mark stands before the JSON value"),
-            Self::TrailingBytes => write!(f, "more text follows the JSON value"),
-            Self::UnexpectedEnd => write!(f, "the JSON value is not complete"),
-            Self::ExpectedValue => write!(f, "expected a JSON value"),
-            Self::ExpectedKey => write!(f, "expected a key in double quotes"),
-            Self::ExpectedColon => write!(f, "expected `:` after a key"),
-            Self::ExpectedCommaOrEnd => write!(f, "expected `,` or the end of the container"),
-            Self::BadNumber => write!(f, "not a JSON number"),
-            Self::NumberOutOfRange => write!(f, "the number is out of range"),
-            Self::BadEscape => write!(f, "not a JSON escape"),
-            Self::LoneSurrogate => write!(f, "half of a surrogate pair stands alone"),
-            Self::ControlCharacter => write!(f, "a raw control character stands in a string"),
-            Self::DuplicateKey => write!(f, "an object has the same key twice"),
-            Self::TooDeep => write!(f, "nested more than {MAX_DEPTH} levels deep"),
-            Self::TooManyMembers => write!(f, "an object has more than {MAX_MEMBERS} members"),
-        }
-    }
-}
-
-impl fmt::Display for ScanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (byte {})", self.fault, self.at)
-    }
-}
-
-impl std::error::Error for ScanError {}
 
 /// Scans a message: one JSON value of at most `limit` bytes.
 pub fn scan(bytes: &[u8], limit: usize, strictness: Strictness) -> Result<Outline, ScanError> {
@@ -130,7 +59,7 @@ struct Scanner<'b> {
     /// How many containers are open, and what was the top before each of them.
     depth: usize,
     around: [Frame; MAX_DEPTH],
-    keys: Keys,
+    keys: KeyTracker,
     outline: Outline,
 }
 
@@ -171,11 +100,11 @@ impl<'b> Scanner<'b> {
             top: Frame { leads, ..Frame::NONE },
             depth: 0,
             around: const { [Frame::NONE; MAX_DEPTH] },
-            keys: Keys::new(),
+            keys: KeyTracker::new(),
             outline: Outline {
                 root: Span::default(),
-                members: Noted::with_capacity(if message { 16 } else { 0 }),
-                loose: None,
+                members: MemberIndex::with_capacity(if message { 16 } else { 0 }),
+                ambiguity: None,
             },
         }
     }
@@ -187,7 +116,7 @@ impl<'b> Scanner<'b> {
             return Err(ScanError { fault: Fault::TooLarge { limit }, at: limit });
         }
         // Nearly all messages are ASCII, which is found out faster.
-        if !lanes::is_ascii(self.bytes)
+        if !swar::is_ascii(self.bytes)
             && let Err(error) = std::str::from_utf8(self.bytes)
         {
             return Err(ScanError { fault: Fault::NotUtf8, at: error.valid_up_to() });
@@ -311,7 +240,7 @@ impl<'b> Scanner<'b> {
         if self.peek() != Some(b'"') {
             return Err(self.expected(Fault::ExpectedKey));
         }
-        let string::Checked { end, escaped, lone } = string::check(self.bytes, start)?;
+        let string::CheckedString { end, escaped, lone } = string::check(self.bytes, start)?;
         self.at = end;
         if let Some(at) = lone {
             self.differs(Fault::LoneSurrogate, at)?;
@@ -353,7 +282,7 @@ impl<'b> Scanner<'b> {
         if self.is_guarded() {
             return Err(error);
         }
-        self.outline.loose.get_or_insert(error);
+        self.outline.ambiguity.get_or_insert(error);
         Ok(())
     }
 

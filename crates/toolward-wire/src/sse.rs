@@ -1,6 +1,6 @@
 //! Server-sent events, the framing of streamed HTTP answers.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::line::one_line;
 
@@ -55,7 +55,7 @@ impl std::error::Error for EventTooLarge {}
 /// ```
 #[derive(Debug)]
 pub struct SseDecoder {
-    input: Vec<u8>,
+    input: BytesMut,
     /// What lies before is read.
     at: usize,
     /// From `at` up to here there is no end of a line.
@@ -69,16 +69,21 @@ pub struct SseDecoder {
     failed: bool,
     event: Option<String>,
     data: Vec<u8>,
+    /// The data so far, where it is one long line that was not copied.
+    long: Option<Bytes>,
     has_data: bool,
     id: Option<String>,
     retry: Option<u64>,
 }
 
+/// A longer line of data is not copied out of the input.
+const LONG_LINE: usize = 16 << 10;
+
 impl SseDecoder {
     /// An event, and a line, may have `limit` bytes.
     pub fn new(limit: usize) -> SseDecoder {
         SseDecoder {
-            input: Vec::new(),
+            input: BytesMut::new(),
             at: 0,
             searched: 0,
             after_return: false,
@@ -88,6 +93,7 @@ impl SseDecoder {
             failed: false,
             event: None,
             data: Vec::new(),
+            long: None,
             has_data: false,
             id: None,
             retry: None,
@@ -98,10 +104,16 @@ impl SseDecoder {
         if self.failed {
             return;
         }
-        self.input.drain(..self.at);
+        self.input.advance(self.at);
         self.searched = self.searched.saturating_sub(self.at);
         self.at = 0;
         self.input.extend_from_slice(bytes);
+    }
+
+    /// How many bytes are held of events that are not complete.
+    pub fn held(&self) -> usize {
+        let long = self.long.as_ref().map_or(0, Bytes::len);
+        self.input.len().saturating_sub(self.at) + self.data.len() + long
     }
 
     /// The next whole event.
@@ -117,15 +129,15 @@ impl SseDecoder {
             self.started = true;
             self.at += if self.input.starts_with(MARK) { MARK.len() } else { 0 };
         }
-        let input = std::mem::take(&mut self.input);
-        let next = self.read(&input);
+        let mut input = std::mem::take(&mut self.input);
+        let next = self.read(&mut input);
         if !self.failed {
             self.input = input;
         }
         next
     }
 
-    fn read(&mut self, input: &[u8]) -> Option<Result<SseEvent, EventTooLarge>> {
+    fn read(&mut self, input: &mut BytesMut) -> Option<Result<SseEvent, EventTooLarge>> {
         loop {
             if self.after_return {
                 match input.get(self.at) {
@@ -142,12 +154,25 @@ impl SseDecoder {
                 return self.too_large(input.len() - self.at).map(Err);
             };
             let end = self.searched + found;
-            let line = input.get(self.at..end).unwrap_or_default();
+            let start = self.at;
             self.after_return = input.get(end) == Some(&b'\r');
             self.at = end + 1;
-            if let Some(error) = self.too_large(line.len()) {
+            if let Some(error) = self.too_large(end - start) {
                 return Some(Err(error));
             }
+            if end - start > LONG_LINE {
+                let mut line = input.split_to(end);
+                line.advance(start);
+                // The rest does not keep the memory of the long line.
+                *input = BytesMut::from(&input[..]);
+                (self.at, self.searched) = (1, 1);
+                if !line.starts_with(b":") {
+                    self.size += line.len();
+                    self.long_field(line.freeze());
+                }
+                continue;
+            }
+            let line = input.get(start..end).unwrap_or_default();
             if line.is_empty() {
                 if let Some(event) = self.dispatch() {
                     return Some(Ok(event));
@@ -165,10 +190,22 @@ impl SseDecoder {
         // The names of the fields are not counted against the data.
         if self.size + more > self.limit.saturating_add(64) {
             self.failed = true;
-            self.data = Vec::new();
+            (self.data, self.long) = (Vec::new(), None);
             return Some(EventTooLarge { limit: self.limit });
         }
         None
+    }
+
+    /// A long line: data that comes in one line is shared, everything else is copied.
+    fn long_field(&mut self, line: Bytes) {
+        match line.strip_prefix(b"data:") {
+            Some(value) if !self.has_data => {
+                let value = value.strip_prefix(b" ").unwrap_or(value);
+                self.long = Some(line.slice_ref(value));
+                self.has_data = true;
+            }
+            _ => self.field(&line),
+        }
     }
 
     fn field(&mut self, line: &[u8]) {
@@ -178,6 +215,9 @@ impl SseDecoder {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match name {
             b"data" => {
+                if let Some(long) = self.long.take() {
+                    self.data = long.into();
+                }
                 if self.has_data {
                     self.data.push(b'\n');
                 }
@@ -201,7 +241,7 @@ impl SseDecoder {
         self.has_data = false;
         let event = SseEvent {
             event: self.event.take().filter(|event| !event.is_empty()),
-            data: std::mem::take(&mut self.data).into(),
+            data: self.long.take().unwrap_or_else(|| std::mem::take(&mut self.data).into()),
             id: self.id.take(),
             retry: self.retry.take(),
         };

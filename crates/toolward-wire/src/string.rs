@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use crate::lanes;
-use crate::scan::{Fault, ScanError};
+use crate::scan_error::{Fault, ScanError};
+use crate::swar;
 
 /// A string that was checked.
-pub(crate) struct Checked {
+pub(crate) struct CheckedString {
     /// The offset after its closing quote.
     pub(crate) end: usize,
     /// It holds an escape.
@@ -17,21 +17,21 @@ pub(crate) struct Checked {
 
 /// Checks the string that begins with the quote at `start`.
 #[inline]
-pub(crate) fn check(bytes: &[u8], start: usize) -> Result<Checked, ScanError> {
+pub(crate) fn check(bytes: &[u8], start: usize) -> Result<CheckedString, ScanError> {
     let at = plain_until(bytes, start + 1);
     match bytes.get(at) {
-        Some(b'"') => Ok(Checked { end: at + 1, escaped: false, lone: None }),
+        Some(b'"') => Ok(CheckedString { end: at + 1, escaped: false, lone: None }),
         _ => check_from(bytes, at),
     }
 }
 
 /// Checks the rest of a string, from a byte on that is not plain.
 #[inline(never)]
-fn check_from(bytes: &[u8], mut at: usize) -> Result<Checked, ScanError> {
+fn check_from(bytes: &[u8], mut at: usize) -> Result<CheckedString, ScanError> {
     let (mut escaped, mut lone) = (false, None);
     loop {
         match bytes.get(at) {
-            Some(b'"') => return Ok(Checked { end: at + 1, escaped, lone }),
+            Some(b'"') => return Ok(CheckedString { end: at + 1, escaped, lone }),
             Some(b'\\') => {
                 let (end, is_lone) = escape(bytes, at)?;
                 if is_lone {
@@ -80,15 +80,15 @@ fn plain_until(bytes: &[u8], at: usize) -> usize {
     let Some((chunk, after)) = rest.split_first_chunk() else {
         return at + plain_length(rest);
     };
-    match lanes::string_marks(u64::from_le_bytes(*chunk)) {
+    match swar::string_marks(u64::from_le_bytes(*chunk)) {
         0 => at + 8 + plain_length(after),
-        marked => at + lanes::lowest(marked),
+        marked => at + swar::lowest(marked),
     }
 }
 
 #[inline(never)]
 fn plain_length(bytes: &[u8]) -> usize {
-    lanes::find(bytes, lanes::string_marks)
+    swar::find(bytes, swar::string_marks)
 }
 
 /// Checks the escape at the backslash: the offset after it, after both halves of a pair; and
@@ -140,15 +140,15 @@ fn hex(bytes: &[u8], at: usize) -> Result<u32, ScanError> {
 /// What the content of a checked string says, with a replacement character for half of a surrogate
 /// pair; `content` stands without its quotes.
 pub(crate) fn unescape(content: &[u8]) -> Cow<'_, str> {
-    match said(content) {
+    match unescaped(content) {
         Cow::Borrowed(said) => Cow::Borrowed(std::str::from_utf8(said).unwrap_or_default()),
         Cow::Owned(said) => Cow::Owned(String::from_utf8(said).unwrap_or_default()),
     }
 }
 
 /// The same as bytes, which are UTF-8: for comparisons, which need not find that out again.
-pub(crate) fn said(content: &[u8]) -> Cow<'_, [u8]> {
-    if !lanes::any(content, lanes::backslashes) {
+pub(crate) fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
+    if !swar::any(content, swar::backslashes) {
         return Cow::Borrowed(content);
     }
     let mut said = Vec::with_capacity(content.len());
@@ -160,7 +160,7 @@ pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
     let mut at = 0;
     loop {
         let rest = content.get(at..).unwrap_or_default();
-        let plain = lanes::find(rest, lanes::backslashes);
+        let plain = swar::find(rest, swar::backslashes);
         said.extend_from_slice(rest.get(..plain).unwrap_or_default());
         if plain == rest.len() {
             return;
@@ -201,7 +201,7 @@ pub fn write(text: &str, out: &mut Vec<u8>) {
     out.reserve(bytes.len() + 2);
     out.push(b'"');
     // Most texts need no escape anywhere.
-    if lanes::any(bytes, lanes::not_plain) {
+    if swar::any(bytes, swar::not_plain) {
         write_escaped(text, out);
     } else {
         out.extend_from_slice(bytes);
@@ -214,7 +214,7 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     let (mut written, mut at) = (0, 0);
     loop {
-        at += lanes::find(bytes.get(at..).unwrap_or_default(), lanes::to_escape);
+        at += swar::find(bytes.get(at..).unwrap_or_default(), swar::to_escape);
         let control;
         let (length, escape): (usize, &[u8]) = match bytes.get(at..).unwrap_or_default() {
             [] => break,

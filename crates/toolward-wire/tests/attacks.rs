@@ -5,19 +5,20 @@
 use bytes::Bytes;
 use toolward_wire::scan::{Fault, check};
 use toolward_wire::{
-    Era, Id, Kind, MAX_ANSWER, MAX_REQUEST, Malformed, Message, Problem, Raw, Sender, code, error,
+    Era, Id, Kind, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, MessageError, MessageProblem,
+    Raw, Sender, code, jsonrpc, jsonrpc_error,
 };
 
-fn from_client(body: impl AsRef<[u8]>) -> Result<Message, Malformed> {
-    Message::parse(Bytes::copy_from_slice(body.as_ref()), MAX_REQUEST, Sender::Client)
+fn from_client(body: impl AsRef<[u8]>) -> Result<Message, MessageError> {
+    Message::parse(Bytes::copy_from_slice(body.as_ref()), MAX_REQUEST_BYTES, Sender::Client)
 }
 
-fn from_server(body: impl AsRef<[u8]>) -> Result<Message, Malformed> {
-    Message::parse(Bytes::copy_from_slice(body.as_ref()), MAX_ANSWER, Sender::Server)
+fn from_server(body: impl AsRef<[u8]>) -> Result<Message, MessageError> {
+    Message::parse(Bytes::copy_from_slice(body.as_ref()), MAX_RESPONSE_BYTES, Sender::Server)
 }
 
 fn fault(body: impl AsRef<[u8]>) -> Fault {
-    check(body.as_ref(), MAX_REQUEST).unwrap_err().fault
+    check(body.as_ref(), MAX_REQUEST_BYTES).unwrap_err().fault
 }
 
 fn call(params: &str) -> String {
@@ -82,14 +83,14 @@ fn malformed_json_is_named() {
         assert_eq!(fault(body), *expected, "{}", String::from_utf8_lossy(body));
     }
     assert_eq!(fault(format!("1{}", "0".repeat(400))), Fault::NumberOutOfRange);
-    assert_eq!(check(br#"["\ud83d\ude00\ud800\udbff"]"#, MAX_REQUEST).unwrap_err().at, 14);
-    check(br#"{"a":1,"A":2,"\u0000":"\u0000","1e-999":1e-999}"#, MAX_REQUEST).unwrap();
+    assert_eq!(check(br#"["\ud83d\ude00\ud800\udbff"]"#, MAX_REQUEST_BYTES).unwrap_err().at, 14);
+    check(br#"{"a":1,"A":2,"\u0000":"\u0000","1e-999":1e-999}"#, MAX_REQUEST_BYTES).unwrap();
 }
 
 #[test]
 fn nesting_members_and_size_are_bounded() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-    check(nested(64).as_bytes(), MAX_REQUEST).unwrap();
+    check(nested(64).as_bytes(), MAX_REQUEST_BYTES).unwrap();
     assert_eq!(fault(nested(65)), Fault::TooDeep);
     assert_eq!(fault("[".repeat(1_000_000)), Fault::TooDeep);
     assert_eq!(fault("{\"a\":".repeat(65)), Fault::TooDeep);
@@ -98,7 +99,7 @@ fn nesting_members_and_size_are_bounded() {
         let members: Vec<String> = (0..members).map(|key| format!("\"{key}\":0")).collect();
         format!("{{{}}}", members.join(","))
     };
-    check(wide(10_000).as_bytes(), MAX_REQUEST).unwrap();
+    check(wide(10_000).as_bytes(), MAX_REQUEST_BYTES).unwrap();
     assert_eq!(fault(wide(10_001)), Fault::TooManyMembers);
     let twice = wide(9_999).replace("}", ",\"\\u0037\":0}");
     assert_eq!(fault(twice), Fault::DuplicateKey);
@@ -111,7 +112,7 @@ fn nesting_members_and_size_are_bounded() {
 fn the_last_key_of_an_object_of_any_size_is_compared_with_all_others() {
     for size in 1..60 {
         let keys: Vec<String> = (0..size).map(|key| format!("\"k{key}\":0")).collect();
-        check(format!("{{{}}}", keys.join(",")).as_bytes(), MAX_REQUEST).unwrap();
+        check(format!("{{{}}}", keys.join(",")).as_bytes(), MAX_REQUEST_BYTES).unwrap();
         for twice in [0, size / 2, size - 1] {
             let body = format!("{{{},\"\\u006b{twice}\":1}}", keys.join(","));
             assert_eq!(fault(&body), Fault::DuplicateKey, "{body}");
@@ -125,7 +126,7 @@ fn keys_that_look_alike_to_a_hash_cost_no_more() {
     let keys: Vec<String> = (0..9_000).map(|n| format!("\"aaaaaaaa{n:0200}bbbbbbbb\":0")).collect();
     let body = format!("{{{}}}", keys.join(","));
     let start = std::time::Instant::now();
-    check(body.as_bytes(), MAX_REQUEST).unwrap();
+    check(body.as_bytes(), MAX_REQUEST_BYTES).unwrap();
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
 }
 
@@ -210,11 +211,11 @@ fn a_row_checks_kind_and_name() {
     }
     assert_eq!(
         problem(r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#),
-        Problem::WrongKind { method: "tools/call" }
+        MessageProblem::WrongKind { method: "tools/call" }
     );
     assert_eq!(
         problem(r#"{"jsonrpc":"2.0","id":1,"method":"notifications/initialized"}"#),
-        Problem::WrongKind { method: "notifications/initialized" }
+        MessageProblem::WrongKind { method: "notifications/initialized" }
     );
     for method in
         ["Tools/call", "tools/call ", "tools/call\\u0000", "rpc.discover", "server/discover"]
@@ -235,7 +236,7 @@ fn a_modern_request_must_state_its_terms() {
     let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
     let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
     let both = from_client(body(&format!("{{{version},{capabilities}}}"))).unwrap();
-    assert_eq!(both.terms().unwrap().version, "2026-07-28");
+    assert_eq!(both.request_meta().unwrap().version, "2026-07-28");
     for meta in [
         "{}".to_string(),
         format!("{{{version}}}"),
@@ -243,8 +244,8 @@ fn a_modern_request_must_state_its_terms() {
         format!("{{{version},{}}}", capabilities.replace("{}", "[]")),
         format!("{{{},{capabilities}}}", version.replace("\"2026-07-28\"", "1")),
     ] {
-        let refused = from_client(body(&meta)).unwrap().terms().unwrap_err();
-        assert_eq!(refused.problem.case(), error::Case::MissingMeta, "{meta}");
+        let refused = from_client(body(&meta)).unwrap().request_meta().unwrap_err();
+        assert_eq!(refused.problem.case(), jsonrpc_error::StatusCase::MissingMeta, "{meta}");
         assert_eq!(refused.code(), code::INVALID_PARAMS);
     }
 }
@@ -341,7 +342,7 @@ fn ids_return_as_they_were_written() {
         let body = format!(r#"{{"jsonrpc":"2.0", "id" : {id} ,"method":"ping"}}"#);
         let message = from_client(&body).unwrap();
         assert_eq!(message.id().unwrap().raw(), id.as_bytes());
-        let answer = error::result_body(message.id().unwrap(), b"{}");
+        let answer = jsonrpc::result_body(message.id().unwrap(), b"{}");
         assert_eq!(
             &answer[..],
             format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).as_bytes()
@@ -369,7 +370,7 @@ fn foreign_text_in_a_refusal_is_tame() {
 #[test]
 fn a_key_is_what_it_says_and_not_how_it_is_written() {
     let text = br#"{"a\\b": 1, "\u0063": 2, "result": {"\u0074ask": {}}}"#;
-    let raw = Raw::scan(text, MAX_REQUEST).unwrap();
+    let raw = Raw::scan(text, MAX_REQUEST_BYTES).unwrap();
     let member = |name: &str| raw.member(name).and_then(Raw::as_i64);
     assert_eq!((member(r"a\b"), member(r"a\\b")), (Some(1), None));
     assert_eq!((member("c"), member(r"\u0063")), (Some(2), None));

@@ -4,22 +4,22 @@
 
 use proptest::prelude::*;
 use toolward_wire::exchange::{
-    Ask, Done, Event, Exchange, Failure, Questions, Step, cancelled_request,
+    Event, Exchange, ExchangeEnd, Failure, ServerRequest, ServerRequests, Step, cancelled_request,
 };
-use toolward_wire::{Era, Id, MAX_ANSWER, MAX_REQUEST, Message, Sender};
+use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES, Message, Sender};
 
 fn request(params: &str) -> Message {
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":"c-1","method":"tools/call","params":{{"name":"a"{params}}}}}"#
     );
-    Message::parse(body.into(), MAX_REQUEST, Sender::Client).unwrap()
+    Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Client).unwrap()
 }
 
 fn server(body: &str) -> Message {
-    Message::parse(body.to_string().into(), MAX_ANSWER, Sender::Server).unwrap()
+    Message::parse(body.to_string().into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap()
 }
 
-fn exchange(params: &str, era: Era, questions: Questions) -> Exchange {
+fn exchange(params: &str, era: Era, questions: ServerRequests) -> Exchange {
     let request = request(params);
     let row = request.row(Sender::Client, era).unwrap();
     Exchange::new(&request, row, era, 42, questions)
@@ -34,8 +34,8 @@ fn notified(step: Step) -> Option<String> {
 
 fn answered(step: Step) -> Option<String> {
     match step.event {
-        Some(Event::Done(Done::Answer { body, .. })) => {
-            Some(String::from_utf8(body.to_vec()).unwrap())
+        Some(Event::Done(ExchangeEnd::Response { body, .. })) => {
+            Some(String::from_utf8(body.concat()).unwrap())
         }
         _ => None,
     }
@@ -43,7 +43,7 @@ fn answered(step: Step) -> Option<String> {
 
 fn failed(step: &Step) -> Option<Failure> {
     match step.event {
-        Some(Event::Done(Done::Failed(failure))) => Some(failure),
+        Some(Event::Done(ExchangeEnd::Failed(failure))) => Some(failure),
         _ => None,
     }
 }
@@ -55,7 +55,7 @@ const ANSWER: &str = r#"{"jsonrpc":"2.0","id":42,"result":{"content":[]}}"#;
 fn progress_carries_the_clients_own_token() {
     for token in [r#""\u0074""#, "7", r#""42""#] {
         let params = format!(r#","_meta":{{"progressToken":{token}}}"#);
-        let mut exchange = exchange(&params, Era::Legacy, Questions::Refuse);
+        let mut exchange = exchange(&params, Era::Legacy, ServerRequests::Refuse);
         let out = exchange.address(request(&params).edit()).finish();
         let out = String::from_utf8(out.to_vec()).unwrap();
         assert!(out.contains(r#""progressToken":42"#) && out.contains(r#""id":42"#), "{out}");
@@ -67,7 +67,7 @@ fn progress_carries_the_clients_own_token() {
         assert!(notified(exchange.upstream(server(&text))).is_none());
         assert_eq!(exchange.dropped(), 2);
     }
-    let mut silent = exchange("", Era::Legacy, Questions::Refuse);
+    let mut silent = exchange("", Era::Legacy, ServerRequests::Refuse);
     assert!(!silent.address(request("").edit()).finish().windows(5).any(|w| w == b"_meta"));
     assert!(notified(silent.upstream(server(PROGRESS))).is_none());
     assert_eq!(silent.dropped(), 1);
@@ -75,7 +75,7 @@ fn progress_carries_the_clients_own_token() {
 
 #[test]
 fn the_answer_has_the_clients_id_and_ends_it() {
-    let mut exchange = exchange("", Era::Legacy, Questions::Refuse);
+    let mut exchange = exchange("", Era::Legacy, ServerRequests::Refuse);
     assert!(answered(exchange.upstream(server(&ANSWER.replace("42", "41")))).is_none());
     assert!(answered(exchange.upstream(server(&ANSWER.replace("42", "\"42\"")))).is_none());
     let body = answered(exchange.upstream(server(ANSWER))).unwrap();
@@ -86,22 +86,22 @@ fn the_answer_has_the_clients_id_and_ends_it() {
     assert_eq!(exchange.dropped(), 3);
 
     let error = r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"x"}}"#;
-    let mut other = self::exchange("", Era::Legacy, Questions::Refuse);
+    let mut other = self::exchange("", Era::Legacy, ServerRequests::Refuse);
     assert!(answered(other.upstream(server(error))).unwrap().contains(r#""id":"c-1""#));
 }
 
 #[test]
 fn giving_up_tells_the_server_once() {
-    let mut exchange = exchange("", Era::Legacy, Questions::Refuse);
+    let mut exchange = exchange("", Era::Legacy, ServerRequests::Refuse);
     let step = exchange.cancelled();
     assert_eq!(failed(&step), Some(Failure::Cancelled));
-    let told = Message::parse(step.upstream.unwrap(), MAX_REQUEST, Sender::Client).unwrap();
+    let told = Message::parse(step.upstream.unwrap(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
     assert_eq!(cancelled_request(&told), Some(Id::number(42)));
     let again = exchange.timed_out();
     assert!(again.event.is_none() && again.upstream.is_none());
     assert!(answered(exchange.upstream(server(ANSWER))).is_none());
 
-    let mut other = self::exchange("", Era::Modern, Questions::Refuse);
+    let mut other = self::exchange("", Era::Modern, ServerRequests::Refuse);
     let step = other.gone();
     assert_eq!(failed(&step), Some(Failure::Gone));
     assert!(step.upstream.is_none());
@@ -113,31 +113,33 @@ fn a_changed_list_goes_elsewhere_and_logs_only_to_those_who_want_them() {
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let own = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
-    let mut modern = exchange(own, Era::Modern, Questions::Refuse);
+    let mut modern = exchange(own, Era::Modern, ServerRequests::Refuse);
     assert!(modern.upstream(server(changed)).elsewhere.is_some());
     assert!(notified(modern.upstream(server(log))).is_none());
     let wants = r#","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
         "io.modelcontextprotocol/logLevel":"info"}"#;
-    let mut wanting = exchange(wants, Era::Modern, Questions::Refuse);
+    let mut wanting = exchange(wants, Era::Modern, ServerRequests::Refuse);
     assert_eq!(notified(wanting.upstream(server(log))).as_deref(), Some(log));
 }
 
 #[test]
 fn legacy_questions_are_refused_or_passed_with_the_servers_id() {
     let ask = r#"{"jsonrpc":"2.0","id":"s-9","method":"elicitation/create","params":{}}"#;
-    let mut refusing = exchange("", Era::Legacy, Questions::Refuse);
+    let mut refusing = exchange("", Era::Legacy, ServerRequests::Refuse);
     let step = refusing.upstream(server(ask));
     assert!(step.event.is_none());
     assert!(String::from_utf8_lossy(&step.upstream.unwrap()).contains("-32601"));
     let ping = refusing.upstream(server(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#));
     assert_eq!(&ping.upstream.unwrap()[..], br#"{"jsonrpc":"2.0","id":0,"result":{}}"#);
 
-    let mut passing = exchange("", Era::Legacy, Questions::Pass);
-    let Some(Event::Ask(Ask::Request { id, .. })) = passing.upstream(server(ask)).event else {
+    let mut passing = exchange("", Era::Legacy, ServerRequests::Pass);
+    let Some(Event::ServerRequest(ServerRequest::Legacy { id, .. })) =
+        passing.upstream(server(ask)).event
+    else {
         panic!("the question did not pass");
     };
     let reply = br#"{"jsonrpc":"2.0","id":77,"result":{"action":"decline"}}"#;
-    let reply = Message::parse(reply[..].into(), MAX_REQUEST, Sender::Client).unwrap();
+    let reply = Message::parse(reply[..].into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
     assert!(passing.answered(&Id::text("other"), &reply).upstream.is_none());
     let sent = passing.answered(&id, &reply).upstream.unwrap();
     assert_eq!(&sent[..], br#"{"jsonrpc":"2.0","id":"s-9","result":{"action":"decline"}}"#);
@@ -151,20 +153,20 @@ fn modern_results_of_unknown_shape_are_failures() {
         server(&format!(r#"{{"jsonrpc":"2.0","id":42,"result":{{"resultType":{kind}}}}}"#))
     };
     let run = |kind: &str, questions| exchange("", Era::Modern, questions).upstream(result(kind));
-    assert!(answered(run("\"complete\"", Questions::Refuse)).is_some());
-    assert_eq!(failed(&run("\"task\"", Questions::Pass)), Some(Failure::BadAnswer));
-    assert_eq!(failed(&run("7", Questions::Pass)), Some(Failure::BadAnswer));
-    assert_eq!(failed(&run("\"input_required\"", Questions::Refuse)), Some(Failure::Asked));
+    assert!(answered(run("\"complete\"", ServerRequests::Refuse)).is_some());
+    assert_eq!(failed(&run("\"task\"", ServerRequests::Pass)), Some(Failure::BadAnswer));
+    assert_eq!(failed(&run("7", ServerRequests::Pass)), Some(Failure::BadAnswer));
+    assert_eq!(failed(&run("\"input_required\"", ServerRequests::Refuse)), Some(Failure::Asked));
 
-    let mut parked = exchange("", Era::Modern, Questions::Pass);
+    let mut parked = exchange("", Era::Modern, ServerRequests::Pass);
     let step = parked.upstream(result("\"input_required\""));
-    assert!(matches!(step.event, Some(Event::Ask(Ask::Input { .. }))));
+    assert!(matches!(step.event, Some(Event::ServerRequest(ServerRequest::InputRequired { .. }))));
     assert!(answered(parked.upstream(server(ANSWER))).is_none());
     assert!(parked.resume(43) && !parked.resume(44));
     assert!(answered(parked.upstream(server(&ANSWER.replace("42", "43")))).is_some());
     // A modern server sends no requests.
     let ask = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{}}"#;
-    let step = exchange("", Era::Modern, Questions::Pass).upstream(server(ask));
+    let step = exchange("", Era::Modern, ServerRequests::Pass).upstream(server(ask));
     assert!(step.event.is_none() && step.upstream.is_none());
 }
 
@@ -174,7 +176,7 @@ proptest! {
         inputs in prop::collection::vec(0..8usize, 0..12), modern in any::<bool>(), pass in any::<bool>(),
     ) {
         let era = if modern { Era::Modern } else { Era::Legacy };
-        let questions = if pass { Questions::Pass } else { Questions::Refuse };
+        let questions = if pass { ServerRequests::Pass } else { ServerRequests::Refuse };
         let mut exchange = exchange(r#","_meta":{"progressToken":1}"#, era, questions);
         let mut ended = 0;
         for input in inputs.into_iter().chain([7]) {

@@ -1,4 +1,4 @@
-//! Lines and events at their edges.
+//! HeadLines and events at their edges.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -37,26 +37,26 @@ fn the_ends_of_a_line_that_is_too_long_can_be_known() {
     let long = format!("{{\"id\":7,{}\"z\":8}}", "x".repeat(5000));
     let stream = format!("ab\n{long}\r\ncd\n123456789\nef\n");
     for step in [1, 7, 1000, 100_000] {
-        let mut decoder = LineDecoder::telling(8);
+        let mut decoder = LineDecoder::reporting_overlong(8);
         let mut found = Vec::new();
         for piece in stream.as_bytes().chunks(step) {
             decoder.push(piece);
             while let Some(line) = decoder.next_line() {
-                found.push(line.map_err(|_| decoder.passed().cloned().unwrap()));
+                found.push(line.map_err(|_| decoder.overlong().cloned().unwrap()));
             }
             assert!(decoder.pending() <= 8 + step + 2);
         }
         assert_eq!(found.len(), 5, "{step}");
         assert_eq!((&found[0], &found[2]), (&Ok("ab".into()), &Ok("cd".into())));
-        let passed = found[1].as_ref().unwrap_err();
+        let overlong = found[1].as_ref().unwrap_err();
         // A return before the end of the line may be counted.
-        assert!(passed.length.abs_diff(long.len() as u64) <= 1, "{step}: {}", passed.length);
-        assert!(passed.start.starts_with(b"{\"id\":7,x") && passed.start.len() == 128);
-        assert!(String::from_utf8_lossy(&passed.end).trim_end().ends_with("x\"z\":8}"));
+        assert!(overlong.length.abs_diff(long.len() as u64) <= 1, "{step}: {}", overlong.length);
+        assert!(overlong.start.starts_with(b"{\"id\":7,x") && overlong.start.len() == 128);
+        assert!(String::from_utf8_lossy(&overlong.end).trim_end().ends_with("x\"z\":8}"));
         assert_eq!((found[3].as_ref().unwrap_err().length, &found[4]), (9, &Ok("ef".into())));
     }
     // How long a line may be can change on the way.
-    let mut decoder = LineDecoder::telling(8);
+    let mut decoder = LineDecoder::reporting_overlong(8);
     decoder.set_limit(20);
     decoder.push(b"123456789012\n");
     assert_eq!(decoder.next_line().unwrap().unwrap(), &b"123456789012"[..]);

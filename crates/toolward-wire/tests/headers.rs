@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::json;
-use toolward_wire::headers::{self, MarkProblem, Mismatch, ParamHeaders, Standard};
-use toolward_wire::{Arguments, Era, MAX_REQUEST, Message, Raw, Sender};
+use toolward_wire::headers::{self, Mismatch, ParamHeaderError, ParamHeaders, StandardHeaders};
+use toolward_wire::{Arguments, Era, MAX_REQUEST_BYTES, Message, Raw, Sender};
 
 fn request(method: &str, params: &str) -> Message {
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let body =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{meta}}}}}"#);
-    Message::parse(body.into(), MAX_REQUEST, Sender::Client).unwrap()
+    Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Client).unwrap()
 }
 
 fn check(
@@ -20,7 +20,8 @@ fn check(
     name: Option<&str>,
 ) -> Result<(), Mismatch> {
     let row = message.row(Sender::Client, Era::Modern).unwrap();
-    Standard { protocol_version: Some(version), method: Some(method), name }.check(message, row)
+    StandardHeaders { protocol_version: Some(version), method: Some(method), name }
+        .check(message, row)
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn what_goes_out_would_be_taken_in() {
         let row = message.row(Sender::Client, Era::Modern).unwrap();
         let made = headers::standard(&message, row);
         let of = |name: &str| made.iter().find(|(at, _)| *at == name).map(|(_, value)| &value[..]);
-        let standard = Standard {
+        let standard = StandardHeaders {
             protocol_version: of(headers::PROTOCOL_VERSION),
             method: of(headers::METHOD),
             name: of(headers::NAME),
@@ -75,7 +76,7 @@ fn headers_against_the_body_are_refused() {
     assert!(check(&list, "2026-07-28", "tools/list", None).is_ok());
     assert!(check(&list, "2026-07-28", "tools/list", Some("read")).is_err());
     let row = call.row(Sender::Client, Era::Modern).unwrap();
-    assert!(Standard::default().check(&call, row).is_err());
+    assert!(StandardHeaders::default().check(&call, row).is_err());
 }
 
 #[test]
@@ -96,18 +97,18 @@ fn marks_are_valid_only_where_properties_lead() {
         json!({"if": {"properties": {"a": string}}}),
         json!({"additionalProperties": string}),
     ] {
-        assert_eq!(read(schema.clone()), Err(MarkProblem::Unreachable), "{schema}");
+        assert_eq!(read(schema.clone()), Err(ParamHeaderError::Unreachable), "{schema}");
     }
     for mark in [json!(""), json!("a b"), json!("a\r\nX: y"), json!(1), json!("é"), json!("a:")] {
         let schema = json!({"properties": {"a": {"type": "string", "x-mcp-header": mark}}});
-        assert!(matches!(read(schema), Err(MarkProblem::BadName { .. })), "{mark}");
+        assert!(matches!(read(schema), Err(ParamHeaderError::BadName { .. })), "{mark}");
     }
     for kind in [json!("number"), json!("object"), json!(["string"]), json!(null)] {
         let schema = json!({"properties": {"a": {"type": kind, "x-mcp-header": "A"}}});
-        assert!(matches!(read(schema), Err(MarkProblem::BadType { .. })), "{kind}");
+        assert!(matches!(read(schema), Err(ParamHeaderError::BadType { .. })), "{kind}");
     }
     let twice = json!({"properties": {"a": string, "b": {"type": "string", "x-mcp-header": "a"}}});
-    assert!(matches!(read(twice), Err(MarkProblem::Repeated { .. })));
+    assert!(matches!(read(twice), Err(ParamHeaderError::Repeated { .. })));
 }
 
 #[test]

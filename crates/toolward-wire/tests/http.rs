@@ -4,23 +4,23 @@
 
 use bytes::BytesMut;
 use toolward_wire::http::{
-    self, BodyLength, HeadLimits, HeadProblem, Method, RequestHead, ResponseHead,
+    self, BodyLength, HeadError, HeadLimits, Method, RequestHead, ResponseHead,
 };
 
-fn request(bytes: impl AsRef<[u8]>) -> Result<Option<RequestHead>, HeadProblem> {
+fn request(bytes: impl AsRef<[u8]>) -> Result<Option<RequestHead>, HeadError> {
     http::read_request(&mut BytesMut::from(bytes.as_ref()), &HeadLimits::default())
 }
 
-fn response(bytes: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, HeadProblem> {
+fn response(bytes: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, HeadError> {
     http::read_response(&mut BytesMut::from(bytes.as_ref()), &HeadLimits::default())
 }
 
 /// A request with these lines after its own line and `Host`.
-fn post(fields: &str) -> Result<RequestHead, HeadProblem> {
+fn post(fields: &str) -> Result<RequestHead, HeadError> {
     request(format!("POST /mcp HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).map(Option::unwrap)
 }
 
-fn answer(lines: &str) -> Result<ResponseHead, HeadProblem> {
+fn answer(lines: &str) -> Result<ResponseHead, HeadError> {
     response(format!("HTTP/1.1 {lines}\r\n")).map(Option::unwrap)
 }
 
@@ -64,7 +64,7 @@ fn secrets_in_fields_are_not_shown() {
 
 #[test]
 fn request_lines() {
-    use HeadProblem::*;
+    use HeadError::*;
     let too_long = TargetTooLong { limit: http::MAX_TARGET };
     let long = "x".repeat(http::MAX_TARGET);
     let longest = format!("GET /{} HTTP/1.1", &long[1..]);
@@ -128,7 +128,7 @@ fn request_lines() {
 
 #[test]
 fn lines_end_in_both() {
-    use HeadProblem::*;
+    use HeadError::*;
     for (head, problem) in [
         ("GET / HTTP/1.1\nHost: a\n\n", BadLineEnd),
         ("GET / HTTP/1.1\n", BadLineEnd),
@@ -156,7 +156,7 @@ fn lines_end_in_both() {
 
 #[test]
 fn field_lines() {
-    use HeadProblem::*;
+    use HeadError::*;
     for fields in ["X:\r\n", "X:y\r\n", "!#$%&'*+-.^_`|~09AZaz: y\r\n", "X: \t:é,\"\\\r\n"] {
         assert!(post(fields).is_ok(), "{fields:?}");
     }
@@ -221,12 +221,12 @@ fn hosts() {
         "[1.2.3.4]",
     ] {
         let read = with(&format!("Host: {host}\r\n"));
-        assert_eq!(read.unwrap_err(), HeadProblem::BadHost, "{host}");
+        assert_eq!(read.unwrap_err(), HeadError::BadHost, "{host}");
     }
     let invalid = b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n";
-    assert_eq!(request(invalid).unwrap_err(), HeadProblem::BadHost);
-    assert_eq!(with("").unwrap_err(), HeadProblem::NoHost);
-    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").unwrap_err(), HeadProblem::NoHost);
+    assert_eq!(request(invalid).unwrap_err(), HeadError::BadHost);
+    assert_eq!(with("").unwrap_err(), HeadError::NoHost);
+    assert_eq!(request("GET / HTTP/1.0\r\n\r\n").unwrap_err(), HeadError::NoHost);
     let old = request("GET / HTTP/1.0\r\nX: a\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
     let old = old.unwrap().unwrap();
     assert!(old.old && !old.keep_alive);
@@ -234,7 +234,7 @@ fn hosts() {
 
 #[test]
 fn lengths_of_requests() {
-    use HeadProblem::*;
+    use HeadError::*;
     let largest = format!("Content-Length: {}\r\n", u64::MAX);
     for (fields, body) in [
         ("", BodyLength::Empty),
@@ -281,8 +281,8 @@ fn lengths_of_requests() {
     assert_eq!(old.unwrap_err(), CodingInOldVersion);
 }
 
-fn duplicate(name: &str) -> HeadProblem {
-    HeadProblem::DuplicateField { name: name.into() }
+fn duplicate(name: &str) -> HeadError {
+    HeadError::DuplicateField { name: name.into() }
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn expectations_and_connections() {
     assert!(!old.unwrap().unwrap().expects_continue);
     for expectation in ["", "100-continue, x", "x", "100-continue;q"] {
         let problem = post(&format!("Expect: {expectation}\r\n")).unwrap_err();
-        assert_eq!(problem, HeadProblem::UnknownExpectation, "{expectation}");
+        assert_eq!(problem, HeadError::UnknownExpectation, "{expectation}");
     }
     for (fields, keep_alive) in [
         ("Connection: close\r\n", false),
@@ -354,23 +354,23 @@ fn limits_of_heads() {
     let head = |pad: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(pad));
     assert_eq!(head(32).len(), 64);
     assert!(read(head(32).as_bytes()).unwrap().is_some());
-    let too_large = HeadProblem::HeadTooLarge { limit: 64 };
+    let too_large = HeadError::HeadTooLarge { limit: 64 };
     assert_eq!(read(head(33).as_bytes()).unwrap_err(), too_large);
     assert!(read(&head(33).as_bytes()[..63]).unwrap().is_none());
     assert_eq!(read(&head(33).as_bytes()[..64]).unwrap_err(), too_large);
     assert_eq!(read(&[b'x'; 64]).unwrap_err(), too_large);
     assert!(read(b"GET / HTTP/1.1\r\nHost: a\r\nb:\r\nc:\r\n\r\n").unwrap().is_some());
-    let too_many = HeadProblem::TooManyFields { limit: 3 };
+    let too_many = HeadError::TooManyFields { limit: 3 };
     assert_eq!(read(b"GET / HTTP/1.1\r\nHost: a\r\nb:\r\nc:\r\nd:\r\n").unwrap_err(), too_many);
 
     let fields = |count: usize| post(&"a:\r\n".repeat(count - 1));
     assert!(fields(100).is_ok());
-    assert_eq!(fields(101).unwrap_err(), HeadProblem::TooManyFields { limit: 100 });
+    assert_eq!(fields(101).unwrap_err(), HeadError::TooManyFields { limit: 100 });
 }
 
 #[test]
 fn every_problem_is_a_sentence_and_has_a_status() {
-    use HeadProblem::*;
+    use HeadError::*;
     for (problem, status) in [
         (BadLineEnd, 400),
         (ControlByte, 400),
@@ -430,16 +430,16 @@ fn status_lines() {
         " HTTP/1.1 200 OK",
     ] {
         let read = response(format!("{line}\r\n\r\n"));
-        assert_eq!(read.unwrap_err(), HeadProblem::BadStatusLine, "{line}");
+        assert_eq!(read.unwrap_err(), HeadError::BadStatusLine, "{line}");
     }
     // What cannot become one is refused before its line ends.
-    assert_eq!(response("\x15").unwrap_err(), HeadProblem::BadStatusLine);
+    assert_eq!(response("\x15").unwrap_err(), HeadError::BadStatusLine);
     assert!(response("HTT").unwrap().is_none());
     for (head, problem) in [
-        ("HTTP/1.1 200 O\0K\r\n\r\n", HeadProblem::ControlByte),
-        ("HTTP/1.1 200 OK\n\n", HeadProblem::BadLineEnd),
-        ("HTTP/1.1 200 OK\r\nX : y\r\n\r\n", HeadProblem::BadFieldName),
-        ("HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\n", HeadProblem::FoldedField),
+        ("HTTP/1.1 200 O\0K\r\n\r\n", HeadError::ControlByte),
+        ("HTTP/1.1 200 OK\n\n", HeadError::BadLineEnd),
+        ("HTTP/1.1 200 OK\r\nX : y\r\n\r\n", HeadError::BadFieldName),
+        ("HTTP/1.1 200 OK\r\nX: y\r\n z\r\n\r\n", HeadError::FoldedField),
     ] {
         assert_eq!(response(head).unwrap_err(), problem);
     }
@@ -465,10 +465,10 @@ fn lengths_of_responses() {
     let old = response("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n").unwrap().unwrap();
     assert_eq!((old.body, old.keep_alive), (Known(3), false));
     for (lines, problem) in [
-        ("200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n", HeadProblem::TwoLengths),
-        ("200 OK\r\nTransfer-Encoding: gzip\r\n", HeadProblem::UnknownTransferCoding),
-        ("200 OK\r\nContent-Length: 3, 3\r\n", HeadProblem::BadContentLength),
-        ("304 x\r\nContent-Length: x\r\n", HeadProblem::BadContentLength),
+        ("200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n", HeadError::TwoLengths),
+        ("200 OK\r\nTransfer-Encoding: gzip\r\n", HeadError::UnknownTransferCoding),
+        ("200 OK\r\nContent-Length: 3, 3\r\n", HeadError::BadContentLength),
+        ("304 x\r\nContent-Length: x\r\n", HeadError::BadContentLength),
     ] {
         assert_eq!(answer(lines).unwrap_err(), problem, "{lines}");
     }
@@ -485,5 +485,5 @@ fn interim_responses_are_passed_over() {
     assert_eq!(http::read_response(&mut buffer, &limits).unwrap().unwrap().status, 200);
     assert_eq!(&buffer[..], b"x");
     let switched = answer("101 Switching Protocols\r\nUpgrade: x\r\n").unwrap_err();
-    assert_eq!(switched, HeadProblem::SwitchedProtocols);
+    assert_eq!(switched, HeadError::SwitchedProtocols);
 }

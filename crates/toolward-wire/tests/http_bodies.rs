@@ -4,7 +4,7 @@
 
 use bytes::{Bytes, BytesMut};
 use toolward_wire::http::{
-    self, BadField, BodyLength, BodyProblem, BodyReader, BodyStream, Piece, ResponseBody,
+    self, BadField, BodyError, BodyLength, BodyReader, BodyStream, Piece, ResponseBody,
 };
 
 /// Reads a body that comes in pieces of `step` bytes: the body and what was left over.
@@ -13,7 +13,7 @@ fn body(
     limit: usize,
     bytes: &[u8],
     step: usize,
-) -> Result<Option<(Bytes, Bytes)>, BodyProblem> {
+) -> Result<Option<(Bytes, Bytes)>, BodyError> {
     let mut reader = BodyReader::new(length, limit)?;
     let mut buffer = BytesMut::new();
     let mut pieces = bytes.chunks(step);
@@ -38,12 +38,12 @@ fn bodies_of_known_length_are_not_copied() {
     assert_eq!((&read[..], read.as_ptr()), (&b"hello"[..], place));
     assert_eq!(&buffer[..], b", world");
 
-    assert_eq!(BodyReader::new(BodyLength::Known(6), 5).unwrap_err(), BodyProblem::TooLarge);
-    assert_eq!(BodyReader::new(BodyLength::Known(u64::MAX), 5).unwrap_err(), BodyProblem::TooLarge);
+    assert_eq!(BodyReader::new(BodyLength::Known(6), 5).unwrap_err(), BodyError::TooLarge);
+    assert_eq!(BodyReader::new(BodyLength::Known(u64::MAX), 5).unwrap_err(), BodyError::TooLarge);
     let mut short = BodyReader::new(BodyLength::Known(5), 5).unwrap();
     let mut buffer = BytesMut::from(&b"hell"[..]);
     assert_eq!(short.read(&mut buffer), Ok(None));
-    assert_eq!(short.at_eof(&mut buffer), Err(BodyProblem::CutShort));
+    assert_eq!(short.at_eof(&mut buffer), Err(BodyError::CutShort));
     for length in [BodyLength::Empty, BodyLength::Known(0)] {
         let (read, rest) = body(length, 0, b"x", 1).unwrap().unwrap();
         assert_eq!((&read[..], &rest[..]), (&b""[..], &b"x"[..]));
@@ -85,11 +85,11 @@ fn chunks() {
             "5\r\nhello\r\n\r\n",
         ] {
             let read = body(BodyLength::Chunked, 11, bytes.as_bytes(), step);
-            assert_eq!(read, Err(BodyProblem::Malformed), "{bytes:?}");
+            assert_eq!(read, Err(BodyError::Malformed), "{bytes:?}");
         }
         for bytes in ["c\r\n", "ffffffff\r\n", "6\r\nabcdef\r\n6\r\n"] {
             let read = body(BodyLength::Chunked, 11, bytes.as_bytes(), step);
-            assert_eq!(read, Err(BodyProblem::TooLarge), "{bytes:?}");
+            assert_eq!(read, Err(BodyError::TooLarge), "{bytes:?}");
         }
         for bytes in ["", "5", "5\r", "5\r\nhell", "5\r\nhello\r", "0\r\n", "0\r\n\r"] {
             assert_eq!(
@@ -101,7 +101,7 @@ fn chunks() {
     }
     let mut reader = BodyReader::new(BodyLength::Chunked, 11).unwrap();
     let mut buffer = BytesMut::from(&b"5\r\nhel"[..]);
-    assert_eq!(reader.at_eof(&mut buffer), Err(BodyProblem::CutShort));
+    assert_eq!(reader.at_eof(&mut buffer), Err(BodyError::CutShort));
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn bodies_until_the_connection_ends() {
     assert_eq!(reader.read(&mut buffer), Ok(None));
     assert_eq!(reader.at_eof(&mut buffer).unwrap(), &b"hello"[..]);
     let mut buffer = BytesMut::from(&b"hello!"[..]);
-    assert_eq!(reader.read(&mut buffer), Err(BodyProblem::TooLarge));
-    assert_eq!(reader.at_eof(&mut buffer), Err(BodyProblem::TooLarge));
+    assert_eq!(reader.read(&mut buffer), Err(BodyError::TooLarge));
+    assert_eq!(reader.at_eof(&mut buffer), Err(BodyError::TooLarge));
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn streams_give_what_there_is() {
 
     let mut stream = BodyStream::new(BodyLength::Known(6));
     assert_eq!(stream.next(&mut buffer), data("rest"));
-    assert_eq!(stream.at_eof(), Err(BodyProblem::CutShort));
-    assert_eq!(stream.next(&mut buffer), Err(BodyProblem::CutShort));
+    assert_eq!(stream.at_eof(), Err(BodyError::CutShort));
+    assert_eq!(stream.next(&mut buffer), Err(BodyError::CutShort));
 
     let mut stream = BodyStream::new(BodyLength::UntilClose);
     assert_eq!(stream.next(&mut BytesMut::from(&b"x"[..])), data("x"));
@@ -139,9 +139,9 @@ fn streams_give_what_there_is() {
     assert_eq!((stream.at_eof(), stream.next(&mut buffer)), (Ok(()), Ok(Piece::End)));
 
     let mut stream = BodyStream::new(BodyLength::Chunked);
-    assert_eq!(stream.next(&mut BytesMut::from(&b"z"[..])), Err(BodyProblem::Malformed));
-    assert_eq!(stream.next(&mut BytesMut::from(&b"0\r\n\r\n"[..])), Err(BodyProblem::Malformed));
-    assert_eq!(stream.at_eof(), Err(BodyProblem::Malformed));
+    assert_eq!(stream.next(&mut BytesMut::from(&b"z"[..])), Err(BodyError::Malformed));
+    assert_eq!(stream.next(&mut BytesMut::from(&b"0\r\n\r\n"[..])), Err(BodyError::Malformed));
+    assert_eq!(stream.at_eof(), Err(BodyError::Malformed));
 }
 
 #[test]

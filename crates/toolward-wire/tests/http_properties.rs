@@ -104,7 +104,7 @@ proptest! {
     fn heads_do_not_depend_on_how_they_arrive(head in head(), after in "[a-z]{0,4}", cuts in cuts()) {
         let bytes = [&head[..], after.as_bytes()].concat();
         let pieces = pieces(&bytes, &cuts);
-        let wrong = |problem: http::HeadProblem| format!("{problem:?}");
+        let wrong = |problem: http::HeadError| format!("{problem:?}");
         let say = |head: http::RequestHead| format!("{head:?} {:?}", fields(&head.headers));
         prop_assert_eq!(
             outcome(&pieces, http::read_request, say, wrong),
@@ -202,7 +202,7 @@ proptest! {
                     prop_assert_eq!((&body[..], &rest[..]), (&said[..], &b"rest"[..]));
                 }
                 Ok(None) => prop_assert!(false, "no end"),
-                Err(problem) => prop_assert_eq!((problem, said.len() > limit), (http::BodyProblem::TooLarge, true)),
+                Err(problem) => prop_assert_eq!((problem, said.len() > limit), (http::BodyError::TooLarge, true)),
             }
         }
 

@@ -6,15 +6,15 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_wire::list::{self, Entry, EntryProblem, List, ListKind, ListProblem, MalformedEntry};
-use toolward_wire::{Id, MAX_ANSWER, Message, Sender, error};
+use toolward_wire::list::{self, Entry, EntryError, List, ListError, ListKind, MalformedEntry};
+use toolward_wire::{Id, MAX_RESPONSE_BYTES, Message, Sender, jsonrpc};
 
 fn answer(result: &str) -> Message {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-    Message::parse(body.into(), MAX_ANSWER, Sender::Server).unwrap()
+    Message::parse(body.into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap()
 }
 
-fn tools(result: &str) -> Result<List, ListProblem> {
+fn tools(result: &str) -> Result<List, ListError> {
     List::read(&answer(result), ListKind::Tools, &mut HashSet::new())
 }
 
@@ -39,7 +39,7 @@ fn one_malformed_entry_does_not_blind_the_rest() {
     assert_eq!(list.next_cursor.as_deref(), Some("p2"));
     let dropped: Vec<usize> = list.malformed.iter().map(|entry| entry.index).collect();
     assert_eq!(dropped, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    assert_eq!(list.malformed[8].problem, EntryProblem::Repeated);
+    assert_eq!(list.malformed[8].problem, EntryError::Repeated);
     assert_eq!(list.malformed[8].name.as_deref(), Some("a"));
 }
 
@@ -54,7 +54,7 @@ fn an_entry_is_strict_to_its_last_member() {
     )
     .unwrap();
     assert_eq!(list.entries.iter().map(Entry::name).collect::<Vec<_>>(), ["e"]);
-    let strict = |entry: &MalformedEntry| matches!(entry.problem, EntryProblem::Json(_));
+    let strict = |entry: &MalformedEntry| matches!(entry.problem, EntryError::Json(_));
     assert!(list.malformed.len() == 4 && list.malformed.iter().all(strict));
 }
 
@@ -72,12 +72,12 @@ fn a_name_is_taken_across_pages() {
 fn an_answer_of_another_shape_is_no_list() {
     let member = "tools";
     for result in ["{}", r#"{"tools":null}"#, r#"{"tools":{}}"#, r#"{"prompts":[]}"#] {
-        assert_eq!(tools(result).unwrap_err(), ListProblem::NoArray { member }, "{result}");
+        assert_eq!(tools(result).unwrap_err(), ListError::NoArray { member }, "{result}");
     }
-    assert_eq!(tools(r#"{"tools":[],"nextCursor":1}"#).unwrap_err(), ListProblem::BadCursor);
+    assert_eq!(tools(r#"{"tools":[],"nextCursor":1}"#).unwrap_err(), ListError::BadCursor);
     assert!(tools(r#"{"tools":[],"nextCursor":null}"#).unwrap().next_cursor.is_none());
     let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":""}}"#;
-    let error = Message::parse(error[..].into(), MAX_ANSWER, Sender::Server).unwrap();
+    let error = Message::parse(error[..].into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap();
     assert!(List::read(&error, ListKind::Tools, &mut HashSet::new()).is_err());
 }
 
@@ -122,12 +122,12 @@ fn a_list_is_built_from_raw_entries() {
     let entries: [&[u8]; 2] = [br#"{"name": "a"}"#, br#"{"name":"b" }"#];
     let more: [(&str, &[u8]); 2] = [("resultType", b"\"complete\""), ("ttlMs", b"5000")];
     let result = list::result(ListKind::Tools, &list::array(entries), Some("c\""), &more);
-    let body = error::result_body(&Id::text("q"), &result);
+    let body = jsonrpc::result_body(&Id::text("q"), &result);
     assert_eq!(
         std::str::from_utf8(&body).unwrap(),
         r#"{"jsonrpc":"2.0","id":"q","result":{"tools":[{"name": "a"},{"name":"b" }],"nextCursor":"c\"","resultType":"complete","ttlMs":5000}}"#
     );
-    let message = Message::parse(body, MAX_ANSWER, Sender::Server).unwrap();
+    let message = Message::parse(body, MAX_RESPONSE_BYTES, Sender::Server).unwrap();
     let list = List::read(&message, ListKind::Tools, &mut HashSet::new()).unwrap();
     assert_eq!(list.entries.len(), 2);
     assert_eq!(&list::array([])[..], b"[]");

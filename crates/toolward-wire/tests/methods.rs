@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use toolward_wire::error::{Case, status};
-use toolward_wire::method::{MethodKind, PolicySubject, lookup, question, rows};
+use toolward_wire::jsonrpc_error::{StatusCase, status};
+use toolward_wire::method::{MethodKind, PolicySubject, lookup, rows, server_request};
 use toolward_wire::{Era, Revision, Sender, code};
 
 #[test]
@@ -43,9 +43,9 @@ fn eras_have_their_own_methods() {
     for ask in ["sampling/createMessage", "elicitation/create", "roots/list"] {
         assert!(has(ask, Sender::Server, Era::Legacy) && !has(ask, Sender::Server, Era::Modern));
         assert!(!has(ask, Sender::Client, Era::Legacy));
-        assert_eq!(question(ask).unwrap().subject, PolicySubject::ClientRequest);
+        assert_eq!(server_request(ask).unwrap().subject, PolicySubject::ClientRequest);
     }
-    assert!(question("tools/call").is_none());
+    assert!(server_request("tools/call").is_none());
     assert!(!has("notifications/progress", Sender::Client, Era::Modern));
     let cacheable: Vec<&str> =
         rows().iter().filter(|row| row.cacheable).map(|row| row.name).collect();
@@ -66,24 +66,25 @@ fn revisions_read_back_and_have_an_era() {
 fn statuses_are_those_of_the_table() {
     let of = |case, era| status(case, era).map(|status| (status.http, status.code));
     use Era::{Legacy, Modern};
-    assert_eq!(of(Case::MalformedJson, Modern), Some((400, Some(code::PARSE_ERROR))));
-    assert_eq!(of(Case::BadParams, Legacy), Some((400, Some(code::INVALID_PARAMS))));
-    assert_eq!(of(Case::UnknownMethod, Modern), Some((404, Some(code::METHOD_NOT_FOUND))));
-    assert_eq!(of(Case::UnknownMethod, Legacy), Some((200, Some(code::METHOD_NOT_FOUND))));
-    assert_eq!(of(Case::HeaderMismatch, Modern), Some((400, Some(-32020))));
-    assert_eq!(of(Case::MissingCapability, Modern), Some((400, Some(-32021))));
-    assert_eq!(of(Case::UnsupportedVersion, Modern), Some((400, Some(-32022))));
-    assert_eq!(of(Case::UnknownSession, Legacy).map(|(http, _)| http), Some(404));
-    assert_eq!(of(Case::NoSession, Legacy).map(|(http, _)| http), Some(400));
-    for case in [Case::NoSession, Case::UnknownSession] {
+    assert_eq!(of(StatusCase::MalformedJson, Modern), Some((400, Some(code::PARSE_ERROR))));
+    assert_eq!(of(StatusCase::BadParams, Legacy), Some((400, Some(code::INVALID_PARAMS))));
+    assert_eq!(of(StatusCase::UnknownMethod, Modern), Some((404, Some(code::METHOD_NOT_FOUND))));
+    assert_eq!(of(StatusCase::UnknownMethod, Legacy), Some((200, Some(code::METHOD_NOT_FOUND))));
+    assert_eq!(of(StatusCase::HeaderMismatch, Modern), Some((400, Some(-32020))));
+    assert_eq!(of(StatusCase::MissingCapability, Modern), Some((400, Some(-32021))));
+    assert_eq!(of(StatusCase::UnsupportedVersion, Modern), Some((400, Some(-32022))));
+    assert_eq!(of(StatusCase::UnknownSession, Legacy).map(|(http, _)| http), Some(404));
+    assert_eq!(of(StatusCase::NoSession, Legacy).map(|(http, _)| http), Some(400));
+    for case in [StatusCase::NoSession, StatusCase::UnknownSession] {
         assert_eq!(of(case, Modern), None);
     }
-    for case in [Case::MissingMeta, Case::MissingCapability, Case::HeaderMismatch] {
+    for case in [StatusCase::MissingMeta, StatusCase::MissingCapability, StatusCase::HeaderMismatch]
+    {
         assert_eq!(of(case, Legacy), None);
     }
     for era in [Legacy, Modern] {
-        assert_eq!(of(Case::Accepted, era), Some((202, None)));
-        assert_eq!(of(Case::NoStream, era), Some((405, None)));
-        assert_eq!(of(Case::Refusal, era), Some((200, None)));
+        assert_eq!(of(StatusCase::Accepted, era), Some((202, None)));
+        assert_eq!(of(StatusCase::NoStream, era), Some((405, None)));
+        assert_eq!(of(StatusCase::Refusal, era), Some((200, None)));
     }
 }

@@ -10,7 +10,7 @@ use toolward_wire::line::{self, LineDecoder};
 use toolward_wire::scan::{Strictness, check, scan};
 use toolward_wire::sse::{self, SseDecoder};
 use toolward_wire::{
-    Arguments, Id, MAX_DEPTH, MAX_REQUEST, Message, Raw, RawMember, Sender, headers, string,
+    Arguments, Id, MAX_DEPTH, MAX_REQUEST_BYTES, Message, Raw, RawMember, Sender, headers, string,
 };
 
 /// The reference: serde_json says what is JSON; depth and duplicates are counted from outside.
@@ -126,9 +126,9 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
         prop_assert_eq!(normal(&raw.to_json()), normal(&value));
     }
     // What the rule for answers forgives, it says.
-    let loose = scan(bytes, usize::MAX, Strictness::Answer);
-    if let Ok(outline) = loose {
-        prop_assert_eq!(check(bytes, usize::MAX).is_ok(), outline.loose.is_none());
+    let response = scan(bytes, usize::MAX, Strictness::Response);
+    if let Ok(outline) = response {
+        prop_assert_eq!(check(bytes, usize::MAX).is_ok(), outline.ambiguity.is_none());
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         agree(&bytes)?;
-        let _ = Message::parse(bytes.into(), MAX_REQUEST, Sender::Server);
+        let _ = Message::parse(bytes.into(), MAX_REQUEST_BYTES, Sender::Server);
     }
 
     #[test]
@@ -203,10 +203,10 @@ proptest! {
         keys in prop::collection::vec("[aA][bBé][cC]?(k|K|ſ|s|\\\\u0053)?", 0..20),
     ) {
         let members: Vec<String> = keys.iter().map(|key| format!("\"{key}\":0")).collect();
-        if let Ok(raw) = Raw::scan(format!("{{{}}}", members.join(",")).as_bytes(), MAX_REQUEST) {
+        if let Ok(raw) = Raw::scan(format!("{{{}}}", members.join(",")).as_bytes(), MAX_REQUEST_BYTES) {
             let names: Vec<_> = raw.members().map(|member| string::fold(&member.name())).collect();
             let alone = names.iter().collect::<std::collections::HashSet<_>>().len() == names.len();
-            match Arguments::new(raw).folded_twin() {
+            match Arguments::new(raw).case_collision() {
                 None => prop_assert!(alone, "{:?}", names),
                 Some((a, b)) => prop_assert!(a != b && string::equal_folded(&a, &b)),
             }
@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn noted_members_are_those_of_a_walk(result in json(), space in "[ \n]{0,2}") {
         let body = format!("{space}{{\"jsonrpc\":\"2.0\",\"id\":1,{space}\"result\"{space}:{result}}}");
-        let read = Message::parse(body.into(), MAX_REQUEST, Sender::Server);
+        let read = Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Server);
         if let Ok(message) = read {
             let show = |member: RawMember<'_>| {
                 let name = member.name().into_owned();
@@ -249,7 +249,7 @@ proptest! {
              \"params\":{{\"_meta\":{{{}}},\"name\":\"n\"}},\"x2\":{after}{space}}}",
             members.join(",")
         );
-        let parse = |body: Bytes| Message::parse(body, MAX_REQUEST, Sender::Client);
+        let parse = |body: Bytes| Message::parse(body, MAX_REQUEST_BYTES, Sender::Client);
         let Ok(message) = parse(body.clone().into()) else { return Ok(()) };
         prop_assert_eq!(&message.edit().finish()[..], body.as_bytes());
 

@@ -52,7 +52,7 @@ fn read(message: &Message) -> Result<Inner, Wrong> {
 
 #[cfg(test)]
 mod tests {
-    use toolward_wire::MAX_REQUEST;
+    use toolward_wire::MAX_REQUEST_BYTES;
 
     use super::*;
 
@@ -61,7 +61,7 @@ mod tests {
             r#"{{"_meta":{{"progressToken":"p"}}, "name":"toolward__execute_tool","arguments":{arguments}}}"#
         );
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
-        Message::parse(body.into(), MAX_REQUEST, Sender::Client).unwrap()
+        Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Client).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the gateway's own tools answer: JSON as text, and as it is where the revision knows that.
 
-use toolward_wire::error::result_body;
+use toolward_wire::jsonrpc::result_body;
 use toolward_wire::{Era, Id, Revision, string};
 
 use super::given::Wrong;

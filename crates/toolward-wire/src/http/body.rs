@@ -16,7 +16,7 @@ pub enum BodyLength {
 
 /// What is wrong with a body. Nothing that follows on the connection can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BodyProblem {
+pub enum BodyError {
     TooLarge,
     /// The chunks are not what they must be.
     Malformed,
@@ -24,7 +24,7 @@ pub enum BodyProblem {
     CutShort,
 }
 
-impl fmt::Display for BodyProblem {
+impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLarge => "the body is too large",
@@ -34,7 +34,7 @@ impl fmt::Display for BodyProblem {
     }
 }
 
-impl std::error::Error for BodyProblem {}
+impl std::error::Error for BodyError {}
 
 /// Reads a body piece by piece, of any length: for streams of events.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ enum State {
     Trailer,
     UntilClose,
     Done,
-    Failed(BodyProblem),
+    Failed(BodyError),
 }
 
 /// A chunk's size has at most so many digits.
@@ -81,7 +81,7 @@ impl BodyStream {
     fn with_limit(length: BodyLength, limit: u64) -> BodyStream {
         let state = match length {
             BodyLength::Empty | BodyLength::Known(0) => State::Done,
-            BodyLength::Known(length) if length > limit => State::Failed(BodyProblem::TooLarge),
+            BodyLength::Known(length) if length > limit => State::Failed(BodyError::TooLarge),
             BodyLength::Known(length) => State::Known(length),
             BodyLength::Chunked => State::ChunkSize,
             BodyLength::UntilClose => State::UntilClose,
@@ -90,7 +90,7 @@ impl BodyStream {
     }
 
     /// Takes the next piece from the buffer. After a problem there is only that problem.
-    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyProblem> {
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyError> {
         let next = self.step(buffer);
         if let Err(problem) = next {
             self.state = State::Failed(problem);
@@ -99,7 +99,7 @@ impl BodyStream {
     }
 
     /// The connection has ended, and all that came was read.
-    pub fn at_eof(&mut self) -> Result<(), BodyProblem> {
+    pub fn at_eof(&mut self) -> Result<(), BodyError> {
         match self.state {
             State::UntilClose | State::Done => {
                 self.state = State::Done;
@@ -107,13 +107,13 @@ impl BodyStream {
             }
             State::Failed(problem) => Err(problem),
             _ => {
-                self.state = State::Failed(BodyProblem::CutShort);
-                Err(BodyProblem::CutShort)
+                self.state = State::Failed(BodyError::CutShort);
+                Err(BodyError::CutShort)
             }
         }
     }
 
-    fn step(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyProblem> {
+    fn step(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyError> {
         loop {
             match self.state {
                 State::Done => return Ok(Piece::End),
@@ -122,7 +122,7 @@ impl BodyStream {
                 State::UntilClose => {
                     let data = buffer.split().freeze();
                     let left = self.allowed.checked_sub(data.len() as u64);
-                    self.allowed = left.ok_or(BodyProblem::TooLarge)?;
+                    self.allowed = left.ok_or(BodyError::TooLarge)?;
                     return Ok(Piece::Data(data));
                 }
                 State::Known(left) => {
@@ -138,13 +138,13 @@ impl BodyStream {
                 State::ChunkSize => {
                     let Some(size) = chunk_size(buffer)? else { return Ok(Piece::NeedMore) };
                     let left = self.allowed.checked_sub(size);
-                    self.allowed = left.ok_or(BodyProblem::TooLarge)?;
+                    self.allowed = left.ok_or(BodyError::TooLarge)?;
                     self.state = if size == 0 { State::Trailer } else { State::Chunk(size) };
                 }
                 State::ChunkEnd | State::Trailer => {
                     let start = buffer.get(..2).unwrap_or(buffer);
                     if !b"\r\n".starts_with(start) {
-                        return Err(BodyProblem::Malformed);
+                        return Err(BodyError::Malformed);
                     }
                     if start.len() < 2 {
                         return Ok(Piece::NeedMore);
@@ -166,7 +166,7 @@ fn take(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
 
 /// Reads the line with a chunk's size, which is hex digits and nothing else: extensions have no use
 /// but to be read differently by two readers.
-fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyProblem> {
+fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyError> {
     let mut size = 0u64;
     for (at, byte) in buffer.iter().enumerate() {
         match (byte, (*byte as char).to_digit(16)) {
@@ -177,11 +177,11 @@ fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyProblem> {
                         buffer.advance(at + 2);
                         Ok(Some(size))
                     }
-                    Some(_) => Err(BodyProblem::Malformed),
+                    Some(_) => Err(BodyError::Malformed),
                     None => Ok(None),
                 };
             }
-            _ => return Err(BodyProblem::Malformed),
+            _ => return Err(BodyError::Malformed),
         }
     }
     Ok(None)
@@ -198,9 +198,9 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
-    pub fn new(length: BodyLength, limit: usize) -> Result<BodyReader, BodyProblem> {
+    pub fn new(length: BodyLength, limit: usize) -> Result<BodyReader, BodyError> {
         if matches!(length, BodyLength::Known(length) if length > limit as u64) {
-            return Err(BodyProblem::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         let stream = BodyStream::with_limit(length, limit as u64);
         Ok(BodyReader { stream, length, limit, collected: Vec::new() })
@@ -209,25 +209,30 @@ impl BodyReader {
     /// The body, once all of it has come; it is taken from the buffer, and what follows it stays.
     /// A body of known length waits in the buffer and is not copied. A body that goes on until the
     /// connection ends is complete with [`BodyReader::at_eof`] only.
-    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyProblem> {
+    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyError> {
         match self.length {
             BodyLength::Known(length) if (buffer.len() as u64) < length => Ok(None),
-            BodyLength::UntilClose if buffer.len() > self.limit => Err(BodyProblem::TooLarge),
+            BodyLength::UntilClose if buffer.len() > self.limit => Err(BodyError::TooLarge),
             BodyLength::UntilClose => Ok(None),
             _ => self.collect(buffer),
         }
     }
 
+    /// How many bytes have been taken from the buffer and are held here.
+    pub fn held(&self) -> usize {
+        self.collected.len()
+    }
+
     /// The connection has ended: the body, if that was to be its end.
-    pub fn at_eof(&mut self, buffer: &mut BytesMut) -> Result<Bytes, BodyProblem> {
+    pub fn at_eof(&mut self, buffer: &mut BytesMut) -> Result<Bytes, BodyError> {
         match self.length {
-            BodyLength::UntilClose if buffer.len() > self.limit => Err(BodyProblem::TooLarge),
+            BodyLength::UntilClose if buffer.len() > self.limit => Err(BodyError::TooLarge),
             BodyLength::UntilClose => Ok(buffer.split().freeze()),
-            _ => self.read(buffer)?.ok_or(BodyProblem::CutShort),
+            _ => self.read(buffer)?.ok_or(BodyError::CutShort),
         }
     }
 
-    fn collect(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyProblem> {
+    fn collect(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyError> {
         loop {
             match self.stream.next(buffer)? {
                 Piece::Data(data) if self.length != BodyLength::Chunked => return Ok(Some(data)),

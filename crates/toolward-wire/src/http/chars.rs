@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::{decimal, lanes};
+use crate::{decimal, swar};
 
 /// The characters of names, methods and codings.
 const TOKEN: u8 = 1;
@@ -68,7 +68,7 @@ pub(super) fn is_target(bytes: &[u8]) -> bool {
 /// Printable characters of ASCII, and tabs.
 fn is_text(bytes: &[u8]) -> bool {
     // Tabs are so rare that they need not be fast.
-    !lanes::any(bytes, lanes::not_text)
+    !swar::any(bytes, swar::not_text)
         || bytes.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
@@ -104,7 +104,7 @@ pub(super) fn is_authority(text: &str) -> bool {
         }
         None => {
             let text = text.as_bytes();
-            let (name, port) = text.split_at(lanes::find(text, lanes::colons));
+            let (name, port) = text.split_at(swar::find(text, swar::colons));
             (all(name, HOST), port)
         }
     };

@@ -8,8 +8,8 @@ use memchr::memchr_iter;
 
 use super::body::BodyLength;
 use super::chars::{is_token, same, trim, trim_start};
-use super::problem::HeadProblem;
-use crate::{decimal, lanes};
+use super::error::HeadError;
+use crate::{decimal, swar};
 
 /// How large a head may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub struct Headers {
     head: Bytes,
     fields: Vec<Field>,
     /// The lengths of the names: most names that are asked for are of none of them.
-    lengths: Lengths,
+    lengths: LengthSet,
 }
 
-/// Lengths, each as a bit; two that differ by 64 share one.
+/// LengthSet, each as a bit; two that differ by 64 share one.
 #[derive(Debug, Clone, Copy, Default)]
-struct Lengths(u64);
+struct LengthSet(u64);
 
-impl Lengths {
+impl LengthSet {
     #[inline]
     fn may_have(self, length: usize) -> bool {
         self.0 & 1 << (length % 64) != 0
@@ -66,18 +66,18 @@ impl Field {
     }
 
     /// Finds the name and the value in a line.
-    fn read(&mut self, head: &[u8]) -> Result<(), HeadProblem> {
+    fn read(&mut self, head: &[u8]) -> Result<(), HeadError> {
         let line = head.get(self.name as usize..self.value_end as usize).unwrap_or_default();
         if matches!(line.first(), Some(b' ' | b'\t')) {
-            return Err(HeadProblem::FoldedField);
+            return Err(HeadError::FoldedField);
         }
-        let colon = lanes::find(line, lanes::colons);
+        let colon = swar::find(line, swar::colons);
         let Some((name, [_, value @ ..])) = line.split_at_checked(colon) else {
-            return Err(HeadProblem::BadFieldName);
+            return Err(HeadError::BadFieldName);
         };
         // White space before the colon is no part of a token either.
         if !is_token(name) {
-            return Err(HeadProblem::BadFieldName);
+            return Err(HeadError::BadFieldName);
         }
         let behind = trim_start(value);
         self.name_end = self.name + colon as u32;
@@ -107,7 +107,7 @@ impl Headers {
     /// The value of the first field of this name in any case, without white space around it; `None`
     /// also where it is not ASCII.
     pub fn get(&self, name: &str) -> Option<&str> {
-        std::str::from_utf8(self.find(name)?).ok().filter(|value| lanes::is_ascii(value.as_bytes()))
+        std::str::from_utf8(self.find(name)?).ok().filter(|value| swar::is_ascii(value.as_bytes()))
     }
 
     /// How many fields have this name in any case.
@@ -121,7 +121,7 @@ impl Headers {
     }
 
     /// The fields whose names begin so in any case, with their names as sent.
-    pub fn beginning_with(&self, prefix: &str) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = (&str, &[u8])> {
         let fits = move |field: &&Field| {
             let begin = field.name(&self.head).get(..prefix.len());
             begin.is_some_and(|begin| same(begin, prefix.as_bytes()))
@@ -156,8 +156,8 @@ impl Headers {
     }
 
     /// Refuses a name that stands twice where `alone` says that it may not.
-    pub(super) fn refuse_duplicates(&self, alone: fn(&[u8]) -> bool) -> Result<(), HeadProblem> {
-        let mut before = Lengths::default();
+    pub(super) fn reject_duplicates(&self, alone: fn(&[u8]) -> bool) -> Result<(), HeadError> {
+        let mut before = LengthSet::default();
         for (at, field) in self.fields.iter().enumerate() {
             let name = field.name(&self.head);
             let mut earlier = self.fields.iter().take(at);
@@ -166,7 +166,7 @@ impl Headers {
                 && alone(name)
             {
                 let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-                return Err(HeadProblem::DuplicateField { name });
+                return Err(HeadError::DuplicateField { name });
             }
             before.add(name.len());
         }
@@ -174,23 +174,23 @@ impl Headers {
     }
 
     /// Whether the sender will close the connection after this.
-    pub(super) fn says_close(&self) -> bool {
+    pub(super) fn has_close_option(&self) -> bool {
         let is_close = |option: &[u8]| trim(option).eq_ignore_ascii_case(b"close");
         self.values("connection").any(|value| value.split(|byte| *byte == b',').any(is_close))
     }
 
     /// What the fields say about the length of the body. That each of them stands at most once is
     /// checked before.
-    pub(super) fn body_length(&self, old: bool) -> Result<Option<BodyLength>, HeadProblem> {
+    pub(super) fn body_length(&self, old: bool) -> Result<Option<BodyLength>, HeadError> {
         let (length, coding) = (self.find("content-length"), self.find("transfer-encoding"));
         match (length, coding) {
             (None, None) => Ok(None),
-            (Some(_), Some(_)) => Err(HeadProblem::TwoLengths),
+            (Some(_), Some(_)) => Err(HeadError::TwoLengths),
             (Some(length), None) => {
-                let length = decimal::parse(length).ok_or(HeadProblem::BadContentLength)?;
+                let length = decimal::parse(length).ok_or(HeadError::BadContentLength)?;
                 Ok(Some(BodyLength::Known(length)))
             }
-            (None, Some(_)) if old => Err(HeadProblem::CodingInOldVersion),
+            (None, Some(_)) if old => Err(HeadError::CodingInOldVersion),
             (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => {
                 Ok(Some(BodyLength::Chunked))
             }
@@ -200,8 +200,8 @@ impl Headers {
                     .map(trim)
                     .any(|coding| is_token(coding) && !coding.eq_ignore_ascii_case(b"chunked"));
                 Err(match unknown {
-                    true => HeadProblem::UnknownTransferCoding,
-                    false => HeadProblem::BadTransferEncoding,
+                    true => HeadError::UnknownTransferCoding,
+                    false => HeadError::BadTransferEncoding,
                 })
             }
         }
@@ -216,7 +216,7 @@ impl fmt::Debug for Headers {
 }
 
 /// A whole head that was cut from the buffer.
-pub(super) struct Lines {
+pub(super) struct HeadLines {
     head: Bytes,
     first_end: usize,
     /// The lines after the first, as fields of which only the beginning and the end are known.
@@ -230,14 +230,14 @@ pub(super) struct Lines {
 pub(super) fn cut(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
-) -> Result<Option<Lines>, HeadProblem> {
+) -> Result<Option<HeadLines>, HeadError> {
     // Places are kept in 32 bits.
     let limit = limits.bytes.min(u32::MAX as usize);
     let window = buffer.get(..limit).unwrap_or(buffer);
     let (mut start, mut first_end, mut rest) = (0, None, Vec::with_capacity(16));
     for feed in memchr_iter(b'\n', window) {
         let Some(end) = feed.checked_sub(1).filter(|end| window.get(*end) == Some(&b'\r')) else {
-            return Err(HeadProblem::BadLineEnd);
+            return Err(HeadError::BadLineEnd);
         };
         match first_end {
             None => first_end = Some(end),
@@ -246,31 +246,31 @@ pub(super) fn cut(
             Some(first_end) if end == start => {
                 let head = buffer.split_to(feed + 1).freeze();
                 plain(&head, rest.len() + 2)?;
-                return Ok(Some(Lines { head, first_end, rest }));
+                return Ok(Some(HeadLines { head, first_end, rest }));
             }
             Some(_) if rest.len() >= limits.fields => {
-                return Err(HeadProblem::TooManyFields { limit: limits.fields });
+                return Err(HeadError::TooManyFields { limit: limits.fields });
             }
             Some(_) => rest.push(Field::of_line(start..end)),
         }
         start = feed + 1;
     }
     if buffer.len() >= limit {
-        return Err(HeadProblem::HeadTooLarge { limit });
+        return Err(HeadError::HeadTooLarge { limit });
     }
     Ok(None)
 }
 
 /// No control characters but the tab and the ends of lines, each of which is known to have its
 /// carriage return.
-fn plain(head: &[u8], line_ends: usize) -> Result<(), HeadProblem> {
+fn plain(head: &[u8], line_ends: usize) -> Result<(), HeadError> {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
     if count(head, is_control) == 2 * line_ends {
         return Ok(());
     }
     match count(head, |byte| byte == b'\r') == line_ends {
-        true => Err(HeadProblem::ControlByte),
-        false => Err(HeadProblem::BadLineEnd),
+        true => Err(HeadError::ControlByte),
+        false => Err(HeadError::BadLineEnd),
     }
 }
 
@@ -282,16 +282,16 @@ fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     bytes.chunks(0xff).map(piece).map(usize::from).sum()
 }
 
-impl Lines {
+impl HeadLines {
     /// The request line or status line.
     pub(super) fn first(&self) -> &[u8] {
         self.head.get(..self.first_end).unwrap_or_default()
     }
 
     /// Reads the fields.
-    pub(super) fn headers(self) -> Result<Headers, HeadProblem> {
-        let Lines { head, rest: mut fields, .. } = self;
-        let mut lengths = Lengths::default();
+    pub(super) fn headers(self) -> Result<Headers, HeadError> {
+        let HeadLines { head, rest: mut fields, .. } = self;
+        let mut lengths = LengthSet::default();
         for field in &mut fields {
             field.read(&head)?;
             lengths.add((field.name_end - field.name) as usize);

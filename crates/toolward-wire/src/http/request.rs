@@ -7,9 +7,9 @@ use memchr::memchr;
 
 use super::body::BodyLength;
 use super::chars::{is_authority, is_target, is_token, is_token_byte};
+use super::error::HeadError;
 use super::head::{HeadLimits, Headers, cut};
-use super::problem::HeadProblem;
-use crate::headers::PARAM_PREFIX;
+use crate::names::header::PARAM_PREFIX;
 
 /// How long a request's target may be.
 pub const MAX_TARGET: usize = 8 << 10;
@@ -51,36 +51,36 @@ pub struct RequestHead {
 pub fn read_request(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
-) -> Result<Option<RequestHead>, HeadProblem> {
+) -> Result<Option<RequestHead>, HeadError> {
     // Whoever speaks TLS here, or sends an empty line, hears of it at once.
     if buffer.first().is_some_and(|byte| !is_token_byte(*byte)) {
-        return Err(HeadProblem::BadRequestLine);
+        return Err(HeadError::BadRequestLine);
     }
     let window = buffer.get(..limits.bytes).unwrap_or(buffer);
     if window.get(..MAX_LINE).is_some_and(|start| memchr(b'\n', start).is_none()) {
-        return Err(HeadProblem::TargetTooLong { limit: MAX_TARGET });
+        return Err(HeadError::TargetTooLong { limit: MAX_TARGET });
     }
     let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
     let RequestLine { method, target, old } = RequestLine::read(lines.first())?;
     let headers = lines.headers()?;
     let target = std::str::from_utf8(headers.in_first_line(target));
-    let target = target.map_err(|_| HeadProblem::BadTarget)?;
-    headers.refuse_duplicates(stands_alone)?;
+    let target = target.map_err(|_| HeadError::BadTarget)?;
+    headers.reject_duplicates(is_singleton)?;
 
-    let sent = headers.find("host").ok_or(HeadProblem::NoHost)?;
-    let host = std::str::from_utf8(sent).map_err(|_| HeadProblem::BadHost)?;
+    let sent = headers.find("host").ok_or(HeadError::NoHost)?;
+    let host = std::str::from_utf8(sent).map_err(|_| HeadError::BadHost)?;
     if !is_authority(host) {
-        return Err(HeadProblem::BadHost);
+        return Err(HeadError::BadHost);
     }
     let host = host.to_ascii_lowercase();
     let (path, query) = origin(target, method, &host)?;
     let expects = match headers.find("expect") {
         None => false,
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") => true,
-        Some(_) => return Err(HeadProblem::UnknownExpectation),
+        Some(_) => return Err(HeadError::UnknownExpectation),
     };
     let body = headers.body_length(old)?.unwrap_or(BodyLength::Empty);
-    let keep_alive = !old && !headers.says_close();
+    let keep_alive = !old && !headers.has_close_option();
     // HTTP/1.0 does not know the answer to an expectation.
     let expects_continue = expects && !old;
     Ok(Some(RequestHead {
@@ -104,15 +104,15 @@ struct RequestLine {
 }
 
 impl RequestLine {
-    fn read(line: &[u8]) -> Result<RequestLine, HeadProblem> {
+    fn read(line: &[u8]) -> Result<RequestLine, HeadError> {
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(HeadProblem::BadRequestLine);
+            return Err(HeadError::BadRequestLine);
         };
         if !is_token(method) || target.is_empty() {
-            return Err(HeadProblem::BadRequestLine);
+            return Err(HeadError::BadRequestLine);
         }
         let old = match version {
             b"HTTP/1.1" => false,
@@ -120,9 +120,9 @@ impl RequestLine {
             [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
                 if major.is_ascii_digit() && minor.is_ascii_digit() =>
             {
-                return Err(HeadProblem::BadVersion);
+                return Err(HeadError::BadVersion);
             }
-            _ => return Err(HeadProblem::BadRequestLine),
+            _ => return Err(HeadError::BadRequestLine),
         };
         let start = method.len() + 1;
         let method = match method {
@@ -131,14 +131,14 @@ impl RequestLine {
             b"DELETE" => Method::Delete,
             b"OPTIONS" => Method::Options,
             b"HEAD" => Method::Head,
-            b"CONNECT" => return Err(HeadProblem::Tunnel),
+            b"CONNECT" => return Err(HeadError::Tunnel),
             _ => Method::Other,
         };
         if target.len() > MAX_TARGET {
-            return Err(HeadProblem::TargetTooLong { limit: MAX_TARGET });
+            return Err(HeadError::TargetTooLong { limit: MAX_TARGET });
         }
         if !is_target(target) {
-            return Err(HeadProblem::BadTarget);
+            return Err(HeadError::BadTarget);
         }
         Ok(RequestLine { method, target: start..start + target.len(), old })
     }
@@ -146,11 +146,7 @@ impl RequestLine {
 
 /// The path and the query of a target. One that names its host must name the same as `Host`: else
 /// whoever looks at one of them would be deceived.
-fn origin(
-    target: &str,
-    method: Method,
-    host: &str,
-) -> Result<(String, Option<String>), HeadProblem> {
+fn origin(target: &str, method: Method, host: &str) -> Result<(String, Option<String>), HeadError> {
     if target == "*" && method == Method::Options {
         return Ok((target.to_string(), None));
     }
@@ -161,11 +157,11 @@ fn origin(
             let (start, rest) = target.split_at_checked(scheme.len())?;
             start.eq_ignore_ascii_case(scheme).then_some(rest)
         });
-        let rest = rest.ok_or(HeadProblem::BadTarget)?;
-        let slash = rest.find('/').ok_or(HeadProblem::BadTarget)?;
+        let rest = rest.ok_or(HeadError::BadTarget)?;
+        let slash = rest.find('/').ok_or(HeadError::BadTarget)?;
         let (authority, path) = rest.split_at(slash);
         if !authority.eq_ignore_ascii_case(host) {
-            return Err(HeadProblem::HostDiffers);
+            return Err(HeadError::HostDiffers);
         }
         path
     };
@@ -176,8 +172,8 @@ fn origin(
 }
 
 /// Fields of which a second one could be read instead of the first.
-fn stands_alone(name: &[u8]) -> bool {
-    const ALONE: [&str; 13] = [
+fn is_singleton(name: &[u8]) -> bool {
+    const SINGLETONS: [&str; 13] = [
         "host",
         "content-length",
         "transfer-encoding",
@@ -194,5 +190,5 @@ fn stands_alone(name: &[u8]) -> bool {
     ];
     let start = name.get(..PARAM_PREFIX.len()).unwrap_or_default();
     start.eq_ignore_ascii_case(PARAM_PREFIX.as_bytes())
-        || ALONE.iter().any(|alone| name.eq_ignore_ascii_case(alone.as_bytes()))
+        || SINGLETONS.iter().any(|alone| name.eq_ignore_ascii_case(alone.as_bytes()))
 }

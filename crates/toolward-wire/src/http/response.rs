@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 
 use super::body::BodyLength;
+use super::error::HeadError;
 use super::head::{HeadLimits, Headers, cut};
-use super::problem::HeadProblem;
 
 /// The head of a response. The response to a `HEAD` request has no body, whatever its head says.
 #[derive(Debug, Clone)]
@@ -21,26 +21,26 @@ pub struct ResponseHead {
 pub fn read_response(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
-) -> Result<Option<ResponseHead>, HeadProblem> {
+) -> Result<Option<ResponseHead>, HeadError> {
     loop {
         const START: &[u8] = b"HTTP/1.";
         let start = buffer.get(..START.len()).unwrap_or(buffer);
         if !START.starts_with(start) {
-            return Err(HeadProblem::BadStatusLine);
+            return Err(HeadError::BadStatusLine);
         }
         let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
         let (status, old) = status_line(lines.first())?;
         let headers = lines.headers()?;
         match status {
-            101 => return Err(HeadProblem::SwitchedProtocols),
+            101 => return Err(HeadError::SwitchedProtocols),
             100..200 => continue,
             _ => return finish(status, old, headers).map(Some),
         }
     }
 }
 
-fn finish(status: u16, old: bool, headers: Headers) -> Result<ResponseHead, HeadProblem> {
-    headers.refuse_duplicates(stands_alone)?;
+fn finish(status: u16, old: bool, headers: Headers) -> Result<ResponseHead, HeadError> {
+    headers.reject_duplicates(is_singleton)?;
     let said = headers.body_length(old)?;
     let body = match status {
         204 | 304 => BodyLength::Empty,
@@ -48,34 +48,35 @@ fn finish(status: u16, old: bool, headers: Headers) -> Result<ResponseHead, Head
     };
     // A server that announces a body where none can be may send it all the same.
     let confused = status == 204 && !matches!(said, None | Some(BodyLength::Known(0)));
-    let keep_alive = !old && !confused && body != BodyLength::UntilClose && !headers.says_close();
+    let keep_alive =
+        !old && !confused && body != BodyLength::UntilClose && !headers.has_close_option();
     Ok(ResponseHead { status, headers, body, keep_alive })
 }
 
 /// `HTTP/1.1 200 OK`. The reason is any text; servers that have none often leave out the space too.
-fn status_line(line: &[u8]) -> Result<(u16, bool), HeadProblem> {
+fn status_line(line: &[u8]) -> Result<(u16, bool), HeadError> {
     let old = match line.get(..8) {
         Some(b"HTTP/1.1") => false,
         Some(b"HTTP/1.0") => true,
-        _ => return Err(HeadProblem::BadStatusLine),
+        _ => return Err(HeadError::BadStatusLine),
     };
     let (digits, rest) = match line.get(8..) {
         Some([b' ', a, b, c, rest @ ..]) => ([a, b, c], rest),
-        _ => return Err(HeadProblem::BadStatusLine),
+        _ => return Err(HeadError::BadStatusLine),
     };
     if !matches!(rest, [] | [b' ', ..]) || !digits.iter().all(|digit| digit.is_ascii_digit()) {
-        return Err(HeadProblem::BadStatusLine);
+        return Err(HeadError::BadStatusLine);
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'));
     match status {
         100..600 => Ok((status, old)),
-        _ => Err(HeadProblem::BadStatusLine),
+        _ => Err(HeadError::BadStatusLine),
     }
 }
 
 /// Fields of which a second one could be read instead of the first.
-fn stands_alone(name: &[u8]) -> bool {
-    const ALONE: [&str; 6] = [
+fn is_singleton(name: &[u8]) -> bool {
+    const SINGLETONS: [&str; 6] = [
         "content-length",
         "transfer-encoding",
         "content-type",
@@ -83,5 +84,5 @@ fn stands_alone(name: &[u8]) -> bool {
         "mcp-session-id",
         "location",
     ];
-    ALONE.iter().any(|alone| name.eq_ignore_ascii_case(alone.as_bytes()))
+    SINGLETONS.iter().any(|alone| name.eq_ignore_ascii_case(alone.as_bytes()))
 }

@@ -47,7 +47,7 @@ impl Member {
     #[inline]
     pub(crate) fn name<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         let content = self.key_content(body);
-        if self.escaped { string::said(content) } else { Cow::Borrowed(content) }
+        if self.escaped { string::unescaped(content) } else { Cow::Borrowed(content) }
     }
 
     /// The key as sent, without its quotes.
@@ -59,15 +59,15 @@ impl Member {
 
 /// All noted members, in their order.
 #[derive(Debug, Clone)]
-pub(crate) struct Noted {
+pub(crate) struct MemberIndex {
     members: Vec<Member>,
     /// Some key holds escapes.
     escaped: bool,
 }
 
-impl Noted {
-    pub(crate) fn with_capacity(capacity: usize) -> Noted {
-        Noted { members: Vec::with_capacity(capacity), escaped: false }
+impl MemberIndex {
+    pub(crate) fn with_capacity(capacity: usize) -> MemberIndex {
+        MemberIndex { members: Vec::with_capacity(capacity), escaped: false }
     }
 
     /// Adds a member whose value begins at `value`: how many there are now.

@@ -9,7 +9,7 @@ use crate::string;
 /// more than `n log n`, and nothing depends on a hash that could be collided.
 const COMPARED_ONE_BY_ONE: usize = 24;
 
-pub(crate) struct Keys {
+pub(crate) struct KeyTracker {
     keys: Vec<Key>,
     /// Unescaped forms of the keys that hold escapes.
     unescaped: Vec<u8>,
@@ -24,9 +24,9 @@ struct Key {
     owned: bool,
 }
 
-impl Keys {
-    pub(crate) fn new() -> Keys {
-        Keys { keys: Vec::with_capacity(32), unescaped: Vec::new() }
+impl KeyTracker {
+    pub(crate) fn new() -> KeyTracker {
+        KeyTracker { keys: Vec::with_capacity(32), unescaped: Vec::new() }
     }
 
     pub(crate) fn count(&self) -> u32 {

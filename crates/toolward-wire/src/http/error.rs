@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What is wrong with a head. After one, nothing that follows on the connection can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HeadProblem {
+pub enum HeadError {
     /// A line feed without a carriage return before it, or the other way round.
     BadLineEnd,
     ControlByte,
@@ -45,7 +45,7 @@ pub enum HeadProblem {
     SwitchedProtocols,
 }
 
-impl HeadProblem {
+impl HeadError {
     /// The status that tells a client. A server's answer with a problem is a 502 to whoever waits
     /// for it, whatever the problem.
     pub fn status(&self) -> u16 {
@@ -61,7 +61,7 @@ impl HeadProblem {
     }
 }
 
-impl fmt::Display for HeadProblem {
+impl fmt::Display for HeadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::TargetTooLong { limit } => {
@@ -102,4 +102,4 @@ impl fmt::Display for HeadProblem {
     }
 }
 
-impl std::error::Error for HeadProblem {}
+impl std::error::Error for HeadError {}

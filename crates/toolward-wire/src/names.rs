@@ -1,7 +1,7 @@
 //! The member names of the protocol, to find those that differ from one only in case. Some readers
 //! fold case: `Name` beside `name` would be two tools, depending on who reads.
 
-use crate::noted::Section;
+use crate::member_index::Section;
 use crate::string::{equal_folded, fold};
 
 pub(crate) const ENVELOPE: &[&str] = &["jsonrpc", "id", "method", "params", "result", "error"];
@@ -80,7 +80,15 @@ const RESULT: &[&str] = &[
 /// The prefix of the protocol's own `_meta` keys.
 pub const RESERVED_META: &str = "io.modelcontextprotocol/";
 
-/// Keys of `_meta`.
+/// HTTP headers of 2026-07-28, in lower case.
+pub mod header {
+    pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+    pub const METHOD: &str = "mcp-method";
+    pub const NAME: &str = "mcp-name";
+    pub const PARAM_PREFIX: &str = "mcp-param-";
+}
+
+/// KeyTracker of `_meta`.
 pub mod meta {
     pub const PROGRESS_TOKEN: &str = "progressToken";
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";

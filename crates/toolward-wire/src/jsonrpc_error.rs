@@ -1,0 +1,79 @@
+//! Answers that the gateway makes itself, and the status table.
+
+use crate::method::Era;
+
+/// Error codes of JSON-RPC and MCP.
+pub mod code {
+    pub const PARSE_ERROR: i32 = -32700;
+    pub const INVALID_REQUEST: i32 = -32600;
+    pub const METHOD_NOT_FOUND: i32 = -32601;
+    pub const INVALID_PARAMS: i32 = -32602;
+    pub const INTERNAL_ERROR: i32 = -32603;
+    /// A header and the body disagree.
+    pub const HEADER_MISMATCH: i32 = -32020;
+    pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
+    pub const UNSUPPORTED_VERSION: i32 = -32022;
+    /// Legacy: a resource that does not exist.
+    pub const RESOURCE_NOT_FOUND: i32 = -32002;
+    /// 2025-11-25: the client must first visit a URL.
+    pub const URL_ELICITATION_REQUIRED: i32 = -32042;
+}
+
+/// A case of the status table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusCase {
+    /// Not one JSON value that every reader reads alike.
+    MalformedJson,
+    MalformedEnvelope,
+    BadParams,
+    TooLarge,
+    MissingMeta,
+    HeaderMismatch,
+    UnsupportedVersion,
+    MissingCapability,
+    UnknownMethod,
+    NoSession,
+    UnknownSession,
+    /// A notification or a response was taken.
+    Accepted,
+    /// GET or DELETE without a session.
+    NoStream,
+    Refusal,
+}
+
+/// The HTTP status, and the code of the JSON-RPC error where one belongs to the case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Status {
+    pub http: u16,
+    pub code: Option<i32>,
+}
+
+/// The status table; `None` where the era does not have the case.
+pub const fn status(case: StatusCase, era: Era) -> Option<Status> {
+    let modern = matches!(era, Era::Modern);
+    let (http, code) = match case {
+        StatusCase::MalformedJson => (400, Some(code::PARSE_ERROR)),
+        StatusCase::MalformedEnvelope => (400, Some(code::INVALID_REQUEST)),
+        StatusCase::BadParams => (400, Some(code::INVALID_PARAMS)),
+        StatusCase::TooLarge => (413, Some(code::INVALID_REQUEST)),
+        StatusCase::MissingMeta if modern => (400, Some(code::INVALID_PARAMS)),
+        StatusCase::HeaderMismatch if modern => (400, Some(code::HEADER_MISMATCH)),
+        StatusCase::UnsupportedVersion if modern => (400, Some(code::UNSUPPORTED_VERSION)),
+        StatusCase::UnsupportedVersion => (400, Some(code::INVALID_REQUEST)),
+        StatusCase::MissingCapability if modern => (400, Some(code::MISSING_CLIENT_CAPABILITY)),
+        StatusCase::UnknownMethod if modern => (404, Some(code::METHOD_NOT_FOUND)),
+        // In the legacy era 404 says that the session is gone.
+        StatusCase::UnknownMethod => (200, Some(code::METHOD_NOT_FOUND)),
+        StatusCase::NoSession if !modern => (400, Some(code::INVALID_REQUEST)),
+        StatusCase::UnknownSession if !modern => (404, Some(code::INVALID_REQUEST)),
+        StatusCase::Accepted => (202, None),
+        StatusCase::NoStream => (405, None),
+        StatusCase::Refusal => (200, None),
+        StatusCase::MissingMeta
+        | StatusCase::HeaderMismatch
+        | StatusCase::MissingCapability
+        | StatusCase::NoSession
+        | StatusCase::UnknownSession => return None,
+    };
+    Some(Status { http, code })
+}
