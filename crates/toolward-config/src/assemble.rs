@@ -9,6 +9,7 @@ use toolward_policy::source::{ExposeSource, LayerSource, RulesSource, ServerSour
 use toolward_policy::testing::PolicyTest;
 
 use crate::builtin;
+use crate::client;
 use crate::config::{AgentLimits, Config, Hook};
 use crate::decode::{self, Folders};
 use crate::diagnostic::{Diagnostic, Findings};
@@ -17,7 +18,7 @@ use crate::guards;
 use crate::keys::{AGENTS, ALLOWLIST, CONFIGURATION, is_main_key};
 use crate::load::{Failed, Loaded};
 use crate::neutral::quoted;
-use crate::node::{Node, Value};
+use crate::node::{Map, Node, Value};
 use crate::page::Page;
 use crate::policy_tests;
 use crate::rules;
@@ -44,6 +45,13 @@ pub(crate) enum Role {
     Either,
 }
 
+/// Further files that the main file names.
+#[derive(Default)]
+pub(crate) struct Named {
+    pub(crate) policies: Vec<(String, Mark)>,
+    pub(crate) servers_from: Vec<(String, Mark)>,
+}
+
 /// What to do about a main file without content.
 const EMPTY_MAIN: &str = "add `servers`, or give another file with `-c`";
 
@@ -55,8 +63,11 @@ pub(crate) struct Assembly {
     findings: Findings,
     files: Vec<PathBuf>,
     texts: Vec<(Arc<Text>, Syntax)>,
+    policy_scripts: Vec<(PathBuf, Arc<[u8]>)>,
     /// The first of them is the main file.
     has_main: bool,
+    /// The policy is part of a request: agents are whatever that request calls them.
+    inline: bool,
     agent_limits: Vec<AgentLimits>,
     /// Files of the policy that are programs.
     scripts: Vec<Hook>,
@@ -67,6 +78,11 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
+    /// For a policy that is part of a request.
+    pub(crate) fn inline() -> Assembly {
+        Assembly { inline: true, ..Assembly::default() }
+    }
+
     pub(crate) fn report(&mut self, diagnostic: Diagnostic) {
         self.findings.push(diagnostic);
     }
@@ -80,6 +96,11 @@ impl Assembly {
     /// Keeps a text for findings that are made later.
     pub(crate) fn know(&mut self, text: &Arc<Text>, syntax: Syntax) {
         self.texts.push((Arc::clone(text), syntax));
+    }
+
+    /// Keeps the content of a `policy_sh` file, to compare it with the next one.
+    pub(crate) fn know_script(&mut self, path: &Path, bytes: Vec<u8>) {
+        self.policy_scripts.push((path.to_owned(), bytes.into()));
     }
 
     pub(crate) fn push_layer(&mut self, name: &str, rules: RulesSource) {
@@ -103,11 +124,13 @@ impl Assembly {
             }
             false => Ok(Loaded {
                 config: self.config,
+                denying_files: denying_files(&self.source),
                 source: self.source,
                 tests: self.tests,
                 warnings: diagnostics,
                 files: self.files,
                 texts: self.texts,
+                scripts: self.policy_scripts,
                 has_main: self.has_main,
                 exposures: self.exposures,
             }),
@@ -120,34 +143,74 @@ impl Assembly {
         text: &Arc<Text>,
         syntax: Syntax,
         folders: &Folders<'_>,
-    ) -> Vec<(String, Mark)> {
+        is_client: bool,
+    ) -> Named {
         self.has_main = true;
         let Some(root) = self.parse(text, syntax) else {
-            return Vec::new();
+            return Named::default();
         };
         if matches!(root.value, Value::Null) {
             self.empty(text, EMPTY_MAIN);
-            return Vec::new();
+            return Named::default();
         }
         if let Some(format) = foreign(&root, syntax) {
             let message =
                 format!("{} is a policy file ({format}), not a configuration", quoted(text.name()));
             let help = "give it with `--policy`, or name it in `policies`";
             self.report(Diagnostic::error(message).at(text, root.span).help(help));
-            return Vec::new();
+            return Named::default();
         }
+        let mut page = Page::new(text, &mut self.findings);
+        let root = match is_client {
+            true => client::file(&mut page, root, folders.base),
+            false => client::table(&mut page, root, folders.base),
+        };
         self.whole(text, &root);
         let mut page = Page::new(text, &mut self.findings);
         self.config = decode::config(&mut page, &root, folders);
         if self.config.builtin {
             self.source.servers.push(builtin::source());
         }
-        let policies = root.get("policies").map(Node::items).unwrap_or_default();
         let named = |node: &Node<'_>| {
             let mark = Mark { text: Arc::clone(text), span: node.span };
             Some((node.as_str()?.to_owned(), mark))
         };
-        policies.iter().filter_map(named).collect()
+        let files = |key: &str| {
+            let list = root.get(key).map(Node::items).unwrap_or_default();
+            list.iter().filter_map(named).collect()
+        };
+        Named { policies: files("policies"), servers_from: files("servers_from") }
+    }
+
+    /// The servers of a client's file, beside those of the main file.
+    pub(crate) fn servers_from(&mut self, text: &Arc<Text>, syntax: Syntax, folders: &Folders<'_>) {
+        let Some(root) = self.parse(text, syntax) else { return };
+        let mut page = Page::new(text, &mut self.findings);
+        let root = client::file(&mut page, root, folders.base);
+        let Some(table) = root.as_map().and_then(|map| map.entry("mcpServers")) else {
+            let help = "a client's file has `mcpServers`, or `servers` as VS Code writes it";
+            page.error(root.span, "there are no servers in the file", help);
+            return;
+        };
+        // Only its servers count: a policy stands in the project's own files.
+        let table = Map::of(vec![(table.0.clone(), table.1.clone())]);
+        let root = Node::new(root.span, Value::Map(table));
+        page.check(&root, &CONFIGURATION, "", true);
+        servers::check_list(&mut page, &root);
+        let found = decode::servers_of(&mut page, &root, folders, &self.config.separator);
+        let sources: Vec<_> = servers::listed(&root)
+            .map(|(key, node)| servers::source(&mut page, key, node))
+            .collect();
+        self.config.servers.extend(found);
+        for mut server in sources {
+            let expose = server.expose.take();
+            let name = server.name.clone();
+            self.add_server(server, text);
+            if let Some(expose) = expose {
+                let mark = Mark { text: Arc::clone(text), span: root.span };
+                self.expose(Some(name), expose, mark);
+            }
+        }
     }
 
     /// A policy file: layers in any format that loads.
@@ -231,9 +294,13 @@ impl Assembly {
         page.check(root, shape, "", false);
         let Some(map) = root.as_map() else { return };
         // `{}` and `defaults` alone are rules too: those of no agent.
-        let only_defaults = map.iter().all(|(key, _)| key.name == "defaults");
+        let only_defaults = (map.is_empty() || map.get("defaults").is_some())
+            && map.iter().all(|(key, _)| key.name == "defaults" || is_wording(&key.name));
         let has_agents =
             format != Format::Allowlist && (map.get("agents").is_some() || only_defaults);
+        if !self.inline {
+            rules::check_agent_names(&mut page, root);
+        }
         let agents = has_agents.then(|| rules::agents(&mut page, root));
         let allowlist = rules::allowlist(&mut page, root);
         if agents.is_none() && allowlist.is_none() && !page.findings.has_errors() {
@@ -245,6 +312,7 @@ impl Assembly {
         }
         self.tests.extend(policy_tests::read(&mut page, root));
         self.agent_limits.extend(guards::agent_limits(&mut page, root));
+        self.refusals(root);
         let (agents, allowlist) =
             (agents.map(RulesSource::Agents), allowlist.map(RulesSource::Allowlist));
         self.push_rules(text, agents, allowlist);
@@ -263,15 +331,23 @@ impl Assembly {
             .collect();
         // A file that says nothing else than who is missing is about agents too: about none.
         let nothing_else = root.as_map().is_some_and(|map| {
-            map.iter().all(|(key, node)| {
-                key.name == "defaults" || (key.name == "agents" && node.entries().next().is_none())
-            })
+            let speaks =
+                map.is_empty() || map.get("defaults").is_some() || map.get("agents").is_some();
+            speaks
+                && map.iter().all(|(key, node)| {
+                    let no_agents = key.name == "agents" && node.entries().next().is_none();
+                    key.name == "defaults" || no_agents || is_wording(&key.name)
+                })
         });
+        if !self.inline {
+            rules::check_agent_names(&mut page, root);
+        }
         let has_agents = nothing_else || rules::has_rules(root);
         let agents = has_agents.then(|| rules::agents(&mut page, root));
         let allowlist = rules::allowlist(&mut page, root);
         self.tests.extend(policy_tests::read(&mut page, root));
         self.agent_limits.extend(guards::agent_limits(&mut page, root));
+        self.refusals(root);
         for (mut server, at) in servers {
             let expose = server.expose.take();
             let name = server.name.clone();
@@ -285,6 +361,12 @@ impl Assembly {
             agents.map(RulesSource::Agents),
             allowlist.map(RulesSource::Allowlist),
         );
+    }
+
+    /// What a file says about refusals. Of several files, the first message counts.
+    fn refusals(&mut self, root: &Node<'_>) {
+        self.source.refusals.everyone.add(rules::wording(root));
+        self.source.refusals.agents.extend(rules::wordings(root));
     }
 
     /// A whole configuration that came without a folder: it can name no further files.
@@ -386,6 +468,19 @@ impl Assembly {
     }
 }
 
+/// The files whose agents have `deny` rules.
+fn denying_files(source: &Source) -> Vec<String> {
+    let denies = |layer: &&LayerSource| match &layer.rules {
+        RulesSource::Agents(layer) => layer.agents.iter().any(|(_, agent)| {
+            let deny = &agent.deny;
+            let lists = deny.tools.iter().chain(&deny.prompts).chain(&deny.resources);
+            !deny.servers.is_empty() || lists.into_iter().any(|list| !list.entries.is_empty())
+        }),
+        _ => false,
+    };
+    source.layers.iter().filter(denies).map(|layer| layer.name.clone()).collect()
+}
+
 /// Whether a file holds nothing but blank lines and comments.
 fn is_empty(root: &Node<'_>, syntax: Syntax) -> bool {
     match &root.value {
@@ -404,6 +499,11 @@ fn foreign(root: &Node<'_>, syntax: Syntax) -> Option<Format> {
     } else {
         None
     }
+}
+
+/// Whether a key only words refusals: whether a file holds a policy does not depend on it.
+fn is_wording(key: &str) -> bool {
+    matches!(key, "message" | "explain_to_agent")
 }
 
 /// Whether a tree is a whole configuration, because it has a key that only the main file may have.

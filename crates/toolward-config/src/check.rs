@@ -139,7 +139,7 @@ impl<'a> Check<'a> {
                         format!("{} is accepted in the main file only", quoted(&key.name));
                     self.findings.push(Diagnostic::error(message).at(self.text, key.span).help(
                         "a policy layer holds `agents` (without identities), `defaults`, \
-                         `allowed_…`, `case` and `tests`",
+                         `allowed_…`, `case`, `message` and `tests`",
                     ));
                 }
                 Some(found) => {

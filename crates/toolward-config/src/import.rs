@@ -1,8 +1,8 @@
 //! Another system's policy, written anew as the project's own YAML.
 
 use toolward_policy::source::{
-    AgentsSource, AllowlistSource, Case, Entry, ExposeSource, KeyedList, RulesSource, SideSource,
-    Source,
+    AgentsSource, AllowlistSource, Case, Entry, ExposeSource, KeyedList, RefusalsSource,
+    RulesSource, SideSource, Source,
 };
 
 use crate::assemble::{Assembly, Given, Role};
@@ -54,9 +54,12 @@ fn failed(diagnostic: Diagnostic, loaded: Loaded) -> Failed {
 fn write(source: &Source, servers: &[&str]) -> Result<String, Diagnostic> {
     let mut yaml = Yaml::default();
     write_servers(&mut yaml, source, servers)?;
+    if let Some(message) = &source.refusals.everyone.message {
+        yaml.line(0, &format!("message: {}", scalar(message)));
+    }
     for layer in &source.layers {
         match &layer.rules {
-            RulesSource::Agents(agents) => write_agents(&mut yaml, agents),
+            RulesSource::Agents(agents) => write_agents(&mut yaml, agents, &source.refusals),
             RulesSource::Allowlist(list) => write_allowlist(&mut yaml, list),
             RulesSource::ReadOnly => yaml.line(0, "read_only: true"),
         }
@@ -136,7 +139,7 @@ fn escape_pattern(name: &str) -> String {
     })
 }
 
-fn write_agents(yaml: &mut Yaml, layer: &AgentsSource) {
+fn write_agents(yaml: &mut Yaml, layer: &AgentsSource, refusals: &RefusalsSource) {
     if layer.agents.is_empty() {
         yaml.line(0, "agents: {}");
     } else {
@@ -146,6 +149,14 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource) {
         yaml.line(1, &format!("{}:", scalar(name)));
         if agent.case == Case::Insensitive {
             yaml.line(2, "case: insensitive");
+        }
+        if let Some((_, wording)) = refusals.agents.iter().find(|(known, _)| known == name) {
+            if let Some(explain) = wording.explain_to_agent {
+                yaml.line(2, &format!("explain_to_agent: {explain}"));
+            }
+            if let Some(message) = &wording.message {
+                yaml.line(2, &format!("message: {}", scalar(message)));
+            }
         }
         write_side(yaml, "allow", &agent.allow, agent.client_requests.as_deref());
         write_side(yaml, "deny", &agent.deny, None);
@@ -206,7 +217,7 @@ fn write_list(yaml: &mut Yaml, depth: usize, key: &str, entries: &[Entry]) {
     }
     yaml.line(depth, &format!("{key}:"));
     for entry in entries {
-        if entry.when.is_none() && entry.limit.is_none() {
+        if entry.when.is_none() && entry.limit.is_none() && entry.message.is_none() {
             yaml.line(depth + 1, &format!("- {}", scalar(&entry.selector)));
             continue;
         }
@@ -216,6 +227,9 @@ fn write_list(yaml: &mut Yaml, depth: usize, key: &str, entries: &[Entry]) {
         }
         if let Some(limit) = entry.limit {
             yaml.line(depth + 2, &format!("limit: {limit}"));
+        }
+        if let Some(message) = &entry.message {
+            yaml.line(depth + 2, &format!("message: {}", scalar(message)));
         }
     }
 }

@@ -12,13 +12,13 @@ mod foreign;
 mod lookup;
 
 pub(crate) use foreign::{PLUGIN_FILE, TOML_TOOLS, TOOL_MANAGER};
-pub(crate) use lookup::{advice, homes, is_main_key, walk};
+pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk};
 
 use crate::shape::Key;
 use crate::shape::Shape::{
     self, AddressOrOff, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange, Keys,
-    Leeway, List, Listen, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret, SecretUrl,
-    Size, Table, Text, Token, Url, Word,
+    Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret,
+    SecretUrl, Size, Table, Text, Token, Url, Word,
 };
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
@@ -60,13 +60,14 @@ const ALGORITHMS: &[&str] =
     &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
 /// The whole configuration.
-pub const CONFIGURATION: Shape = Keys(&[GATEWAY, AGENTS_KEYS, ALLOWLIST_KEYS, GUARDS, TEST_KEYS]);
+pub const CONFIGURATION: Shape =
+    Keys(&[GATEWAY, AGENTS_KEYS, ALLOWLIST_KEYS, GUARDS, REFUSALS, TEST_KEYS]);
 
 /// A file that holds only an allowlist.
-pub(crate) const ALLOWLIST: Shape = Keys(&[ALLOWLIST_KEYS, TEST_KEYS]);
+pub(crate) const ALLOWLIST: Shape = Keys(&[ALLOWLIST_KEYS, REFUSALS, TEST_KEYS]);
 
 /// A file that holds only rules of agents.
-pub(crate) const AGENTS: Shape = Keys(&[AGENTS_KEYS, TEST_KEYS]);
+pub(crate) const AGENTS: Shape = Keys(&[AGENTS_KEYS, REFUSALS, TEST_KEYS]);
 
 table! { GATEWAY:
     "listen": OneOrList(&Listen), default("127.0.0.1:7410"), main_only =>
@@ -101,7 +102,11 @@ table! { GATEWAY:
     "servers": Table { key: "server", value: &Keys(&[SERVER]) }, main_only =>
         "The MCP servers behind the gateway.";
     "mcpServers": Table { key: "server", value: &Keys(&[SERVER, CLIENT_SERVER]) }, main_only =>
-        "The same as `servers`, as MCP clients write it (`.mcp.json`).";
+        "The same as `servers`, as MCP clients write it (`.mcp.json`). `timeout` may be a number of \
+         seconds, and references are replaced in `args` too.";
+    "servers_from": List(&Path), main_only =>
+        "Configuration files of MCP clients whose servers are added: `.mcp.json`, VS Code's `mcp.json`, \
+         `claude_desktop_config.json`, Windsurf's `mcp_config.json`, Cline's settings.";
 }
 
 table! { AGENTS_KEYS:
@@ -140,6 +145,14 @@ table! { GUARDS:
         "Logs, metrics and traces. Not in this version: other values than the defaults are refused.";
     "read_only": Bool, default("false"), main_only =>
         "Whether only tools with `hint:read-only` may be used.";
+    "explain_to_agent": Bool, default("true"), main_only =>
+        "Whether refusals tell agents why, and what they may call instead. With `false` they say \
+         `is not permitted`; the audit log keeps the reason.";
+}
+
+table! { REFUSALS:
+    "message": Message =>
+        "Added to every refusal of a call: how to get permission. At most 500 characters.";
 }
 
 table! { TEST_KEYS:
@@ -175,6 +188,10 @@ table! { pub(crate) SERVER:
         "Its arguments.";
     "env": Table { key: "variable", value: &Secret } =>
         "Variables that it sees; `${NAME}` and `${file:PATH}` are replaced.";
+    "inherit_env":
+        Either(&Bool, &List(&Text("a variable's name or pattern"))), default("connectivity variables") =>
+        "Variables of the gateway that it gets beside those of `env` and those that connectivity needs: \
+         names or patterns, or `true` for all of them.";
     "cwd": Path =>
         "Its working folder.";
     "url": SecretUrl =>
@@ -190,16 +207,18 @@ table! { pub(crate) SERVER:
     "start": Word(&["lazy", "eager"]), default("lazy") =>
         "Whether the server is started at its first use, or with the gateway.";
     "timeout":
-        Either(&Duration, &Table { key: "tool pattern", value: &Duration }), default("30s") =>
-        "How long a call may take; a value, or a map from tool pattern.";
+        Either(&Duration, &Table { key: "tool pattern", value: &Duration }), default("60s") =>
+        "How long a call may go without an answer or progress; a value, or a map from tool pattern.";
+    "max_timeout": Duration, default("10m") =>
+        "How long a call may take in total. Without it, a longer `timeout` holds.";
     "result_bytes":
         Either(&Size, &Table { key: "tool pattern", value: &Size }), default("response_bytes") =>
         "The largest result of a call; a value, or a map from tool pattern. A larger one does not \
          pass, also not in part.";
     "share": Bool, default("false") =>
         "Whether agents share one process of this server (one for each era of the protocol).";
-    "max_children": COUNT, default("8") =>
-        "The most processes of this server.";
+    "max_children": COUNT, default("32") =>
+        "The most processes of this server. When all are busy, further sessions wait for one.";
     "description": Text("a string") =>
         "What the server is for.";
     "expose": List(&EXPOSE_SHAPE), default("all") =>
@@ -234,6 +253,10 @@ table! { OAUTH:
 table! { CLIENT_SERVER:
     "type": Word(&["stdio", "http", "streamable-http", "sse"]) =>
         "How clients name the transport.";
+    "serverUrl": SecretUrl =>
+        "The same as `url`.";
+    "envFile": Path =>
+        "A file with lines `NAME=VALUE`: variables that the server gets; `env` has precedence.";
     "disabled": Bool, default("false") =>
         "A disabled server is left out.";
     "alwaysAllow": STRINGS =>
@@ -266,6 +289,9 @@ table! { ENTRY:
         "How often the entry lets calls pass.";
     "shadow": Bool, default("false"), not_yet =>
         "Record what the entry would have done; do not act on it.";
+    "message": Message =>
+        "Added to refusals of listed tools that this entry denies, or does not allow: how to get \
+         permission. At most 500 characters.";
 }
 
 table! { AGENT:
@@ -290,6 +316,11 @@ table! { AGENT:
          (`builtin`).";
     "limits": Keys(&[RATES]) =>
         "Rate limits of this agent.";
+    "explain_to_agent": Bool, default("the file's") =>
+        "Whether refusals tell this agent why, and what it may call instead.";
+    "message": Message =>
+        "Added to every refusal of this agent's calls instead of the file's: how to get \
+         permission. At most 500 characters.";
 }
 
 table! { SIDE:
@@ -378,6 +409,8 @@ table! { HOOK:
         "Whether a failure refuses the call.";
     "timeout": Duration, default("2s") =>
         "How long an answer may take.";
+    "start_timeout": Duration, default("30s") =>
+        "How long a persistent hook may take from its start to its first answer.";
     "enabled": Bool, default("true") =>
         "Whether the hook is asked.";
     "arguments": Bool, default("false") =>

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::check::Check;
 use crate::diagnostic::Findings;
 use crate::keys::{CONFIGURATION, walk};
-use crate::shape::{Key, Shape};
+use crate::shape::{Key, MAX_MESSAGE, Shape};
 use crate::text::Text;
 use crate::yaml;
 
@@ -39,6 +39,7 @@ fn of_shape(shape: &Shape, main: bool) -> Json {
         Shape::Name(_) | Shape::Path | Shape::SecretUrl => {
             json!({"type": "string", "minLength": 1})
         }
+        Shape::Message => json!({"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE}),
         Shape::Bool => json!({"type": "boolean"}),
         Shape::OnOff => json!({"enum": ["on", "off", true, false]}),
         Shape::Integer { least, most: i64::MAX } => json!({"type": "integer", "minimum": least}),

@@ -3,7 +3,7 @@
 use crate::forms::{self, Misform};
 use crate::neutral::quoted;
 use crate::node::{Node, Value};
-use crate::shape::Shape;
+use crate::shape::{MAX_MESSAGE, Shape};
 
 /// Whether a string has the form that a shape asks for; `None` where strings are not accepted.
 pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), Misform>> {
@@ -21,6 +21,16 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), Misform>> 
             Err(Misform::new(format!("{what} may not be empty"), "give it a value, or remove it"))
         }
         Shape::Name(_) => Ok(()),
+        Shape::Message => match written.chars().count() {
+            0 => Err(Misform::new("a message may not be empty", "give it a value, or remove it")),
+            length if length > MAX_MESSAGE => Err(Misform::new(
+                format!(
+                    "a message has at most {MAX_MESSAGE} characters, and this one has {length}"
+                ),
+                "every refusal repeats it: link to a longer text",
+            )),
+            _ => Ok(()),
+        },
         Shape::Path if written.is_empty() => {
             Err(Misform::new("a path may not be empty", "give it a value, or remove it"))
         }
@@ -123,7 +133,15 @@ pub(crate) fn remedy(
         }
         (_, Value::Seq(_) | Value::Map(_) | Value::Str(_) | Value::Date(_)) => return None,
         (Shape::OneOrList(item) | Shape::Either(item, _), _) => return again(item),
-        (Shape::Text(_) | Shape::Name(_) | Shape::Secret | Shape::Path | Shape::Word(_), _) => {
+        (
+            Shape::Text(_)
+            | Shape::Name(_)
+            | Shape::Message
+            | Shape::Secret
+            | Shape::Path
+            | Shape::Word(_),
+            _,
+        ) => {
             format!("put it in quotes: {}", quoted(&format!("\"{}\"", shown(written))))
         }
         _ => return None,

@@ -1,7 +1,7 @@
 //! Rule lists to the policy's plain data: layers with agents, and allowlists.
 
 use toolward_policy::source::{
-    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource,
+    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource, Wording,
 };
 
 use crate::forms::rate;
@@ -30,6 +30,18 @@ pub(crate) fn agents(page: &mut Page<'_>, root: &Node<'_>) -> AgentsSource {
     }
 }
 
+/// A key such as `team-*` reads like a pattern and would match nobody.
+pub(crate) fn check_agent_names(page: &mut Page<'_>, root: &Node<'_>) {
+    for (key, _) in root.get("agents").into_iter().flat_map(Node::entries) {
+        if key.name.contains(['*', '?', '[']) {
+            let message = format!("agents have no patterns: {} names no agent", quoted(&key.name));
+            let help =
+                "write each agent's name, or `default` for all that have no rules of their own";
+            page.error(key.span, message, help);
+        }
+    }
+}
+
 pub(crate) fn deny_on_missing_agent(root: &Node<'_>) -> bool {
     let stated = root.get("defaults").and_then(|defaults| defaults.get("deny_on_missing_agent"));
     stated.and_then(Node::as_bool).unwrap_or(true)
@@ -39,6 +51,21 @@ pub(crate) fn deny_on_missing_agent(root: &Node<'_>) -> bool {
 pub(crate) fn has_rules(root: &Node<'_>) -> bool {
     let mut agents = root.get("agents").into_iter().flat_map(Node::entries);
     agents.any(|(_, agent)| agent.get("allow").is_some() || agent.get("deny").is_some())
+}
+
+/// `explain_to_agent` and `message` of a file.
+pub(crate) fn wording(node: &Node<'_>) -> Wording {
+    Wording {
+        explain_to_agent: node.get("explain_to_agent").and_then(Node::as_bool),
+        message: node.get("message").and_then(Node::as_str).map(str::to_owned),
+    }
+}
+
+/// The same of each agent that has one of them.
+pub(crate) fn wordings(root: &Node<'_>) -> Vec<(String, Wording)> {
+    let agents = root.get("agents").into_iter().flat_map(Node::entries);
+    let wordings = agents.map(|(key, node)| (key.name.to_string(), wording(node)));
+    wordings.filter(|(_, wording)| !wording.is_empty()).collect()
 }
 
 fn agent(page: &mut Page<'_>, node: &Node<'_>) -> AgentSource {
@@ -142,6 +169,7 @@ fn options(page: &mut Page<'_>, item: &Node<'_>, kind: ListKind) -> Option<Entry
         when: item.get("when").and_then(Node::as_str).map(str::to_owned),
         ask: item.get("ask").and_then(Node::as_bool).unwrap_or(false),
         limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
+        message: item.get("message").and_then(Node::as_str).map(str::to_owned),
         place: page.place(item.span),
     })
 }

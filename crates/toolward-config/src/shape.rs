@@ -25,6 +25,8 @@ pub enum Shape {
     Text(&'static str),
     /// A string that is not empty.
     Name(&'static str),
+    /// A text for agents: not empty, at most [`MAX_MESSAGE`](crate::shape::MAX_MESSAGE) characters.
+    Message,
     Bool,
     /// A boolean, or the words `on` and `off`.
     OnOff,
@@ -72,11 +74,15 @@ pub enum Shape {
     Either(&'static Shape, &'static Shape),
 }
 
+/// The longest `message` that is added to refusals, in characters.
+pub const MAX_MESSAGE: usize = 500;
+
 impl Shape {
     /// What is expected, as messages and the reference page say it.
     pub fn expected(&self) -> String {
         match self {
             Shape::Text(what) | Shape::Name(what) => (*what).into(),
+            Shape::Message => format!("a text of at most {MAX_MESSAGE} characters"),
             Shape::Bool => "`true` or `false`".into(),
             Shape::OnOff => "`on` or `off`".into(),
             Shape::Integer { least, most: i64::MAX } => format!("a whole number from {least}"),

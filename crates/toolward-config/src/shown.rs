@@ -1,6 +1,6 @@
 //! Files as people may see them on a screen that others can see too. What is shown is decided piece by
-//! piece: keys, values that the table of keys says are no secrets, punctuation, and comments where
-//! rules stand. Everything else is masked, also what nobody thought of.
+//! piece: keys, values that the table of keys says are no secrets, punctuation, and comments. Everything
+//! else is masked, also what nobody thought of.
 //!
 //! | masked | why |
 //! |---|---|
@@ -8,13 +8,17 @@
 //! | what follows the host in a server's or hook's URL, and what stands before it | many servers take a key there |
 //! | `args` of a server, `exec` but for the program | many programs take a key there |
 //! | values of keys that are not ours | nobody knows what they are |
-//! | comments of the main file outside of rules, and comments that repeat a secret | what was commented out may be one |
+//! | in comments: secrets of the file, values of settings that were commented out, words that look like credentials | see [`comments`] |
 
+mod comments;
+
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use self::comments::Around;
 use crate::formats::Syntax;
 use crate::forms::{Part, reference_parts};
-use crate::keys::{CONFIGURATION, PLUGIN_FILE, is_main_key};
+use crate::keys::{CONFIGURATION, PLUGIN_FILE};
 use crate::load::Loaded;
 use crate::node::{Node, Value};
 use crate::outside::Files;
@@ -46,43 +50,25 @@ impl ShownFile {
 impl Loaded {
     /// The files that were loaded, in their order, without secrets.
     pub fn shown(&self) -> Vec<ShownFile> {
-        let files = self.texts.iter().enumerate();
-        files
-            .map(|(at, (text, syntax))| ShownFile {
-                name: text.name().into(),
-                lines: lines(text, *syntax, at == 0 && self.has_main),
-                text: Arc::clone(text),
-            })
-            .collect()
+        let file = |(text, syntax): &(Arc<Text>, Syntax)| ShownFile {
+            name: text.name().into(),
+            lines: lines(text, *syntax),
+            text: Arc::clone(text),
+        };
+        self.texts.iter().map(file).collect()
     }
 }
 
-/// Keys under which rules stand: what is written there is meant to be read.
-const RULES: [&str; 10] = [
-    "allow",
-    "deny",
-    "tests",
-    "allowed_tools",
-    "allowed_prompts",
-    "allowed_resources",
-    "defaults",
-    "expose",
-    "hints",
-    "limits",
-];
-
-fn lines(text: &Text, syntax: Syntax, main: bool) -> Option<Vec<String>> {
+fn lines(text: &Text, syntax: Syntax) -> Option<Vec<String>> {
     let root = syntax.parse(text.content()).ok()?;
-    let mut pieces = Pieces { text, list: Vec::new(), secrets: Vec::new(), rules: Vec::new() };
+    let mut pieces = Pieces { text, list: Vec::new(), secrets: Vec::new() };
     let foreign = root.get("plugins").is_some();
     match (syntax, foreign) {
         (Syntax::Toml, _) => pieces.toml(&root),
         (_, true) => pieces.walk(&root, &PLUGIN_FILE),
         _ => pieces.walk(&root, &CONFIGURATION),
     }
-    let whole = root.entries().any(|(key, _)| is_main_key(&key.name));
-    let comments = !main && !whole && !foreign && syntax != Syntax::Toml;
-    let shown = pieces.shown(syntax, comments);
+    let shown = pieces.shown(syntax);
     Some(shown.lines().map(String::from).collect())
 }
 
@@ -97,8 +83,6 @@ struct Pieces<'t> {
     list: Vec<(Span, Piece)>,
     /// What is masked, to find it where it is repeated.
     secrets: Vec<String>,
-    /// First and last line of what rules stand in.
-    rules: Vec<(u32, u32)>,
 }
 
 impl Pieces<'_> {
@@ -130,10 +114,6 @@ impl Pieces<'_> {
                         ("store" | "jwks", _) => self.url(below, false),
                         (_, Some(known)) => self.walk(below, &known.shape),
                     }
-                    if RULES.contains(&&*key.name) {
-                        let last = self.line(last_leaf(self.text, below).max(key.span.end));
-                        self.rules.push((self.line(key.span.start), last));
-                    }
                 }
             }
             (Shape::Table { value, .. }, Value::Map(map)) => {
@@ -156,6 +136,7 @@ impl Pieces<'_> {
             (
                 Shape::Text(_)
                 | Shape::Name(_)
+                | Shape::Message
                 | Shape::Bool
                 | Shape::OnOff
                 | Shape::Integer { .. }
@@ -293,17 +274,20 @@ impl Pieces<'_> {
     }
 
     /// The whole text as it may be seen.
-    fn shown(mut self, syntax: Syntax, comments: bool) -> String {
+    fn shown(mut self, syntax: Syntax) -> String {
         self.list.sort_by_key(|(span, _)| span.start);
         // Short words are everywhere.
         self.secrets.retain(|secret| secret.len() >= 5 && !secret.contains("${"));
+        // The longest first: a secret may be a part of another.
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let beside = self.beside();
         let mut out = String::with_capacity(self.text.content().len());
         let mut at = 0;
         for (span, piece) in &self.list {
             if span.start < at {
                 continue;
             }
-            self.between(Span { start: at, end: span.start }, syntax, comments, &mut out);
+            self.between(Span { start: at, end: span.start }, syntax, &beside, &mut out);
             match piece {
                 Piece::AsItIs => out.push_str(self.text.slice(*span)),
                 Piece::As(shown) => out.push_str(shown),
@@ -311,12 +295,22 @@ impl Pieces<'_> {
             at = span.end;
         }
         let end = Span::new(self.text.content().len(), 0).start;
-        self.between(Span { start: at, end }, syntax, comments, &mut out);
+        self.between(Span { start: at, end }, syntax, &beside, &mut out);
         out
     }
 
+    fn beside(&self) -> Beside {
+        let mut masked = HashSet::new();
+        for (span, piece) in &self.list {
+            if matches!(piece, Piece::As(shown) if shown.contains(MASK)) {
+                masked.extend(self.line(span.start)..=self.line(span.end));
+            }
+        }
+        Beside { masked, below: comments::below_secrets(self.text.content()) }
+    }
+
     /// What stands between values: punctuation and comments. Nothing else is known, or shown.
-    fn between(&self, span: Span, syntax: Syntax, comments: bool, out: &mut String) {
+    fn between(&self, span: Span, syntax: Syntax, beside: &Beside, out: &mut String) {
         let text = self.text.slice(span);
         let mut rest = text.char_indices();
         let mut masked = false;
@@ -326,17 +320,19 @@ impl Pieces<'_> {
                     c,
                     '{' | '}' | '[' | ']' | ',' | ':' | '-' | '"' | '\'' | '=' | '.' | '|' | '>'
                 );
-            if c == '#' && syntax != Syntax::Json {
+            if c == '#' && !matches!(syntax, Syntax::Json | Syntax::Jsonc) {
                 let comment = text.get(at..).unwrap_or_default();
                 let comment = comment.get(..comment.find('\n').unwrap_or(comment.len()));
                 let comment = comment.unwrap_or_default();
                 let line = self.line(span.start + Span::new(at, at).start);
-                let here = self.rules.iter().any(|(first, last)| (*first..=*last).contains(&line));
-                let repeats = self.secrets.iter().any(|secret| comment.contains(secret.as_str()));
-                match (comments || here) && !repeats {
-                    true => out.push_str(comment),
-                    false => out.push_str(&format!("# {MASK}")),
-                }
+                let around = Around {
+                    secrets: &self.secrets,
+                    near: [line, line.saturating_sub(1)]
+                        .iter()
+                        .any(|at| beside.masked.contains(at)),
+                    below: beside.below.contains(&line),
+                };
+                out.push_str(&comments::shown(comment, &around));
                 // To the end of the line; what it is made of was looked at.
                 let end = at + comment.len();
                 rest = text.char_indices();
@@ -355,6 +351,14 @@ impl Pieces<'_> {
     }
 }
 
+/// Lines beside which a comment is read with more suspicion.
+struct Beside {
+    /// Lines with a masked value.
+    masked: HashSet<u32>,
+    /// Lines below a key of secrets that was commented out.
+    below: HashSet<u32>,
+}
+
 fn shown_part(part: &Part) -> String {
     match part {
         Part::Literal(_) => MASK.into(),
@@ -370,20 +374,6 @@ fn references(text: &str) -> String {
         true => MASK.into(),
         false => parts.iter().map(shown_part).collect(),
     }
-}
-
-/// Where the last value below a node ends; one that goes over lines, where it begins: what a parser
-/// takes for its end may lie behind comments.
-fn last_leaf(text: &Text, node: &Node<'_>) -> u32 {
-    match &node.value {
-        Value::Seq(items) => items.iter().map(|item| last_leaf(text, item)).max(),
-        Value::Map(map) => {
-            map.iter().map(|(key, below)| last_leaf(text, below).max(key.span.start)).max()
-        }
-        _ if text.slice(node.span).contains('\n') => Some(node.span.start),
-        _ => Some(node.span.end),
-    }
-    .unwrap_or(node.span.start)
 }
 
 #[cfg(test)]

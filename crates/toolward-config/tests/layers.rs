@@ -309,7 +309,7 @@ audit: { dir: log, durability: disk, retain: 30d, sinks: [stdout, "postgres://${
 telemetry: { metrics: off, log_level: debug }
 "#;
     let list = [("conf/t.yaml", text)];
-    let env = [("HOME", "/home/a"), ("T", "s3cret")];
+    let env = [("HOME", "/home/a"), ("T", "s3cret-of-16-characters")];
     let options = Options { main: Some("conf/t.yaml".into()), ..Options::default() };
     let loaded =
         load(&list, &env, &options).unwrap_or_else(|failed| panic!("{}", messages(&failed)));
@@ -328,7 +328,7 @@ telemetry: { metrics: off, log_level: debug }
     assert_eq!(config.servers[0].timeout.by_tool[0].1.as_secs(), 120);
     assert_eq!(
         config.servers[1].timeout,
-        Timeout { otherwise: std::time::Duration::from_secs(5), by_tool: vec![] }
+        Timeout { otherwise: Some(std::time::Duration::from_secs(5)), ..Timeout::default() }
     );
     assert_eq!(config.servers[0].result_bytes.by_tool, [("slow_*".into(), 2 << 20)]);
     assert_eq!(config.servers[1].result_bytes.otherwise, Some(1000));
@@ -342,8 +342,8 @@ telemetry: { metrics: off, log_level: debug }
     let vars: Vars = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     assert!(config.resolve_secrets(&vars, &files(&[])).is_empty());
     let Connect::Http { headers, .. } = &config.servers[1].connect else { panic!() };
-    assert_eq!(headers[0].1.value(), Some("Bearer s3cret"));
-    assert!(!format!("{config:?}").contains("s3cret"), "secrets are never shown");
+    assert_eq!(headers[0].1.value(), Some("Bearer s3cret-of-16-characters"));
+    assert!(!format!("{config:?}").contains("s3cret-of-16-characters"), "secrets are never shown");
 
     let server = &loaded.source.servers[0];
     assert!(!server.trust_annotations && server.hints[0].0 == "get_*");
@@ -370,11 +370,14 @@ fn secrets_come_from_variables_and_files() {
         };
         (found.len(), value)
     };
-    assert_eq!(resolve("x\n", Some("y")), (0, Some("x".into())));
-    assert_eq!(resolve("x\r\n", Some("y")), (0, Some("x".into())));
-    assert_eq!(resolve("x", None), (1, Some("x".into())));
+    let (x, y) = ("x".repeat(16), "y".repeat(16));
+    let y = Some(y.as_str());
+    assert_eq!(resolve(&format!("{x}\n"), y), (0, Some(x.clone())));
+    assert_eq!(resolve(&format!("{x}\r\n"), y), (0, Some(x.clone())));
+    assert_eq!(resolve(&x, None), (1, Some(x.clone())));
     assert_eq!(resolve("\n", Some("")), (2, None));
-    assert_eq!(resolve("a\nb\n", Some("y")).0, 1, "a token is one line");
+    assert_eq!(resolve(&format!("{x}\nb\n"), y).0, 1, "a token is one line");
+    assert_eq!(resolve(&x, Some(&"y".repeat(15))).0, 1, "a short token could be guessed");
 }
 
 #[test]
@@ -451,4 +454,50 @@ fn findings_come_as_json_too() {
             "line": 1, "column": 1, "help": "did you mean `listen`?",
         })
     );
+}
+
+#[test]
+fn wording_of_refusals_comes_from_files_agents_and_entries() {
+    let main = "explain_to_agent: false\nmessage: main\npolicies: [one.yaml]\nagents:\n  dev:\n    \
+                uid: 1\n    message: of dev\n    explain_to_agent: true\n  ann: {uid: 2}\n";
+    let one = "message: of the file\nagents:\n  dev:\n    message: later\n    allow:\n      servers: \
+               ['*']\n      tools: {s: [{tool: t, when: 'args.a == 1', message: of the entry}]}\n";
+    let options = Options { main: Some("toolward.yaml".into()), ..Options::default() };
+    let loaded = load(&[("toolward.yaml", main), ("one.yaml", one)], &[], &options).unwrap();
+    // An agent that is only an identity has words too.
+    assert_eq!(order(&loaded), ["one.yaml:agents"]);
+    let everyone = &loaded.source.refusals.everyone;
+    assert_eq!(
+        (everyone.explain_to_agent, everyone.message.as_deref()),
+        (Some(false), Some("main"))
+    );
+    let agents: Vec<_> = loaded
+        .source
+        .refusals
+        .agents
+        .iter()
+        .map(|(name, of)| (&**name, of.message.as_deref()))
+        .collect();
+    assert_eq!(agents, [("dev", Some("of dev")), ("dev", Some("later"))]);
+    let RulesSource::Agents(rules) = &loaded.source.layers[0].rules else { panic!() };
+    let entry = &rules.agents[0].1.allow.tools[0].entries[0];
+    assert_eq!(entry.message.as_deref(), Some("of the entry"));
+
+    // Without a message of the main file, the first policy file's counts.
+    let loaded = layer_file("one.yaml", one).unwrap();
+    assert_eq!(loaded.source.refusals.everyone.message.as_deref(), Some("of the file"));
+}
+
+#[test]
+fn a_message_never_makes_a_file_mean_something_else() {
+    // A file about no agent denies, with or without a message.
+    for text in ["defaults: {deny_on_missing_agent: true}\n", "agents: {}\n"] {
+        let with = format!("{text}message: ask Ann\n");
+        assert_eq!(order(&main_file(text).unwrap()), ["toolward.yaml:agents"]);
+        assert_eq!(order(&main_file(&with).unwrap()), ["toolward.yaml:agents"]);
+        assert_eq!(order(&layer_file("a.yaml", &with).unwrap()), ["a.yaml:agents"]);
+    }
+    // A message alone is no policy.
+    let failed = layer_file("a.yaml", "message: ask Ann\n").unwrap_err();
+    assert!(messages(&failed).contains("the file holds no policy"), "{}", messages(&failed));
 }

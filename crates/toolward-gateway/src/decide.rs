@@ -6,10 +6,13 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use toolward_policy::allowed::{Allowed, Offer};
 use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
-use toolward_policy::refusal::Offer;
-use toolward_policy::{Arguments, Call, Cell, Decision, LimitedRule, Row, ToolSet, Verdict};
+use toolward_policy::why::Why;
+use toolward_policy::{
+    Arguments, Call, Cell, Decision, LimitedRule, Listing, Row, ToolSet, Verdict,
+};
 use toolward_wire::headers::ParamHeaders;
 use toolward_wire::{Message, MethodRow, Raw, list};
 
@@ -19,7 +22,7 @@ use crate::catalogue::Catalogue;
 use crate::client::Caller;
 use crate::counts::hits::Place;
 use crate::guard::{Guards, Plan};
-use crate::names::Naming;
+use crate::names::{Claims, Naming};
 use crate::record::Facts;
 use crate::sight::Snapshot;
 use crate::upstream::{Outgoing, Server, Unavailable};
@@ -29,7 +32,7 @@ use crate::upstream::{Outgoing, Server, Unavailable};
 pub struct View {
     shown: HashMap<Box<str>, Seen>,
     array: Bytes,
-    allowed: Vec<String>,
+    allowed: Allowed,
     servers: Vec<OfServer>,
     /// A hash of everything that is shown and removed.
     id: String,
@@ -41,6 +44,8 @@ pub struct View {
     enforced: bool,
     /// The words of what is shown, once somebody searches.
     index: OnceLock<Index>,
+    /// Keeps the names of its tools from other tools.
+    claims: Vec<Claims>,
 }
 
 /// No client keeps a list for longer.
@@ -58,6 +63,15 @@ struct Seen {
     settled: Option<Arc<Words>>,
     /// What stands in front of its calls.
     plan: Option<Arc<Plan>>,
+}
+
+/// A listed tool, before its entry is written.
+struct Exposed {
+    /// The name that clients use, and the one at the server's own address.
+    name: Box<str>,
+    plain: Box<str>,
+    description: Option<Box<str>>,
+    listing: Listing,
 }
 
 /// A decision in words.
@@ -155,28 +169,49 @@ impl View {
             policy.row(caller.agent.as_deref(), part.server.name(), tools)
         };
         let rows: Vec<Row> = parts.iter().map(row).collect();
-        let offers: Vec<Offer<'_>> = parts
-            .iter()
-            .zip(&rows)
-            .map(|(part, row)| Offer { server: part.server.name(), row })
-            .collect();
+        let mut claims = Vec::with_capacity(parts.len());
+        let exposed = |(part, row): (&Part<'_>, &Row)| -> Vec<Option<Exposed>> {
+            let mut claimed =
+                naming.map(|naming| naming.claims(part.server.index)).unwrap_or_default();
+            let all = row.iter().map(|(tool, cell)| {
+                let listing = cell.list(caller.policy());
+                let visible = listing.decision.verdict != Verdict::Deny || !snapshot.enforced;
+                let named = (naming, &mut claimed);
+                exposed(snapshot, named, part, tool.name(), listing).filter(|_| visible)
+            });
+            let all = all.collect();
+            if let Ok(list) = &part.list {
+                claimed.keep_latest(list.hash());
+            }
+            claims.push(claimed);
+            all
+        };
+        let exposed: Vec<Vec<Option<Exposed>>> = parts.iter().zip(&rows).map(exposed).collect();
+        let mut offers = Vec::with_capacity(parts.len());
+        for ((part, row), exposed) in parts.iter().zip(&rows).zip(&exposed) {
+            let server = part.server.name();
+            let prefix = naming.map(|naming| naming.prefix(server)).unwrap_or_default();
+            let names = exposed.iter().map(|one| one.as_ref().map(|one| one.name.clone()));
+            offers.push(Offer { server, prefix, row, names: names.collect() });
+        }
         let mut view = View {
             shown: HashMap::new(),
             array: Bytes::new(),
-            allowed: policy.allowed_tools(caller.policy(), &offers),
+            allowed: policy.allowed(caller.policy(), &offers),
             servers: Vec::with_capacity(parts.len()),
             id: String::new(),
             outcomes: Bytes::new(),
             enforced: snapshot.enforced,
             index: OnceLock::new(),
+            claims,
             ttl_ms: parts
                 .iter()
                 .filter_map(|part| part.list.as_ref().ok()?.ttl_ms())
                 .fold(LONGEST_TTL_MS, u64::min),
         };
         let mut entries = Vec::new();
-        for (part, row) in parts.iter().zip(&rows) {
-            view.add(snapshot, caller, naming, part, row, &mut entries);
+        for ((part, row), exposed) in parts.iter().zip(&rows).zip(exposed) {
+            view.add(snapshot, caller, naming, (part, row, exposed), &mut entries);
         }
         view.array = list::array(entries.iter().map(|entry| &entry[..]));
         view.id = view.hash();
@@ -189,8 +224,7 @@ impl View {
         snapshot: &Snapshot,
         caller: &Caller,
         naming: Option<&Naming>,
-        part: &Part<'_>,
-        row: &Row,
+        (part, row, exposed): (&Part<'_>, &Row, Vec<Option<Exposed>>),
         entries: &mut Vec<Bytes>,
     ) {
         let (policy, server) = (&snapshot.policy, part.server.name());
@@ -203,27 +237,12 @@ impl View {
             server: part.server.clone(),
             entries: Vec::new(),
         };
-        let exposure = policy.exposure(server);
         // Tools that are found step by step are shown under their servers' names for them.
         let by_address = matches!(naming, Some(Naming::Address));
         let entries_of = part.list.as_ref().map_or(&[][..], |list| list.entries());
         of_server.offered = entries_of.len();
-        for ((tool, cell), entry) in row.iter().zip(entries_of) {
-            let listing = cell.list(caller.policy());
-            let exposed = match exposure {
-                None => Some((tool.name().into(), None)),
-                Some(exposure) => exposure.show(tool.name()).map(|s| (s.name, s.description)),
-            };
-            // A name is claimed for all agents alike, whoever may see the tool.
-            let exposed = exposed.and_then(|(plain, description): (Box<str>, _)| match naming {
-                None => Some((plain.clone(), plain, description)),
-                Some(naming) => {
-                    let name = naming.expose(part.server.index, server, &plain)?;
-                    Some((name, plain, description))
-                }
-            });
-            let visible = listing.decision.verdict != Verdict::Deny || !self.enforced;
-            let Some((name, plain, description)) = exposed.filter(|_| visible) else {
+        for (((tool, cell), entry), exposed) in row.iter().zip(entries_of).zip(exposed) {
+            let Some(Exposed { name, plain, description, listing }) = exposed else {
                 of_server.removed.push(tool.name().into());
                 continue;
             };
@@ -341,8 +360,8 @@ impl View {
         shown.flat_map(|seen| guards.over(seen.plan.as_deref(), &seen.cell.all_limits())).collect()
     }
 
-    /// What the agent may use, in the policy's words.
-    pub fn allowed(&self) -> &[String] {
+    /// What the agent can call, for refusals.
+    pub fn allowed(&self) -> &Allowed {
         &self.allowed
     }
 
@@ -375,7 +394,7 @@ impl View {
         let Some((seen, of_server)) =
             shown.and_then(|seen| Some((seen, self.servers.get(seen.at)?)))
         else {
-            let refused = Refused { listed: false, action, decided: None, message };
+            let refused = Refused { why: None, action, decided: None, message };
             return Err(Box::new(refused));
         };
         let server = &*of_server.name;
@@ -391,6 +410,12 @@ impl View {
         let words = match &seen.settled {
             Some(words) if action.is_none() => words.clone(),
             _ => Words::of(snapshot, &decision, about),
+        };
+        let why = (decision.verdict != Verdict::Allow)
+            .then(|| snapshot.policy.why(&seen.cell, caller.policy(), &call, decision));
+        let words = match &why {
+            Some(why) => words.because(&snapshot.policy.reason_why(why, about)),
+            None => words,
         };
         let original = seen.original.clone();
         let decided = Decided { server: server.into(), original, decision, words };
@@ -412,10 +437,31 @@ impl View {
             // Nobody can be asked yet, so that asking refuses.
             _ => {
                 let decided = Some(decided);
-                Err(Box::new(Refused { listed: true, action, decided, message }))
+                Err(Box::new(Refused { why, action, decided, message }))
             }
         }
     }
+}
+
+/// How clients see a tool; `None` if the server does not expose it, or another tool has its name. A
+/// name is claimed for all agents alike, so that it never depends on who may see the tool.
+fn exposed(
+    snapshot: &Snapshot,
+    (naming, claims): (Option<&Naming>, &mut Claims),
+    part: &Part<'_>,
+    tool: &str,
+    listing: Listing,
+) -> Option<Exposed> {
+    let server = part.server.name();
+    let (plain, description): (Box<str>, _) = match snapshot.policy.exposure(server) {
+        None => (tool.into(), None),
+        Some(exposure) => exposure.show(tool).map(|shown| (shown.name, shown.description))?,
+    };
+    let name = match naming {
+        None => plain.clone(),
+        Some(naming) => naming.expose(claims, server, &plain)?,
+    };
+    Some(Exposed { name, plain, description, listing })
 }
 
 /// What was decided about a call.
@@ -480,15 +526,22 @@ impl Permit {
     pub(crate) fn spend(self, row: &'static MethodRow) -> Outgoing {
         let longest = Some(self.server.result_bytes(&self.decided.original));
         let renamed = (*self.exposed != *self.decided.original).then_some(self.decided.original);
-        Outgoing { message: self.message, row, name: renamed, headers: self.headers, longest }
+        Outgoing {
+            message: self.message,
+            row,
+            name: renamed,
+            headers: self.headers,
+            longest,
+            room: None,
+        }
     }
 }
 
 /// A call that is not forwarded.
 #[derive(Debug)]
 pub struct Refused {
-    /// The tool is in the agent's listing.
-    pub listed: bool,
+    /// The engine's reason; `None` if the tool is not in the agent's listing.
+    pub why: Option<Why>,
     pub action: Option<String>,
     pub decided: Option<Decided>,
     pub message: Message,
@@ -506,5 +559,11 @@ impl Arguments for RawArguments<'_> {
 
     fn to_json(&self) -> Value {
         self.0.to_json()
+    }
+
+    fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str)) {
+        if let Some(value) = self.0.at(path.iter().map(|key| &**key)) {
+            value.numbers(show);
+        }
     }
 }

@@ -25,6 +25,8 @@
 //! | [`counts`] | what has happened, in numbers |
 //! | [`present`] | what a client gets to read: lists, refusals, failures |
 //! | [`budget`] | how many bytes are held for clients, and for which agent |
+//! | [`ownership`] | which files other users could change |
+//! | [`program`], [`groups`] | how child processes are found, and how they end with the gateway |
 //! | [`sealed`] | handles that only the gateway can make and only their agent can use |
 
 pub mod audit;
@@ -34,6 +36,7 @@ pub mod catalogue;
 pub mod client;
 pub mod counts;
 pub mod decide;
+pub mod groups;
 pub mod guard;
 pub mod hello;
 pub mod identity;
@@ -41,9 +44,12 @@ pub mod ingress;
 pub mod listen;
 pub mod names;
 pub mod notes;
+pub mod ownership;
 pub mod pipeline;
 pub mod present;
+pub mod program;
 pub mod record;
+mod refuse;
 pub mod sealed;
 pub mod session;
 pub mod sight;

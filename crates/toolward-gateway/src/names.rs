@@ -1,11 +1,11 @@
 //! Names that clients use for tools of several servers: injective, stable, and short enough for
 //! every client.
 
-use std::sync::{Mutex, PoisonError};
+mod taken;
 
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 use sha2::{Digest, Sha256};
+
+pub use self::taken::{Claims, Taken};
 
 /// No client has to accept a longer name.
 const LONGEST: usize = 64;
@@ -23,30 +23,21 @@ pub enum Naming {
     Address,
 }
 
-/// Who came first with a name.
-#[derive(Debug, Default)]
-pub struct Taken(Mutex<HashMap<Box<str>, Tool>>);
-
-/// A tool by its server's index and its name there.
-type Tool = (usize, Box<str>);
-
 impl Naming {
-    /// The name of a server's tool; `None` where another tool has it already.
-    pub fn expose(&self, index: usize, server: &str, tool: &str) -> Option<Box<str>> {
+    /// Where the names of a server's list are claimed, one by one.
+    pub fn claims(&self, index: usize) -> Claims {
+        match self {
+            Naming::Flat(taken) => taken.claims(index),
+            Naming::Prefix { .. } | Naming::Address => Claims::default(),
+        }
+    }
+
+    /// The name of a server's tool; `None` if another tool has it already. A flat name belongs to the
+    /// tool for as long as the claims live.
+    pub fn expose(&self, claims: &mut Claims, server: &str, tool: &str) -> Option<Box<str>> {
         match self {
             Naming::Prefix { separator } => Some(fit(&format!("{server}{separator}{tool}"))),
-            Naming::Flat(taken) => {
-                let name = fit(tool);
-                let mut taken = taken.0.lock().unwrap_or_else(PoisonError::into_inner);
-                let free = match taken.entry(name.clone()) {
-                    Entry::Vacant(slot) => {
-                        slot.insert((index, tool.into()));
-                        true
-                    }
-                    Entry::Occupied(slot) => *slot.get() == (index, tool.into()),
-                };
-                free.then_some(name)
-            }
+            Naming::Flat(_) => claims.add(fit(tool), tool),
             // No server's name has a slash.
             Naming::Address => Some(format!("{server}/{tool}").into()),
         }
@@ -58,6 +49,15 @@ impl Naming {
             Naming::Prefix { separator } => fit(&format!("{server}{separator}{tool}")),
             Naming::Flat(_) => fit(tool),
             Naming::Address => format!("{server}/{tool}").into(),
+        }
+    }
+
+    /// What stands before the names of a server's tools.
+    pub fn prefix(&self, server: &str) -> String {
+        match self {
+            Naming::Prefix { separator } => format!("{server}{separator}"),
+            Naming::Flat(_) => String::new(),
+            Naming::Address => format!("{server}/"),
         }
     }
 
@@ -103,14 +103,15 @@ mod tests {
 
     use super::*;
 
-    fn prefix() -> Naming {
-        Naming::Prefix { separator: "__".into() }
+    fn prefixed(server: &str, tool: &str) -> Box<str> {
+        let naming = Naming::Prefix { separator: "__".into() };
+        naming.expose(&mut Claims::default(), server, tool).unwrap()
     }
 
     #[test]
     fn ordinary_names_say_where_they_come_from() {
-        assert_eq!(&*prefix().expose(0, "files", "read_file").unwrap(), "files__read_file");
-        assert_eq!(&*prefix().expose(0, "a", "_b").unwrap(), "a___b");
+        assert_eq!(&*prefixed("files", "read_file"), "files__read_file");
+        assert_eq!(&*prefixed("a", "_b"), "a___b");
     }
 
     #[test]
@@ -118,7 +119,7 @@ mod tests {
         let long = "x".repeat(80);
         let names: Vec<_> = [&*long, &*format!("{long}y"), "a.b", "a/b", "a b", "ä", ""]
             .iter()
-            .map(|tool| prefix().expose(0, "files", tool).unwrap())
+            .map(|tool| prefixed("files", tool))
             .collect();
         for name in &names {
             assert!(name.len() <= LONGEST && name.starts_with("files__"), "{name}");
@@ -132,18 +133,9 @@ mod tests {
 
     #[test]
     fn a_name_that_looks_shortened_does_not_meet_a_shortened_one() {
-        let shortened = prefix().expose(0, "s", "a.b").unwrap();
+        let shortened = prefixed("s", "a.b");
         let lookalike = shortened.strip_prefix("s__").unwrap();
-        assert_ne!(prefix().expose(0, "s", lookalike).unwrap(), shortened);
-    }
-
-    #[test]
-    fn flat_names_belong_to_who_came_first() {
-        let flat = Naming::Flat(Taken::default());
-        assert_eq!(flat.expose(0, "a", "read").as_deref(), Some("read"));
-        assert_eq!(flat.expose(1, "b", "read"), None);
-        assert_eq!(flat.expose(0, "a", "read").as_deref(), Some("read"));
-        assert_eq!(flat.expose(1, "b", "write").as_deref(), Some("write"));
+        assert_ne!(prefixed("s", lookalike), shortened);
     }
 
     proptest! {
@@ -152,7 +144,7 @@ mod tests {
             one in ("[a-z]{1,3}(_?[a-z]){0,2}", ".{0,70}"),
             other in ("[a-z]{1,3}(_?[a-z]){0,2}", ".{0,70}"),
         ) {
-            let name = |(server, tool): &(String, String)| prefix().expose(0, server, tool).unwrap();
+            let name = |(server, tool): &(String, String)| prefixed(server, tool);
             prop_assert_eq!(name(&one) == name(&other), one == other);
         }
     }

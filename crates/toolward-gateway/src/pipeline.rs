@@ -4,12 +4,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolward_wire::error::{Case, code, result_body};
-use toolward_wire::exchange::{Done, Event, Failure};
+use tokio::time::Instant;
+use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
+use toolward_wire::jsonrpc::result_body;
+use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::method::PolicySubject;
 use toolward_wire::{Id, Kind, Message, MethodRow};
 
 use crate::audit::{Audit, Intent, Outcome};
+use crate::budget::{Budget, RESULT_ROOM, Reservation};
 use crate::builtin::{self, execute::Inner};
 use crate::client::{Client, Scope};
 use crate::counts::calls::UnderWay;
@@ -23,6 +26,9 @@ use crate::session::Cancel;
 use crate::sight::{Current, Snapshot};
 use crate::upstream::{Log, Opened, Server, Servers, Unavailable};
 
+/// How often a call that waits for a busy server looks whether it is its turn.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// Everything that stands between clients and servers.
 pub struct Gateway {
     /// What is in force.
@@ -30,6 +36,8 @@ pub struct Gateway {
     pub servers: Arc<Servers>,
     pub naming: Naming,
     pub audit: Arc<Audit>,
+    /// What may be held for clients.
+    pub budget: Budget,
     pub log: Log,
     /// How long a listing waits for a server that is starting.
     pub list_timeout: Duration,
@@ -44,6 +52,8 @@ pub struct Request {
     pub cancel: Arc<Cancel>,
     /// `Mcp-Param-*` headers in lower case; `None` where there are no headers.
     pub headers: Option<Vec<(String, String)>>,
+    /// The memory of the message, reserved until the request is answered.
+    pub room: Reservation,
 }
 
 /// The call of the gateway's own tool by which another call is made.
@@ -67,7 +77,10 @@ impl Forwarded<'_> {
         // What a client gives up is no fault of the server's.
         let failed = !matches!(outcome.name, "ok" | "cancelled");
         self.under_way.end(at, took, failed);
-        if matches!(outcome.name, "server-gone" | "timed-out" | "bad-answer" | "too-large") {
+        if matches!(
+            outcome.name,
+            "server-unavailable" | "server-gone" | "timed-out" | "bad-answer" | "too-large"
+        ) {
             self.server.life.failed(&format!("a call ended with `{}`", outcome.name));
         }
     }
@@ -106,7 +119,7 @@ impl Gateway {
                 Err(error) => present::not_recorded(id, &error),
             };
         }
-        let view = self.view(&snapshot, client, None).await;
+        let view = self.view_in_line(&snapshot, client, None).await;
         if let (Scope::One(_), Some((server, why))) = (client.scope, view.unavailable()) {
             return present::unavailable(id, server, &why.public());
         }
@@ -127,12 +140,13 @@ impl Gateway {
         through: Option<Through<'_>>,
         notes: &Notes,
     ) -> Option<Answer> {
-        let Request { client, message, id, row, cancel, headers } = request;
+        let Request { client, message, id, row, cancel, headers, room } = request;
         let era = client.era();
         // The row says that a call has a name, and was asked before.
         let name = message.name(row.name_at).ok()??.into_owned();
         if (snapshot.policy.reads_arguments() || snapshot.guards.read_arguments())
-            && let Some((first, second)) = message.arguments().and_then(|given| given.folded_twin())
+            && let Some((first, second)) =
+                message.arguments().and_then(|given| given.case_collision())
         {
             let why = format!("the arguments `{first}` and `{second}` differ only in case");
             return Some(present::bad_params(&id, era, &why));
@@ -140,7 +154,7 @@ impl Gateway {
 
         // The agent's view of its servers: what is hidden is not in it.
         let view = tokio::select! {
-            view = self.view(snapshot, &client, Some(&name)) => view,
+            view = self.view_in_line(snapshot, &client, Some(&name)) => view,
             () = cancel.cancelled() => return None,
         };
         if let Some((server, why)) = self.undecidable(&client, &view, &name) {
@@ -156,7 +170,7 @@ impl Gateway {
                 sent.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
             };
             if let Err(mismatch) = marks.check(message.arguments(), sent) {
-                let (case, code) = (Case::HeaderMismatch, code::HEADER_MISMATCH);
+                let (case, code) = (StatusCase::HeaderMismatch, code::HEADER_MISMATCH);
                 return Some(present::wrong(case, era, &id, code, &mismatch.to_string(), None));
             }
         }
@@ -189,7 +203,7 @@ impl Gateway {
         // A call inside a call comes the same way, from its beginning.
         if let Some(Inner { message, timeout }) = builtin::execute::inner(&permit) {
             let (client, headers) = (client.discovering(), None);
-            let request = Request { client, message, id, row, cancel, headers };
+            let request = Request { client, message, id, row, cancel, headers, room };
             let through = Through { permit: &permit, timeout };
             return self.call_through(snapshot, request, through, notes).await;
         }
@@ -212,6 +226,11 @@ impl Gateway {
             Err(stopped) => {
                 return self.stop(snapshot, &view, &guarded, &stopped, &cancel).await;
             }
+        };
+
+        // Nothing is forwarded without room for its result.
+        let Some(result_room) = room.account().try_reserve(RESULT_ROOM).map(Arc::new) else {
+            return Some(present::overloaded(&id));
         };
 
         // No effect without a record.
@@ -241,15 +260,21 @@ impl Gateway {
         let server = permit.decided().server.clone();
         let original = &permit.decided().original;
         let given = through.and_then(|through| through.timeout);
-        let patience = to.timeout(original).min(given.unwrap_or(Duration::MAX));
+        let given = given.unwrap_or(Duration::MAX);
+        let timeouts = &to.definition.timeouts;
+        let idle = timeouts.idle(original).min(given);
+        let limits = TimeLimits { idle, total: timeouts.most(original).min(given) };
         let most = to.result_bytes(original);
-        let (done, spoken) = match self.servers.open(permit, &client, row).await {
-            Ok(mut opened) => (follow(&mut opened, notes, &cancel, patience).await, opened.era),
+        let (done, spoken) = match self.servers.open(permit, &client, row, &result_room).await {
+            Ok(mut opened) => {
+                let done = follow(&mut opened, notes, &cancel, limits, &result_room).await;
+                (done, opened.era)
+            }
             // Nothing was forwarded.
             Err(why) => {
                 let answer = present::unavailable(&id, &server, &why.public());
                 call.end(Outcome {
-                    name: outcome(Failure::Gone),
+                    name: outcome(Failure::Unsent),
                     error_code: Some(code::INTERNAL_ERROR.into()),
                     bytes_out: answer.body.len(),
                 });
@@ -268,12 +293,13 @@ impl Gateway {
             answer
         };
         match done {
-            Done::Answer { message, body } => {
+            ExchangeEnd::Response { message, body } => {
                 let marks = Marks::of(&message);
                 if marks.question {
                     return fail(call, Failure::Asked);
                 }
-                let body = present::answer(&id, era, spoken, &message, marks).unwrap_or(body);
+                let changed = present::answer(&id, era, spoken, &message, marks);
+                let body = changed.unwrap_or_else(|| body.into());
                 let name = match (message.kind(), marks.is_error) {
                     (Kind::Error, _) => "error",
                     (_, true) => "tool-error",
@@ -281,15 +307,16 @@ impl Gateway {
                 };
                 let (error_code, bytes_out) = (message.error_code(), body.len());
                 call.end(Outcome { name, error_code, bytes_out });
-                Some(body.into())
+                result_room.shrink_to(bytes_out);
+                Some(Answer { room: Some(result_room), ..body.into() })
             }
-            Done::Failed(failure @ Failure::TooLarge { size }) => {
+            ExchangeEnd::Failed(failure @ Failure::TooLarge { size }) => {
                 let answer = present::too_large(&id, era, &name, most, size);
                 let bytes_out = answer.body.len();
                 call.end(Outcome { name: outcome(failure), error_code: None, bytes_out });
                 Some(answer)
             }
-            Done::Failed(failure) => fail(call, failure),
+            ExchangeEnd::Failed(failure) => fail(call, failure),
         }
     }
 
@@ -315,11 +342,13 @@ impl Gateway {
         refused: &Refused,
     ) -> Answer {
         let decision = self.audit.id();
-        let facts = record::refusal(snapshot, client, id, name, refused, &self.audit.arguments);
+        let refusal = view.refuse(snapshot, name, refused, &decision);
+        let about = (name, refused, &refusal);
+        let facts = record::refusal(snapshot, client, id, about, &self.audit.arguments);
         if let Err(error) = self.audit.record(&decision, "refusal", &facts).await {
             return present::not_recorded(id, &error);
         }
-        present::refused(id, client.era(), view, name, refused, &decision)
+        present::refused(id, client.era(), &refusal)
     }
 
     /// A refusal of a limit or a hook: recorded, then told.
@@ -333,9 +362,13 @@ impl Gateway {
     ) -> Option<Answer> {
         let (client, id, permit) = (call.client, call.id, call.permit);
         let decision = self.audit.id();
-        let facts = record::stopped(snapshot, client, id, permit, stopped, &self.audit.arguments);
+        let limit = view.limit(snapshot, permit, stopped, &decision);
+        let (about, arguments) = ((permit, stopped, limit.as_ref()), &self.audit.arguments);
+        let facts = record::stopped(snapshot, client, id, about, arguments);
         let answer = match self.audit.record(&decision, "refusal", &facts).await {
-            Ok(()) => present::stopped(id, client.era(), view, permit, stopped, &decision),
+            Ok(()) => {
+                present::stopped(id, client.era(), permit, stopped, limit.as_ref(), &decision)
+            }
             Err(error) => present::not_recorded(id, &error),
         };
         self.delayed(snapshot, client, cancel, answer).await
@@ -353,6 +386,52 @@ impl Gateway {
             () = snapshot.guards.delay(client.caller.agent.as_deref()) => Some(answer),
             () = cancel.cancelled() => None,
         }
+    }
+
+    /// What the client may see. If all processes of the server that is wanted are busy, the client waits
+    /// in line for one.
+    async fn view_in_line(
+        &self,
+        snapshot: &Snapshot,
+        client: &Arc<Client>,
+        wanted: Option<&str>,
+    ) -> Arc<View> {
+        let view = self.view(snapshot, client, wanted).await;
+        match self.busy_for(snapshot, client, &view, wanted) {
+            None => view,
+            Some(patience) => Box::pin(async move {
+                let deadline = Instant::now() + patience;
+                let mut changes = self.servers.changes();
+                loop {
+                    let _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await;
+                    let view = self.view(snapshot, client, wanted).await;
+                    let busy = self.busy_for(snapshot, client, &view, wanted).is_some();
+                    if !busy || Instant::now() >= deadline {
+                        return view;
+                    }
+                }
+            })
+            .await,
+        }
+    }
+
+    /// How long to wait for the server that is wanted, if all its processes are busy.
+    fn busy_for(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        view: &View,
+        wanted: Option<&str>,
+    ) -> Option<Duration> {
+        let lacking = match (wanted, client.scope) {
+            (Some(name), _) => self.undecidable(client, view, name),
+            (None, Scope::One(_)) => view.unavailable(),
+            (None, Scope::All | Scope::Discovery) => None,
+        };
+        let (server, Unavailable::Full(_)) = lacking? else { return None };
+        let timeouts = &snapshot.server(server)?.definition.timeouts;
+        let tool = wanted.map(|name| self.naming.rest(name, server).unwrap_or(name));
+        Some(timeouts.idle(tool.unwrap_or_default()))
     }
 
     /// A server whose list is not known and that could have the tool: whether a call is allowed
@@ -376,27 +455,61 @@ impl Gateway {
     }
 }
 
-/// Passes on what a server says of a call, until it ends, takes too long, or nobody waits any more.
-async fn follow(opened: &mut Opened, notes: &Notes, cancel: &Cancel, patience: Duration) -> Done {
-    let deadline = tokio::time::sleep(patience);
+/// How long a call may take.
+struct TimeLimits {
+    /// Without an answer or progress.
+    idle: Duration,
+    /// In total.
+    total: Duration,
+}
+
+/// Passes on what a server sends for a call until it ends, times out, or the client cancels it.
+/// Each notification restarts the idle time; nothing extends the total.
+///
+/// While the result waits for room, the server has done its part: only the total ends that.
+async fn follow(
+    opened: &mut Opened,
+    notes: &Notes,
+    cancel: &Cancel,
+    limits: TimeLimits,
+    room: &Reservation,
+) -> ExchangeEnd {
+    let last = Instant::now() + limits.total;
+    let next_deadline = || last.min(Instant::now() + limits.idle);
+    let deadline = tokio::time::sleep_until(next_deadline());
     tokio::pin!(deadline);
     let (mut late, mut given_up) = (false, false);
     loop {
-        tokio::select! {
-            event = opened.next() => match event {
-                Event::Notify(body) => notes.send(body).await,
-                Event::Done(done) => return done,
-                // Questions are refused, so that none comes.
-                Event::Ask(_) => {}
-            },
-            () = &mut deadline, if !late => {
-                late = true;
-                opened.give_up(true);
+        let event = {
+            // Kept over several deadlines: a half-read result would be lost with it.
+            let next = opened.next();
+            tokio::pin!(next);
+            loop {
+                tokio::select! {
+                    event = &mut next => break Some(event),
+                    () = &mut deadline, if !late => {
+                        if !room.is_short() || Instant::now() >= last {
+                            late = true;
+                            break None;
+                        }
+                        deadline.as_mut().reset(next_deadline());
+                    }
+                    () = cancel.cancelled(), if !given_up => {
+                        given_up = true;
+                        break None;
+                    }
+                }
             }
-            () = cancel.cancelled(), if !given_up => {
-                given_up = true;
-                opened.give_up(false);
+        };
+        match event {
+            Some(Event::Notify(body)) => {
+                notes.send(body).await;
+                deadline.as_mut().reset(next_deadline());
             }
+            Some(Event::Done(done)) => return done,
+            // Questions are refused, so that none comes.
+            Some(Event::ServerRequest(_)) => {}
+            None => opened.give_up(late && !given_up),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! What a client gets to read: lists, refusals, failures. The one place that writes them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_policy::refusal::{brief, cut, refusal};
-use toolward_wire::error::{Case, code, error_body, result_body, status};
+use toolward_policy::refusal::{Refusal, cut, in_words};
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Era, Id, Malformed, Message};
+use toolward_wire::jsonrpc::{error_body, result_body};
+use toolward_wire::jsonrpc_error::{StatusCase, code, status};
+use toolward_wire::{Era, Id, Message, MessageError};
 
 use crate::audit::NotRecorded;
-use crate::decide::{Permit, Refused, View};
+use crate::budget::Reservation;
+use crate::decide::{Permit, View};
 use crate::guard::{Stopped, Why};
 use crate::upstream::Unavailable;
 
@@ -30,10 +33,12 @@ pub struct Answer {
     pub retry_after: Option<Duration>,
     /// Why the request was refused, where no record of its own says so: such are counted.
     pub unrecorded: Option<&'static str>,
+    /// The memory of the body, reserved until it is sent.
+    pub room: Option<Arc<Reservation>>,
 }
 
 impl Answer {
-    fn with(case: Case, era: Era, why: &'static str, body: Bytes) -> Answer {
+    fn with(case: StatusCase, era: Era, why: &'static str, body: Bytes) -> Answer {
         let status = status(case, era).map_or(200, |status| status.http);
         Answer { status, unrecorded: Some(why), ..body.into() }
     }
@@ -41,7 +46,13 @@ impl Answer {
 
 impl From<Bytes> for Answer {
     fn from(body: Bytes) -> Answer {
-        Answer { status: 200, body: body.into(), retry_after: None, unrecorded: None }
+        Body::from(body).into()
+    }
+}
+
+impl From<Body> for Answer {
+    fn from(body: Body) -> Answer {
+        Answer { status: 200, body, retry_after: None, unrecorded: None, room: None }
     }
 }
 
@@ -49,6 +60,12 @@ impl From<Bytes> for Answer {
 #[derive(Debug, Clone, Default)]
 pub struct Body {
     pub pieces: [Bytes; 3],
+}
+
+impl From<[Bytes; 3]> for Body {
+    fn from(pieces: [Bytes; 3]) -> Body {
+        Body { pieces }
+    }
 }
 
 impl From<Bytes> for Body {
@@ -96,95 +113,44 @@ pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
     head.extend_from_slice(id.raw());
     head.extend_from_slice(b",\"result\":{\"tools\":");
     let body = Body { pieces: [head.into(), view.array().clone(), tail.into()] };
-    Answer { status: 200, body, retry_after: None, unrecorded: None }
+    body.into()
 }
 
-/// The answer to a call that policy refuses. Its shape depends only on whether the tool is listed.
-pub fn refused(
-    id: &Id,
-    era: Era,
-    view: &View,
-    name: &str,
-    refused: &Refused,
-    decision: &str,
-) -> Answer {
-    let said = refusal(view.allowed(), name, refused.action.as_deref());
-    let mut data =
-        json!({ "error": "tool_not_allowed", "message": said.message, "tool": brief(name) });
-    if let Some(action) = &refused.action {
-        data["action"] = json!(brief(action));
+/// The response to a refused call: a result, which a model reads, if the tool is listed; otherwise the
+/// same JSON-RPC error for hidden and nonexistent names.
+pub fn refused(id: &Id, era: Era, refusal: &Refusal) -> Answer {
+    if refusal.listed {
+        return told_in_result(id, era, &refusal.text(), &refusal.data);
     }
-    data["allowed_tools"] = json!(said.allowed_tools);
-    data["retryable"] = json!(false);
-    data["decision_id"] = json!(decision);
-    if !refused.listed {
-        let data = data.to_string();
-        let code = code::INVALID_PARAMS;
-        return error_body(Some(id), code, &said.message, Some(data.as_bytes())).into();
-    }
-    let why = refused.decided.as_ref().map_or("", |decided| &decided.words.reason);
-    let text = format!(
-        "{}\nWhy: {why}.\nThe same call will be refused again; call with what is allowed instead. \
-         A person can find out more with `toolward explain {decision}`.",
-        said.message
-    );
-    told_in_result(id, era, &text, &data)
+    let data = refusal.data.to_string();
+    error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes())).into()
 }
 
-/// The answer to a call that a limit or a hook refuses. The tool is listed: a limit is told as a
-/// result, which a model reads; a hook speaks for itself.
+/// The response to a call that a guard refuses. `limit` is the refusal of a rate limit; a hook has its
+/// own code, message and data.
 pub fn stopped(
     id: &Id,
     era: Era,
-    view: &View,
     permit: &Permit,
     stopped: &Stopped,
+    limit: Option<&Refusal>,
     decision: &str,
 ) -> Answer {
+    if let Some(limit) = limit {
+        return Answer { retry_after: stopped.retry_after(), ..refused(id, era, limit) };
+    }
+    if let Why::Denied(denial) = &stopped.why {
+        let data = denial.data.as_deref();
+        return error_body(Some(id), denial.code, &denial.message, data).into();
+    }
     let name = permit.exposed();
-    let (message, advice) = match &stopped.why {
-        Why::Denied(denial) => {
-            // The hook's own, as it said it.
-            let data = denial.data.as_deref();
-            return error_body(Some(id), denial.code, &denial.message, data).into();
-        }
-        Why::Failed => {
-            let message = format!("{name} is refused: the hook `{}` failed", stopped.by);
-            let data = json!({
-                "error": "hook_failed", "message": message, "tool": name, "hook": stopped.by,
-                "retryable": true, "decision_id": decision,
-            });
-            let data = data.to_string();
-            let code = code::INTERNAL_ERROR;
-            return error_body(Some(id), code, &message, Some(data.as_bytes())).into();
-        }
-        Why::Full { rate, .. } => {
-            let message = format!("{name} is limited to {rate}, and that is used up");
-            let wait = stopped.retry_after().unwrap_or_default();
-            (message, format!("Try again in {}.", in_words(wait)))
-        }
-        Why::Store => {
-            let message = format!("{name} is limited, and the limit cannot be checked now");
-            (message, "Try again later.".into())
-        }
-    };
-    let text = format!("{message}\nWhy: {}.\n{advice}", public(stopped));
-    let mut data = limit_data(stopped, &message, decision);
-    data["tool"] = json!(name);
-    if let Some(action) = permit.action() {
-        data["action"] = json!(brief(action));
-    }
-    data["allowed_tools"] = json!(refusal(view.allowed(), name, permit.action()).allowed_tools);
-    let mut result = json!({
-        "content": [{"type": "text", "text": text}],
-        "isError": true,
-        "_meta": {REFUSAL: data},
+    let message = format!("{name} is refused: the hook `{}` failed", stopped.by);
+    let data = json!({
+        "error": "hook_failed", "message": message, "tool": name, "hook": stopped.by,
+        "retryable": true, "decision_id": decision,
     });
-    if era == Era::Modern {
-        result["resultType"] = json!("complete");
-    }
-    let answer: Answer = result_body(id, result.to_string().as_bytes()).into();
-    Answer { retry_after: stopped.retry_after(), ..answer }
+    let data = data.to_string();
+    error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes())).into()
 }
 
 /// The answer to a listing that a limit refuses.
@@ -218,36 +184,54 @@ fn limit_data(stopped: &Stopped, message: &str, decision: &str) -> Value {
     data
 }
 
-/// What a client may read of a limit's reason. Where a store is and how it fails is the operator's.
-fn public(stopped: &Stopped) -> &str {
-    match stopped.why {
-        Why::Store => "the store of limits cannot be used",
-        _ => &stopped.reason,
-    }
-}
-
-/// A stretch of time as people say it.
-fn in_words(wait: Duration) -> String {
-    match wait.as_secs() {
-        0 => format!("{} ms", wait.as_millis().max(1)),
-        seconds @ 1..=119 => format!("{} s", seconds + u64::from(wait.subsec_nanos() > 0)),
-        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
-        seconds => format!("{} h", seconds.div_ceil(3600)),
-    }
-}
-
 /// The answer to a call that was allowed and could not be carried out.
 pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
-    let (error, message, retryable) = match failure {
+    let (error, message) = match failure {
         // Whoever cancels hears nothing more.
         Failure::Cancelled => return None,
-        Failure::Gone => ("server_unavailable", "the server ended before it answered", true),
-        Failure::TimedOut => ("server_timeout", "the server did not answer in time", true),
-        Failure::BadAnswer => ("bad_answer", "the server's answer is not valid", false),
-        Failure::Asked => ("question_refused", "the server asked what it may not ask", false),
-        Failure::TooLarge { .. } => ("result_too_large", "the result is too large", false),
+        Failure::Unsent => {
+            let message = format!("{server}: the server cannot be reached; nothing was sent");
+            return Some(internal(id, "server_unavailable", &message, true));
+        }
+        Failure::Undeliverable => return Some(undeliverable(id, server)),
+        Failure::Gone => ("server_disconnected", "the server disconnected before it answered"),
+        Failure::TimedOut => ("server_timeout", "the server did not answer in time"),
+        Failure::BadAnswer => ("bad_answer", "the server's answer is not valid"),
+        Failure::Asked => ("question_refused", "the server asked what it may not ask"),
+        Failure::TooLarge { .. } => ("result_too_large", "the result is too large"),
     };
-    Some(internal(id, error, &format!("{server}: {message}"), retryable))
+    // The server has the request: a client that repeats the call may repeat its effects.
+    let message = format!("{server}: {message}; the call may have been carried out");
+    let data = json!({
+        "error": error, "message": message, "retryable": false, "may_have_effects": true,
+    });
+    Some(
+        error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.to_string().as_bytes()))
+            .into(),
+    )
+}
+
+/// The answer to a call that was carried out and whose result the gateway has no memory for.
+fn undeliverable(id: &Id, server: &str) -> Answer {
+    let message = format!(
+        "{server}: the call was carried out, but its result cannot be delivered: the gateway holds too \
+         much for this agent"
+    );
+    let data = json!({
+        "error": "result_undeliverable", "message": message, "retryable": false, "carried_out": true,
+        "may_have_effects": true,
+    });
+    error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.to_string().as_bytes())).into()
+}
+
+/// The answer to a call that was not forwarded because too much is held for its agent already.
+pub fn overloaded(id: &Id) -> Answer {
+    let message = "too many calls are in flight for this agent; this call was not carried out";
+    Answer {
+        retry_after: Some(Duration::from_secs(1)),
+        unrecorded: Some("too much is held for the agent"),
+        ..internal(id, "overloaded", message, true)
+    }
 }
 
 /// The answer to a call whose result has more bytes than may pass. A model reads it as a result; nothing
@@ -296,20 +280,27 @@ pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer 
 }
 
 /// The answer to a message that is not read.
-pub fn malformed(malformed: &Malformed, era: Era) -> Answer {
+pub fn malformed(malformed: &MessageError, era: Era) -> Answer {
     let body = error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None);
-    Answer::with(malformed.problem.case(), era, malformed.problem.words(), body)
+    Answer::with(malformed.problem.case(), era, malformed.problem.summary(), body)
 }
 
 /// The answer to a request that is wrong in one of the ways of the status table.
-pub fn wrong(case: Case, era: Era, id: &Id, code: i32, why: &str, data: Option<Value>) -> Answer {
+pub fn wrong(
+    case: StatusCase,
+    era: Era,
+    id: &Id,
+    code: i32,
+    why: &str,
+    data: Option<Value>,
+) -> Answer {
     let data = data.map(|data| data.to_string());
     let body = error_body(Some(id), code, &cut(why, MOST_WHY), data.as_deref().map(str::as_bytes));
     let why = match case {
-        Case::HeaderMismatch => "the headers say something else than the message",
-        Case::UnsupportedVersion => "the protocol's version is not supported",
-        Case::UnknownMethod => "the method does not pass",
-        Case::BadParams => "parameters are missing or wrong",
+        StatusCase::HeaderMismatch => "the headers say something else than the message",
+        StatusCase::UnsupportedVersion => "the protocol's version is not supported",
+        StatusCase::UnknownMethod => "the method does not pass",
+        StatusCase::BadParams => "parameters are missing or wrong",
         _ => "the request does not fit here",
     };
     Answer::with(case, era, why, body)
@@ -317,18 +308,18 @@ pub fn wrong(case: Case, era: Era, id: &Id, code: i32, why: &str, data: Option<V
 
 /// The answer to a request with wrong parameters.
 pub fn bad_params(id: &Id, era: Era, why: &str) -> Answer {
-    wrong(Case::BadParams, era, id, code::INVALID_PARAMS, why, None)
+    wrong(StatusCase::BadParams, era, id, code::INVALID_PARAMS, why, None)
 }
 
 /// The answer to a request that does not fit here.
 pub fn bad_request(id: &Id, era: Era, why: &str) -> Answer {
-    wrong(Case::MalformedEnvelope, era, id, code::INVALID_REQUEST, why, None)
+    wrong(StatusCase::MalformedEnvelope, era, id, code::INVALID_REQUEST, why, None)
 }
 
 /// The answer to a method that exists and does not pass yet.
 pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
     let why = format!("`{method}` is not available through this gateway");
-    wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
+    wrong(StatusCase::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
 }
 
 /// The answer to a line that is too long to be read: whose request it was is not known.
@@ -388,7 +379,7 @@ impl Marks {
 
 /// A server's answer without what only the gateway may say, and in the client's era where it was
 /// `spoken` in the other; `None` where it can be passed on as it is.
-pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -> Option<Bytes> {
+pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -> Option<Body> {
     message.result()?;
     let translated = era != spoken;
     let drop_type = marks.result_type && translated && era == Era::Legacy;
@@ -411,5 +402,5 @@ pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -
     if add_type {
         edit = edit.set_result("resultType", &b"\"complete\""[..]);
     }
-    Some(edit.finish())
+    Some(edit.finish_shared().into())
 }

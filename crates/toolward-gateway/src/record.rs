@@ -2,15 +2,18 @@
 
 use serde_json::{Value, json};
 use toolward_policy::Verdict;
+use toolward_policy::refusal::Refusal;
 use toolward_wire::exchange::Failure;
 use toolward_wire::{Id, Message, meta, string};
 
-use crate::audit::redact::{Arguments, outside};
+use crate::audit::arguments::RecordedArguments;
+use crate::audit::redact::outside;
 use crate::audit::{UNRECORDED, line};
 use crate::builtin::EXECUTE;
 use crate::client::{Client, Scope};
 use crate::decide::{Decided, OfServer, Permit, Refused, View};
 use crate::guard::Stopped;
+use crate::refuse::recorded;
 use crate::sight::Snapshot;
 use crate::upstream::Unavailable;
 
@@ -59,14 +62,6 @@ impl Facts {
             Some(number) => self.json(name, &number.to_string()),
             None => self.json(name, "null"),
         }
-    }
-
-    /// The hash of something that is not recorded itself.
-    pub(crate) fn hash(&mut self, name: &str, of: &[u8]) {
-        self.name(name);
-        self.members.extend_from_slice(b"\"sha256:");
-        line::write_hex(&line::hash(of), &mut self.members);
-        self.members.push(b'"');
     }
 
     /// Room for what is mostly recorded of a call.
@@ -142,7 +137,7 @@ impl Facts {
         }
     }
 
-    fn arguments(&mut self, message: &Message, how: &Arguments) {
+    fn arguments(&mut self, message: &Message, how: &RecordedArguments) {
         match message.arguments() {
             Some(given) => how.facts(self, given),
             None => self.json("arguments", "null"),
@@ -212,7 +207,7 @@ pub(crate) fn intent(
     client: &Client,
     id: &Id,
     permit: &Permit,
-    arguments: &Arguments,
+    arguments: &RecordedArguments,
 ) -> Facts {
     if UNRECORDED {
         return Facts::default();
@@ -233,19 +228,19 @@ pub(crate) fn refusal(
     snapshot: &Snapshot,
     client: &Client,
     id: &Id,
-    name: &str,
-    refused: &Refused,
-    arguments: &Arguments,
+    (name, refused, refusal): (&str, &Refused, &Refusal),
+    arguments: &RecordedArguments,
 ) -> Facts {
     let mut facts = Facts::of(snapshot, client, id, &refused.message);
     facts.text("exposed_name", &outside(name));
     facts.action(refused.action.as_deref());
-    facts.json("listed", if refused.listed { "true" } else { "false" });
+    facts.json("listed", if refused.why.is_some() { "true" } else { "false" });
     facts.arguments(&refused.message, arguments);
     match &refused.decided {
         Some(decided) => facts.decided(decided),
         None => facts.text("verdict", "deny"),
     }
+    facts.text("refusal", &recorded(refusal, arguments));
     facts
 }
 
@@ -255,7 +250,7 @@ fn unmade(
     client: &Client,
     id: &Id,
     permit: &Permit,
-    arguments: &Arguments,
+    arguments: &RecordedArguments,
 ) -> Facts {
     let decided = permit.decided();
     let mut facts = Facts::of(snapshot, client, id, permit.message());
@@ -273,12 +268,14 @@ pub(crate) fn stopped(
     snapshot: &Snapshot,
     client: &Client,
     id: &Id,
-    permit: &Permit,
-    stopped: &Stopped,
-    arguments: &Arguments,
+    (permit, stopped, limit): (&Permit, &Stopped, Option<&Refusal>),
+    arguments: &RecordedArguments,
 ) -> Facts {
     let mut facts = unmade(snapshot, client, id, permit, arguments);
     facts.guard(stopped);
+    if let Some(refusal) = limit {
+        facts.text("refusal", &recorded(refusal, arguments));
+    }
     facts
 }
 
@@ -288,7 +285,7 @@ pub(crate) fn left(
     client: &Client,
     id: &Id,
     permit: &Permit,
-    arguments: &Arguments,
+    arguments: &RecordedArguments,
 ) -> Facts {
     let mut facts = unmade(snapshot, client, id, permit, arguments);
     facts.text("verdict", "deny");
@@ -363,10 +360,12 @@ pub(crate) fn names(view: &View) -> String {
 pub(crate) fn outcome(failure: Failure) -> &'static str {
     match failure {
         Failure::Cancelled => "cancelled",
+        Failure::Unsent => "server-unavailable",
         Failure::Gone => "server-gone",
         Failure::TimedOut => "timed-out",
         Failure::BadAnswer => "bad-answer",
         Failure::Asked => "question-refused",
         Failure::TooLarge { .. } => "too-large",
+        Failure::Undeliverable => "undeliverable",
     }
 }

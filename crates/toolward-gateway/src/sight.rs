@@ -9,8 +9,9 @@ use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use toolward_policy::{Policy, Verdict};
-use toolward_wire::error::request_body;
+use toolward_wire::jsonrpc::request_body;
 
+use crate::audit::redact::Redact;
 use crate::builtin::Discovery;
 use crate::client::{Caller, Client, HeldView, Scope};
 use crate::counts::hits::Hits;
@@ -38,12 +39,14 @@ pub struct Snapshot {
     pub enforced: bool,
     /// The servers that there are.
     pub servers: All,
+    /// What is left out of text that is repeated or recorded.
+    pub redact: Redact,
     /// How agents find tools.
     pub discovery: Discovery,
     /// How many calls each rule decided.
     pub hits: Hits,
     /// Calls of names that agents do not see.
-    pub unseen: Unseen,
+    pub unseen: Arc<Unseen>,
     /// All tools by the names that clients use, once somebody has used another.
     pub(crate) names: Mutex<Option<Arc<Names>>>,
     /// No two snapshots of a process have the same.
@@ -84,7 +87,7 @@ impl Snapshot {
     pub fn new(policy: Policy, version: String, servers: All) -> Snapshot {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let (guards, views, discovery, unseen, names) = Default::default();
+        let (guards, views, discovery, unseen, names, redact) = Default::default();
         let (hits, enforced) = (Hits::of(&policy), true);
         Snapshot {
             policy,
@@ -92,6 +95,7 @@ impl Snapshot {
             guards,
             enforced,
             servers,
+            redact,
             discovery,
             hits,
             unseen,
@@ -101,9 +105,21 @@ impl Snapshot {
         }
     }
 
+    /// The same, with the counters of the snapshot that it replaces.
+    pub fn continuing(mut self, before: &Snapshot) -> Snapshot {
+        self.hits = Hits::continuing(&self.policy, &before.policy, &before.hits);
+        self.unseen = before.unseen.clone();
+        self
+    }
+
     /// The same, with what the gateway's own server needs to know.
     pub fn discovering(self, discovery: Discovery) -> Snapshot {
         Snapshot { discovery, ..self }
+    }
+
+    /// The same, with patterns of what is redacted.
+    pub fn redacting(self, redact: Redact) -> Snapshot {
+        Snapshot { redact, ..self }
     }
 
     /// The same, with limits and hooks.
@@ -167,23 +183,24 @@ impl Gateway {
     ) -> Arc<View> {
         let generation = self.servers.generation();
         if let Some(held) = &client.held().view {
-            let fresh = held.fresh_until.is_none_or(|until| Instant::now() < until);
-            let enough = match wanted {
-                Some(name) => held.view.has(name) || held.view.is_complete(),
-                None => held.view.is_complete(),
-            };
+            let now = Instant::now();
+            let fresh = held.fresh_until.is_none_or(|until| now < until);
+            let young = held.relist_at.is_none_or(|at| now < at);
+            let enough = wanted.is_some_and(|name| held.view.has(name))
+                || (young && held.view.is_complete());
             let same = (held.snapshot, held.generation) == (snapshot.serial, generation);
             if same && fresh && enough {
                 return held.view.clone();
             }
         }
         let hold = |found: &[Found], view: &Arc<View>| {
-            let fresh_until = found.iter().filter_map(|one| one.list.as_ref().ok()?.fresh_until);
+            let listed = found.iter().filter_map(|one| one.list.as_ref().ok());
             client.held().view = Some(HeldView {
                 view: view.clone(),
                 snapshot: snapshot.serial,
                 generation,
-                fresh_until: fresh_until.min(),
+                fresh_until: listed.clone().filter_map(|listed| listed.fresh_until).min(),
+                relist_at: listed.filter_map(|listed| listed.relist_at).min(),
             });
         };
         if let Some(name) = wanted {

@@ -48,6 +48,21 @@ pub struct Listing {
     pub actions: Option<Vec<String>>,
 }
 
+/// What became of one entry that could decide about a call.
+#[derive(Debug)]
+pub(crate) struct Tried {
+    pub(crate) answer: Answer,
+    /// It matches whatever the action is.
+    pub(crate) by_name: bool,
+    /// It covers the call's action.
+    pub(crate) covers: bool,
+    /// Its condition failed to evaluate.
+    pub(crate) failed: bool,
+    /// It matched, and would have decided.
+    pub(crate) matched: bool,
+    pub(crate) when: Option<std::sync::Arc<crate::condition::Condition>>,
+}
+
 impl Cell {
     pub(crate) fn fixed(decision: Decision) -> Cell {
         Cell(Inner::Fixed(decision, None))
@@ -168,6 +183,72 @@ impl Cell {
                 program.names_action || read.into_iter().any(|reads| reads.definition)
             }
         })
+    }
+
+    /// What became of the entries of one layer that could decide about a call, in order.
+    pub(crate) fn tried(&self, caller: Caller<'_>, call: &Call<'_>, layer: u16) -> Vec<Tried> {
+        let Inner::Open(open) = &self.0 else { return Vec::new() };
+        let Some(LayerCell::Program(program)) = open.layers.get(usize::from(layer)) else {
+            return Vec::new();
+        };
+        let action = match program.looks_for_action {
+            true => Action::of(call, &open.action_keys),
+            false => Action::Missing,
+        };
+        let action = match &action {
+            Action::Is(action) => Some(&**action),
+            Action::Missing | Action::Ambiguous(_) => None,
+        };
+        let facts = Facts { action, ..open.facts(caller, call) };
+        let folded = action.map(|action| fold(action, program.case));
+        let tried = |candidate: &Candidate| {
+            let covers = candidate.covers(folded.as_deref());
+            let holds = candidate.when.as_ref().map(|when| when.holds(&facts));
+            let denies = candidate.answer.verdict == Verdict::Deny;
+            Tried {
+                answer: candidate.answer,
+                by_name: candidate.by_name,
+                covers,
+                failed: matches!(holds, Some(Err(_))),
+                matched: covers && holds.is_none_or(|holds| holds.unwrap_or(denies)),
+                when: candidate.when.clone(),
+            }
+        };
+        program.candidates.iter().map(tried).collect()
+    }
+
+    /// The actions that are allowed of a tool whose schema does not list them: patterns of the first
+    /// layer that allows by action alone, without those that another layer denies. `None`: the
+    /// tool's actions are not narrowed like this.
+    pub fn allowed_actions(&self, caller: Caller<'_>) -> Option<Vec<String>> {
+        let Inner::Open(open) = &self.0 else { return None };
+        let facts = open.facts(caller, &Call::default());
+        let programs = || {
+            open.layers.iter().filter_map(|layer| match layer {
+                LayerCell::Program(program) if program.names_action => Some(program),
+                _ => None,
+            })
+        };
+        let mut allows = programs().filter_map(|program| {
+            let allows = || {
+                let candidates = program.candidates.iter();
+                candidates.filter(|one| one.answer.verdict != Verdict::Deny)
+            };
+            let narrow = program.end.verdict == Verdict::Deny && !allows().any(|one| one.by_name);
+            narrow.then(|| allows().flat_map(|one| one.actions.iter()).collect::<Vec<_>>())
+        });
+        let mut actions: Vec<String> = Vec::new();
+        for glob in allows.next()? {
+            let text = glob.text();
+            let denied = |program: &Program| {
+                let known = !crate::fnmatch::is_pattern(text);
+                known && program.walk(Some(text), facts).verdict == Verdict::Deny
+            };
+            if !programs().any(denied) && !actions.iter().any(|known| known == text) {
+                actions.push(text.into());
+            }
+        }
+        Some(actions)
     }
 
     /// Why the call's action cannot be told, where that is what denied it.

@@ -14,7 +14,9 @@ use cel::{Context, Env, IdedExpr, Program, Value};
 use serde_json::Value as Json;
 
 use crate::call::{Arguments, Caller};
+use crate::exactness::NumbersRead;
 use crate::hints::Hints;
+use crate::mention::Mention;
 
 /// The variables that an expression may read.
 pub const VARIABLES: [&str; 8] =
@@ -61,6 +63,10 @@ pub struct Condition {
     source: Box<str>,
     reads: Reads,
     loops: bool,
+    /// It reads nothing but `args` and `action`, which the caller chose itself.
+    reads_call_alone: bool,
+    mentions: Box<[Mention]>,
+    numbers: NumbersRead,
 }
 
 /// Which of the variables that are not known while listing an expression reads.
@@ -72,6 +78,18 @@ pub struct Reads {
     pub claims: bool,
     /// Known where the server's list is.
     pub definition: bool,
+}
+
+impl Reads {
+    /// What either of two expressions reads.
+    pub(crate) fn or(self, other: Reads) -> Reads {
+        Reads {
+            args: self.args || other.args,
+            action: self.action || other.action,
+            claims: self.claims || other.claims,
+            definition: self.definition || other.definition,
+        }
+    }
 }
 
 /// Why an expression is refused at load.
@@ -158,7 +176,17 @@ impl Condition {
         if names.variables.is_empty() {
             check_constant(&program)?;
         }
-        Ok(Condition { program, source: source.into(), reads, loops: names.loops > 0 })
+        let of_call = |name: &String| ["args", "action"].contains(&name.as_str());
+        let of_type = |name: &String| TYPES.contains(&name.as_str());
+        Ok(Condition {
+            reads_call_alone: names.variables.iter().all(|name| of_call(name) || of_type(name)),
+            mentions: Mention::all(program.expression()),
+            numbers: NumbersRead::of(program.expression()),
+            program,
+            source: source.into(),
+            reads,
+            loops: names.loops > 0,
+        })
     }
 
     pub fn source(&self) -> &str {
@@ -169,6 +197,16 @@ impl Condition {
         self.reads
     }
 
+    /// Whether it reads nothing but `args` and `action`: then a caller may see its text.
+    pub fn reads_call_alone(&self) -> bool {
+        self.reads_call_alone
+    }
+
+    /// The arguments that it mentions by name.
+    pub(crate) fn mentions(&self) -> &[Mention] {
+        &self.mentions
+    }
+
     /// True, false, or why the expression has no answer.
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> Result<bool, String> {
         let scope = Scope::new(facts);
@@ -177,6 +215,9 @@ impl Condition {
             && count(&arguments.to_json()) > MOST_LOOPED
         {
             return Err(format!("loops over more than {MOST_LOOPED} values"));
+        }
+        if let Some(arguments) = facts.arguments {
+            self.numbers.check(arguments)?;
         }
         let mut context = Context::with_env(ENV.clone());
         context.set_variable_resolver(&scope);

@@ -81,6 +81,7 @@ pub(crate) struct Rule {
     pub(crate) when: Option<Arc<Condition>>,
     pub(crate) ask: bool,
     pub(crate) limit: Option<Rate>,
+    pub(crate) message: Option<Box<str>>,
     pub(crate) place: Place,
 }
 
@@ -152,17 +153,20 @@ impl Layer {
         Layer { name: layer.name.into(), rules }
     }
 
-    /// Whether a condition of some rule reads what is asked for.
-    pub(crate) fn reads(&self, what: fn(Reads) -> bool) -> bool {
-        let reads = |list: &List| {
-            list.rules.iter().any(|rule| rule.when.as_ref().is_some_and(|when| what(when.reads())))
+    /// What conditions of this layer's tool rules read.
+    pub(crate) fn reads(&self) -> Reads {
+        let of_list = |list: &List| {
+            let conditions = list.rules.iter().filter_map(|rule| rule.when.as_ref());
+            conditions.map(|when| when.reads()).fold(Reads::default(), Reads::or)
         };
         match &self.rules {
-            Rules::ReadOnly => false,
-            Rules::Allowlist(list) => reads(&list.tools),
-            Rules::Agents(layer) => layer.agents.iter().any(|agent| {
-                agent.deny.tools.iter().any(reads) || agent.allow.tools.iter().any(reads)
-            }),
+            Rules::ReadOnly => Reads::default(),
+            Rules::Allowlist(list) => of_list(&list.tools),
+            Rules::Agents(layer) => {
+                let sides = layer.agents.iter().flat_map(|agent| [&agent.deny, &agent.allow]);
+                let lists = sides.flat_map(|side| &side.tools);
+                lists.map(of_list).fold(Reads::default(), Reads::or)
+            }
         }
     }
 
@@ -279,6 +283,11 @@ impl AgentsLayer {
     /// nobody's.
     pub(crate) fn agent(&self, name: Option<&str>) -> Option<u32> {
         name.and_then(|name| self.by_name.get(name).copied()).or(self.fallback)
+    }
+
+    /// Whether the layer has rules for this very name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -413,8 +422,9 @@ impl Compiler<'_> {
                 }
             };
             let selector = Selector::new(&entry.selector, case);
-            let source::Entry { ask, limit, place, .. } = entry;
-            rules.push(Rule { selector, when, ask, limit, place });
+            let source::Entry { ask, limit, message, place, .. } = entry;
+            let message = message.map(Into::into);
+            rules.push(Rule { selector, when, ask, limit, message, place });
         }
         rules
     }

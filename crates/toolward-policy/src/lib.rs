@@ -54,6 +54,7 @@
 //! | [`condition`] | `when`, in CEL |
 //! | [`tool`], [`hints`], [`exposure`], [`call`] | what is asked about |
 //! | [`cell`] | one tool's verdict for one agent, ready to be asked |
+//! | [`number`] | which numbers can be decided on |
 //! | [`rate`] | how often an entry lets calls pass |
 //! | [`explain`] | the plain matcher, step by step; a property test says that it agrees with the cells |
 //! | [`reason`], [`refusal`] | decisions in words, for people and for agents |
@@ -66,12 +67,14 @@
 //! one look-up. A row belongs to one policy, one agent, one server and one list
 //! ([`ToolSet::hash`]); none of these change under it.
 
+pub mod allowed;
 pub mod call;
 pub mod catalogue;
 pub mod cell;
 pub mod condition;
 pub mod decision;
 mod enumerate;
+mod exactness;
 pub mod explain;
 pub mod exposure;
 pub mod fnmatch;
@@ -79,6 +82,9 @@ pub mod hints;
 mod index;
 mod layer;
 pub mod lint;
+mod listing;
+mod mention;
+pub mod number;
 mod policy;
 pub mod rate;
 pub mod reason;
@@ -89,6 +95,8 @@ pub mod testing;
 pub mod tool;
 pub mod uri;
 mod view;
+pub mod why;
+mod wording;
 
 pub use call::{Arguments, Call, Caller};
 pub use catalogue::Catalogue;

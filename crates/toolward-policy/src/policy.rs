@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use crate::call::{Call, Caller};
 use crate::cell::{Cell, Listing};
+use crate::condition::Reads;
 use crate::decision::{Decision, Kind, Step, Verdict, strictest};
 use crate::exposure::Exposure;
 use crate::hints::{Annotations, Hints, StatedHints};
@@ -14,6 +15,7 @@ use crate::selector::{Glob, fold};
 use crate::source::{ActionKeysSource, Case, DEFAULT_ACTION_KEYS, Source};
 use crate::tool::{Tool, ToolSet};
 use crate::view::{Asked, View, server_step};
+use crate::wording::Wordings;
 
 /// A compiled policy.
 #[derive(Debug)]
@@ -22,6 +24,9 @@ pub struct Policy {
     /// What holds for a server about which nothing is said.
     any_server: Server,
     pub(crate) layers: Vec<Layer>,
+    /// What conditions of any rule read, computed once: every call asks.
+    reads: Reads,
+    pub(crate) wordings: Wordings,
 }
 
 /// What the operator says about a server, compiled.
@@ -100,8 +105,11 @@ impl Policy {
             action_keys: ActionKeys::new(&ActionKeysSource::default()),
         };
         let layers = source.layers.into_iter().enumerate();
-        let layers = layers.map(|(index, layer)| Layer::new(index, layer, &mut errors)).collect();
-        let policy = Policy { servers, any_server, layers };
+        let layers: Vec<Layer> =
+            layers.map(|(index, layer)| Layer::new(index, layer, &mut errors)).collect();
+        let reads = layers.iter().map(Layer::reads).fold(Reads::default(), Reads::or);
+        let wordings = Wordings::new(source.refusals);
+        let policy = Policy { servers, any_server, layers, reads, wordings };
         errors.extend(policy.display_names_in_rules());
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
@@ -236,7 +244,7 @@ impl Policy {
     /// Whether every layer that speaks of agents names this one. In the others it is `default`.
     pub fn has_rules_of(&self, agent: &str) -> bool {
         self.layers.iter().all(|layer| match &layer.rules {
-            Rules::Agents(agents) => agents.names().any(|name| name == agent),
+            Rules::Agents(agents) => agents.has(agent),
             _ => true,
         })
     }
@@ -248,12 +256,12 @@ impl Policy {
 
     /// Whether a condition of some rule reads arguments.
     pub fn reads_arguments(&self) -> bool {
-        self.layers.iter().any(|layer| layer.reads(|reads| reads.args))
+        self.reads.args
     }
 
     /// Whether a condition of some rule reads the claims of whoever calls.
     pub fn reads_claims(&self) -> bool {
-        self.layers.iter().any(|layer| layer.reads(|reads| reads.claims))
+        self.reads.claims
     }
 
     /// What kinds of layers there are, in order.

@@ -1,36 +1,348 @@
-//! What an agent is told when a call is refused: the one place that words it.
+//! Refusals, worded: the one place that renders what an agent gets instead of a result.
+//!
+//! The gateway sends what [`Allowed::refuse`] returns, and `explain` and the admin UI show it, so that a
+//! person always sees the text that the agent got. Whether the tool is listed decides the shape; of a
+//! name that is not listed, nothing but the name itself and the agent's own listing is used.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
-use crate::call::Caller;
-use crate::decision::Verdict;
-use crate::layer::{List, Rule, Rules};
-use crate::policy::{Policy, Row};
-use crate::selector::fold;
-use crate::view::server_step;
+use serde_json::{Map, Value, json};
 
-/// At most this many entries are named; then `…` stands for the rest.
-const MOST_NAMED: usize = 50;
+use crate::allowed::Allowed;
+use crate::call::{Ambiguity, Arguments};
+use crate::listing::What;
+use crate::policy::Policy;
+use crate::why::{Cause, MAX_QUOTED, Unmet, Why, one_line};
 
-/// What the agent may use on one server: its row.
-pub struct Offer<'a> {
-    pub server: &'a str,
-    pub row: &'a Row,
+/// At most this many selectors are in `data.allowed_tools`; `…` stands for the rest.
+const MAX_SELECTORS: usize = 50;
+/// At most this many characters of a name or an argument are repeated.
+const MAX_ECHOED: usize = 200;
+/// At most this many arguments are repeated.
+const MAX_ECHOES: usize = 5;
+/// At most this many characters of a condition are quoted.
+const MAX_CONDITION: usize = 500;
+
+/// Removes secrets from what a refusal repeats of a call.
+pub trait Redact {
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str>;
+    fn value(&self, value: Value) -> Value;
 }
 
-/// The text of a refusal, and the list it names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Repeats everything: for callers that never show a refusal to anyone but the agent.
+impl Redact for () {
+    fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        text.into()
+    }
+
+    fn value(&self, value: Value) -> Value {
+        value
+    }
+}
+
+/// A call as it was sent.
+#[derive(Clone, Copy)]
+pub struct Sent<'a> {
+    /// The name, as the client sent it.
+    pub tool: &'a str,
+    /// What [`stated_action`](crate::call::stated_action) finds.
+    pub action: Option<&'a str>,
+    pub arguments: Option<&'a dyn Arguments>,
+}
+
+/// A rate limit that refuses a call.
+#[derive(Debug, Clone, Copy)]
+pub enum Limited<'a> {
+    /// The limit, its rate, and when to try again.
+    Exceeded { limit: &'a str, rate: &'a str, retry_after: Duration },
+    /// The store of the limits cannot be reached.
+    Unavailable { limit: &'a str },
+}
+
+/// What an agent gets instead of a result.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
+    /// The tool is in the agent's listing: a tool result. Otherwise a JSON-RPC error.
+    pub listed: bool,
+    /// What was refused and why, and the operator's message: the error's message.
     pub message: String,
-    pub allowed_tools: Vec<String>,
+    /// The error's `data`, or the result's `_meta["io.toolward/refusal"]`.
+    pub data: Value,
+    head: String,
+    /// Arguments that are repeated: path, and value as JSON.
+    echoes: Vec<(String, String)>,
+    advice: String,
+    note: Option<String>,
+    decision: String,
 }
 
-/// So much of a caller's own words is repeated.
-const MOST_REPEATED: usize = 200;
+impl Refusal {
+    /// The text that the agent reads.
+    pub fn text(&self) -> String {
+        self.with_values(|value| value)
+    }
 
-/// A caller's own words, as far as an answer repeats them: no answer grows with what it refuses.
+    /// The same without the values of arguments, for an audit log that does not have them.
+    pub fn text_without_values(&self) -> String {
+        self.with_values(|_| "[not recorded]")
+    }
+
+    fn with_values<'a>(&'a self, shown: impl Fn(&'a str) -> &'a str) -> String {
+        if !self.listed {
+            return self.message.clone();
+        }
+        let echo = |(name, value): &'a (String, String)| format!("{name} = {}", shown(value));
+        let mut lines = vec![self.head.clone()];
+        lines.push(match self.echoes.is_empty() {
+            true => self.advice.clone(),
+            false => {
+                let echoes: Vec<String> = self.echoes.iter().map(echo).collect();
+                format!("You sent {}. {}", echoes.join(", "), self.advice)
+            }
+        });
+        lines.extend(self.note.clone());
+        let id = &self.decision;
+        lines.push(format!("Decision {id} (a person can run: toolward explain {id})"));
+        lines.join("\n")
+    }
+}
+
+impl Allowed {
+    /// The refusal of a call. `why` is the engine's reason; without one, the tool is not in the
+    /// agent's listing, hidden or nonexistent.
+    pub fn refuse(
+        &self,
+        policy: &Policy,
+        sent: Sent<'_>,
+        why: Option<&Why>,
+        redact: &dyn Redact,
+        decision: &str,
+    ) -> Refusal {
+        let what = shown(sent, redact);
+        let (mut echoes, mut advice) = (Vec::new(), String::new());
+        let head = match why.map(|why| &why.cause) {
+            _ if !self.explain => format!("{what} is not permitted"),
+            None | Some(Cause::Action | Cause::DeniedAction | Cause::Tool) => {
+                if matches!(why.map(|why| &why.cause), Some(Cause::DeniedAction | Cause::Tool)) {
+                    advice.push_str("Denied by policy. ");
+                }
+                let layer = why.and_then(|why| why.decision.layer);
+                let call = What { sent, shown: &what, listed: why.is_some() };
+                format!("{what} is not permitted. Allowed: {}", self.listing(policy, &call, layer))
+            }
+            Some(Cause::DeniedArguments) => {
+                format!("{what} is not permitted with these arguments: denied by policy.")
+            }
+            Some(Cause::Conditions(unmet)) => {
+                echoes = echoed(unmet, sent.arguments, redact);
+                let clause = conditions(unmet);
+                format!("{what} is not permitted with these arguments: {clause}.")
+            }
+            Some(Cause::Ambiguous(ambiguity)) => {
+                let clause = ambiguous(ambiguity);
+                format!("{what} is not permitted with these arguments: {clause}.")
+            }
+            Some(Cause::Approval) => {
+                format!("{what} is not permitted: a person must approve it.")
+            }
+        };
+        advice.push_str("Repeating the same call will not help.");
+        let entry = why.and_then(|why| why.message.as_deref());
+        let data = json!({"error": "tool_not_allowed"});
+        let parts = Parts { head, echoes, advice, entry, retryable: false, decision };
+        self.finish(sent, why.is_some(), parts, data)
+    }
+
+    /// The refusal of a call that a rate limit stops. `entry` is the message of the entry that
+    /// allowed the call.
+    pub fn limit(
+        &self,
+        sent: Sent<'_>,
+        limited: Limited<'_>,
+        entry: Option<&str>,
+        redact: &dyn Redact,
+        decision: &str,
+    ) -> Refusal {
+        let what = shown(sent, redact);
+        let (error, limit) = match limited {
+            Limited::Exceeded { limit, .. } => ("limit_exceeded", limit),
+            Limited::Unavailable { limit } => ("limits_unavailable", limit),
+        };
+        let mut data = json!({"error": error});
+        if self.explain {
+            data["limit"] = json!(limit);
+        }
+        let (mut head, mut advice) =
+            (format!("{what} is not permitted"), "Try again later.".into());
+        match limited {
+            Limited::Exceeded { limit, rate, retry_after } => {
+                if self.explain {
+                    head += &format!(" at this rate: the limit `{limit}` of {rate} is used up.");
+                    data["rate"] = json!(rate);
+                }
+                data["retry_after_ms"] = json!(retry_after.as_millis() as u64);
+                advice = format!("Try again in {}.", in_words(retry_after));
+            }
+            Limited::Unavailable { .. } if self.explain => {
+                head += " now: its rate limit cannot be checked.";
+            }
+            Limited::Unavailable { .. } => {}
+        }
+        let parts = Parts { head, echoes: Vec::new(), advice, entry, retryable: true, decision };
+        self.finish(sent, true, parts, data)
+    }
+
+    fn finish(&self, sent: Sent<'_>, listed: bool, parts: Parts<'_>, mut data: Value) -> Refusal {
+        let Parts { head, echoes, advice, entry, retryable, decision } = parts;
+        let note = entry.filter(|_| listed).or(self.message.as_deref()).map(String::from);
+        let message = match &note {
+            Some(note) => format!("{head}\n{note}"),
+            None => head.clone(),
+        };
+        data["message"] = json!(message);
+        data["tool"] = json!(brief(sent.tool));
+        if let Some(action) = sent.action {
+            data["action"] = json!(brief(action));
+        }
+        if self.explain {
+            data["allowed_tools"] = json!(self.brief_selectors());
+        }
+        data["retryable"] = json!(retryable);
+        data["decision_id"] = json!(decision);
+        let decision = decision.into();
+        Refusal { listed, message, data, head, echoes, advice, note, decision }
+    }
+
+    /// The selectors as refusals have them: at most 50, then `…`.
+    fn brief_selectors(&self) -> Vec<&str> {
+        let all = self.selectors();
+        let more = (all.len() > MAX_SELECTORS).then_some("…");
+        all.iter().take(MAX_SELECTORS).map(String::as_str).chain(more).collect()
+    }
+}
+
+/// What a refusal is put together from.
+struct Parts<'a> {
+    head: String,
+    echoes: Vec<(String, String)>,
+    advice: String,
+    entry: Option<&'a str>,
+    retryable: bool,
+    decision: &'a str,
+}
+
+/// The call as messages name it: `tool`, or `tool.action`.
+fn shown(sent: Sent<'_>, redact: &dyn Redact) -> String {
+    let word = |text: &str| {
+        // Secrets are recognized before the text is cut, but nobody reads megabytes for that.
+        let bounded = cut(text, 2 * MAX_ECHOED);
+        escaped(&cut(&redact.text(&bounded), MAX_ECHOED))
+    };
+    match sent.action {
+        Some(action) => format!("{}.{}", word(sent.tool), word(action)),
+        None => word(sent.tool),
+    }
+}
+
+/// "it is allowed only when A, or when B, or under a condition on the caller".
+fn conditions(unmet: &[Unmet]) -> String {
+    let mut quoted: Vec<String> = Vec::new();
+    for one in unmet.iter().filter(|one| one.condition.reads_call_alone()) {
+        let text = escaped(&cut(&one_line(one.condition.source()), MAX_CONDITION));
+        if !quoted.contains(&text) {
+            quoted.push(text);
+        }
+    }
+    let more = quoted.len().saturating_sub(MAX_QUOTED);
+    quoted.truncate(MAX_QUOTED);
+    let mut ways: Vec<String> = quoted.iter().map(|text| format!("when {text}")).collect();
+    match more {
+        0 => {}
+        1 => ways.push("under 1 more condition".into()),
+        more => ways.push(format!("under {more} more conditions")),
+    }
+    if unmet.iter().any(|one| !one.condition.reads_call_alone()) {
+        ways.push("under a condition on the caller".into());
+    }
+    let mut missing: Vec<String> = Vec::new();
+    for name in
+        unmet.iter().filter(|one| one.condition.reads_call_alone()).flat_map(|one| &one.missing)
+    {
+        let name = format!("`{}`", escaped(name));
+        if !missing.contains(&name) {
+            missing.push(name);
+        }
+    }
+    let missing = match missing.as_slice() {
+        [] => String::new(),
+        [one] => format!(", and the argument {one} is missing"),
+        several => format!(", and the arguments {} are missing", several.join(", ")),
+    };
+    format!("it is allowed only {}{missing}", ways.join(", or "))
+}
+
+/// The arguments that quoted conditions read, as they were sent.
+fn echoed(
+    unmet: &[Unmet],
+    arguments: Option<&dyn Arguments>,
+    redact: &dyn Redact,
+) -> Vec<(String, String)> {
+    let Some(arguments) = arguments.map(|arguments| arguments.to_json()) else {
+        return Vec::new();
+    };
+    let mut echoes: Vec<(String, String)> = Vec::new();
+    let quoted = unmet.iter().filter(|one| one.condition.reads_call_alone()).take(MAX_QUOTED);
+    for mention in quoted.flat_map(|one| one.condition.mentions()) {
+        let name = escaped(&mention.name());
+        let known = echoes.iter().any(|(known, _)| *known == name);
+        if let Some(value) = mention.value(&arguments).filter(|_| !known) {
+            echoes.push((name, echo(mention.key(), value, redact)));
+        }
+    }
+    echoes.truncate(MAX_ECHOES);
+    echoes
+}
+
+/// A value as JSON without secrets, on one line and short.
+fn echo(key: &str, value: &Value, redact: &dyn Redact) -> String {
+    // Whether a value is a secret can depend on its key.
+    let named: Map<String, Value> = [(key.to_string(), value.clone())].into_iter().collect();
+    let clean = match redact.value(Value::Object(named)) {
+        Value::Object(members) => members.into_iter().next().map(|(_, value)| value),
+        other => Some(other),
+    };
+    match clean.unwrap_or_default() {
+        Value::String(text) => escaped(&json!(cut(&text, MAX_ECHOED)).to_string()),
+        other => escaped(&cut(&other.to_string(), MAX_ECHOED)),
+    }
+}
+
+fn ambiguous(ambiguity: &Ambiguity) -> String {
+    match ambiguity {
+        Ambiguity::TwoActions { .. } => "they name two different actions".into(),
+        Ambiguity::NotAString { key } => format!("the argument `{}` is not a string", escaped(key)),
+        Ambiguity::CaseVariant { argument, key } => {
+            let (argument, key) = (escaped(&brief(argument)), escaped(key));
+            format!("the argument `{argument}` differs from `{key}` only in case")
+        }
+        Ambiguity::Missing => "they name no action".into(),
+    }
+}
+
+/// A duration as people say it, rounded up.
+pub fn in_words(wait: Duration) -> String {
+    match wait.as_secs() {
+        0 => format!("{} ms", wait.as_millis().max(1)),
+        seconds @ 1..=119 => format!("{} s", seconds + u64::from(wait.subsec_nanos() > 0)),
+        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
+/// A caller's own words, as far as a response repeats them: no response grows with what it refuses.
 pub fn brief(text: &str) -> Cow<'_, str> {
-    cut(text, MOST_REPEATED)
+    cut(text, MAX_ECHOED)
 }
 
 /// At most so many characters; `…` stands for the rest.
@@ -41,114 +353,23 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The refusal of a call by the name and action it was sent with. `allowed` depends on agent and
-/// policy alone, so that a refusal never tells whether the tool exists.
-pub fn refusal(allowed: &[String], tool: &str, action: Option<&str>) -> Refusal {
-    let mut allowed_tools = allowed.to_vec();
-    if allowed_tools.len() > MOST_NAMED {
-        allowed_tools.truncate(MOST_NAMED);
-        allowed_tools.push("…".into());
+/// The text with every character escaped that could break a line, reorder it or hide itself.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_invisible(c) {
+            true => clean.extend(c.escape_unicode()),
+            false => clean.push(c),
+        }
     }
-    let what = match action {
-        Some(action) => format!("{}.{}", brief(tool), brief(action)).into(),
-        None => brief(tool),
-    };
-    let allowed = match allowed_tools.as_slice() {
-        [] => "nothing".into(),
-        some => some.join(", "),
-    };
-    let message = format!("{what} is not permitted. Allowed: {allowed}");
-    Refusal { message, allowed_tools }
+    clean
 }
 
-impl Policy {
-    /// What the agent may use, in the words of the policy: allowlist entries as written,
-    /// `server/selector` for each allow entry, `server/*` for an implicit grant.
-    pub fn allowed_tools(&self, caller: Caller<'_>, offers: &[Offer<'_>]) -> Vec<String> {
-        if self.layers.is_empty() {
-            return offers.iter().map(|offer| format!("{}/*", offer.server)).collect();
-        }
-        let mut named = Vec::new();
-        for layer in &self.layers {
-            match &layer.rules {
-                Rules::ReadOnly => named.push("hint:read-only".into()),
-                Rules::Allowlist(list) => {
-                    for rule in &list.tools.rules {
-                        let seen =
-                            |offer: &Offer<'_>| self.sees(caller, offer, rule, Some(offer.server));
-                        if rule.selector.is_wildcard() {
-                            named.push(rule.selector.written().to_string());
-                        } else if let Some(shown) = offers.iter().find_map(seen) {
-                            named.push(shown);
-                        }
-                    }
-                }
-                Rules::Agents(agents) => {
-                    let Some(at) = agents.agent(caller.agent) else {
-                        return Vec::new();
-                    };
-                    let agent = &agents.agents[at as usize];
-                    for offer in offers {
-                        let server = fold(offer.server, agent.case);
-                        if server_step(agent, at, &server).verdict == Verdict::Deny {
-                            continue;
-                        }
-                        let lists: Vec<&List> = agent
-                            .allow
-                            .tools
-                            .iter()
-                            .filter(|list| !list.rules.is_empty() && list.key.matches(&server))
-                            .collect();
-                        if lists.is_empty() {
-                            named.push(format!("{}/*", offer.server));
-                        }
-                        for rule in lists.iter().flat_map(|list| &list.rules) {
-                            let entry = if rule.selector.is_wildcard() {
-                                Some(rule.selector.written().to_string())
-                            } else {
-                                self.sees(caller, offer, rule, None)
-                            };
-                            named.extend(entry.map(|entry| format!("{}/{entry}", offer.server)));
-                        }
-                    }
-                }
-            }
-        }
-        let mut seen = hashbrown::HashSet::new();
-        named.retain(|entry| seen.insert(entry.clone()));
-        named
-    }
-
-    /// An exact selector as the agent may read it: under the display name, and only where a tool
-    /// that it names is in the agent's listing.
-    fn sees(
-        &self,
-        caller: Caller<'_>,
-        offer: &Offer<'_>,
-        rule: &Rule,
-        qualified: Option<&str>,
-    ) -> Option<String> {
-        let written = rule.selector.written();
-        offer.row.iter().find_map(|(tool, cell)| {
-            if cell.list(caller).decision.verdict == Verdict::Deny {
-                return None;
-            }
-            let shown = match self.exposure(offer.server) {
-                Some(exposure) => exposure.show(tool.name())?.name,
-                None => tool.name().into(),
-            };
-            let prefix = qualified.map(|server| format!("{server}."));
-            let spelled = [Some(""), prefix.as_deref()];
-            spelled.into_iter().flatten().find_map(|prefix| {
-                let rest = strip_folded(written, prefix)?;
-                let rest = strip_folded(rest, tool.name())?;
-                (rest.is_empty() || rest.starts_with('.')).then(|| format!("{prefix}{shown}{rest}"))
-            })
-        })
-    }
-}
-
-fn strip_folded<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
-    let head = text.get(..prefix.len())?;
-    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }

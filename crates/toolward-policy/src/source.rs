@@ -16,6 +16,23 @@ pub struct Source {
     pub expose_everywhere: Option<ExposeSource>,
     /// Policy sources, in the order in which they are asked.
     pub layers: Vec<LayerSource>,
+    /// What refusals tell agents.
+    pub refusals: RefusalsSource,
+}
+
+/// What refusals tell agents, beside the engine's reason.
+#[derive(Debug, Clone, Default)]
+pub struct RefusalsSource {
+    pub everyone: Wording,
+    /// By agent. Several files may have the same one.
+    pub agents: Vec<(String, Wording)>,
+}
+
+/// `explain_to_agent` and `message` of a file or an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wording {
+    pub explain_to_agent: Option<bool>,
+    pub message: Option<String>,
 }
 
 impl Source {
@@ -174,6 +191,8 @@ pub struct Entry {
     pub ask: bool,
     /// How often the entry lets calls pass (allow entries only).
     pub limit: Option<Rate>,
+    /// How to get permission; added to refusals of listed tools.
+    pub message: Option<String>,
     pub place: Place,
 }
 

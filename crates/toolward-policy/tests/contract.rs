@@ -10,7 +10,6 @@ use toolward_policy::condition::{Condition, ConditionError};
 use toolward_policy::explain::{Outcome, Query};
 use toolward_policy::lint::LintKind;
 use toolward_policy::reason::About;
-use toolward_policy::refusal::{Offer, refusal};
 use toolward_policy::source::*;
 use toolward_policy::testing::{Expect, PolicyTest, TestCase};
 use toolward_policy::{
@@ -648,26 +647,6 @@ fn policy_tests_are_run_against_calls_and_listings() {
     let outcomes = toolward_policy::testing::run(&policy, &Catalogue::default(), &tests);
     let passed: Vec<bool> = outcomes.iter().map(|outcome| outcome.passed).collect();
     assert_eq!(passed, [true, true, false, true, true]);
-}
-
-#[test]
-fn refusals_name_what_is_allowed_and_nothing_hidden() {
-    let policy = agent(
-        json!({"servers": ["browser", "git"], "tools": {"browser": ["observe", "interact.navigate", "secret_tool", "get_*"]}}),
-        json!({"tools": {"browser": ["secret_tool"]}}),
-    );
-    let browser = ToolSet::new(["observe", "interact", "secret_tool"].map(Tool::named).into());
-    let row = policy.row(Some("dev"), "browser", &browser);
-    let git = policy.row(Some("dev"), "git", &ToolSet::new(vec![]));
-    let offers = [Offer { server: "browser", row: &row }, Offer { server: "git", row: &git }];
-    let refused =
-        refusal(&policy.allowed_tools(Caller::named("dev"), &offers), "shell", Some("run"));
-    assert_eq!(
-        refused.message,
-        "shell.run is not permitted. Allowed: browser/observe, browser/interact.navigate, browser/get_*, git/*"
-    );
-    let stranger = refusal(&policy.allowed_tools(Caller::named("ghost"), &offers), "shell", None);
-    assert_eq!(stranger.message, "shell is not permitted. Allowed: nothing");
 }
 
 #[test]

@@ -1,18 +1,24 @@
 //! One question to a policy, and everything that answers it: the same for `can-i`, `explain` and the
 //! page.
 
-use serde_json::{Map, Value, json};
-use toolward_config::json as strict;
+use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
+use toolward_gateway::audit::redact::Redact;
+use toolward_gateway::builtin;
+use toolward_gateway::names::Naming;
+use toolward_policy::allowed::Offer;
 use toolward_policy::call::stated_action;
 use toolward_policy::explain::{Explanation, Outcome, Query, StepTrace};
 use toolward_policy::reason::About;
-use toolward_policy::refusal::{Offer, Refusal};
+use toolward_policy::refusal::{Refusal, Sent};
+use toolward_policy::why::Why;
 use toolward_policy::{
-    Call, Caller, Decision, Hints, Listing, Policy, Step, Subject, Tool, ToolSet, Verdict,
+    Call, Caller, Decision, Hints, Listing, Policy, Row, Step, Subject, Tool, ToolSet, Verdict,
 };
 
+use crate::arguments::Given;
 use crate::cli::Kind;
+use crate::discovery::Route;
 
 /// A question.
 pub(crate) struct Asked<'a> {
@@ -21,7 +27,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) server: &'a str,
     /// The tool's original name, or that of a prompt or resource.
     pub(crate) name: &'a str,
-    pub(crate) arguments: Option<&'a Map<String, Value>>,
+    pub(crate) arguments: Option<&'a Given>,
     pub(crate) kind: Kind,
     /// Whether it is about the listing and not about a call.
     pub(crate) list: bool,
@@ -32,9 +38,16 @@ pub(crate) struct Asked<'a> {
     pub(crate) hints: &'a Hints,
     /// The servers that the agent is offered tools of.
     pub(crate) offered: Vec<(&'a str, &'a ToolSet)>,
-    /// The name by which clients call the tool.
-    pub(crate) called: String,
+    /// How clients name tools; `None`: as their server does.
+    pub(crate) naming: Option<&'a Naming>,
+    /// What is redacted in what a refusal repeats.
+    pub(crate) redact: &'a Redact,
+    /// How the agent calls the server's tools.
+    pub(crate) route: Route,
 }
+
+/// Stands for the id of a decision that was not made.
+const NO_DECISION: &str = "ID";
 
 /// The way through the layers, and what holds in the end.
 pub(crate) struct Answer {
@@ -67,6 +80,9 @@ impl<'a> Asked<'a> {
     pub(crate) fn answer(&self) -> Answer {
         let explanation = self.explain();
         let (decision, hidden) = self.decide(&explanation);
+        if let Some(answer) = self.unreachable(&decision) {
+            return Answer { explanation, decision: answer.0, why: answer.1 };
+        }
         let why = self.why(&decision, hidden);
         Answer { explanation, decision, why }
     }
@@ -98,7 +114,27 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What the agent's listing says of it.
+    /// The answer where the policy allows the tool, and the agent's discovery setting does not: a tool
+    /// that is reached through `execute_tool` is not listed, and without that tool it is not reached.
+    fn unreachable(&self, decision: &Decision) -> Option<(Decision, String)> {
+        let note = self.route_note().filter(|_| decision.verdict != Verdict::Deny)?;
+        let denied = match self.route {
+            Route::Closed(denied) => denied,
+            Route::Execute if self.list => {
+                Decision { verdict: Verdict::Deny, layer: None, step: Step::NotExposed, rule: None }
+            }
+            _ => return None,
+        };
+        Some((denied, note))
+    }
+
+    /// What a person needs to know about a tool that the agent cannot call directly.
+    pub(crate) fn route_note(&self) -> Option<String> {
+        self.route.note().filter(|_| self.is_about_a_tool())
+    }
+
+    /// What the policy says of it in a listing. With progressive discovery the agent's own listing has
+    /// fewer tools: see [`Asked::is_listed`].
     pub(crate) fn listing(&self) -> Option<Listing> {
         let cell = self.policy.cell(self.agent, self.server, self.subject()?);
         Some(cell.list(self.caller()))
@@ -106,7 +142,14 @@ impl<'a> Asked<'a> {
 
     /// Whether the tool is in the agent's listing.
     pub(crate) fn is_listed(&self) -> bool {
-        self.listing().is_some_and(|listing| listing.decision.verdict != Verdict::Deny)
+        self.route.is_direct()
+            && self.listing().is_some_and(|listing| listing.decision.verdict != Verdict::Deny)
+    }
+
+    /// Whether a call is refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        let allowed = self.explain().decision.verdict == Verdict::Allow;
+        self.is_about_a_tool() && !self.list && !(allowed && self.is_listed())
     }
 
     /// Why, in a sentence.
@@ -124,22 +167,68 @@ impl<'a> Asked<'a> {
                  what is hidden cannot be called",
                 self.server, self.name
             ),
-            false => self.policy.reason(decision, about),
+            false => match self.engine_why(decision) {
+                Some(why) => self.policy.reason_why(&why, about),
+                None => self.policy.reason(decision, about),
+            },
         };
         neutralise(&why).into_owned()
     }
 
-    /// What the agent is told instead of an answer.
-    pub(crate) fn refusal(&self) -> Refusal {
+    /// The engine's reason for refusing this call of a listed tool.
+    fn engine_why(&self, decision: &Decision) -> Option<Why> {
+        let refused = self.is_about_a_tool() && !self.list && decision.verdict != Verdict::Allow;
+        if !refused || !self.is_listed() {
+            return None;
+        }
+        let cell = self.policy.cell(self.agent, self.server, self.subject()?);
+        Some(self.policy.why(&cell, self.caller(), &self.call(), *decision))
+    }
+
+    /// The name that clients use for a tool of a server.
+    fn called_on(&self, server: &str, tool: &str) -> Box<str> {
+        let shown = self.policy.exposure(server).and_then(|exposure| exposure.show(tool));
+        let plain = shown.map_or_else(|| tool.into(), |shown| shown.name);
+        match self.naming {
+            // A question claims no name.
+            Some(naming) => naming.called(server, &plain),
+            None => plain,
+        }
+    }
+
+    /// The name by which clients call the tool.
+    pub(crate) fn called(&self) -> String {
+        self.called_on(self.server, self.name).into()
+    }
+
+    /// What an agent may call of a server, by the names of its listing.
+    fn offer<'r>(&self, server: &'r str, row: &'r Row) -> Offer<'r> {
+        let name = |(tool, cell): (&Tool, &toolward_policy::Cell)| {
+            let listed = cell.list(self.caller()).decision.verdict != Verdict::Deny;
+            listed.then(|| self.called_on(server, tool.name()))
+        };
+        let prefix = self.naming.map(|naming| naming.prefix(server)).unwrap_or_default();
+        Offer { server, prefix, names: row.iter().map(name).collect(), row }
+    }
+
+    /// What the agent gets instead of a result: the gateway's own text and data, for a decision of
+    /// this id.
+    pub(crate) fn refusal(&self, decision: &Decision) -> Refusal {
         let row = |(server, tools): &(&'a str, &ToolSet)| {
             (*server, self.policy.row(self.agent, server, tools))
         };
-        let rows: Vec<_> = self.offered.iter().map(row).collect();
+        // With progressive discovery, only the built-in server's tools can be called by name.
+        let callable =
+            |(server, _): &&(&'a str, &ToolSet)| self.route.is_direct() || *server == builtin::NAME;
+        let rows: Vec<_> = self.offered.iter().filter(callable).map(row).collect();
         let offers: Vec<Offer<'_>> =
-            rows.iter().map(|(server, row)| Offer { server, row }).collect();
-        let allowed = self.policy.allowed_tools(self.caller(), &offers);
-        let action = stated_action(&self.call());
-        toolward_policy::refusal::refusal(&allowed, &self.called, action.as_deref())
+            rows.iter().map(|(server, row)| self.offer(server, row)).collect();
+        let (action, called) = (stated_action(&self.call()), self.called());
+        let sent =
+            Sent { tool: &called, action: action.as_deref(), arguments: self.call().arguments };
+        let why = self.engine_why(decision);
+        let allowed = self.policy.allowed(self.caller(), &offers);
+        allowed.refuse(self.policy, sent, why.as_ref(), self.redact, NO_DECISION)
     }
 
     /// Everything as JSON, as `explain --json` prints it.
@@ -161,12 +250,19 @@ impl<'a> Asked<'a> {
             .collect();
         let mut answer = decision_json(self.policy, decision, why);
         answer["listed"] = json!(self.is_listed());
+        if let Some(note) = self.route_note() {
+            answer["route"] = json!(self.route.as_str());
+            answer["note"] = json!(note);
+        }
         answer["hints"] = json!(self.hints.iter().collect::<Vec<_>>());
         answer["layers"] = json!(layers);
         if self.is_about_a_tool() && decision.verdict == Verdict::Deny {
-            let refusal = self.refusal();
-            let message = neutralise(&refusal.message);
-            answer["refusal"] = json!({"message": message, "allowed_tools": refusal.allowed_tools});
+            let refusal = self.refusal(decision);
+            answer["refusal"] = json!({
+                "message": neutral_lines(&refusal.message),
+                "text": neutral_lines(&refusal.text()),
+                "allowed_tools": refusal.data["allowed_tools"],
+            });
         }
         answer
     }
@@ -200,6 +296,11 @@ impl<'a> Asked<'a> {
             "note": step.note,
         })
     }
+}
+
+/// A text of several lines, each of them harmless.
+pub(crate) fn neutral_lines(text: &str) -> String {
+    text.split('\n').map(neutralise).collect::<Vec<_>>().join("\n")
 }
 
 /// What came of an entry, in one word, and why where its condition has no answer.
@@ -241,21 +342,6 @@ pub(crate) fn step_note(step: &StepTrace) -> String {
         (None, 0, 1) => "its one entry does not speak of it".into(),
         (None, 0, entries) => format!("none of its {entries} entries speaks of it"),
         _ => String::new(),
-    }
-}
-
-/// Arguments as a person wrote them, or what is wrong with them.
-pub(crate) fn parse_arguments(text: &str) -> Result<Map<String, Value>, String> {
-    let parsed = strict::parse(text).map_err(|fault| {
-        let start = usize::try_from(fault.span.start).unwrap_or(usize::MAX);
-        let before = text.get(..start).unwrap_or(text);
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        let (row, column) = (before.matches('\n').count() + 1, line.chars().count() + 1);
-        format!("{} (line {row}, column {column})", fault.message)
-    })?;
-    match parsed.to_json() {
-        Value::Object(arguments) => Ok(arguments),
-        _ => Err("an object looks like '{\"path\": \"/a\"}'".into()),
     }
 }
 

@@ -1,24 +1,26 @@
 //! From a loaded configuration to a gateway that can run.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use toolward_config::config::{
-    Arguments, Config, Connect, Durability, Naming, Secret, Start, Telemetry, Transport,
+    Arguments, Config, Connect, Durability, InheritEnv, Naming, Secret, Start, Telemetry, Transport,
 };
 use toolward_config::neutral::neutralise;
 use toolward_config::{Files, ProcessEnv};
+use toolward_gateway::audit::arguments::{HashKey, RecordedArguments};
 use toolward_gateway::audit::redact::{self, Redact};
 use toolward_gateway::audit::{self, Audit, UNRECORDED};
+use toolward_gateway::budget::Budget;
 use toolward_gateway::builtin;
 use toolward_gateway::names;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::record;
 use toolward_gateway::sight::Current;
 use toolward_gateway::upstream::{
-    Address, Caps, Definition, Launch, Log, OAuth, Reach, Remote, Servers, Wire,
+    Address, Caps, Definition, Inherit, Launch, Log, OAuth, Reach, Remote, Servers, Timeouts, Wire,
 };
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
@@ -113,16 +115,26 @@ fn definition(
         headers.iter().map(|(name, secret)| Ok((name.clone(), value(secret)?))).collect()
     };
     let reach = match &server.connect {
-        Connect::Stdio { command, args, env, cwd } => Reach::Child(Launch {
+        Connect::Stdio { command, args, env, inherit_env, cwd, .. } => Reach::Child(Launch {
             name: name.clone(),
             program: command.into(),
-            arguments: args.iter().map(Into::into).collect(),
+            arguments: args
+                .iter()
+                .map(|secret| Ok(value(secret)?.into()))
+                .collect::<Result<_, Failure>>()?,
             environment: env
                 .iter()
                 .map(|(name, secret)| Ok((name.into(), value(secret)?.into())))
                 .collect::<Result<_, Failure>>()?,
+            inherit: match inherit_env {
+                InheritEnv::All => Inherit::Everything,
+                InheritEnv::Patterns(patterns) => Inherit::Also(
+                    patterns.iter().map(|one| Glob::new(one, Case::Sensitive)).collect(),
+                ),
+            },
             folder: cwd.clone(),
-        }),
+        }
+        .resolved()),
         Connect::Http { url, headers, headers_for, oauth, transport } => Reach::Http(Remote {
             address: Address::parse(&value(url)?).map_err(|why| {
                 Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
@@ -149,8 +161,13 @@ fn definition(
     Ok(Definition {
         name: name.as_str().into(),
         reach,
-        timeouts: by_tool.map(|(tool, time)| (Glob::new(tool, Case::Sensitive), *time)).collect(),
-        timeout: server.timeout.otherwise,
+        timeouts: Timeouts {
+            by_tool: by_tool
+                .map(|(tool, time)| (Glob::new(tool, Case::Sensitive), *time))
+                .collect(),
+            otherwise: server.timeout.otherwise,
+            most: server.timeout.most,
+        },
         share: server.share,
         max_children: server.max_children as usize,
         eager: server.start == Start::Eager,
@@ -197,10 +214,7 @@ pub(crate) fn build(
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         return Err(Failure::invalid(format!("error: there are no servers\n  help: {help}")));
     }
-    let naming = match config.naming {
-        Naming::Prefix => names::Naming::Prefix { separator: config.separator.clone() },
-        Naming::Flat => names::Naming::Flat(names::Taken::default()),
-    };
+    let naming = naming(&config);
     let policy = (input.policy, input.version);
     let servers = Servers::new(definitions, log.clone());
     let snapshot = guards::snapshot(policy, &config, allow_all, servers.all(), None, &log)?;
@@ -208,16 +222,37 @@ pub(crate) fn build(
         current: Current::new(snapshot),
         servers: Arc::new(servers),
         naming,
-        audit: open_audit(audit_setup(&config.audit), log.clone())?,
+        audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?, log.clone())?,
+        budget: Budget::new(
+            usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
+        ),
         log,
         list_timeout: config.list_timeout,
     };
     Ok((gateway, config))
 }
 
+/// How clients of several servers name tools.
+pub(crate) fn naming(config: &Config) -> names::Naming {
+    match config.naming {
+        Naming::Prefix => names::Naming::Prefix { separator: config.separator.clone() },
+        Naming::Flat => names::Naming::Flat(names::Taken::default()),
+    }
+}
+
 /// How the configuration wants the record kept.
-fn audit_setup(audit: &toolward_config::config::Audit) -> audit::Setup {
-    audit::Setup {
+fn audit_setup(
+    audit: &toolward_config::config::Audit,
+    state: Option<&Path>,
+) -> Result<audit::Setup, Failure> {
+    let mode = match audit.arguments {
+        Arguments::None => redact::Arguments::Nothing,
+        Arguments::Hash => redact::Arguments::Hash,
+        Arguments::Redacted => redact::Arguments::Redacted(Redact::new(&audit.redact)),
+        Arguments::Full => redact::Arguments::Full,
+    };
+    Ok(audit::Setup {
+        arguments: recorded_arguments(mode, state)?,
         folder: audit.dir.clone(),
         on_disk: audit.durability == Durability::Disk,
         required: audit.required,
@@ -226,13 +261,20 @@ fn audit_setup(audit: &toolward_config::config::Audit) -> audit::Setup {
             rotate_age: audit.rotate_age,
             retain: audit.retain,
         },
-        arguments: match audit.arguments {
-            Arguments::None => redact::Arguments::Nothing,
-            Arguments::Hash => redact::Arguments::Hash,
-            Arguments::Redacted => redact::Arguments::Redacted(Redact::new(&audit.redact)),
-            Arguments::Full => redact::Arguments::Full,
-        },
-    }
+    })
+}
+
+/// How arguments are recorded. Their hashes can be compared later if there is a state directory.
+pub(crate) fn recorded_arguments(
+    mode: redact::Arguments,
+    state: Option<&Path>,
+) -> Result<RecordedArguments, Failure> {
+    let Some(state) = state else { return Ok(RecordedArguments::passing(mode)) };
+    let key = HashKey::in_state(state).map_err(|error| {
+        let state = state.display().to_string();
+        Failure::invalid(format!("error: {}: {error}", neutralise(&state)))
+    })?;
+    Ok(RecordedArguments::new(mode, key))
 }
 
 pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Failure> {

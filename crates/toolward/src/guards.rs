@@ -2,8 +2,7 @@
 
 mod unused;
 
-use std::collections::HashMap;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use toolward_config::config::{
     self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
 };
 use toolward_config::neutral::neutralise;
+use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::builtin::Discovery;
 use toolward_gateway::guard::{
     self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
@@ -44,11 +44,12 @@ pub(crate) fn snapshot(
 ) -> Result<Snapshot, Failure> {
     let guards = guards(config, &policy, before, log)?;
     let snapshot = Snapshot::new(policy, version, servers).guarded(guards);
+    let snapshot = snapshot.redacting(Redact::new(&config.audit.redact));
     Ok(snapshot.enforcing(!allow_all).discovering(discovery(config)))
 }
 
 /// What the gateway's own server needs to know.
-fn discovery(config: &Config) -> Discovery {
+pub(crate) fn discovery(config: &Config) -> Discovery {
     let progressive =
         config.agents.iter().filter(|a| a.discovery == config::Discovery::Progressive);
     let progressive = progressive.map(|agent| match agent.name.as_str() {
@@ -65,13 +66,14 @@ fn discovery(config: &Config) -> Discovery {
 
 /// Callers that a file does not name: what it says of `default` holds for them.
 fn others<'a>(named: impl Iterator<Item = &'a str>) -> Agents {
-    Agents::Other(named.filter(|name| *name != "default").map(Into::into).collect())
+    Agents::except(named.filter(|name| *name != "default"))
 }
 
 /// Agents that no layer takes for `default`.
-fn own_agents<'a>(config: &'a Config, policy: &'a Policy) -> Vec<&'a str> {
+fn own_agents(config: &Config, policy: &Policy) -> Arc<HashSet<Arc<str>>> {
     let names = config.agents.iter().map(|agent| agent.name.as_str()).chain(policy.agents());
-    names.filter(|name| *name != "default" && policy.has_rules_of(name)).collect()
+    let own = names.filter(|name| *name != "default" && policy.has_rules_of(name));
+    Arc::new(own.map(Into::into).collect())
 }
 
 fn enabled(config: &Config) -> impl Iterator<Item = &Hook> {
@@ -201,6 +203,16 @@ pub(crate) fn any(config: &Config, policy: &Policy) -> bool {
     enabled(config).next().is_some() || !limits(config, policy).is_empty()
 }
 
+/// Whether limits and hooks can be made of a configuration whose secrets are resolved.
+pub(crate) fn can_be_built(config: &Config, policy: &Policy) -> Result<(), Failure> {
+    let own = own_agents(config, policy);
+    for one in enabled(config) {
+        drop(hook(one, &own)?);
+    }
+    let quiet: Log = Arc::new(|_| {});
+    store(config, &quiet).map(drop)
+}
+
 /// Hooks that could not be asked as they are.
 pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
     let finding = |hook: &Hook| {
@@ -211,12 +223,15 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
                 let help = "the gateway does not start like this";
                 Some(Diagnostic::error(format!("the hook `{name}`: {why}")).help(help))
             }
-            HookKind::Exec { program, .. } if program.contains('/') => {
-                let found = std::fs::metadata(program);
-                let fine = |found: std::fs::Metadata| found.is_file() && found.mode() & 0o111 != 0;
-                let message = format!("the hook `{name}`: {program} is no program that can be run");
-                let help = "calls that it stands before are refused";
-                (!found.is_ok_and(fine)).then(|| Diagnostic::warning(message).help(help))
+            HookKind::Exec { program, .. } => {
+                let declared = hook.env.iter().rev().find(|(name, _)| name == "PATH");
+                let search = match declared {
+                    Some((_, path)) => path.value().map(Into::into),
+                    None => std::env::var_os("PATH"),
+                };
+                let why = guard::runnable(program.as_ref(), search.as_deref()).err()?;
+                let help = "the gateway does not start like this";
+                Some(Diagnostic::error(format!("the hook `{name}`: {why}")).help(help))
             }
             HookKind::Http(url) => {
                 let address = Address::parse(url.value()?).ok()?;
@@ -231,7 +246,7 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
     enabled(config).filter_map(finding).collect()
 }
 
-fn hook(hook: &Hook, own: &[&str]) -> Result<HookDefinition, Failure> {
+fn hook(hook: &Hook, own: &Arc<HashSet<Arc<str>>>) -> Result<HookDefinition, Failure> {
     let name = &hook.name;
     let value = |secret: &Secret| {
         secret.value().map(String::from).ok_or_else(|| {
@@ -241,7 +256,7 @@ fn hook(hook: &Hook, own: &[&str]) -> Result<HookDefinition, Failure> {
     let mut whom = match &hook.agents {
         Some(agents) => {
             let patterns = agents.iter().map(String::as_str);
-            Selection::of(Agents::named(patterns, own.iter().copied()))
+            Selection::of(Agents::named(patterns, own))
         }
         None => Selection::default(),
     };
@@ -271,6 +286,7 @@ fn hook(hook: &Hook, own: &[&str]) -> Result<HookDefinition, Failure> {
         priority: hook.priority,
         critical: hook.critical,
         timeout: hook.timeout,
+        start_timeout: hook.start_timeout,
         arguments: hook.arguments,
         environment: Environment {
             declared: declared.collect::<Result<_, Failure>>()?,

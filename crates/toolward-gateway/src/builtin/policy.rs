@@ -19,8 +19,10 @@ pub(super) fn said(
 ) -> Result<String, Wrong> {
     Given::only(call.arguments(), &[])?;
     let agent = client.caller.agent.as_deref();
-    let mut allow: Vec<&String> = reached.allowed().iter().collect();
-    allow.extend(listed.allowed().iter().filter(|entry| !reached.allowed().contains(entry)));
+    let (listed_selectors, reached_selectors) =
+        (listed.allowed().selectors(), reached.allowed().selectors());
+    let mut allow: Vec<&String> = reached_selectors.iter().collect();
+    allow.extend(listed_selectors.iter().filter(|entry| !reached_selectors.contains(entry)));
     let progressive = snapshot.discovery.is_progressive(agent);
     let said = json!({
         "agent": agent,

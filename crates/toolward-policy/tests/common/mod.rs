@@ -34,7 +34,17 @@ pub fn source(value: &Value) -> Source {
             resources: value.get("allowed_resources").map(entries),
         })));
     }
-    Source { layers, ..Source::default() }
+    let agents = value["agents"].as_object().into_iter().flatten();
+    let agents = agents.map(|(name, agent)| (name.clone(), wording(agent)));
+    let refusals = RefusalsSource { everyone: wording(value), agents: agents.collect() };
+    Source { layers, refusals, ..Source::default() }
+}
+
+fn wording(value: &Value) -> Wording {
+    Wording {
+        explain_to_agent: value["explain_to_agent"].as_bool(),
+        message: value["message"].as_str().map(String::from),
+    }
 }
 
 fn layer(rules: RulesSource) -> LayerSource {
@@ -89,6 +99,7 @@ pub fn entries(value: &Value) -> Vec<Entry> {
             selector: entry["tool"].as_str().unwrap().into(),
             when: entry["when"].as_str().map(String::from),
             ask: entry["ask"].as_bool().unwrap_or(false),
+            message: entry["message"].as_str().map(String::from),
             ..Entry::default()
         },
     };

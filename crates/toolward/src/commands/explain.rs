@@ -7,10 +7,11 @@ use toolward_config::neutral::neutralise;
 use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
 use toolward_policy::{Decision, Verdict};
 
-use crate::asked::{Answer, Asked, outcome_text, step_note};
+use crate::asked::{Answer, Asked, neutral_lines, outcome_text, step_note};
 use crate::cli::{ExplainArgs, RecordArgs};
 use crate::commands::audit::past;
 use crate::commands::question::Question;
+use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards;
 use crate::render::{BOLD, DIM, paint, verdict};
@@ -23,7 +24,10 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
         let config = config.clone().filter(|_| args.dir.is_none());
         return past::run(subject, &RecordArgs { dir: args.dir, config }, json);
     }
-    let question = Question::new(args.question, matches)?;
+    let mut question = Question::new(args.question, matches)?;
+    if question.asked().is_refused() {
+        question.complete()?;
+    }
     let asked = question.asked();
     let answer = asked.answer();
     let mut out = anstream::stdout();
@@ -116,7 +120,13 @@ fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<S
             "the agent sees the tool in its list, and for this call an error result:"
         }
         (false, _) => {
-            "the agent does not see the tool in its list; a call is answered with the error:"
+            let through = question.route == Route::Execute && decision.verdict != Verdict::Deny;
+            match through {
+                true => "a direct call is answered with the error:",
+                false => {
+                    "the agent does not see the tool in its list; a call is answered with the error:"
+                }
+            }
         }
         _ => {
             let mut lines =
@@ -129,5 +139,11 @@ fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<S
             return lines;
         }
     };
-    vec![sight.into(), format!("  {}", neutralise(&question.refusal().message))]
+    let mut lines = vec![sight.to_string()];
+    if decision.verdict != Verdict::Deny {
+        lines.splice(0..0, question.route_note());
+    }
+    let text = neutral_lines(&question.refusal(decision).text());
+    lines.extend(text.lines().map(|line| format!("  {line}")));
+    lines
 }

@@ -1,14 +1,19 @@
 //! One question to the policy, as `can-i` and `explain` put it.
 
 use clap::ArgMatches;
-use serde_json::{Map, Value};
+use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_config::suggest;
-use toolward_policy::{Hints, Tool};
+use toolward_gateway::audit::redact::Redact;
+use toolward_gateway::names::Naming;
+use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
-use crate::asked::{Asked, parse_arguments};
+use crate::arguments::Given;
+use crate::asked::Asked;
 use crate::cli::{Kind, QuestionArgs};
+use crate::discovery::Route;
 use crate::exit::Failure;
+use crate::gateway;
 use crate::live;
 use crate::policy_input::Input;
 
@@ -18,12 +23,16 @@ pub(crate) struct Question {
     agent: Option<String>,
     server: String,
     name: String,
-    arguments: Option<Map<String, Value>>,
+    arguments: Option<Given>,
     kind: Kind,
     list: bool,
     /// `None`: the server's list is known and lacks the tool.
     tool: Option<Tool>,
     hints: Hints,
+    naming: Option<Naming>,
+    redact: Redact,
+    /// No tool lists were given.
+    asks_servers: bool,
 }
 
 impl Question {
@@ -70,6 +79,9 @@ impl Question {
             _ => Hints::default(),
         };
         Ok(Question {
+            naming: naming(&input.loaded.config),
+            redact: Redact::new(&input.loaded.config.audit.redact),
+            asks_servers: args.tools.lists.is_empty() && args.kind == Kind::Tool,
             agent: args.agent,
             server: server.into(),
             name: name.into(),
@@ -96,22 +108,44 @@ impl Question {
             list_unknown: self.kind == Kind::Tool
                 && self.input.catalogue.tools(&self.server).is_none(),
             hints: &self.hints,
-            offered: self.input.catalogue.lists().collect(),
-            called: self.exposed(),
+            offered: self.offered(),
+            naming: self.naming.as_ref(),
+            redact: &self.redact,
+            route: self.route(),
         }
     }
 
-    /// The name under which clients see the tool.
-    fn exposed(&self) -> String {
-        let exposure = self.input.policy.exposure(&self.server);
-        match exposure.and_then(|exposure| exposure.show(&self.name)) {
-            Some(shown) => shown.name.into(),
-            None => self.name.clone(),
+    fn route(&self) -> Route {
+        let (policy, config) = (&self.input.policy, &self.input.loaded.config);
+        match self.kind {
+            Kind::Tool => Route::of_config(policy, config, self.agent.as_deref(), &self.server),
+            _ => Route::Direct,
+        }
+    }
+
+    /// The known lists of the servers that the agent may use.
+    fn offered(&self) -> Vec<(&str, &ToolSet)> {
+        let (policy, agent) = (&self.input.policy, self.agent.as_deref());
+        let usable = |server: &str| policy.decide_server(agent, server).verdict != Verdict::Deny;
+        self.input.catalogue.lists().filter(|(server, _)| usable(server)).collect()
+    }
+
+    /// Asks the other servers that the agent may use for their tools: a refusal names them.
+    pub(crate) fn complete(&mut self) -> Result<(), Failure> {
+        match self.asks_servers {
+            true => live::ask_unknown(&mut self.input, self.agent.as_deref()),
+            false => Ok(()),
         }
     }
 }
 
-fn arguments(text: &str) -> Result<Map<String, Value>, Failure> {
-    parse_arguments(text)
+/// How clients of this configuration's `/mcp` name tools; a policy without servers stands before one
+/// server, which keeps its names.
+fn naming(config: &Config) -> Option<Naming> {
+    (!config.servers.is_empty()).then(|| gateway::naming(config))
+}
+
+fn arguments(text: &str) -> Result<Given, Failure> {
+    Given::parse(text)
         .map_err(|why| Failure::usage(format!("error: the arguments are not a JSON object: {why}")))
 }

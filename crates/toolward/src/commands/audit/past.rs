@@ -12,7 +12,7 @@ use toolward_gateway::audit::read::{Found, Known, opening};
 use toolward_policy::Verdict;
 
 use super::filter::intent_of;
-use super::folder::{folder, look};
+use super::folder::{candidates, has_log, look};
 use super::row::{self, joined, took};
 use super::scan::first_segment;
 use crate::cli::RecordArgs;
@@ -29,11 +29,21 @@ pub(crate) fn is_id(word: &str) -> bool {
 }
 
 pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Failure> {
-    let folder = folder(args)?;
-    let Some(decision) = decision(&folder, id)? else {
-        let folder = folder.display().to_string();
+    let folders = candidates(args)?;
+    let mut found = None;
+    for folder in folders.iter().filter(|folder| args.dir.is_some() || has_log(folder)) {
+        found = decision(folder, id)?;
+        if found.is_some() {
+            break;
+        }
+    }
+    let Some(decision) = found else {
+        let folders: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
+        let folders = folders.join(", ");
         let mut stderr = anstream::stderr();
-        writeln!(stderr, "no record in {} has the id {id}", neutralise(&folder))?;
+        writeln!(stderr, "no record in {} has the id {id}", neutralise(&folders))?;
+        let help = "say where the log is: --dir DIR, or -c FILE";
+        writeln!(stderr, "  help: {help}")?;
         return Ok(exit::NO);
     };
     let mut out = anstream::stdout();
@@ -155,7 +165,8 @@ pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
     let Decision { record, outcome, place, .. } = decision;
     let text = |name: &str| record[name].as_str().map(|text| neutralise(text).into_owned());
     let mut facts = Vec::new();
-    let mut said = vec!["kind", "agent", "server", "tool", "action", "verdict", "prev", "intent"];
+    let mut said =
+        vec!["kind", "agent", "server", "tool", "action", "verdict", "prev", "intent", "refusal"];
     let mut row = |label: &str, names: &[&'static str], value: Option<String>| {
         said.extend(names);
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -217,6 +228,11 @@ pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
         })
         .collect();
     facts.extend(rest);
+    // The text that the agent got, line by line.
+    for (at, line) in record["refusal"].as_str().unwrap_or_default().lines().enumerate() {
+        let label = if at == 0 { "agent got" } else { "" };
+        facts.push((label.into(), neutralise(line).into_owned()));
+    }
     facts.push(("recorded".into(), neutralise(place).into_owned()));
     facts
 }

@@ -3,21 +3,22 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use toolward_config::neutral::neutralise;
 use toolward_config::suggest;
-use toolward_gateway::names::Naming;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::sight::Snapshot;
 use toolward_policy::reason::RuleText;
-use toolward_policy::{Hints, Policy, Tool, ToolSet, Verdict};
+use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
+use crate::arguments::Given;
 use crate::asked::{Answer, Asked, outcome, outcome_text, step_note};
 use crate::cli::Kind;
+use crate::discovery::Route;
 use crate::guards;
 use crate::page::Page;
 use crate::page::lists::List;
 use crate::page::query::encoded;
+use crate::page::view::prose::{Piece, pieces};
 
 /// A question about what is in force now.
 pub(super) struct Question {
@@ -27,7 +28,7 @@ pub(super) struct Question {
     server: String,
     name: String,
     /// `None`: it is about the listing. Empty arguments are arguments.
-    arguments: Option<Map<String, Value>>,
+    arguments: Option<Given>,
     tool: Option<Tool>,
     hints: Hints,
     unlisted: ToolSet,
@@ -45,13 +46,15 @@ pub(crate) struct Told {
     pub(crate) verdict: &'static str,
     pub(crate) step: &'static str,
     pub(crate) rule: Option<Rule>,
-    pub(crate) reason: String,
+    pub(crate) reason: Vec<Piece>,
     pub(crate) hints: Vec<String>,
     pub(crate) list_unknown: bool,
     /// It has no name, and nobody comes in without one.
     pub(crate) turned_away: bool,
     pub(crate) layers: Vec<Layer>,
     pub(crate) sees: Sees,
+    /// How the agent calls the tool, if not directly.
+    pub(crate) note: Option<String>,
     /// This answer and the form with this question, as addresses.
     pub(crate) link: String,
     pub(crate) form: String,
@@ -64,8 +67,8 @@ pub(crate) struct Sees {
     pub(crate) called: String,
     /// The actions that are left in its schema.
     pub(crate) actions: Option<Vec<String>>,
-    /// The text of the refusal.
-    pub(crate) refusal: Option<String>,
+    /// The text of the refusal, line by line.
+    pub(crate) refusal: Option<Vec<String>>,
     /// Limits or hooks may still refuse.
     pub(crate) guarded: bool,
     /// The policy is only recorded.
@@ -124,7 +127,7 @@ impl Question {
         lists: Vec<List>,
         agent: Option<&str>,
         (server, name): (&str, &str),
-        arguments: Option<Map<String, Value>>,
+        arguments: Option<Given>,
     ) -> Result<Question, String> {
         let snapshot = page.gateway().current.get();
         let Some(list) = lists.iter().find(|list| list.server.name() == server) else {
@@ -169,7 +172,7 @@ impl Question {
         })
     }
 
-    fn asked(&self, gateway: &Gateway) -> Asked<'_> {
+    fn asked<'a>(&'a self, gateway: &'a Gateway) -> Asked<'a> {
         let (policy, agent) = (&self.snapshot.policy, self.agent.as_deref());
         let unknown = |list: &List| list.server.name() == self.server && list.tools.is_err();
         let usable = self.lists.iter().filter(|list| {
@@ -191,22 +194,9 @@ impl Question {
             list_unknown: self.lists.iter().any(unknown),
             hints: &self.hints,
             offered: offered.collect(),
-            called: self.called(policy, gateway),
-        }
-    }
-
-    /// What clients of all servers call the tool.
-    fn called(&self, policy: &Policy, gateway: &Gateway) -> String {
-        let shown = policy.exposure(&self.server).and_then(|exposure| exposure.show(&self.name));
-        let plain = shown.map_or_else(|| self.name.as_str().into(), |shown| shown.name);
-        let server = self.lists.iter().find(|list| list.server.name() == self.server);
-        match (&gateway.naming, server) {
-            // Nobody claims a name by asking.
-            (Naming::Flat(_), _) | (_, None) => plain.into(),
-            (naming, Some(list)) => {
-                let name = naming.expose(list.server.index, &self.server, &plain);
-                name.unwrap_or(plain).into()
-            }
+            naming: Some(&gateway.naming),
+            redact: &self.snapshot.redact,
+            route: Route::new(policy, &self.snapshot.discovery, agent, &self.server),
         }
     }
 
@@ -215,18 +205,18 @@ impl Question {
         let answer = asked.answer();
         let listing = asked.listing();
         let actions = listing.as_ref().and_then(|listing| listing.actions.clone());
-        let listed = listing.is_some_and(|listing| listing.decision.verdict != Verdict::Deny);
+        let listed = asked.is_listed();
         let refused = !listed
             || answer.decision.verdict == Verdict::Deny
             || (!asked.list && answer.decision.verdict == Verdict::Ask);
         let arguments = self.arguments.as_ref().map(|arguments| {
             let empty = arguments.is_empty();
-            if empty { String::new() } else { Value::Object(arguments.clone()).to_string() }
+            if empty { String::new() } else { arguments.text().to_string() }
         });
         let sees = Sees {
             listed,
-            refusal: refused.then(|| asked.refusal().message),
-            called: asked.called.clone(),
+            refusal: refused.then(|| lines(&asked.refusal(&answer.decision).text())),
+            called: asked.called(),
             actions,
             guarded: guards::any(page.reloader.begun(), asked.policy),
             enforced: self.snapshot.enforced,
@@ -243,7 +233,8 @@ impl Question {
             list_unknown: asked.list_unknown,
             turned_away: self.agent.is_none() && !page.reloader.callers().contains(&None),
             layers: layers(&asked, &answer),
-            reason: answer.why,
+            note: asked.route_note(),
+            reason: pieces(&answer.why),
             sees,
             link: self.address("explain", arguments.as_deref()),
             form: self.address("ask", arguments.as_deref()),
@@ -261,6 +252,10 @@ impl Question {
         let arguments = arguments.unwrap_or_default();
         format!("{view}?agent={agent}&server={server}&tool={name}{arguments}")
     }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(String::from).collect()
 }
 
 fn layers(asked: &Asked<'_>, answer: &Answer) -> Vec<Layer> {

@@ -1,0 +1,204 @@
+//! What follows `Allowed:` in a refusal: what the agent can really call instead.
+//!
+//! Never in it: a tool that the agent's listing does not have, and anything that covers the refused
+//! call. For a name that is not listed, the result depends on the name as sent, the agent's policy and
+//! its listing, so that a hidden tool gets the same as one that does not exist.
+
+use crate::allowed::{Allowed, Callable, covers_name};
+use crate::fnmatch::Pattern;
+use crate::layer::{Allowlist, Rule, Rules};
+use crate::policy::Policy;
+use crate::refusal::{Sent, cut};
+
+/// At most this many callable names.
+const MAX_NAMES: usize = 10;
+/// At most this many entries of an allowlist.
+const MAX_ENTRIES: usize = 50;
+/// At most this many characters in all, so that long selectors do not make long refusals.
+const MAX_CHARS: usize = 4000;
+/// At most this many characters of the sent name are compared with others.
+const MAX_COMPARED: usize = 256;
+
+/// The refused call.
+pub(crate) struct What<'a> {
+    pub(crate) sent: Sent<'a>,
+    /// As the message names it.
+    pub(crate) shown: &'a str,
+    pub(crate) listed: bool,
+}
+
+/// A callable name, with an action where only some are allowed.
+struct Name<'a> {
+    tool: &'a Callable,
+    action: Option<&'a str>,
+    nearness: usize,
+}
+
+impl Name<'_> {
+    fn text(&self) -> String {
+        match self.action {
+            Some(action) => format!("{}.{action}", self.tool.name),
+            None => self.tool.name.to_string(),
+        }
+    }
+}
+
+impl Allowed {
+    /// The list as text. `layer` is the one that refused, where the tool is listed.
+    pub(crate) fn listing(&self, policy: &Policy, what: &What<'_>, layer: Option<u16>) -> String {
+        let found = match policy.refusing_allowlist(what.listed, layer) {
+            Some((layer, list)) => self.of_allowlist(policy, what, layer, list),
+            None => Found { names: self.nearest(what, |_| true), ..Found::default() },
+        };
+        found.text()
+    }
+
+    /// Entries of an allowlist as written. `hint:` entries, and those that cover the refused call,
+    /// are replaced by the names of the listed tools that they cover.
+    fn of_allowlist<'a>(
+        &'a self,
+        policy: &Policy,
+        what: &What<'_>,
+        layer: u16,
+        list: &Allowlist,
+    ) -> Found<'a> {
+        let readings = self.readings(what.sent.tool);
+        let (case, action) = (list.case, what.sent.action);
+        let covers_call = |rule: &Rule| {
+            readings
+                .iter()
+                .any(|(server, tool)| covers_name(&rule.selector, case, *server, tool, action))
+        };
+        // Another layer can leave nothing of what a pattern covers.
+        let sole = policy.layers.len() == 1;
+        let (mut entries, mut replaced) = (Vec::new(), Vec::new());
+        let exact = self.exact.get(&layer).map(Vec::as_slice).unwrap_or_default();
+        for (rule, exact) in list.tools.rules.iter().zip(exact) {
+            let covers_some = || self.tools.iter().any(|tool| self.covers(rule, case, tool));
+            if rule.selector.tags().is_some() || covers_call(rule) {
+                replaced.push(rule);
+            } else if let Some(exact) = exact {
+                entries.push(exact.clone());
+            } else if rule.selector.is_wildcard()
+                && (sole || entries.len() >= MAX_ENTRIES || covers_some())
+            {
+                entries.push(rule.selector.written().into());
+            }
+        }
+        entries.retain(|entry| entry != what.shown);
+        let names = match replaced.is_empty() {
+            true => Names::default(),
+            false => {
+                self.nearest(what, |tool| replaced.iter().any(|rule| self.covers(rule, case, tool)))
+            }
+        };
+        Found { entries, names }
+    }
+
+    /// Callable names, nearest to the name that was sent first, without what covers the call.
+    fn nearest<'a>(&'a self, what: &What<'_>, which: impl Fn(&Callable) -> bool) -> Names<'a> {
+        let sent = cut(what.sent.tool, MAX_COMPARED);
+        let mut names: Vec<Name<'a>> = Vec::new();
+        for tool in self.tools.iter().filter(|tool| which(tool)) {
+            let same = what.listed && *tool.name == *what.sent.tool;
+            let nearness = if same { usize::MAX } else { nearness(&sent, &tool.name) };
+            match &tool.actions {
+                None if same => {}
+                None => names.push(Name { tool, action: None, nearness }),
+                Some(actions) => names.extend(actions.iter().filter_map(|action| {
+                    let covers = |sent: &str| Pattern::new(action).matches(sent);
+                    let refused = same && what.sent.action.is_some_and(covers);
+                    (!refused).then_some(Name { tool, action: Some(action), nearness })
+                })),
+            }
+        }
+        let contradicts = |name: &Name<'_>| match name.action {
+            None => *name.tool.name == *what.shown,
+            Some(_) => name.text() == what.shown,
+        };
+        names.retain(|name| !contradicts(name));
+        let all = names.len();
+        // Stable: equally near names stay in the order of the listing.
+        names.sort_by_key(|name| std::cmp::Reverse(name.nearness));
+        names.truncate(MAX_NAMES);
+        Names { first: names, all }
+    }
+}
+
+#[derive(Default)]
+struct Names<'a> {
+    first: Vec<Name<'a>>,
+    /// How many there are.
+    all: usize,
+}
+
+#[derive(Default)]
+struct Found<'a> {
+    entries: Vec<String>,
+    names: Names<'a>,
+}
+
+impl Found<'_> {
+    fn text(&self) -> String {
+        let mut parts: Vec<String> = Vec::new();
+        let mut room = MAX_CHARS;
+        let mut push = |part: String| {
+            let length = part.chars().count() + 2;
+            let fits = length <= room || parts.is_empty();
+            if fits {
+                room = room.saturating_sub(length);
+                parts.push(part);
+            }
+            fits
+        };
+        let entries = self.entries.iter().take(MAX_ENTRIES);
+        let entries = entries.take_while(|entry| push((*entry).clone())).count();
+        let names = self.names.first.iter().take_while(|name| push(name.text())).count();
+        let more_entries = self.entries.len() - entries;
+        let more_names = self.names.all - names;
+        let listed = match (more_entries + more_names, more_entries) {
+            (0, _) => String::new(),
+            (more, 0) => format!(" ({more} more in tools/list)"),
+            (more, _) => format!(" ({more} more)"),
+        };
+        match parts.is_empty() {
+            true => "nothing".into(),
+            false => format!("{}{listed}", parts.join(", ")),
+        }
+    }
+}
+
+impl Policy {
+    /// The allowlist whose entries a refusal names. For a tool that is not listed it follows from
+    /// the policy alone: the first allowlist, where no layer has agents.
+    fn refusing_allowlist(&self, listed: bool, layer: Option<u16>) -> Option<(u16, &Allowlist)> {
+        let allowlist = |(at, layer): (usize, &'_ crate::layer::Layer)| match &layer.rules {
+            Rules::Allowlist(_) => Some(at),
+            _ => None,
+        };
+        let at = match listed {
+            true => usize::from(layer?),
+            false => {
+                let agents = |layer: &crate::layer::Layer| matches!(layer.rules, Rules::Agents(_));
+                if self.layers.iter().any(agents) {
+                    return None;
+                }
+                self.layers.iter().enumerate().find_map(allowlist)?
+            }
+        };
+        match &self.layers.get(at)?.rules {
+            Rules::Allowlist(list) => Some((at as u16, list)),
+            _ => None,
+        }
+    }
+}
+
+/// How near two names are: the characters that they share at their beginnings and ends, ignoring
+/// case. Linear in the names, because any caller can make the gateway compare all of a long listing.
+fn nearness(sent: &str, name: &str) -> usize {
+    let (sent, name) = (sent.as_bytes(), name.as_bytes());
+    let same = |(one, other): &(&u8, &u8)| one.eq_ignore_ascii_case(other);
+    let begin = sent.iter().zip(name).take_while(same).count();
+    let end = sent.iter().rev().zip(name.iter().rev()).take_while(same).count();
+    (begin + end).min(sent.len()).min(name.len())
+}
