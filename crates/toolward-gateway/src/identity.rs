@@ -10,9 +10,11 @@ mod issuer;
 mod jwk;
 mod jwt;
 mod keys;
+mod tokens;
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -24,18 +26,18 @@ pub use self::issuer::{Issuer, Settings};
 use self::issuer::{Remembered, Valid};
 pub use self::jwk::Algorithm;
 pub use self::keys::Source;
+pub use self::tokens::Tokens;
 use crate::client::Caller;
 use crate::sealed::now;
 
 /// The credentials of all agents.
 #[derive(Default)]
 pub struct Identities {
-    /// Tokens as SHA-256.
-    pub tokens: Vec<([u8; 32], Arc<str>)>,
+    pub tokens: Tokens,
     /// Users whose processes are an agent, on a unix socket.
-    pub uids: Vec<(u32, Arc<str>)>,
-    /// Marks of clients' certificates.
-    pub certificates: Vec<(Mark, Arc<str>)>,
+    pub uids: HashMap<u32, Arc<str>>,
+    /// Agents by the marks of their clients' certificates.
+    certificates: HashMap<Mark, Vec<Arc<str>>>,
     /// Who issues JWTs.
     pub issuer: Option<Issuer>,
     /// The claims by which a JWT is an agent.
@@ -155,9 +157,17 @@ impl Identities {
         Identities { required, show_claims, ..Identities::default() }
     }
 
-    /// Adds a token that is known as it is.
-    pub fn add(&mut self, token: &str, agent: &Arc<str>) {
-        self.tokens.push((Sha256::digest(token).into(), agent.clone()));
+    /// Adds a token in plain text. The error is another agent that has the same token.
+    pub fn add(&mut self, token: &str, agent: &Arc<str>) -> Result<(), Arc<str>> {
+        self.tokens.add(Sha256::digest(token).into(), agent)
+    }
+
+    /// Adds a mark by which the certificate of an agent is recognized.
+    pub fn add_certificate(&mut self, mark: Mark, agent: &Arc<str>) {
+        let agents = self.certificates.entry(mark).or_default();
+        if !agents.contains(agent) {
+            agents.push(agent.clone());
+        }
     }
 
     /// Scopes that agents' claims ask for: those of any, and those of all.
@@ -179,7 +189,7 @@ impl Identities {
 
     /// The agent that a listed token names.
     pub fn of_token(&self, token: &str) -> Option<Arc<str>> {
-        self.find(&Sha256::digest(token).into()).cloned()
+        self.tokens.agent(token).cloned()
     }
 
     /// The caller behind a request.
@@ -208,12 +218,12 @@ impl Identities {
     /// The agent that the connection itself names.
     fn by_connection(&self, shown: &Shown<'_>) -> Result<Option<(&Arc<str>, &'static str)>, Wrong> {
         if let Some(uid) = shown.uid {
-            let mapped = self.uids.iter().find(|(known, _)| *known == uid);
-            return Ok(mapped.map(|(_, agent)| (agent, "uid")));
+            return Ok(self.uids.get(&uid).map(|agent| (agent, "uid")));
         }
         let Some(certificate) = shown.certificate else { return Ok(None) };
         let mut found: Option<&Arc<str>> = None;
-        for (_, agent) in self.certificates.iter().filter(|(mark, _)| certificate.has(mark)) {
+        let marks = certificate.marks();
+        for agent in marks.filter_map(|mark| self.certificates.get(&mark)).flatten() {
             if found.replace(agent).is_some_and(|other| other != agent) {
                 return Err(Wrong::SeveralAgents);
             }
@@ -228,7 +238,7 @@ impl Identities {
         }
         let token = token.trim_start_matches(' ');
         let hash: [u8; 32] = Sha256::digest(token).into();
-        if let Some(agent) = self.find(&hash) {
+        if let Some(agent) = self.tokens.find(&hash) {
             return Ok(Known { caller: Caller::new(Some(agent.clone()), "token"), until: None });
         }
         let Some(issuer) = self.issuer.as_ref().filter(|_| token.contains('.')) else {
@@ -266,18 +276,6 @@ impl Identities {
         });
         Ok(self.known.keep(hash, valid, now))
     }
-
-    fn find(&self, hash: &[u8; 32]) -> Option<&Arc<str>> {
-        // Every token is looked at to its end, so that time does not tell which was nearly right.
-        let mut found = None;
-        for (known, agent) in &self.tokens {
-            let differs = known.iter().zip(hash).fold(0, |bits, (a, b)| bits | (a ^ b));
-            if differs == 0 {
-                found = Some(agent);
-            }
-        }
-        found
-    }
 }
 
 #[cfg(test)]
@@ -296,8 +294,8 @@ mod tests {
     #[test]
     fn a_token_names_its_agent_and_anything_else_nobody() {
         let mut identities = Identities { required: true, ..Identities::default() };
-        identities.add("secret-a", &"a".into());
-        identities.add("secret-b", &"b".into());
+        identities.add("secret-a", &"a".into()).unwrap();
+        identities.add("secret-b", &"b".into()).unwrap();
         assert_eq!(who(&identities, header("Bearer secret-b")), Ok(Some("b".into())));
         assert_eq!(who(&identities, header("bearer secret-a")), Ok(Some("a".into())));
         for wrong in [
@@ -322,8 +320,8 @@ mod tests {
     #[test]
     fn a_connection_and_a_token_must_agree() {
         let mut identities = Identities { required: true, ..Identities::default() };
-        identities.add("secret-a", &"a".into());
-        identities.uids = vec![(7, "a".into()), (8, "b".into())];
+        identities.add("secret-a", &"a".into()).unwrap();
+        identities.uids = [(7, "a".into()), (8, "b".into())].into();
         let on = |uid, value| Shown { uid: Some(uid), authorization: value, ..Shown::default() };
         assert_eq!(who(&identities, on(7, None)), Ok(Some("a".into())));
         assert_eq!(who(&identities, on(9, None)), Err(Unidentified::Missing));

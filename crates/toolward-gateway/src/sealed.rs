@@ -9,12 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 
 use crate::client::Caller;
 
 /// No handle is longer; what is, is not looked at.
 const LONGEST: usize = 1024;
-const KEY_FILE: &str = "seal.key";
+pub const KEY_FILE: &str = "seal.key";
 
 /// What a handle is for. One kind is never taken for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,39 +32,7 @@ pub struct Sealer {
 impl Sealer {
     /// The key in a folder, made at first use, so that handles outlive the process.
     pub fn in_folder(folder: &Path) -> io::Result<Sealer> {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let path = folder.join(KEY_FILE);
-        let mut key = [0; 32];
-        match File::open(&path) {
-            Ok(mut file) => {
-                if file.metadata()?.mode() & 0o077 != 0 {
-                    let why = format!("{} can be read by others; `chmod 600` it", path.display());
-                    return Err(io::Error::other(why));
-                }
-                file.read_exact(&mut key)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fill(&mut key)?;
-                // Whole or not at all, also where two processes start together.
-                let own = folder.join(format!("{KEY_FILE}.{}", std::process::id()));
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(true).mode(0o600);
-                let mut file = options.open(&own)?;
-                file.write_all(&key)?;
-                file.sync_all()?;
-                let linked = std::fs::hard_link(&own, &path);
-                std::fs::remove_file(&own)?;
-                match linked {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                        return Sealer::in_folder(folder);
-                    }
-                    linked => linked?,
-                }
-            }
-            Err(error) => return Err(error),
-        }
-        Sealer::new(&key)
+        Sealer::new(&key_in(folder)?)
     }
 
     fn new(key: &[u8; 32]) -> io::Result<Sealer> {
@@ -110,6 +79,69 @@ impl Sealer {
         let (expires, payload) = opened.split_first_chunk::<8>()?;
         (now() < u64::from_le_bytes(*expires)).then(|| payload.to_vec())
     }
+}
+
+/// The key of a state directory, made at first use.
+fn key_in(folder: &Path) -> io::Result<[u8; 32]> {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    if let Some(key) = existing_key(folder)? {
+        return Ok(key);
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let path = folder.join(KEY_FILE);
+    let mut key = [0; 32];
+    fill(&mut key)?;
+    // Whole or not at all, also where two processes start together.
+    let own = folder.join(format!("{KEY_FILE}.{}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&own)?;
+    file.write_all(&key)?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&own, &path);
+    std::fs::remove_file(&own)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => key_in(folder),
+        linked => linked.map(|()| key),
+    }
+}
+
+/// The key of a state directory, if there is one.
+fn existing_key(folder: &Path) -> io::Result<Option<[u8; 32]>> {
+    use std::os::unix::fs::MetadataExt;
+    let path = folder.join(KEY_FILE);
+    let mut file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    if file.metadata()?.mode() & 0o077 != 0 {
+        let why = format!("{} can be read by others; `chmod 600` it", path.display());
+        return Err(io::Error::other(why));
+    }
+    let mut key = [0; 32];
+    file.read_exact(&mut key)?;
+    Ok(Some(key))
+}
+
+/// A key for another purpose, derived from that of a state directory. Where there is none, it is made, or
+/// the answer is `None`.
+pub(crate) fn derived_key(
+    folder: &Path,
+    purpose: &str,
+    make: bool,
+) -> io::Result<Option<[u8; 32]>> {
+    let key = match make {
+        true => Some(key_in(folder)?),
+        false => existing_key(folder)?,
+    };
+    Ok(key.map(|key| {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let mut derived = [0; 32];
+        for (byte, signed) in derived.iter_mut().zip(hmac::sign(&key, purpose.as_bytes()).as_ref()) {
+            *byte = *signed;
+        }
+        derived
+    }))
 }
 
 /// What a handle is bound to beside its content.

@@ -27,6 +27,10 @@ pub trait Arguments: Sync {
 
     /// The whole object, asked for only when a condition reads `args`.
     fn to_json(&self) -> Value;
+
+    /// Shows every number at or below a path of keys as it was written, asked for only when a condition
+    /// reads `args`. A tree has lost the digits that a double cannot hold.
+    fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str));
 }
 
 impl Arguments for Map<String, Value> {
@@ -38,6 +42,27 @@ impl Arguments for Map<String, Value> {
 
     fn to_json(&self) -> Value {
         Value::Object(self.clone())
+    }
+
+    fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str)) {
+        let Some((first, rest)) = path.split_first() else {
+            self.values().for_each(|value| numbers(value, show));
+            return;
+        };
+        let found = self.get(&**first);
+        let found = rest.iter().try_fold(found, |value, key| Some(value?.get(&**key)));
+        if let Some(value) = found.flatten() {
+            numbers(value, show);
+        }
+    }
+}
+
+fn numbers(value: &Value, show: &mut dyn FnMut(&str)) {
+    match value {
+        Value::Number(number) => show(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| numbers(item, show)),
+        Value::Object(members) => members.values().for_each(|member| numbers(member, show)),
+        _ => {}
     }
 }
 

@@ -22,17 +22,23 @@ pub(crate) fn identities(
     log: &Log,
 ) -> Result<Identities, Failure> {
     let mut identities = Identities::new(required, show_claims);
+    let twice = |one: &str, other: &str| {
+        let (one, other) = (neutralise(one), neutralise(other));
+        Failure::invalid(format!(
+            "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
+        ))
+    };
     for agent in &config.agents {
         let name: Arc<str> = agent.name.as_str().into();
         for token in &agent.tokens {
-            match token {
-                Token::Sha256(hash) => identities.tokens.push((*hash, name.clone())),
-                Token::Reference(secret) => {
-                    if let Some(value) = secret.value() {
-                        identities.add(value, &name);
-                    }
-                }
-            }
+            let added = match token {
+                Token::Sha256(hash) => identities.tokens.add(*hash, &name),
+                Token::Reference(secret) => match secret.value() {
+                    Some(value) => identities.add(value, &name),
+                    None => Ok(()),
+                },
+            };
+            added.map_err(|other| twice(&other, &name))?;
         }
         identities.uids.extend(agent.uids.iter().map(|uid| (*uid, name.clone())));
         let marks = agent.certificates.iter().map(|mark| match mark {
@@ -41,18 +47,9 @@ pub(crate) fn identities(
             CertificateMark::Dns(host) => Mark::Dns(host.clone()),
             CertificateMark::Uri(uri) => Mark::Uri(uri.clone()),
         });
-        identities.certificates.extend(marks.map(|mark| (mark, name.clone())));
+        marks.for_each(|mark| identities.add_certificate(mark, &name));
         if !agent.claims.is_empty() {
             identities.claims.push(Wanted { agent: name, claims: agent.claims.clone() });
-        }
-    }
-    for (at, (hash, agent)) in identities.tokens.iter().enumerate() {
-        let other = identities.tokens[..at].iter().find(|(other, _)| other == hash);
-        if let Some((_, other)) = other.filter(|(_, other)| other != agent) {
-            let (one, other) = (neutralise(other), neutralise(agent));
-            return Err(Failure::invalid(format!(
-                "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
-            )));
         }
     }
     if let Some(jwt) = &config.jwt {

@@ -1,5 +1,7 @@
 //! What is recorded of text that others wrote: arguments, and names that may hold anything.
 
+mod shapes;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -7,11 +9,10 @@ use serde_json::Value;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
+use self::shapes::{Command, Secret, begins_with_token, spanning};
+
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
-
-/// Larger arguments are recorded by their hash alone.
-const MOST_BYTES: usize = 64 << 10;
 
 /// What of a call's arguments is recorded.
 #[derive(Debug, Clone, Default)]
@@ -55,9 +56,26 @@ impl Redact {
                 // A name and its value, as headers are written now and then.
                 let named = matches!(&items[..], [Value::String(name), Value::String(_)]
                     if self.is_secret(name));
-                let item = |(at, item)| match named && at == 1 {
-                    true => REDACTED.into(),
-                    false => self.value(item),
+                let mut command = Command::default();
+                let mut announced: Option<Secret> = None;
+                let item = |(at, item): (usize, Value)| {
+                    let secret = match (announced.take(), &item) {
+                        (Some(Secret::Next(kind)), Value::String(text)) => kind.is_secret(text),
+                        (Some(Secret::Named), Value::String(_) | Value::Number(_)) => true,
+                        _ => named && at == 1,
+                    };
+                    if secret {
+                        return REDACTED.into();
+                    }
+                    // An argument list: a flag and its value are two items.
+                    announced = item.as_str().and_then(|word| {
+                        let names = word.starts_with('-') && !word.contains(['=', ' ']);
+                        match names && self.is_secret(word) {
+                            true => Some(Secret::Named),
+                            false => command.secret(word),
+                        }
+                    });
+                    self.value(item)
                 };
                 items.into_iter().enumerate().map(item).collect()
             }
@@ -97,7 +115,8 @@ impl Redact {
 
     /// Where secrets stand in a text, in order and apart from each other.
     fn secrets(&self, text: &str) -> Vec<Range<usize>> {
-        let mut found: Vec<Range<usize>> = users(text).chain(assigned(text)).collect();
+        let mut found: Vec<Range<usize>> =
+            users(text).chain(assigned(text)).chain(spanning(text)).collect();
         let mut after_scheme = false;
         for (begin, word) in words(text) {
             let bare = word.trim_matches(['.', '=', '-', '_', '/', '+']);
@@ -181,26 +200,6 @@ fn users(text: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-impl Arguments {
-    /// The members of a record: `arguments`, and `arguments_hash` where that holds the values.
-    pub(crate) fn facts(
-        &self,
-        facts: &mut crate::record::Facts,
-        given: toolward_wire::Arguments<'_>,
-    ) {
-        let bytes = given.raw().bytes();
-        let value = match self {
-            Arguments::Nothing => return facts.json("arguments", "null"),
-            Arguments::Hash => return facts.hash("arguments", bytes),
-            _ if bytes.len() > MOST_BYTES => return facts.hash("arguments", bytes),
-            Arguments::Redacted(redact) => redact.value(given.to_json()),
-            Arguments::Full => given.to_json(),
-        };
-        facts.json("arguments", &value.to_string());
-        facts.hash("arguments_hash", bytes);
-    }
-}
-
 /// What tokens are made of.
 fn is_of_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '/' | '=' | '~')
@@ -220,7 +219,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Whether a member's name says that its value is a secret.
 fn names_a_secret(key: &str) -> bool {
-    const WORDS: [&str; 15] = [
+    const WORDS: [&str; 22] = [
         "password",
         "passwd",
         "passphrase",
@@ -236,6 +235,13 @@ fn names_a_secret(key: &str) -> bool {
         "encryptionkey",
         "connectionstring",
         "sessionid",
+        "accountkey",
+        "sharedkey",
+        "bearer",
+        "jwt",
+        "csrf",
+        "xsrf",
+        "signature",
     ];
     let plain: String =
         key.chars().filter(|c| c.is_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect();
@@ -243,7 +249,8 @@ fn names_a_secret(key: &str) -> bool {
     let counts = ["tokens", "tokencount", "tokenlimit", "tokenizer"];
     WORDS.iter().any(|name| plain.contains(name))
         && !(plain.contains("token") && counts.iter().any(|end| plain.ends_with(end)))
-        || matches!(&*plain, "pwd" | "pin" | "otp" | "auth" | "pass")
+        || matches!(&*plain, "pwd" | "pin" | "otp" | "auth" | "pass" | "sig" | "sas")
+        || plain.ends_with("dsn")
 }
 
 /// Where a token begins in a word: at its beginning, or behind what is no letter or digit.
@@ -253,63 +260,6 @@ fn token_in(word: &str) -> Option<usize> {
     let begins = |at: &usize| inside(at).is_none_or(|before| !before.is_ascii_alphanumeric());
     let mut places = (0..bytes.len()).filter(begins);
     places.find(|at| word.get(*at..).is_some_and(begins_with_token))
-}
-
-/// Whether a text begins in the shape that issuers give to their tokens.
-fn begins_with_token(text: &str) -> bool {
-    const BEGINNINGS: [&str; 30] = [
-        "ghp_",
-        "gho_",
-        "ghu_",
-        "ghs_",
-        "ghr_",
-        "github_pat_",
-        "glpat-",
-        "sk-",
-        "sk_live_",
-        "sk_test_",
-        "rk_live_",
-        "rk_test_",
-        "whsec_",
-        "xoxb-",
-        "xoxp-",
-        "xoxa-",
-        "xoxr-",
-        "xoxs-",
-        "xapp-",
-        "npm_",
-        "pypi-",
-        "hf_",
-        "dop_v1_",
-        "shpat_",
-        "ya29.",
-        "SG.",
-        "AIza",
-        "lin_api_",
-        "figd_",
-        "ntn_",
-    ];
-    // Most words begin in none of these ways.
-    let first = text.as_bytes().first();
-    let long = |beginning: &&str| {
-        if beginning.as_bytes().first() != first {
-            return false;
-        }
-        let rest = text.strip_prefix(*beginning).unwrap_or_default();
-        rest.len() >= 12 && rest.bytes().take(12).all(|b| b != b'/' && b != b'=')
-    };
-    let aws = |begin: &&str| {
-        let plain = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit();
-        let bytes = text.as_bytes();
-        text.starts_with(*begin)
-            && bytes.len() >= 20
-            && bytes.iter().take(20).all(plain)
-            && bytes.get(20).is_none_or(|next| !next.is_ascii_alphanumeric())
-    };
-    let signed = text.starts_with("eyJ")
-        && text.len() >= 32
-        && memchr::memchr_iter(b'.', text.as_bytes()).nth(1).is_some();
-    signed || BEGINNINGS.iter().any(long) || ["AKIA", "ASIA"].iter().any(aws)
 }
 
 /// Names and ids that others chose, as far as a record needs them.

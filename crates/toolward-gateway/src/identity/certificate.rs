@@ -16,7 +16,7 @@ pub struct Certificate {
 }
 
 /// By what an agent's certificate is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Mark {
     /// The SHA-256 of the certificate.
     Sha256([u8; 32]),
@@ -40,13 +40,12 @@ impl Certificate {
         })
     }
 
-    pub(super) fn has(&self, mark: &Mark) -> bool {
-        match mark {
-            Mark::Sha256(hash) => self.fingerprint == *hash,
-            Mark::CommonName(name) => self.common_name.as_ref() == Some(name),
-            Mark::Dns(host) => self.hosts.contains(host),
-            Mark::Uri(uri) => self.uris.contains(uri),
-        }
+    /// Everything by which an agent's certificate can be recognized.
+    pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
+        let name = self.common_name.iter().cloned().map(Mark::CommonName);
+        let hosts = self.hosts.iter().cloned().map(Mark::Dns);
+        let uris = self.uris.iter().cloned().map(Mark::Uri);
+        [Mark::Sha256(self.fingerprint)].into_iter().chain(name).chain(hosts).chain(uris)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::audit::segment::{Stream, first_line};
 
 /// Longer lines are no records.
 const MOST_LINE: usize = 64 << 20;
+/// Lines that are passed over are counted in at most so many bytes.
+const MOST_COUNTED: u64 = 64 << 20;
 
 /// Follows one stream.
 #[derive(Debug)]
@@ -65,15 +67,20 @@ impl Follower {
         }
     }
 
-    /// Passes over everything but the last lines: at most so many bytes of them.
-    pub fn skip(&mut self, bytes: u64) -> Result<()> {
+    /// Passes over everything but the last lines: at most so many bytes of them. Gives how many lines
+    /// were passed over, if they are few enough to be counted and in one file.
+    pub fn skip(&mut self, bytes: u64) -> Result<Option<u64>> {
         let found = Found::look(&self.stream)?;
         let mut after = Follower::after(&found)?;
         if let Some(current) = &mut after.current {
             current.at = whole(&current.file, current.at.saturating_sub(bytes))?;
         }
+        let skipped = match (&self.current, &after.current) {
+            (Some(before), Some(after)) => before.lines_until(after)?,
+            _ => None,
+        };
         *self = after;
-        Ok(())
+        Ok(skipped)
     }
 
     /// Gives all lines that have come since.
@@ -122,6 +129,26 @@ impl Follower {
 }
 
 impl Current {
+    /// The number of lines from here to a later place in the same file.
+    fn lines_until(&self, later: &Current) -> Result<Option<u64>> {
+        let (is, other) = (self.file.metadata()?, later.file.metadata()?);
+        let begin = self.at - self.rest.len() as u64;
+        let same = (is.dev(), is.ino()) == (other.dev(), other.ino());
+        if !same || later.at < begin || later.at - begin > MOST_COUNTED {
+            return Ok(None);
+        }
+        let (mut at, mut lines) = (begin, 0);
+        let mut chunk = vec![0; 256 << 10];
+        while at < later.at {
+            let size = usize::try_from(later.at - at).unwrap_or(usize::MAX).min(chunk.len());
+            let part = chunk.get_mut(..size).unwrap_or_default();
+            self.file.read_exact_at(part, at)?;
+            lines += memchr::memchr_iter(b'\n', part).count() as u64;
+            at += size as u64;
+        }
+        Ok(Some(lines))
+    }
+
     fn read(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
         // A torn line was taken off.
         if self.live && self.file.metadata()?.len() < self.at {

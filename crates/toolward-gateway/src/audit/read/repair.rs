@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Result, Write};
-use std::sync::atomic::AtomicU64;
 
 use crate::audit::Ids;
 use crate::audit::line::Lines;
@@ -38,9 +37,7 @@ pub fn repair(stream: &Stream) -> Result<Repair> {
     if stream.head().is_some_and(|head| (head.segment, head.bytes) > (segment, end.whole)) {
         return Ok(Repair::RecordsMissing);
     }
-    let mut process = [0; 4];
-    getrandom::fill(&mut process).map_err(|error| std::io::Error::other(error.to_string()))?;
-    let ids = Ids { process: u32::from_le_bytes(process), counter: AtomicU64::new(0) };
+    let ids = Ids::new()?;
     let bytes = end.torn.len() as u64;
     let mut facts = Facts::default();
     facts.number("bytes", bytes);

@@ -1,11 +1,10 @@
 use std::io::Error;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use super::*;
 
 fn open(folder: &Path) -> (Writer, Ids) {
-    let ids = Ids { process: 1, counter: AtomicU64::new(0) };
+    let ids = Ids::new().unwrap();
     let keep = Keep { rotate_size: 1 << 20, rotate_age: Duration::from_secs(9999), retain: None };
     (Writer::open(folder, keep, true, &ids, Arc::new(|_| {})).unwrap(), ids)
 }

@@ -1,0 +1,170 @@
+//! A call's arguments in the audit log: their values as far as configured, and a keyed hash.
+//!
+//! The hash identifies a call without showing its arguments. It is keyed, because a plain hash of a short
+//! secret can be found by trying: `hmac-sha256:KEYID:HEX`. The key is derived from the key of the state
+//! directory, so replicas that share it write the same hashes. Logs of earlier versions have plain
+//! `sha256:HEX`.
+
+use std::io::{Error, Result};
+use std::ops::Deref;
+use std::path::Path;
+
+use ring::hmac;
+
+use super::line::{hash, hex};
+use super::redact::Arguments;
+use crate::record::Facts;
+use crate::sealed::derived_key;
+
+/// Larger arguments are recorded by their hash alone.
+const MOST_BYTES: usize = 64 << 10;
+const PURPOSE: &str = "toolward: arguments in the audit log, 1";
+const KEYED: &str = "hmac-sha256";
+const PLAIN: &str = "sha256";
+
+/// The key of the hashes.
+#[derive(Debug, Clone)]
+pub struct HashKey {
+    key: hmac::Key,
+    id: Box<str>,
+}
+
+impl HashKey {
+    /// The key of a state directory, made at first use.
+    pub fn in_state(folder: &Path) -> Result<HashKey> {
+        let key = derived_key(folder, PURPOSE, true)?;
+        key.map(|key| HashKey::new(&key)).ok_or_else(|| Error::other("there is no key"))
+    }
+
+    /// The key of a state directory, if it has one.
+    pub fn existing(folder: &Path) -> Result<Option<HashKey>> {
+        Ok(derived_key(folder, PURPOSE, false)?.map(|key| HashKey::new(&key)))
+    }
+
+    /// A key that ends with the process: nobody can compare its hashes later.
+    fn passing() -> HashKey {
+        let mut key = [0; 32];
+        // Without random bytes, nothing else of the gateway works either.
+        let _ = getrandom::fill(&mut key);
+        HashKey::new(&key)
+    }
+
+    fn new(key: &[u8; 32]) -> HashKey {
+        let id = hex(&hash(key)).chars().take(8).collect::<String>();
+        HashKey { key: hmac::Key::new(hmac::HMAC_SHA256, key), id: id.into() }
+    }
+
+    /// The hash of some arguments.
+    pub fn hash(&self, arguments: &[u8]) -> String {
+        let tag = hmac::sign(&self.key, arguments);
+        format!("{KEYED}:{}:{}", self.id, hex(tag.as_ref()))
+    }
+}
+
+/// Whether recorded arguments are those that somebody has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Same,
+    Different,
+    /// The hash was made with a key that is not at hand, or in a way that is not known.
+    Unknown,
+}
+
+/// Compares a recorded hash with arguments in any of these spellings.
+pub fn compare(recorded: &str, key: Option<&HashKey>, spellings: &[Vec<u8>]) -> Comparison {
+    let fits = |hash: &dyn Fn(&[u8]) -> String| match spellings
+        .iter()
+        .any(|arguments| hash(arguments) == recorded)
+    {
+        true => Comparison::Same,
+        false => Comparison::Different,
+    };
+    match (recorded.split(':').collect::<Vec<_>>().as_slice(), key) {
+        ([PLAIN, _], _) => fits(&|arguments| format!("{PLAIN}:{}", hex(&hash(arguments)))),
+        ([KEYED, id, _], Some(key)) if **id == *key.id => fits(&|arguments| key.hash(arguments)),
+        _ => Comparison::Unknown,
+    }
+}
+
+/// How much of a call's arguments is recorded, and the key of their hash.
+#[derive(Debug, Clone)]
+pub struct RecordedArguments {
+    mode: Arguments,
+    key: HashKey,
+}
+
+impl Default for RecordedArguments {
+    fn default() -> RecordedArguments {
+        RecordedArguments::passing(Arguments::default())
+    }
+}
+
+impl Deref for RecordedArguments {
+    type Target = Arguments;
+
+    fn deref(&self) -> &Arguments {
+        &self.mode
+    }
+}
+
+impl RecordedArguments {
+    pub fn new(mode: Arguments, key: HashKey) -> RecordedArguments {
+        RecordedArguments { mode, key }
+    }
+
+    /// With a key that ends with the process.
+    pub fn passing(mode: Arguments) -> RecordedArguments {
+        RecordedArguments { mode, key: HashKey::passing() }
+    }
+
+    /// Whether a recorded hash is of these arguments.
+    pub fn compare(&self, recorded: &str, arguments: &[u8]) -> Comparison {
+        compare(recorded, Some(&self.key), &[arguments.to_vec()])
+    }
+
+    /// The members of a record: `arguments`, and `arguments_hash` where that holds the values.
+    pub(crate) fn facts(&self, facts: &mut Facts, given: toolward_wire::Arguments<'_>) {
+        let bytes = given.raw().bytes();
+        let hash = || self.key.hash(bytes);
+        let value = match &self.mode {
+            Arguments::Nothing => return facts.json("arguments", "null"),
+            Arguments::Hash => return facts.text("arguments", &hash()),
+            _ if bytes.len() > MOST_BYTES => return facts.text("arguments", &hash()),
+            Arguments::Redacted(redact) => redact.value(given.to_json()),
+            Arguments::Full => given.to_json(),
+        };
+        facts.json("arguments", &value.to_string());
+        facts.text("arguments_hash", &hash());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_the_same_for_all_who_share_a_state_directory_and_for_nobody_else() {
+        let (shared, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        assert!(HashKey::existing(shared.path()).unwrap().is_none());
+        let one = HashKey::in_state(shared.path()).unwrap();
+        let two = HashKey::existing(shared.path()).unwrap().unwrap();
+        let foreign = HashKey::in_state(other.path()).unwrap();
+        let given = br#"{"pin":"1234"}"#;
+        assert_eq!(one.hash(given), two.hash(given));
+        assert_ne!(one.hash(given), foreign.hash(given));
+        let plain = format!("sha256:{}", hex(&hash(given)));
+        assert!(!one.hash(given).contains(&plain[7..]));
+        let shape: Vec<usize> = one.hash(given).split(':').map(str::len).collect();
+        assert_eq!(shape, [KEYED.len(), 8, 64]);
+
+        let spellings = [b"{}".to_vec(), given.to_vec()];
+        let compared = |recorded: &str, key| compare(recorded, key, &spellings);
+        assert_eq!(compared(&one.hash(given), Some(&two)), Comparison::Same);
+        assert_eq!(compared(&one.hash(b"{\"a\":1}"), Some(&two)), Comparison::Different);
+        assert_eq!(compared(&one.hash(given), Some(&foreign)), Comparison::Unknown);
+        assert_eq!(compared(&one.hash(given), None), Comparison::Unknown);
+        assert_eq!(compared(&plain, None), Comparison::Same);
+        assert_eq!(compared("sha256:00", None), Comparison::Different);
+        assert_eq!(compared("blake9:00", Some(&one)), Comparison::Unknown);
+    }
+}
