@@ -118,27 +118,30 @@
     reachable();
   };
 
-  // One cell of the table can be reached by the tabulator.
+  // Tab reaches one place of the table: a cell, a server's headline or the head of a column.
+  const PLACES = "i, a.fold, .c a";
   const reachable = () => {
     const grid = $("grid");
-    if (!grid || grid.querySelector("i[tabindex]")) return;
-    const first = grid.querySelector(".r i");
+    if (!grid || grid.querySelector("[tabindex='0']")) return;
+    const first = grid.querySelector(".r i") ?? grid.querySelector("a.fold");
     if (first) first.tabIndex = 0;
   };
 
+  // The head of the table is line -1.
   const lineOf = (row) => Number(row.getAttribute("aria-rowindex")) - 2;
-  const cellsOf = (row) => row.querySelectorAll("i");
+  const cellsOf = (row) => row.querySelectorAll(PLACES);
   const rowAt = (line) => $("grid").querySelector(`[aria-rowindex="${line + 2}"]`);
 
   const focusCell = (row, column) => {
     const cells = cellsOf(row);
     const cell = cells[Math.max(0, Math.min(column, cells.length - 1))];
     if (!cell) return;
-    for (const old of $("grid").querySelectorAll("i[tabindex]")) old.removeAttribute("tabindex");
+    for (const old of $("grid").querySelectorAll("[tabindex='0']")) old.tabIndex = -1;
     cell.tabIndex = 0;
     cell.focus({ preventScroll: true });
-    at = { line: lineOf(row), column: [...cells].indexOf(cell) };
-    reveal(cell);
+    // A headline has one place: the column is that of the cells above and below.
+    at = { line: lineOf(row), column: row.classList.contains("g") ? Math.max(0, column) : [...cells].indexOf(cell) };
+    if (!row.classList.contains("head")) reveal(cell);
   };
 
   // Scrolls so that neither the headline nor the column of names hides the cell.
@@ -150,13 +153,15 @@
     const left = view.left + scroll.querySelector(".head .t").offsetWidth;
     if (box.top < top) scroll.scrollTop -= top - box.top;
     else if (box.bottom > view.top + scroll.clientHeight) scroll.scrollTop += box.bottom - view.top - scroll.clientHeight;
+    if (cell.matches("a.fold")) return;
     if (box.left < left) scroll.scrollLeft -= left - box.left;
     else if (box.right > view.left + scroll.clientWidth) scroll.scrollLeft += box.right - view.left - scroll.clientWidth;
   };
 
-  // Goes to a line, over headlines of servers, wherever it is.
+  // Goes to a line, wherever it is, over those that have no place for the keyboard.
   const go = async (line, step, column) => {
     const lines = Number($("scroll").dataset.lines);
+    if (line === -1) return focusCell(rowAt(-1), column);
     for (let tries = 0; line >= 0 && line < lines && tries < 200; line += step, tries++) {
       const chunk = $("grid").querySelectorAll(".chunk")[Math.floor(line / CHUNK)];
       if (!chunk) return;
@@ -164,34 +169,56 @@
       await load(chunk);
       chunk.wanted = false;
       const row = rowAt(line);
-      if (row?.classList.contains("r")) return focusCell(row, column);
+      if (row && cellsOf(row).length) return focusCell(row, column);
     }
   };
 
   const keys = (event) => {
-    const cell = event.target.closest?.("#grid i");
+    const cell = event.target.closest?.("#grid :is(i, a.fold, .c a)");
     if (!cell || event.altKey || event.metaKey) return;
-    const row = cell.parentElement;
-    const column = [...cellsOf(row)].indexOf(cell);
+    const row = cell.closest("[role='row']");
+    const server = row.classList.contains("g");
+    const column = server ? at.column : [...cellsOf(row)].indexOf(cell);
     const line = lineOf(row);
     const last = Number($("scroll").dataset.lines) - 1;
     const page = Math.max(1, Math.floor($("scroll").clientHeight / rowHeight()) - 2);
     const moves = {
       ArrowDown: () => go(line + 1, 1, column),
       ArrowUp: () => go(line - 1, -1, column),
-      ArrowRight: () => focusCell(row, column + 1),
-      ArrowLeft: () => focusCell(row, column - 1),
+      ArrowRight: () => (server ? expand(row, true) : focusCell(row, column + 1)),
+      ArrowLeft: () => (server ? expand(row, false) : focusCell(row, column - 1)),
       PageDown: () => go(Math.min(last, line + page), 1, column),
       PageUp: () => go(Math.max(0, line - page), line > page ? -1 : 1, column),
-      Home: () => (event.ctrlKey ? go(0, 1, 0) : focusCell(row, 0)),
-      End: () => (event.ctrlKey ? go(last, -1, 1e6) : focusCell(row, 1e6)),
-      Enter: () => explain(cell),
-      " ": () => explain(cell),
+      Home: () => (event.ctrlKey ? go(0, 1, 0) : !server && focusCell(row, 0)),
+      End: () => (event.ctrlKey ? go(last, -1, 1e6) : !server && focusCell(row, 1e6)),
+      Enter: () => choose(cell),
+      " ": () => choose(cell),
     };
     const move = moves[event.key];
-    if (!move) return;
+    // Enter follows the link of a column's head.
+    if (!move || (event.key === "Enter" && cell.matches(".c a"))) return;
     event.preventDefault();
     move();
+  };
+
+  // Shows the table of another address, such as with a server collapsed.
+  const show = (address) => htmx.ajax("GET", address, { target: "#matrix", swap: "outerHTML" }).then(() => {
+    if ($("matrix")) history.pushState({ htmx: true }, "", address);
+  });
+
+  const expand = (row, open) => {
+    if (row.getAttribute("aria-expanded") !== String(open)) fold(row);
+  };
+
+  const fold = (row) => {
+    focusCell(row, at.column);
+    show(row.querySelector("a.fold").getAttribute("href"));
+  };
+
+  const choose = (cell) => {
+    if (cell.matches("i")) return explain(cell);
+    if (cell.matches("a.fold")) return fold(cell.closest(".g"));
+    cell.click();
   };
 
   const agentOf = (cell) => {
@@ -256,6 +283,17 @@
   document.addEventListener("click", (event) => {
     const cell = event.target.closest("#grid .r i");
     if (cell) return explain(cell);
+    const plain = event.button === 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+    const headline = plain && event.target.closest("#grid a.fold");
+    if (headline) {
+      event.preventDefault();
+      return fold(headline.closest(".g"));
+    }
+    const link = plain && event.target.closest("#fold-all, #changed");
+    if (link) {
+      event.preventDefault();
+      return void show(link.getAttribute("href")).then(() => $(link.id)?.focus());
+    }
     if (event.target.closest("#panel-close")) return void close();
     for (const pick of document.querySelectorAll("details.pick[open]")) {
       if (!pick.contains(event.target)) pick.open = false;
@@ -291,6 +329,8 @@
     if (!matrix || event.detail.target !== matrix) return;
     const scroll = $("scroll");
     const focused = document.activeElement?.closest?.("#grid") ? { ...at } : null;
+    // Collapsing a server changes the address, and its headline stays where it is.
+    if (focused) focused.server = document.activeElement.closest(".g")?.dataset.server;
     kept = {
       filter: scroll.dataset.filter,
       typed: $("q").value,
@@ -311,7 +351,7 @@
       $("q").value = typed;
       $("q").dispatchEvent(new Event("input", { bubbles: true }));
     }
-    if ($("scroll").dataset.filter !== filter) return;
+    if ($("scroll").dataset.filter !== filter && focused?.server === undefined) return;
     $("scroll").scrollLeft = left;
     $("scroll").scrollTop = top;
     if (focused) go(focused.line, 1, focused.column);

@@ -24,13 +24,16 @@ use askama::Template;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use toolward_gateway::listen::origin::Reachable;
+use toolward_gateway::audit::line::micros;
 use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::sight::Snapshot;
 
 use self::answer::Tries;
 use self::door::Door;
 use self::lists::Lists;
 use crate::reload::Reloader;
 
+pub(crate) use self::door::FILE as TOKEN_FILE;
 pub(crate) use self::layout::Layout;
 pub(crate) use self::listen::{Admin, Serving};
 pub(crate) use self::query::Query;
@@ -51,6 +54,12 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn gateway(&self) -> &Gateway {
         self.reloader.gateway()
+    }
+
+    /// Remembers what a reload is about to replace, so that its changes can be marked.
+    fn reloading(&self, active: &Snapshot) {
+        let lists = self.lists.now(self.gateway());
+        self.matrix.reloading(active, self.reloader.callers(), &lists, micros());
     }
 }
 

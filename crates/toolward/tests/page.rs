@@ -1,6 +1,8 @@
 //! The page from outside: raw requests to the `admin` address of the real program.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
+#[path = "page/agent.rs"]
+mod agent;
 #[path = "page/ask.rs"]
 mod ask;
 #[path = "page/crowd.rs"]
@@ -25,6 +27,8 @@ mod policy;
 mod record;
 #[path = "page/servers.rs"]
 mod servers;
+#[path = "page/shown.rs"]
+mod shown;
 #[path = "page/start.rs"]
 mod start;
 #[path = "page/watch.rs"]

@@ -4,33 +4,32 @@ use std::path::PathBuf;
 use super::*;
 use crate::load::{Loader, Options};
 
-/// As if the first were the main file.
 fn shown(files: &[(&str, &str)]) -> Vec<String> {
-    let files = files.iter().enumerate();
     files
-        .map(|(at, (name, content))| {
+        .iter()
+        .map(|(name, content)| {
             let text = Text::new(*name, *content);
             let syntax = Syntax::of_file(name.as_ref(), content);
-            lines(&text, syntax, at == 0).unwrap().join("\n")
+            lines(&text, syntax).unwrap().join("\n")
         })
         .collect()
 }
 
 /// Every kind of place that can hold a secret has one, and each holds `planted`.
 const MAIN: &str = r#"# old key: planted-a1
-listen: 127.0.0.1:7410   # planted-a2
+listen: 127.0.0.1:7410   # for the team on floor 2
 public_url: https://user:planted-b1@gate.example/x?key=planted-b2
 state: /tmp/state
 servers:
   # headers: {Authorization: "Bearer planted-c1"}
   one:
-    command: npx  # planted-c2
+    command: npx  # see https://user:planted-c2@docs.example/x?k=planted-c9
     args: ["-y", "--token=planted-c3", planted-c4]
     env: {PLAIN: planted-c5, MIXED: "planted-c6 ${FROM_ENV}", "WITH # HASH": 'planted-c7 # x'}
     description: what it is for
     expose:
       - read   # only this
-      # - planted-c8
+      # - write, once it is safe
   two:
     url: "https://planted-d1:planted-d2@two.example:8443/s/planted-d3/mcp?k=planted-d4#planted-d5"
     headers:
@@ -74,14 +73,22 @@ agents:
       tools:
         # reading is fine
         one: ["hint:read-only", read]
-    # planted-g3
+    # nobody drops tables; ask Kim (ghp_plantedplanted1234567890)
     deny:
       tools: {"*": [{tool: drop, when: 'args.x == "a # b"'}]}
 tests:
   - as: dev
     # never say Bearer planted-d6 here
     hidden: [one/write]
-# planted-g4
+# servers:
+#   four:
+#     env:
+#       PLAIN: planted-h1
+#       - planted-h2
+#       # planted-h3
+#     description: nothing secret
+# MY_VALUE=planted-h4
+# Authorization: Bearer planted-h5
 "#;
 
 #[test]
@@ -98,9 +105,10 @@ fn what_is_no_secret_is_shown_where_it_stands() {
     let shown = shown(&[("toolward.yaml", MAIN)]).remove(0);
     let lines: Vec<&str> = shown.lines().collect();
     for (line, said) in [
-        (2, "listen: 127.0.0.1:7410   # •••"),
+        (1, "# old key: •••"),
+        (2, "listen: 127.0.0.1:7410   # for the team on floor 2"),
         (3, "public_url: https://•••@gate.example/x?•••"),
-        (8, "    command: npx  # •••"),
+        (8, "    command: npx  # see https://•••@docs.example/x?•••"),
         (9, "    args: [\"•••\", \"•••\", •••]"),
         (10, "    env: {PLAIN: •••, MIXED: \"•••${FROM_ENV}\", \"WITH # HASH\": '•••'}"),
         (11, "    description: what it is for"),
@@ -120,6 +128,12 @@ fn what_is_no_secret_is_shown_where_it_stands() {
         "claims: {sub: someone}",
         "servers: [\"*\"]   # all of them",
         "# reading is fine",
+        "      # - write, once it is safe\n",
+        "  # headers: •••\n",
+        "    # nobody drops tables; ask Kim (•••)\n",
+        "    # never say ••• here\n",
+        "#     env:\n#       PLAIN: •••\n#       - •••\n# •••\n#     description: nothing secret\n",
+        "# MY_VALUE= •••\n# Authorization: •••",
         "one: [\"hint:read-only\", read]",
         "{tool: drop, when: 'args.x == \"a # b\"'}",
         "hidden: [one/write]",
@@ -133,7 +147,7 @@ fn layers_of_every_format_are_shown() {
     let all = shown(&[
         ("toolward.json", r#"{"servers": {"a": {"command": "x", "env": {"K": "planted-1"}}}}"#),
         ("layer.yaml", "# who may\nallowed_tools:\n  - read_*   # reads\n"),
-        ("chat.toml", "# planted-2\nkey = \"planted-3\"\n[chat]\ntools = [\"a\", 'b']\n"),
+        ("chat.toml", "# for the chat\n# key = planted-2\nkey = \"planted-3\"\n[chat]\ntools = [\"a\", 'b']\n"),
         (
             "plugin.yaml",
             "proxy: {secret: planted-4}\n# planted-5\nplugins:\n  middleware:\n    a:\n      \
@@ -144,6 +158,7 @@ fn layers_of_every_format_are_shown() {
     assert!(!all.concat().contains("planted"), "{all:#?}");
     assert_eq!(all[0], r#"{"servers": {"a": {"command": "x", "env": {"K": "•••"}}}}"#);
     assert_eq!(all[1], "# who may\nallowed_tools:\n  - read_*   # reads");
+    assert!(all[2].starts_with("# for the chat\n# key = •••\n"), "{}", all[2]);
     assert!(all[2].contains("tools = [\"a\", 'b']"), "{}", all[2]);
 }
 
@@ -164,4 +179,27 @@ fn a_file_that_changed_since_is_told_from_one_that_did_not() {
     assert!(!files[0].differs(&on_disk("\u{feff}allowed_tools: [x]\n")));
     assert!(files[0].differs(&on_disk("allowed_tools: [y]\n")));
     assert!(files[0].differs(&HashMap::<PathBuf, String>::new()));
+}
+
+#[test]
+fn prose_in_comments_is_shown_word_for_word() {
+    let text = "\
+# The demo's gateway: where it listens, and who may come in.
+# Save either file: it is in force a moment later, or refused whole.
+listen: 127.0.0.1:7410          # MCP: /mcp for all servers, /mcp/tracker and /mcp/files for one
+servers:
+  tracker:
+    command: toolward           # a server of your own: its command, or `url: https://…`
+    args: [demo-server, tracker]
+    share: true                 # one process for each version of MCP
+agents:                         # who calls, by the hash of a token; the tokens are in tokens.txt
+  reader: { tokens: [\"${READER}\"] }
+policies: [policy.yaml]         # issue 14, see docs/policy.md (since 0.3)
+";
+    let shown = shown(&[("toolward.yaml", text)]).remove(0);
+    let comments = |text: &str| -> Vec<String> {
+        let comment = |line: &str| line.split_once('#').map(|(_, comment)| comment.to_string());
+        text.lines().filter_map(comment).collect()
+    };
+    assert_eq!(comments(&shown), comments(text), "{shown}");
 }

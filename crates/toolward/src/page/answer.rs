@@ -59,8 +59,8 @@ impl Page {
     /// Whether a request may go on, before anything of its body is read.
     pub(super) async fn admit(&self, from: IpAddr, head: &RequestHead) -> Result<Place, Response> {
         if !self.reachable.host(&head.host) {
-            self.turned_away(from, "the host is not the page's");
-            return Err(refused("the page is not reached by this host name"));
+            self.turned_away(from, "the host name is not the admin UI's");
+            return Err(refused("the admin UI is not served under this host name"));
         }
         if !matches!(head.method, Method::Get | Method::Post) {
             return Err(Response::empty(405).field("Allow", "GET, POST"));
@@ -137,6 +137,7 @@ impl Page {
                 let shown = match view {
                     "" => view::matrix::show(self, &query).await,
                     "rows" => view::matrix::rows(self, &query).await,
+                    "agent" => view::agent::show(self, &query).await,
                     "explain" => view::explain::show(self, &query).await,
                     "ask" => view::ask::show(self, &query).await,
                     "live" => view::live::show(self, &query).await,
@@ -181,7 +182,7 @@ impl Page {
 
     /// The answer to a wrong token, after a moment.
     async fn wrong(&self, from: IpAddr) -> Response {
-        self.turned_away(from, "the page's token is wrong");
+        self.turned_away(from, "the admin UI's token is wrong");
         let Ok(_waiting) = self.tries.waiting.try_acquire() else {
             return Response::empty(429).field("Retry-After", "2");
         };

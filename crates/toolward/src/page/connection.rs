@@ -39,7 +39,7 @@ pub(super) async fn serve(
     let (mut first, mut until) = (true, Instant::now() + FIRST);
     loop {
         let head = tokio::select! {
-            head = timeout_at(until, read_head(&mut stream, &mut buffer)) => head,
+            head = timeout_at(until, read_head(&mut stream, &mut buffer, None)) => head,
             _ = ending.wait_for(|ending| *ending != Ending::No), if buffer.is_empty() => return,
         };
         let (response, keep_alive, old) = match head {
@@ -121,7 +121,7 @@ impl Asking<'_> {
                 return Some((place.err().unwrap_or(Response::empty(status(&problem))), false));
             }
         };
-        let body = read_body(stream, buffer, &head, reader);
+        let body = read_body(stream, buffer, &head, reader, None);
         let body = match timeout_at(self.until, body).await.ok()? {
             Ok(body) => body?,
             Err(status) => return Some((place.err().unwrap_or(Response::empty(status)), false)),

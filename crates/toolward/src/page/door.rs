@@ -11,7 +11,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use toolward_wire::http::RequestHead;
 
-const FILE: &str = "admin.token";
+pub(crate) const FILE: &str = "admin.token";
 /// Random bytes of a token.
 const RANDOM: usize = 24;
 /// No token is longer; what is, is not looked at.

@@ -2,7 +2,14 @@
 
 use askama::Template;
 
+use toolward_gateway::audit::Recording;
+
 use super::{Page, Shown, assets, events};
+
+const UNRECORDED: &str = "The audit log cannot be written, and audit.required is false: calls are \
+                          forwarded and go unrecorded.";
+const NOT_REQUIRED: &str = "audit.required is false: if the audit log cannot be written, calls are \
+                            forwarded and go unrecorded.";
 
 /// The frame of a page.
 pub(crate) struct Layout {
@@ -63,13 +70,23 @@ async fn banners(page: &Page) -> Vec<Banner> {
     if snapshot.policy.layer_names().next().is_none() {
         say(true, "There is no policy: everything that the servers offer is allowed.", Vec::new());
     }
-    if !gateway.audit.accepts().await {
-        say(true, "The record cannot be written: calls are refused.", Vec::new());
+    match gateway.audit.recording().await {
+        Recording::Recorded if gateway.audit.is_low_on_space() => {
+            say(true, "The disk of the audit log is nearly full.", Vec::new());
+        }
+        Recording::Recorded => {}
+        Recording::Refused => {
+            say(true, "The audit log cannot be written: calls are refused.", Vec::new());
+        }
+        Recording::Unrecorded => say(true, UNRECORDED, Vec::new()),
     }
     let refused = page.reloader.state().last.as_ref().and_then(|last| last.brief.clone());
     if let Some(why) = refused {
-        let text = "The last reload was refused; what was in force before stays in force.";
+        let text = "The last reload was refused; the previous configuration stays active.";
         say(true, text, why.lines().map(String::from).collect());
+    }
+    if !gateway.audit.is_required() {
+        say(false, NOT_REQUIRED, Vec::new());
     }
     if snapshot.policy.is_read_only() {
         say(false, "Read-only mode: only tools that say they only read can be called.", Vec::new());

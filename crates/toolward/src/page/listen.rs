@@ -52,23 +52,18 @@ impl Admin {
         log: &Log,
     ) -> Result<Option<Admin>, Failure> {
         let Some(address) = config.admin else { return Ok(None) };
-        if !address.ip().is_loopback() {
-            return Err(Failure::invalid(format!(
-                "error: `admin: {address}` reaches beyond this machine\n  \
-                 help: keep it on 127.0.0.1, and come to it through an SSH tunnel \
-                 (`ssh -L 7411:127.0.0.1:7411 HOST`) or a reverse proxy that knows who asks"
-            )));
-        }
+        Admin::may_open(config)?;
         let socket = match gave(address).map_or_else(|| Socket::tcp(address), Ok) {
             Ok(socket) => socket,
             Err(error) if !config.admin_stated => {
                 log(&format!(
-                    "there is no page: {address}: {error}; set `admin` to have it elsewhere"
+                    "the admin UI is off: {address}: {error}; set `admin` to another address"
                 ));
                 return Ok(None);
             }
             Err(error) => {
-                let message = format!("error: cannot listen on {address} for the page: {error}");
+                let message =
+                    format!("error: cannot listen on {address} for the admin UI: {error}");
                 let help = "another gateway may have it; set `admin` to another address, or `off`";
                 return Err(Failure::invalid(format!("{message}\n  help: {help}")));
             }
@@ -77,6 +72,18 @@ impl Admin {
             Failure::invalid(format!("error: {}", neutralise(&error.to_string())))
         })?;
         Ok(Some(Admin { socket, door }))
+    }
+
+    /// The admin UI is for this machine alone.
+    pub(crate) fn may_open(config: &Config) -> Result<(), Failure> {
+        match config.admin {
+            Some(address) if !address.ip().is_loopback() => Err(Failure::invalid(format!(
+                "error: `admin: {address}` reaches beyond this machine\n  \
+                 help: keep it on 127.0.0.1, and come to it through an SSH tunnel \
+                 (`ssh -L 7411:127.0.0.1:7411 HOST`) or a reverse proxy that knows who asks"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -108,6 +115,12 @@ impl Admin {
             tries: Tries::default(),
             matrix: Default::default(),
         });
+        let weak = Arc::downgrade(&page);
+        let _ = reloader.replacing.set(Arc::new(move |active| {
+            if let Some(page) = weak.upgrade() {
+                page.reloading(active);
+            }
+        }));
         let said = log.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("page".into()).spawn(move || {
@@ -117,7 +130,7 @@ impl Admin {
             runtime.shutdown_background();
         })?;
         let _ = reloader.page.set(address);
-        log(&format!("page: {entrance}"));
+        log(&format!("admin UI: {entrance}"));
         Ok(())
     }
 }
@@ -140,7 +153,7 @@ async fn accept(
             let Came { guest, say } = crowd.come(Instant::now());
             if say {
                 log(&format!(
-                    "page: all {MOST} connections are in use; the oldest without the token make room"
+                    "admin UI: all {MOST} connections are in use; the oldest without the token is closed"
                 ));
             }
             // One too many is closed at once; a browser comes again.

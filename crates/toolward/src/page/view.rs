@@ -1,12 +1,15 @@
 //! The views, one file each.
 
+pub(crate) mod agent;
 pub(crate) mod ask;
 pub(crate) mod explain;
 pub(crate) mod live;
 pub(crate) mod matrix;
 pub(crate) mod policy;
+pub(crate) mod prose;
 mod question;
 pub(crate) mod servers;
+pub(crate) mod steps;
 
 use askama::Template;
 use toolward_gateway::listen::connection::{Content, Response};

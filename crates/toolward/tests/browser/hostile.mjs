@@ -91,6 +91,10 @@ await browse(async ({ page, open }) => {
         await page.goto(new URL(`explain?agent=${word}&server=${word}&tool=${word}`, page.url()).href);
         await harmless('a question about nothing');
     }
+    for (const agent of ['a', 'b', '<i onclick=pwned=1>\u202e"\'`', ...facts.names]) {
+        await open(`agent?name=${encodeURIComponent(agent.slice(0, 1000))}`);
+        await harmless('an agent');
+    }
     for (const view of ['policy', 'servers']) {
         await open(view);
         await harmless(view);

@@ -160,14 +160,14 @@ export async function browse(scenario, { size = { width: 1280, height: 800 }, al
 
 /** The parts of an explanation, in the order in which `toolward explain --json` has them. */
 export function explained(told) {
-    const facts = [told.verdict, ...told.hints, told.reason];
+    // Names are code instead of in backticks, and places have the file's name.
+    const reason = told.reason.replaceAll('`', '').replace(/\((?:[^()]*\/)?([^()/]+:\d+:\d+)\)/, '$1');
+    const facts = [told.verdict, ...told.hints, reason];
     if (told.rule) facts.push(told.location, told.rule);
-    else facts.push(told.step);
     facts.push(told.listed ? 'It is in the agent' : 'It is not in the agent');
     for (const layer of told.layers) {
         facts.push(layer.name, ...(layer.agent ? [layer.agent] : []), layer.verdict);
         for (const step of layer.steps) {
-            facts.push(step.step);
             for (const tried of step.tried) {
                 facts.push(tried.selector, ...(tried.when ? [tried.when] : []), tried.location.split('/').pop());
             }
@@ -185,6 +185,10 @@ export async function agrees(article, told) {
         check(found >= 0, `${JSON.stringify(fact)} is not in what follows: ${text.slice(at)}\nin: ${text}`);
         at = found + fact.length;
     }
+    // Steps are shown in words; their codes are attributes.
+    const steps = await article.evaluate(shown => [...shown.querySelectorAll('.layer [data-step]')].map(one => one.dataset.step));
+    same(steps, told.layers.flatMap(layer => layer.steps).map(step => step.step), 'the steps');
+    same(await article.getAttribute('data-step'), told.step, 'the step that decided');
     const tried = told.layers.flatMap(layer => layer.steps).flatMap(step => step.tried);
     same(await article.locator('.tried').count(), tried.length, 'the rules that were tried');
     same(await article.getAttribute('data-verdict'), told.verdict, 'the verdict');

@@ -1,5 +1,6 @@
 // Each view in light and dark, wide and narrow, as pictures for people to look at; and on a narrow window
 // nothing sticks out.
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { browse, call, check, facts, until } from './kit.mjs';
 import { some } from './calls.mjs';
 
@@ -9,6 +10,8 @@ const VIEWS = {
         await page.locator('.r[data-tool="write_file"] i').nth(1).click();
         await page.locator('#panel article').waitFor();
     }],
+    collapsed: ['./?fold=tracker'],
+    agent: ['agent?name=maintainer'],
     live: ['live'],
     decision: ['live', async page => {
         await page.locator('#rows tr', { hasText: 'write_file' }).first().locator('.verdict').click();
@@ -52,13 +55,34 @@ await browse(async ({ browser, page, base, open }) => {
                 await open(view);
                 await then?.(page);
                 // Tables of the page have bodies that scroll by themselves; sheets are as long as they are.
-                const fullPage = ['ask', 'wrong', 'policy', 'servers'].includes(name);
-                await page.screenshot({ path: `${facts.shots}/${name}-${scheme}-${width}.png`, fullPage, animations: 'disabled' });
-                const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-                check(wide <= 0, `${name} is ${wide} px wider than ${width} px`);
+                const fullPage = ['agent', 'ask', 'wrong', 'policy', 'servers'].includes(name);
+                await shoot(page, `${name}-${scheme}-${width}`, fullPage);
             }
             await login.goto(new URL('/', base).href);
             await login.screenshot({ path: `${facts.shots}/login-${scheme}-${width}.png` });
         }
     }
+
+    // What a reload changed.
+    const text = readFileSync(facts.policy, 'utf8');
+    const other = text.replace('[search_issues, get_issue]', '[search_issues, get_issue, weekly_report]').replace('5/min', '2/min');
+    check(other !== text, 'the demo’s policy');
+    writeFileSync(`${facts.policy}.new`, other);
+    renameSync(`${facts.policy}.new`, facts.policy);
+    await open('./');
+    await page.locator('.reload').waitFor();
+    for (const scheme of ['light', 'dark']) {
+        await page.emulateMedia({ colorScheme: scheme });
+        for (const width of [1280, 360]) {
+            await page.setViewportSize({ width, height: width === 360 ? 740 : 800 });
+            await shoot(page, `changed-${scheme}-${width}`);
+        }
+    }
 });
+
+/** A picture, on which nothing sticks out. */
+async function shoot(page, name, fullPage = false) {
+    await page.screenshot({ path: `${facts.shots}/${name}.png`, fullPage, animations: 'disabled' });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    check(wide <= 0, `${name}: ${wide} px too wide`);
+}

@@ -34,7 +34,8 @@ const read = page =>
                 const cells = [...row.querySelectorAll('i')].map(cell => {
                     const signs = { allow: '✓', depends: '≈', ask: '?', deny: '–' };
                     const [word] = cell.classList;
-                    const said = cell.textContent === signs[word] && cell.getAttribute('aria-label') === word;
+                    const label = cell.getAttribute('aria-label').split(',')[0];
+                    const said = cell.firstChild.textContent === signs[word] && label === word;
                     return said ? word : cell.outerHTML;
                 });
                 const name = `${row.dataset.server}/${decodeURIComponent(row.dataset.tool)}`;
@@ -94,6 +95,8 @@ const about = (agent, name, args = '--list') => toolward('explain', ...as(agent)
 const focused = page =>
     page.evaluate(() => {
         const at = document.activeElement;
+        if (at.matches('#grid a.fold')) return `server ${at.closest('.g').dataset.server}`;
+        if (at.matches('#grid .c a')) return `agent ${at.parentElement.dataset.agent ?? ''}`;
         if (at.tagName !== 'I') return at.id || at.parentElement.id || at.textContent;
         const row = at.parentElement;
         return `${row.dataset.server}/${row.dataset.tool} ${[...row.querySelectorAll('i')].indexOf(at)}`;
@@ -169,13 +172,13 @@ await browse(async ({ page, base, open }) => {
     await open('./');
     await page.locator('#q').focus();
     const order = [];
-    for (let tabs = 0; tabs < 5; tabs++) {
+    for (let tabs = 0; tabs < 6; tabs++) {
         await page.keyboard.press('Tab');
         order.push(await focused(page));
     }
     const start = `${first[0].server}/${first[0].tool} 0`;
-    same(order, ['pick-server', 'pick-agent', 'pick-verdict', 'pick-hint', start], 'the order of Tab');
-    same(await page.locator('.r i[tabindex="0"]').count(), 1, 'cells that Tab reaches');
+    same(order, ['pick-server', 'pick-agent', 'pick-verdict', 'pick-hint', 'fold-all', start], 'the order of Tab');
+    same(await page.locator('#grid [tabindex="0"]').count(), 1, 'places of the table that Tab reaches');
     const press = async (key, wanted) => {
         await page.keyboard.press(key);
         await until(`${key} leads to ${wanted}`, async () => (await focused(page)) === wanted, 5000);
@@ -186,10 +189,53 @@ await browse(async ({ page, base, open }) => {
     await press('End', `${name(1)} ${agents.length - 1}`);
     await press('Home', `${name(1)} 0`);
     const next = first.findIndex(tool => tool.server !== first[0].server);
-    for (let at = 2; at <= next; at++) await press('ArrowDown', `${name(at)} 0`);
+    for (let at = 2; at < next; at++) await press('ArrowDown', `${name(at)} 0`);
+    await press('ArrowDown', `server ${first[next].server}`);
+    await press('ArrowDown', `${name(next)} 0`);
+    await press('ArrowUp', `server ${first[next].server}`);
     await press('ArrowUp', `${name(next - 1)} 0`);
     await press('Control+End', `${name(first.length - 1)} ${agents.length - 1}`);
-    await press('Control+Home', `${name(0)} 0`);
+    await press('Control+Home', `server ${first[0].server}`);
+
+    // A server collapses and expands, with its counts, in place.
+    const headline = page.locator('.g').first();
+    const expanded = wanted => until(`expanded: ${wanted}`, async () => (await headline.getAttribute('aria-expanded')) === wanted);
+    const here = `server ${first[0].server}`;
+    const counts = await headline.locator('.s').allTextContents();
+    same(counts, agents.map(agent => String(first.filter((tool, at) => tool.server === first[0].server && verdict(agent, at) !== 'deny').length)), 'the counts of a server');
+    await page.keyboard.press('ArrowLeft');
+    await expanded('false');
+    await until('the focus stays', async () => (await focused(page)) === here);
+    same(await page.locator(`.r[data-server="${first[0].server}"]`).count(), 0, 'its tools are not shown');
+    same(await headline.locator('.s').allTextContents(), counts, 'its counts stay');
+    check(page.url().endsWith(`fold=${first[0].server}`), `it is in the address: ${page.url()}`);
+    await page.keyboard.press('ArrowRight');
+    await expanded('true');
+    await until('the focus stays', async () => (await focused(page)) === here);
+    await page.keyboard.press('Enter');
+    await expanded('false');
+    await page.goBack();
+    await expanded('true');
+    await headline.locator('.fold').click();
+    await expanded('false');
+    await page.locator('#fold-all').click();
+    await until('all are collapsed', async () => (await page.locator('.r').count()) === 0);
+    await page.locator('#fold-all').click();
+    await until('all are expanded', async () => (await page.locator('.r').count()) > 0);
+
+    // The head of a column opens its agent.
+    await open('./');
+    await page.locator('.r i').first().focus();
+    await press('Control+Home', here);
+    await press('ArrowUp', `agent ${agents[0]}`);
+    await press('ArrowRight', `agent ${agents[1]}`);
+    await page.keyboard.press('Enter');
+    await page.waitForURL(`**/agent?name=${agents[1]}`);
+    same(await page.locator('h1').allTextContents(), [agents[1]], 'the title of its view');
+    const mine = await page.locator('.of-server .tools tbody tr .word').count();
+    same(mine, listed.get(agents[1]).filter(tool => tool.verdict !== 'deny').length, 'the tools that it may call');
+    await open('./');
+    await page.locator('.r i').first().focus();
     await press('ArrowRight', `${name(0)} 1`);
     await page.keyboard.press('Enter');
     await until('Enter opens it', () => panel(page).isVisible());

@@ -127,7 +127,7 @@ pub fn hostile() -> Setup {
             "b": {"allow": {"servers": ["s"], "tools": {"s": ["<img*", {"tool": "'*", "when": "args.x == '<script>pwned=1</script>'"}]}}},
             "<i onclick=pwned=1>\u{202e}\"'`": {"tokens": ["${TOKEN_OF_odd}"], "allow": {"servers": ["s"]}},
         }))
-        .env("TOKEN_OF_odd", "token-odd")
+        .env("TOKEN_OF_odd", "token-of-agent-odd")
 }
 
 pub const TOOLS: usize = 10_000;
@@ -157,6 +157,6 @@ pub fn large() -> Setup {
     let setup = setup().stdio("many", "modern", tools.into()).agents(agents.into());
     let setup = setup.set("list_timeout", json!("60s"));
     (0..AGENTS).fold(setup, |setup, number| {
-        setup.env(&format!("TOKEN_{number}"), &format!("token-{number}"))
+        setup.env(&format!("TOKEN_{number}"), &format!("token-of-agent-{number}"))
     })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::html::{encoded, escaped};
+use super::html::{between, encoded, escaped, in_prose, plain};
 use super::kit::Site;
 use super::matrix::world;
 
@@ -47,7 +47,9 @@ fn it_decides_and_calls_nobody() {
             html.contains(&format!("<p class=\"large word {verdict}\">")),
             "{agent} {tool}: {html}"
         );
-        assert!(html.contains(&escaped(facts["reason"].as_str().unwrap())), "{facts} {html}");
+        let reason = between(&html, "<p class=\"reason\">", "</p>")[0];
+        let expected = format!("Because {}", in_prose(facts["reason"].as_str().unwrap()));
+        assert_eq!(plain(reason), expected, "{facts} {html}");
         if let Some(location) = facts["location"].as_str() {
             assert!(html.contains(&escaped(location)), "{location} {html}");
         }

@@ -85,7 +85,7 @@ fn without_the_token_every_path_shows_the_same_page_without_data() {
     gate.ended();
     let folder = gate.file("audit");
     let counted = crate::record::all(&folder);
-    let why = "the page's token is wrong";
+    let why = "the admin UI's token is wrong";
     assert!(
         counted.iter().any(|one| one["kind"] == "turned-away" && one["reason"] == why),
         "{counted:?}"
@@ -315,7 +315,7 @@ fn the_endpoint_of_agents_and_the_page_are_apart() {
     // An agent's token opens nothing here, and the page's token is no agent's.
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
     let origin = site.origin();
-    for token in [&*site.token, "token-a"] {
+    for token in [&*site.token, "token-of-agent-a"] {
         let bearer = format!("Bearer {token}");
         let headers = [
             ("Authorization", &*bearer),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::harness::Caller;
-use super::html::{encoded, escaped};
+use super::html::{between, encoded, escaped, in_prose, plain};
 use super::kit::Site;
 use super::matrix::{HOSTILE, lists, world};
 
@@ -20,13 +20,15 @@ fn agrees(html: &str, facts: &Value) {
     let text = |value: &Value| value.as_str().unwrap().to_string();
     next(&text(&facts["verdict"]));
     facts["hints"].as_array().unwrap().iter().for_each(|hint| next(&text(hint)));
-    next(&text(&facts["reason"]));
+    next("Because");
+    let reason = between(html, "<p class=\"reason\">", "</p>")[0];
+    assert_eq!(plain(reason), format!("Because {}", in_prose(&text(&facts["reason"]))));
     match facts["rule"].as_str() {
         Some(rule) => {
             next(&text(&facts["location"]));
             next(rule);
         }
-        None => next(&text(&facts["step"])),
+        None => assert!(html.contains(&format!("data-step=\"{}\"", text(&facts["step"])))),
     }
     next(if facts["listed"] == true { "It is in the agent" } else { "It is not in the agent" });
     for layer in facts["layers"].as_array().unwrap() {
@@ -140,9 +142,15 @@ fn the_refusal_is_word_for_word_what_the_agent_gets() {
             encoded(&arguments.to_string())
         );
         let html = site.part(&view);
-        let message = told["message"].as_str().unwrap();
-        let shown = format!("<pre class=\"refusal\">{}</pre>", escaped(message));
-        assert!(html.contains(&shown), "{agent} {name}: {message}\n{html}");
+        let id = told["decision_id"].as_str().unwrap();
+        let text = match answer["result"].is_object() {
+            true => answer["result"]["content"][0]["text"].as_str().unwrap(),
+            false => answer["error"]["message"].as_str().unwrap(),
+        };
+        // A question makes no decision: `ID` stands for one.
+        let lines: Vec<String> = text.replace(id, "ID").lines().map(escaped).collect();
+        let shown = format!("<pre class=\"refusal\">{}</pre>", lines.join("\n"));
+        assert!(html.contains(&shown), "{agent} {name}: {text}\n{html}");
     }
 }
 

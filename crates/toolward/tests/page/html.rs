@@ -42,3 +42,21 @@ pub fn attribute<'h>(html: &'h str, name: &str) -> Option<&'h str> {
     let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
     Some(rest.split_once('"')?.0)
 }
+
+/// What is read of a part of a page: its text without markup.
+pub fn plain(html: &str) -> String {
+    let html = format!(">{html}");
+    let text: String = html.split('>').map(|part| part.split('<').next().unwrap()).collect();
+    unescaped(&text)
+}
+
+/// A reason as it is shown: without backticks, and with the file's name for the place of a rule.
+pub fn in_prose(reason: &str) -> String {
+    let reason = toolward_config::neutral::neutralise(reason).replace('`', "");
+    match reason.rsplit_once(" (").map(|(before, place)| (before, place.trim_end_matches(')'))) {
+        Some((before, place)) if place.matches(':').count() >= 2 => {
+            format!("{before} {}", place.rsplit('/').next().unwrap())
+        }
+        _ => reason,
+    }
+}

@@ -123,7 +123,10 @@ impl Site {
             .arg(self.gate.file("toolward.yaml"))
             .arg("--json")
             .env("HOME", self.gate.file(""))
-            .envs(AGENTS.map(|agent| (format!("TOKEN_OF_{agent}"), format!("token-{agent}"))))
+            .envs(
+                AGENTS
+                    .map(|agent| (format!("TOKEN_OF_{agent}"), format!("token-of-agent-{agent}"))),
+            )
             .output()
             .unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -136,7 +139,8 @@ impl Site {
 pub fn entrance(gate: &Gate) -> (u16, String) {
     eventually("the page is there", || {
         let said = gate.said.lock().unwrap();
-        let line = said.lines().find_map(|line| line.strip_prefix("toolward: page: http://"))?;
+        let line =
+            said.lines().find_map(|line| line.strip_prefix("toolward: admin UI: http://"))?;
         let (address, token) = line.split_once("/?token=")?;
         Some((address.rsplit(':').next()?.parse().ok()?, token.to_string()))
     })

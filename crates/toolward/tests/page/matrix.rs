@@ -103,7 +103,8 @@ fn read(html: &str) -> Read {
         let tool = decoded(attribute(row, "data-tool").unwrap());
         let words: Vec<&str> = between(row, "<i class=\"", "\"");
         assert_eq!(words.len(), agents.len(), "{row}");
-        for (agent, word) in agents.iter().zip(words) {
+        for (agent, classes) in agents.iter().zip(words) {
+            let word = classes.split(' ').next().unwrap();
             cells.insert((server.clone(), tool.clone(), agent.clone()), word.to_string());
         }
     }

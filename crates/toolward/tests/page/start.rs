@@ -49,7 +49,7 @@ fn a_stated_address_that_is_taken_is_an_error() {
     let address = taken.local_addr().unwrap().to_string();
     let (code, said) = plain().set("admin", json!(address)).fails();
     assert_eq!(code, 3, "{said}");
-    assert!(said.contains(&address) && said.contains("for the page"), "{said}");
+    assert!(said.contains(&address) && said.contains("for the admin UI"), "{said}");
 }
 
 #[test]
@@ -68,8 +68,8 @@ fn the_usual_address_that_is_taken_leaves_a_gateway_without_page() {
         .args(["serve", "-c"])
         .arg(&file)
         .env("HOME", setup.path(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(std::fs::File::create(&said).unwrap())
         .spawn()
@@ -80,7 +80,7 @@ fn the_usual_address_that_is_taken_leaves_a_gateway_without_page() {
     });
     let _ = gateway.kill();
     let _ = gateway.wait();
-    assert!(said.contains("there is no page: 127.0.0.1:7411"), "{said}");
+    assert!(said.contains("the admin UI is off: 127.0.0.1:7411"), "{said}");
     assert!(!said.contains("?token="), "{said}");
 }
 
@@ -139,8 +139,8 @@ fn the_next_gateway_takes_the_page_over() {
         .args(["serve", "--take-over", "-c"])
         .arg(site.gate.file("toolward.yaml"))
         .env("HOME", site.gate.file(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::question::{Question, Told};
-use crate::asked::parse_arguments;
+use crate::arguments::Given;
 use crate::page::lists::List;
 use crate::page::{Layout, Page, Query, Shown};
 
@@ -83,7 +83,7 @@ pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
     }
     let arguments = match form.arguments.trim() {
         "" => Ok(Default::default()),
-        text => parse_arguments(text),
+        text => Given::parse(text),
     };
     let address = form.tool.trim().split_once('/');
     let address = address.filter(|(server, tool)| !server.is_empty() && !tool.is_empty());

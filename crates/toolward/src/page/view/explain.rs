@@ -6,7 +6,7 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::question::{Question, Told};
-use crate::asked::parse_arguments;
+use crate::arguments::Given;
 use crate::page::{Layout, Page, Query, Shown};
 
 #[derive(Template)]
@@ -34,7 +34,7 @@ pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
     let arguments = match query.get("args").map(str::trim) {
         None => Ok(None),
         Some("") => Ok(Some(Default::default())),
-        Some(text) => parse_arguments(text).map(Some),
+        Some(text) => Given::parse(text).map(Some),
     };
     let arguments = match arguments {
         Ok(arguments) => arguments,

@@ -5,7 +5,7 @@ mod after;
 mod events;
 mod filter;
 mod one;
-mod rows;
+pub(in crate::page::view) mod rows;
 
 use std::sync::Arc;
 
@@ -80,4 +80,37 @@ fn recent(page: &Page, wanted: &Wanted) -> (Vec<Row>, String) {
     latest.rows.iter().for_each(|row| after.tell(row));
     let rows = latest.rows.iter().rev().filter(|row| wanted.takes(row)).take(LATEST);
     (rows.map(|row| Row::of(page, row)).collect(), after.to_string())
+}
+
+/// The calls and refusals of one agent that came last, newest first.
+#[derive(Default)]
+pub(in crate::page::view) struct Latest {
+    pub(in crate::page::view) calls: Vec<Row>,
+    pub(in crate::page::view) refusals: Vec<Row>,
+}
+
+/// What an agent did last; `None`: callers without a name.
+pub(in crate::page::view) async fn latest_of(
+    page: &Arc<Page>,
+    agent: Option<&str>,
+    most: usize,
+) -> Latest {
+    let wanted = |verdict: &str| Wanted {
+        agent: format!("={}", agent.unwrap_or_default()),
+        verdict: verdict.into(),
+        kinds: "calls".into(),
+        ..Wanted::default()
+    };
+    let (calls, refusals) = (wanted("allow"), wanted("deny"));
+    let page = page.clone();
+    // The end of the audit log is read, which waits for disks.
+    let read = tokio::task::spawn_blocking(move || {
+        let some = |wanted: &Wanted| {
+            let mut rows = recent(&page, wanted).0;
+            rows.truncate(most);
+            rows
+        };
+        Latest { calls: some(&calls), refusals: some(&refusals) }
+    });
+    read.await.unwrap_or_default()
 }

@@ -2,19 +2,25 @@
 //!
 //! Lines come in chunks, as they are needed: a page holds the chunks that are near what is looked at.
 
+mod before;
+mod cell;
 mod filter;
-mod table;
+mod folds;
+pub(super) mod table;
 
 use std::sync::Arc;
 
 use askama::Template;
 
-use self::filter::{At, Choice, Filter};
-use self::table::{Group, Line, Table};
+use self::cell::{Drawn, Legend, drawn};
+use self::filter::{Choice, Filter, Lines};
+use self::folds::Folds;
+use self::table::Table;
 use crate::page::query::encoded;
+use crate::page::view::moment;
 use crate::page::{Layout, Page, Query, Shown};
 
-pub(crate) use self::table::Kept;
+pub(crate) use self::before::Kept;
 
 /// So many lines come together.
 const CHUNK: usize = 64;
@@ -47,26 +53,53 @@ struct Part<'a> {
     columns: Vec<Column<'a>>,
     wide: bool,
     chunks: Vec<Chunk<'a>>,
-    /// Tools that are shown, and that there are.
+    /// Tools that the filters left, and that there are.
     tools: usize,
     of: usize,
     lines: usize,
-    /// The filters, for whoever asks for further lines.
+    /// The filters and what is collapsed, to ask for further lines.
     filter: String,
+    /// What is collapsed, as hidden fields.
+    folds: Vec<(String, String)>,
+    /// Collapses or expands all servers.
+    fold_all: Option<FoldAll>,
+    legend: Legend,
+    reload: Option<Reload>,
 }
 
 struct Column<'a> {
     agent: Option<&'a str>,
-    /// As it stands in an address.
+    /// The name as it stands in an address.
     address: String,
-    /// How many tools it sees.
-    sees: usize,
+    /// How many tools are in its list.
+    listed: usize,
+    /// How many it calls through `execute_tool`, if it uses progressive discovery.
+    through: Option<usize>,
+    /// The last reload added it.
+    added: bool,
+}
+
+struct FoldAll {
+    address: String,
+    collapse: bool,
+}
+
+/// What the last reload changed.
+struct Reload {
+    time: String,
+    /// Without the date and the seconds.
+    clock: String,
+    cells: usize,
+    /// Only those are shown.
+    only: bool,
+    /// The address with only those, or with all.
+    address: String,
 }
 
 struct Chunk<'a> {
     from: usize,
     count: usize,
-    /// None where they come later.
+    /// Empty if they come later.
     lines: Vec<Drawn<'a>>,
 }
 
@@ -74,12 +107,6 @@ struct Chunk<'a> {
 #[template(path = "matrix_rows.html")]
 struct Rows<'a> {
     lines: Vec<Drawn<'a>>,
-}
-
-/// A line as it is drawn.
-enum Drawn<'a> {
-    Server { at: usize, group: &'a Group },
-    Tool { at: usize, group: &'a Group, line: &'a Line, cells: Vec<(&'static str, &'static str)> },
 }
 
 pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
@@ -108,60 +135,82 @@ pub(crate) async fn rows(page: &Arc<Page>, query: &Query) -> Shown {
     let lists = page.lists.now(page.gateway());
     let table = page.matrix.table(&page.reloader, &lists);
     let filter = Filter::read(query, &table);
+    let address = filter::address(query);
     let lines = filter.lines(&table);
-    let lines = lines.iter().enumerate().skip(from).take(CHUNK);
-    let lines = lines.filter_map(|(at, line)| drawn(&table, &filter, at, *line));
-    Shown::of(&Rows { lines: lines.collect() })
+    let numbered = lines.lines.iter().enumerate().skip(from).take(CHUNK);
+    let drawn = numbered.filter_map(|(at, line)| {
+        drawn(&table, &filter, (at, *line), lines.left(line.group), &address)
+    });
+    Shown::of(&Rows { lines: drawn.collect() })
 }
 
 fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
-    let lines = filter.lines(table);
-    let column = |column: &usize| {
-        let agent = table.agents.get(*column).and_then(Option::as_deref);
-        let address = agent.map(encoded).unwrap_or_default();
-        Column { agent, address, sees: table.sees(*column) }
-    };
-    let columns: Vec<Column<'a>> = filter.columns.iter().map(column).collect();
+    let shown = filter.lines(table);
+    let Lines { lines, tools, .. } = &shown;
+    let address = filter::address(query);
+    let columns: Vec<Column<'a>> =
+        filter.columns.iter().map(|column| Column::new(table, *column)).collect();
     let chunk = |from: usize| {
         let count = CHUNK.min(lines.len() - from);
         let numbered = lines.iter().enumerate().skip(from).take(count);
         let first = from < FIRST * CHUNK;
-        let drawn =
-            numbered.filter(|_| first).filter_map(|(at, line)| drawn(table, filter, at, *line));
+        let drawn = numbered.filter(|_| first).filter_map(|(at, line)| {
+            drawn(table, filter, (at, *line), shown.left(line.group), &address)
+        });
         Chunk { from, count, lines: drawn.collect() }
     };
+    let field = |(field, name): (&str, &str)| (field.to_string(), name.to_string());
     Part {
         servers: filter::servers(table, query),
         agents: filter::agents(table, query),
-        verdicts: filter::verdicts(query),
+        verdicts: filter::verdicts(table, query),
         hints: filter::hints(table, query),
         text: query.get("q").unwrap_or_default(),
         filtered: filter.is_some(),
         wide: columns.len() <= MOST_WIDE,
         columns,
         chunks: (0..lines.len()).step_by(CHUNK).map(chunk).collect(),
-        tools: lines.iter().filter(|line| line.tool.is_some()).count(),
+        tools: *tools,
         of: table.tools(),
         lines: lines.len(),
-        filter: filter::address(query),
+        filter: filter.folds.address(&address),
+        folds: filter.folds.fields().into_iter().map(field).collect(),
+        fold_all: fold_all(table, filter, &address),
+        legend: Legend::of(table, &filter.columns),
+        reload: reload(table, filter, query),
     }
 }
 
-fn drawn<'a>(table: &'a Table, filter: &Filter, at: usize, line: At) -> Option<Drawn<'a>> {
-    let group = table.groups.get(line.group)?;
-    let Some(tool) = line.tool else { return Some(Drawn::Server { at, group }) };
-    let verdicts = group.verdicts(tool);
-    let cell = |column: &usize| sign(verdicts.get(*column).copied());
-    let cells = filter.columns.iter().map(cell).collect();
-    Some(Drawn::Tool { at, group, line: group.lines.get(tool)?, cells })
+impl<'a> Column<'a> {
+    fn new(table: &'a Table, column: usize) -> Column<'a> {
+        let agent = table.agents.get(column).and_then(Option::as_deref);
+        Column {
+            agent,
+            address: agent.map(encoded).unwrap_or_default(),
+            listed: table.listed(column),
+            through: table.through(column),
+            added: table.added.get(column).is_some_and(|added| *added),
+        }
+    }
 }
 
-/// The word of a cell and its sign: colours alone tell nothing to many people.
-fn sign(verdict: Option<u8>) -> (&'static str, &'static str) {
-    match verdict {
-        Some(table::ALLOW) => ("allow", "✓"),
-        Some(table::DEPENDS) => ("depends", "≈"),
-        Some(table::ASK) => ("ask", "?"),
-        _ => ("deny", "–"),
+fn fold_all(table: &Table, filter: &Filter, address: &str) -> Option<FoldAll> {
+    if table.groups.len() < 2 || !filter.can_fold() {
+        return None;
     }
+    let collapse = table.groups.iter().any(|group| !filter.is_folded(&group.server));
+    let address = Folds::everything(collapse).address(address);
+    Some(FoldAll { address, collapse })
+}
+
+fn reload(table: &Table, filter: &Filter, query: &Query) -> Option<Reload> {
+    let (at, cells) = (table.reloaded?, table.changed());
+    let others = filter::address_without(query, "changed");
+    let others = filter.folds.address(&others);
+    let more = if others.is_empty() { String::new() } else { format!("&{others}") };
+    let address = if filter.changed { others } else { format!("changed=1{more}") };
+    let any = cells > 0 || filter.changed;
+    let time = moment(at);
+    let clock = format!("{} UTC", time.get(11..16).unwrap_or_default());
+    any.then(|| Reload { clock, time, cells, only: filter.changed, address })
 }

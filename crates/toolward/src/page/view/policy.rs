@@ -39,6 +39,8 @@ struct Counts {
 struct Told {
     version: String,
     since: String,
+    /// Since when calls are counted.
+    counted: String,
     reloaded: bool,
     last: Option<Last>,
     layers: Vec<Layer>,
@@ -111,7 +113,8 @@ async fn told(page: &Arc<Page>) -> Option<Told> {
     };
     Some(Told {
         version: snapshot.version.clone(),
-        since: moment(snapshot.hits.since()),
+        since: moment(page.matrix.reloaded().unwrap_or(snapshot.hits.since())),
+        counted: moment(snapshot.hits.since()),
         reloaded: taken_up > 0,
         last: last.map(Last::of),
         layers: kinds.enumerate().map(layer).collect(),

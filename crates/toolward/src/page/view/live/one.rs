@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use askama::Template;
 use serde_json::Value;
-use toolward_gateway::audit::digest;
+use toolward_gateway::audit::arguments::Comparison;
 use toolward_gateway::audit::redact::REDACTED;
 
 use super::rows::{Row, is_unseen, says};
 use crate::commands::audit::past::{decision, facts, is_id};
 use crate::commands::audit::row::joined;
 use crate::page::query::encoded;
+use crate::page::view::steps;
 use crate::page::{Page, Shown};
 
 pub(super) struct One {
@@ -51,13 +52,24 @@ pub(super) async fn of(page: &Arc<Page>, id: &str) -> Option<One> {
     let record = &found.record;
     let policy_changed = record["policy"].as_str().is_some_and(|then| then != snapshot.version);
     Some(One {
-        facts: facts(&found),
+        facts: in_words(facts(&found), record),
         changed: found.fits == Some(false),
         policy_changed,
         explain: explain(page, record),
-        whole: arguments(record).is_some(),
+        whole: arguments(record, same_as(page)).is_some(),
         row: Row::of(page, &joined(record.clone(), found.outcome.as_ref())),
     })
+}
+
+/// The facts with a reason in words instead of the code of a step.
+fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, String)> {
+    let reason = record["reason"].is_string();
+    let word = |(label, value): (String, String)| match (&*label, record["step"].as_str()) {
+        ("step", Some(_)) if reason => None,
+        ("step", Some(step)) => Some(("because".into(), steps::sentence(step).into())),
+        _ => Some((label, value)),
+    };
+    facts.into_iter().filter_map(word).collect()
 }
 
 /// The address of the explanation: who, which tool, and the arguments where they are known.
@@ -75,18 +87,25 @@ fn explain(page: &Page, record: &Value) -> Option<String> {
     if let Some(agent) = text("agent") {
         address += &format!("&agent={}", encoded(&agent));
     }
-    if let Some(given) = arguments(record) {
+    if let Some(given) = arguments(record, same_as(page)) {
         address += &format!("&args={}", encoded(&given));
     }
     Some(address)
 }
 
+/// Whether a recorded hash is of some arguments.
+fn same_as(page: &Page) -> impl Fn(&str, &[u8]) -> bool {
+    let audit = page.gateway().audit.clone();
+    move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
+}
+
 /// The arguments, where the record has all of them as they were. Of a call with others, the answer
 /// would be another one.
-fn arguments(record: &Value) -> Option<String> {
+fn arguments(record: &Value, same: impl Fn(&str, &[u8]) -> bool) -> Option<String> {
     let given = record["arguments"].as_object().map(|_| record["arguments"].to_string())?;
     // An agent can write the same as what stands in the place of a secret: then the hash tells.
-    let as_they_were = || record["arguments_hash"].as_str() == Some(&digest(given.as_bytes()));
+    let hash = record["arguments_hash"].as_str();
+    let as_they_were = || hash.is_some_and(|hash| same(hash, given.as_bytes()));
     (!given.contains(REDACTED) || as_they_were()).then_some(given)
 }
 
@@ -97,18 +116,18 @@ mod tests {
 
     #[test]
     fn only_whole_arguments_are_asked_about() {
-        let hash = digest(br#"{"a":"[redacted]"}"#);
+        let same = |hash: &str, given: &[u8]| hash == "h" && given == br#"{"a":"[redacted]"}"#;
         for (record, whole) in [
             (json!({"arguments": {"a": 1}}), true),
             (json!({"arguments": {}}), true),
             (json!({"arguments": {"a": "[redacted]"}, "arguments_hash": "sha256:0"}), false),
             (json!({"arguments": {"a": "x [redacted]"}}), false),
-            (json!({"arguments": {"a": "[redacted]"}, "arguments_hash": hash}), true),
+            (json!({"arguments": {"a": "[redacted]"}, "arguments_hash": "h"}), true),
             (json!({"arguments": "sha256:0", "action": "clear"}), false),
             (json!({"arguments": null, "action": "clear"}), false),
             (json!({"action": "clear"}), false),
         ] {
-            assert_eq!(arguments(&record).is_some(), whole, "{record}");
+            assert_eq!(arguments(&record, same).is_some(), whole, "{record}");
         }
     }
 }

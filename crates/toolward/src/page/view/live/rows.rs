@@ -4,39 +4,42 @@ use serde_json::Value;
 
 use crate::commands::audit::row::{took, what};
 use crate::page::Page;
+use crate::page::view::prose::{Piece, has_place, pieces};
+use crate::page::view::steps;
 use crate::unseen::Says;
 
-pub(super) struct Row {
-    pub(super) id: String,
-    pub(super) kind: String,
+pub(in crate::page::view) struct Row {
+    pub(in crate::page::view) id: String,
+    pub(in crate::page::view) kind: String,
     /// In full, for machines, and the time of day, for people.
-    pub(super) time: String,
-    pub(super) clock: String,
-    pub(super) agent: Option<String>,
-    pub(super) what: String,
+    pub(in crate::page::view) time: String,
+    pub(in crate::page::view) clock: String,
+    pub(in crate::page::view) agent: Option<String>,
+    pub(in crate::page::view) what: String,
     /// One word, and how it is coloured.
-    pub(super) verdict: String,
-    pub(super) colour: &'static str,
+    pub(in crate::page::view) verdict: String,
+    pub(in crate::page::view) colour: &'static str,
     /// What the policy refuses passes.
-    pub(super) unenforced: bool,
-    pub(super) why: Why,
-    pub(super) outcome: String,
-    pub(super) failed: bool,
-    pub(super) took: Option<String>,
+    pub(in crate::page::view) unenforced: bool,
+    pub(in crate::page::view) why: Why,
+    pub(in crate::page::view) outcome: String,
+    pub(in crate::page::view) failed: bool,
+    pub(in crate::page::view) took: Option<String>,
 }
 
 /// What decided.
 #[derive(Default)]
-pub(super) struct Why {
-    pub(super) step: Option<String>,
-    pub(super) rule: Option<String>,
-    pub(super) place: Option<String>,
+pub(in crate::page::view) struct Why {
+    /// In words: always for a refusal, else if there is no rule.
+    pub(in crate::page::view) sentence: Option<Vec<Piece>>,
+    pub(in crate::page::view) rule: Option<String>,
+    pub(in crate::page::view) place: Option<String>,
     /// It is not in the record: the policy in force says so now.
-    pub(super) now: Option<String>,
+    pub(in crate::page::view) now: Option<String>,
 }
 
 impl Row {
-    pub(super) fn of(page: &Page, row: &Value) -> Row {
+    pub(in crate::page::view) fn of(page: &Page, row: &Value) -> Row {
         let text = |name: &str| row[name].as_str().map(String::from);
         let kind = text("kind").unwrap_or_default();
         let time = text("time").unwrap_or_default();
@@ -81,23 +84,22 @@ fn why(page: &Page, row: &Value, kind: &str) -> Why {
     let text = |name: &str| row[name].as_str().map(String::from);
     if is_unseen(row) {
         let now = says(page, row);
-        let Some(Says { decision: Some(decision), .. }) = now else {
-            return Why { now: now.map(|now| now.reason), ..Why::default() };
-        };
+        let decision = now.as_ref().and_then(|now| now.decision);
         let snapshot = page.gateway().current.get();
-        let rule = snapshot.policy.rule(&decision);
-        return Why {
-            step: Some(decision.step.to_string()),
-            rule: rule.as_ref().map(|rule| rule.written()),
-            place: rule.as_ref().map(|rule| rule.location()),
-            now: now.map(|now| now.reason),
-        };
+        let rule = decision.and_then(|decision| snapshot.policy.rule(&decision));
+        let now = now.map(|now| now.reason);
+        let sentence = now.as_deref().map(pieces);
+        let place = rule.as_ref().map(|rule| rule.location());
+        let place = place.filter(|_| !sentence.as_deref().is_some_and(has_place));
+        return Why { sentence, rule: None, place, now };
     }
-    // A limit or a hook is named where a rule would be.
     let step = text("step");
-    let guard = step.as_deref().filter(|step| matches!(*step, "limit" | "hook")).and_then(text);
-    let reason = text("reason").filter(|_| kind == "unavailable");
-    Why { rule: text("rule_text").or(guard).or(reason), place: text("rule_at"), step, now: None }
+    let reason = text("reason").or(step.as_deref().map(|step| steps::sentence(step).into()));
+    let (rule, place) = (text("rule_text"), text("rule_at"));
+    let refused = kind != "intent" || row["verdict"] != "allow";
+    let sentence = reason.filter(|_| refused || rule.is_none()).as_deref().map(pieces);
+    let place = place.filter(|_| !sentence.as_deref().is_some_and(has_place));
+    Why { rule: rule.filter(|_| sentence.is_none()), sentence, place, now: None }
 }
 
 /// A refusal of a name that the agent does not see: the record knows no rule of it.

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use toolward_config::neutral::neutralise;
 
-use super::table::{self, Table};
+use super::folds::Folds;
+use super::table::{self, Cell, Group, Table};
 use crate::page::Query;
 use crate::page::query::encoded;
 
 /// The fields of the address that filter.
-const FIELDS: [&str; 5] = ["server", "agent", "verdict", "hint", "q"];
+const FIELDS: [&str; 6] = ["server", "agent", "verdict", "hint", "q", "changed"];
 const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
 
 /// What is left in.
@@ -23,6 +24,9 @@ pub(super) struct Filter {
     /// Words that a name has, in lower case.
     words: Vec<String>,
     by_agent: bool,
+    /// Only tools with a cell that the last reload changed.
+    pub(super) changed: bool,
+    pub(super) folds: Folds,
 }
 
 /// One thing that can be filtered by.
@@ -37,6 +41,22 @@ pub(super) struct At {
     pub(super) group: usize,
     /// `None`: the headline of the server.
     pub(super) tool: Option<usize>,
+}
+
+/// The lines that are shown.
+pub(super) struct Lines {
+    pub(super) lines: Vec<At>,
+    /// How many tools the filters left, also in collapsed servers.
+    pub(super) tools: usize,
+    /// The same by group; `None`: the whole group is left out.
+    pub(super) by_group: Vec<Option<usize>>,
+}
+
+impl Lines {
+    /// How many tools of a group the filters left.
+    pub(super) fn left(&self, group: usize) -> usize {
+        self.by_group.get(group).copied().flatten().unwrap_or(0)
+    }
 }
 
 impl Filter {
@@ -62,47 +82,68 @@ impl Filter {
             hints: all("hint").map(String::from).collect(),
             words: text.split_whitespace().map(String::from).collect(),
             by_agent,
+            changed: query.word("changed").is_some(),
+            folds: Folds::read(query),
         }
     }
 
     /// Whether anything is left out.
     pub(super) fn is_some(&self) -> bool {
-        let Filter { servers, verdicts, hints, words, by_agent, .. } = self;
-        let any = !servers.is_empty() || !verdicts.is_empty();
-        any || !hints.is_empty() || !words.is_empty() || *by_agent
+        !self.servers.is_empty() || self.by_agent || self.is_about_tools()
+    }
+
+    /// Whether a server of which nothing is left is left out too.
+    fn is_about_tools(&self) -> bool {
+        let Filter { verdicts, hints, words, changed, .. } = self;
+        !verdicts.is_empty() || !hints.is_empty() || !words.is_empty() || *changed
+    }
+
+    /// A search shows what it finds, also in collapsed servers.
+    pub(super) fn can_fold(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    pub(super) fn is_folded(&self, server: &str) -> bool {
+        self.can_fold() && self.folds.contains(server)
     }
 
     /// The lines that are left. A server of which nothing is left is left out with its headline,
     /// unless nothing was asked of its tools.
-    pub(super) fn lines(&self, table: &Table) -> Vec<At> {
+    pub(super) fn lines(&self, table: &Table) -> Lines {
         let mut lines = Vec::new();
-        let of_tools =
-            !self.verdicts.is_empty() || !self.hints.is_empty() || !self.words.is_empty();
+        let (mut tools, mut by_group) = (0, Vec::new());
         for (group, of) in table.groups.iter().enumerate() {
             if !self.servers.is_empty() && !self.servers.contains(&of.server) {
+                by_group.push(None);
                 continue;
             }
-            let headline = lines.len();
-            lines.push(At { group, tool: None });
-            for (tool, line) in of.lines.iter().enumerate() {
-                let hint = |wanted: &String| line.hints.contains(wanted);
-                let word = |wanted: &String| line.searched.contains(wanted.as_str());
-                let verdicts = of.verdicts(tool);
-                let verdict = |column: &usize| {
-                    verdicts.get(*column).is_some_and(|verdict| self.verdicts.contains(verdict))
-                };
-                if (self.verdicts.is_empty() || self.columns.iter().any(verdict))
-                    && (self.hints.is_empty() || self.hints.iter().any(hint))
-                    && self.words.iter().all(word)
-                {
-                    lines.push(At { group, tool: Some(tool) });
-                }
+            let wanted = (0..of.lines.len()).filter(|tool| self.takes(of, *tool));
+            let wanted: Vec<usize> = wanted.collect();
+            if self.is_about_tools() && wanted.is_empty() {
+                by_group.push(None);
+                continue;
             }
-            if of_tools && lines.len() == headline + 1 {
-                lines.pop();
+            tools += wanted.len();
+            by_group.push(Some(wanted.len()));
+            lines.push(At { group, tool: None });
+            if !self.is_folded(&of.server) {
+                lines.extend(wanted.into_iter().map(|tool| At { group, tool: Some(tool) }));
             }
         }
-        lines
+        Lines { lines, tools, by_group }
+    }
+
+    fn takes(&self, group: &Group, tool: usize) -> bool {
+        let Some(line) = group.lines.get(tool) else { return false };
+        let cells = group.cells(tool);
+        let cell = |column: &usize| cells.get(*column);
+        let any = |wanted: &dyn Fn(&Cell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
+        let hint = |wanted: &String| line.hints.contains(wanted);
+        let word = |wanted: &String| line.searched.contains(wanted.as_str());
+        (self.verdicts.is_empty() || any(&|cell| self.verdicts.contains(&cell.verdict)))
+            && (!self.changed || any(&|cell| cell.before.is_some()))
+            && (self.hints.is_empty() || self.hints.iter().any(hint))
+            && self.words.iter().all(word)
     }
 }
 
@@ -114,8 +155,18 @@ pub(super) fn agents<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
     choices(table.agents.iter().map(|agent| agent.as_deref().unwrap_or("")), "agent", query)
 }
 
-pub(super) fn verdicts<'a>(query: &Query) -> Vec<Choice<'a>> {
-    choices(VERDICTS.into_iter(), "verdict", query)
+/// The verdicts that some cell has, and those that are chosen.
+pub(super) fn verdicts<'a>(table: &Table, query: &Query) -> Vec<Choice<'a>> {
+    let mut there = [false; VERDICTS.len()];
+    for group in &table.groups {
+        for cell in (0..group.lines.len()).flat_map(|tool| group.cells(tool)) {
+            if let Some(there) = there.get_mut(usize::from(cell.verdict)) {
+                *there = true;
+            }
+        }
+    }
+    let choices = choices(VERDICTS.into_iter(), "verdict", query).into_iter().zip(there);
+    choices.filter(|(choice, there)| *there || choice.chosen).map(|(choice, _)| choice).collect()
 }
 
 /// The hints that some tool has.
@@ -140,11 +191,17 @@ fn is_among(chosen: &[&str], value: &str) -> bool {
     chosen.iter().any(|chosen| *chosen == value || *chosen == neutralise(value))
 }
 
-/// The filters as they stand in an address.
+/// The filters as they stand in an address, without what is collapsed.
 pub(super) fn address(query: &Query) -> String {
+    address_without(query, "")
+}
+
+/// The same without one of the fields.
+pub(super) fn address_without(query: &Query, left_out: &str) -> String {
     let mut pairs = Vec::new();
-    for field in FIELDS {
-        pairs.extend(query.all(field).map(|value| format!("{field}={}", encoded(value))));
+    for field in FIELDS.into_iter().filter(|field| *field != left_out) {
+        let values = query.all(field).filter(|value| field == "agent" || !value.is_empty());
+        pairs.extend(values.map(|value| format!("{field}={}", encoded(value))));
     }
     pairs.join("&")
 }

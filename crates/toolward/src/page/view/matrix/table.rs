@@ -1,20 +1,27 @@
-//! The verdicts of the listing for every tool and every agent: one byte a cell, made by the same
-//! functions as `toolward ls`. What is made of a server's list is kept for as long as the list and the
-//! policy stay what they are.
+//! The verdict of the listing for every tool and every agent, made by the same functions as `toolward ls`,
+//! with the limits and hooks in front of each. A server's part is cached for as long as its tool list and
+//! the policy stay the same.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 
+use serde_json::Value;
+use toolward_gateway::guard::InFront;
 use toolward_gateway::sight::Snapshot;
 use toolward_policy::{Caller, Verdict};
 
+use super::before::Before;
+use crate::discovery::Route;
 use crate::page::lists::List;
 use crate::page::query::encoded;
-use crate::reload::Reloader;
 
 pub(super) const ALLOW: u8 = 0;
 pub(super) const DEPENDS: u8 = 1;
 pub(super) const ASK: u8 = 2;
 pub(super) const DENY: u8 = 3;
+
+/// Descriptions are cut at this many characters.
+const MAX_DESCRIPTION: usize = 160;
 
 fn byte(verdict: Verdict) -> u8 {
     match verdict {
@@ -25,61 +32,57 @@ fn byte(verdict: Verdict) -> u8 {
     }
 }
 
-/// What a group was made of: the policy, the callers, the server, and its list or why there is none.
-type Key = (u64, Agents, usize, Result<[u8; 32], String>);
-
-/// Who may come in; `None`: callers without a name.
-type Agents = Arc<Vec<Option<String>>>;
-
-/// The groups of the table that was made last.
-#[derive(Default)]
-pub(crate) struct Kept(Mutex<Vec<(Key, Arc<Group>)>>);
-
-impl Kept {
-    pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> Table {
-        let snapshot = reloader.gateway().current.get();
-        let agents = reloader.callers();
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = |list: &List| {
-            let hash = list.tools.as_ref().map(|tools| *tools.hash()).map_err(ToString::to_string);
-            let key = (snapshot.serial(), agents.clone(), list.server.index, hash);
-            let known =
-                kept.iter().find(|(known, _)| *known == key).map(|(_, group)| group.clone());
-            (key, known.unwrap_or_else(|| Arc::new(Group::new(&snapshot, &agents, list))))
-        };
-        let groups: Vec<(Key, Arc<Group>)> = lists.iter().map(group).collect();
-        kept.clone_from(&groups);
-        drop(kept);
-        Table { agents, groups: groups.into_iter().map(|(_, group)| group).collect() }
-    }
-}
+/// The callers that have a column; `None`: callers without a name.
+pub(super) type Agents = Arc<Vec<Option<String>>>;
 
 pub(super) struct Table {
     pub(super) agents: Agents,
     pub(super) groups: Vec<Arc<Group>>,
+    /// When the last reload was, if the table before it is known, and which agents it added.
+    pub(super) reloaded: Option<u64>,
+    pub(super) added: Vec<bool>,
+}
+
+/// One tool for one agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) verdict: u8,
+    /// The place of its guards among those of the group; 0: none.
+    guards: u16,
+    /// What it was before the last reload, if that was something else.
+    pub(super) before: Option<u8>,
 }
 
 /// A server's tools.
 pub(super) struct Group {
     pub(super) server: String,
-    /// As it stands in an address: what is shown is made harmless, and names nothing.
+    /// As it stands in an address: the name that is shown is sanitized, and may match no server.
     pub(super) address: String,
     /// Why its tools are not known.
     pub(super) why: Option<String>,
     pub(super) lines: Vec<Line>,
     /// Line by line, agents beside each other.
-    cells: Vec<u8>,
-    agents: usize,
+    cells: Vec<Cell>,
+    guards: Vec<InFront>,
+    /// How each agent calls the server's tools.
+    pub(super) routes: Vec<Route>,
+    /// How many tools each agent may call.
+    pub(super) allowed: Vec<usize>,
+    /// How many cells the last reload changed.
+    pub(super) changed: usize,
 }
 
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) address: String,
-    /// What clients call it, where that is something else.
+    /// What clients call it, if that is another name.
     pub(super) shown: Option<String>,
     pub(super) hints: Vec<String>,
     /// In lower case, for searching.
     pub(super) searched: String,
+    definition: Arc<str>,
+    /// The operator's description, which replaces the server's.
+    described: Option<Box<str>>,
 }
 
 impl Table {
@@ -87,53 +90,176 @@ impl Table {
         self.groups.iter().map(|group| group.lines.len()).sum()
     }
 
-    /// How many tools an agent sees.
-    pub(super) fn sees(&self, column: usize) -> usize {
-        let cells = self.groups.iter().flat_map(|group| group.cells.chunks(group.agents));
-        cells.filter(|cells| cells.get(column).is_some_and(|verdict| *verdict != DENY)).count()
+    /// How many tools are in an agent's list.
+    pub(super) fn listed(&self, column: usize) -> usize {
+        self.count(column, |route| route.is_direct())
+    }
+
+    /// How many tools an agent calls through `execute_tool`; `None`: it lists tools directly.
+    pub(super) fn through(&self, column: usize) -> Option<usize> {
+        let progressive = |group: &Arc<Group>| group.route(column) != Route::Direct;
+        let any = self.groups.iter().any(progressive);
+        any.then(|| self.count(column, |route| route == Route::Execute))
+    }
+
+    fn count(&self, column: usize, wanted: impl Fn(Route) -> bool) -> usize {
+        let groups = self.groups.iter().filter(|group| wanted(group.route(column)));
+        groups.filter_map(|group| group.allowed.get(column)).sum()
+    }
+
+    pub(super) fn changed(&self) -> usize {
+        self.groups.iter().map(|group| group.changed).sum()
+    }
+}
+
+impl Line {
+    /// The beginning of the tool's description.
+    pub(super) fn description(&self) -> Option<String> {
+        let own = || {
+            let definition: Value = serde_json::from_str(&self.definition).ok()?;
+            definition.get("description")?.as_str().map(String::from)
+        };
+        let text = self.described.as_deref().map(String::from).or_else(own)?;
+        let line = text.trim().lines().next().unwrap_or_default();
+        match line.char_indices().nth(MAX_DESCRIPTION) {
+            Some((cut, _)) => Some(format!("{}…", line.get(..cut)?)),
+            None => Some(line.into()).filter(|line: &String| !line.is_empty()),
+        }
     }
 }
 
 impl Group {
-    fn new(snapshot: &Snapshot, agents: &[Option<String>], list: &List) -> Group {
-        let (policy, server) = (&snapshot.policy, list.server.name());
+    pub(super) fn new(
+        snapshot: &Snapshot,
+        agents: &[Option<String>],
+        list: &List,
+        before: Option<&Before>,
+    ) -> Group {
+        let server = list.server.name();
+        let names = || agents.iter().map(Option::as_deref);
+        let route = |agent| Route::new(&snapshot.policy, &snapshot.discovery, agent, server);
         let mut group = Group {
             server: server.into(),
             address: encoded(server),
             why: list.tools.as_ref().err().map(ToString::to_string),
             lines: Vec::new(),
             cells: Vec::new(),
-            agents: agents.len(),
+            guards: vec![InFront::default()],
+            routes: names().map(route).collect(),
+            allowed: vec![0; agents.len()],
+            changed: 0,
         };
-        let Ok(catalogue) = &list.tools else { return group };
-        let tools = catalogue.tools();
-        let exposure = policy.exposure(server);
-        group.lines.extend(tools.tools().iter().map(|tool| {
-            let shown = exposure.and_then(|exposure| exposure.show(tool.name()));
-            let shown = shown.map(|shown| String::from(shown.name));
-            let shown = shown.filter(|shown| shown != tool.name());
-            let other = shown.as_deref().unwrap_or_default();
-            let searched = format!("{server}/{}\n{other}", tool.name()).to_lowercase();
-            let hints = policy.hints(server, tool).iter().map(String::from).collect();
-            let (name, address) = (tool.name().into(), encoded(tool.name()));
-            Line { name, address, shown, hints, searched }
-        }));
-        group.cells.resize(group.lines.len() * agents.len(), DENY);
-        for (column, agent) in agents.iter().enumerate() {
-            let caller = Caller { agent: agent.as_deref(), claims: None };
-            let row = policy.row(caller.agent, server, tools);
-            for ((_, cell), cells) in row.iter().zip(group.cells.chunks_mut(agents.len())) {
-                if let Some(place) = cells.get_mut(column) {
-                    *place = byte(cell.list(caller).decision.verdict);
-                }
+        if list.tools.is_ok() {
+            group.fill(snapshot, agents, list);
+            if let Some(before) = before {
+                group.compare(agents, before);
             }
         }
         group
     }
 
-    /// The verdicts of a tool, agent by agent.
-    pub(super) fn verdicts(&self, tool: usize) -> &[u8] {
-        let start = tool * self.agents;
-        self.cells.get(start..start + self.agents).unwrap_or_default()
+    fn fill(&mut self, snapshot: &Snapshot, agents: &[Option<String>], list: &List) {
+        let Ok(catalogue) = &list.tools else { return };
+        let (policy, tools) = (&snapshot.policy, catalogue.tools());
+        let server = self.server.as_str();
+        let exposure = policy.exposure(server);
+        let hints: Vec<_> = tools.tools().iter().map(|tool| policy.hints(server, tool)).collect();
+        let line = |(tool, hints): (&toolward_policy::Tool, &toolward_policy::Hints)| {
+            let shown = exposure.and_then(|exposure| exposure.show(tool.name()));
+            let described = shown.as_ref().and_then(|shown| shown.description.clone());
+            let shown = shown.map(|shown| String::from(shown.name));
+            let shown = shown.filter(|shown| shown != tool.name());
+            let other = shown.as_deref().unwrap_or_default();
+            let searched = format!("{server}/{}\n{other}", tool.name()).to_lowercase();
+            let (name, address) = (tool.name().into(), encoded(tool.name()));
+            let (hints, definition) =
+                (hints.iter().map(String::from).collect(), tool.shared_definition());
+            Line { name, address, shown, hints, searched, definition, described }
+        };
+        let lines = tools.tools().iter().zip(&hints).map(line).collect();
+        let denied = Cell { verdict: DENY, guards: 0, before: None };
+        let mut cells = vec![denied; hints.len() * agents.len()];
+        let guarded = !snapshot.guards.is_empty();
+        for (column, agent) in agents.iter().enumerate() {
+            let caller = Caller { agent: agent.as_deref(), claims: None };
+            let closed = matches!(self.route(column), Route::Closed(_));
+            let row = policy.row(caller.agent, server, tools);
+            let rows = row.iter().zip(&hints).zip(cells.chunks_mut(agents.len().max(1)));
+            for (((tool, decided), hints), cells) in rows {
+                let Some(cell) = cells.get_mut(column) else { continue };
+                let verdict = byte(decided.list(caller).decision.verdict);
+                cell.verdict = if closed { DENY } else { verdict };
+                if cell.verdict == DENY {
+                    continue;
+                }
+                if let Some(allowed) = self.allowed.get_mut(column) {
+                    *allowed += 1;
+                }
+                if guarded {
+                    let rules = (&*decided.all_limits(), decided.settled().is_some());
+                    let whom = (caller.agent, server);
+                    let guards = snapshot.guards.in_front(whom, (tool, hints), rules);
+                    cell.guards = place(&mut self.guards, guards);
+                }
+            }
+        }
+        (self.lines, self.cells) = (lines, cells);
     }
+
+    /// Marks the cells that were something else before the last reload.
+    fn compare(&mut self, agents: &[Option<String>], before: &Before) {
+        let Some(old) = before.groups.iter().find(|group| group.server == self.server) else {
+            return;
+        };
+        let columns: Vec<Option<usize>> = agents
+            .iter()
+            .map(|agent| before.agents.iter().position(|known| known == agent))
+            .collect();
+        let lines: HashMap<&str, usize> =
+            old.lines.iter().enumerate().map(|(at, line)| (line.name.as_str(), at)).collect();
+        let mut changed = 0;
+        for (line, cells) in self.lines.iter().zip(self.cells.chunks_mut(agents.len().max(1))) {
+            let Some(was) = lines.get(line.name.as_str()) else { continue };
+            for (cell, column) in cells.iter_mut().zip(&columns) {
+                let Some(was) = column.and_then(|column| old.cell(*was, column)) else { continue };
+                let same = was.verdict == cell.verdict
+                    && old.guards.get(usize::from(was.guards))
+                        == self.guards.get(usize::from(cell.guards));
+                if !same {
+                    cell.before = Some(was.verdict);
+                    changed += 1;
+                }
+            }
+        }
+        self.changed = changed;
+    }
+
+    pub(super) fn route(&self, column: usize) -> Route {
+        self.routes.get(column).copied().unwrap_or(Route::Direct)
+    }
+
+    pub(super) fn cell(&self, tool: usize, column: usize) -> Option<Cell> {
+        self.cells(tool).get(column).copied()
+    }
+
+    /// The cells of a tool, agent by agent.
+    pub(super) fn cells(&self, tool: usize) -> &[Cell] {
+        let start = tool * self.routes.len();
+        self.cells.get(start..start + self.routes.len()).unwrap_or_default()
+    }
+
+    /// The limits and hooks in front of a tool for an agent.
+    pub(super) fn guards(&self, cell: Cell) -> Option<&InFront> {
+        self.guards.get(usize::from(cell.guards)).filter(|guards| !guards.is_empty())
+    }
+}
+
+/// The place of guards among those that are known; few are different.
+fn place(known: &mut Vec<InFront>, guards: InFront) -> u16 {
+    let at = known.iter().position(|one| *one == guards).unwrap_or_else(|| {
+        known.push(guards);
+        known.len() - 1
+    });
+    // Beyond so many different ones the last place is shared, and shows one of them.
+    u16::try_from(at).unwrap_or(u16::MAX)
 }

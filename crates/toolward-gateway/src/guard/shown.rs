@@ -1,0 +1,96 @@
+//! Limits and hooks as people see them, for the admin UI. Nothing here decides.
+
+use std::time::Duration;
+
+use toolward_policy::{Hints, LimitedRule, Tool};
+
+use super::Guards;
+use super::hooks::Hook;
+use super::selection::{About, Covers};
+
+/// The guards that a call of one tool has to pass, for one agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InFront {
+    pub limits: Vec<ShownLimit>,
+    /// In the order in which they are asked.
+    pub hooks: Vec<ShownHook>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownLimit {
+    /// The path in the configuration: `agents.dev.limits.calls`.
+    pub name: String,
+    pub rate: String,
+    /// Only some calls of the tool count, by their action or by the rule that allows them.
+    pub partial: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownHook {
+    pub name: String,
+    /// `exec`, `persistent`, `policy_sh` or `http`.
+    pub kind: &'static str,
+    /// If the hook fails, the call is refused.
+    pub critical: bool,
+    /// Whether it sees the arguments of calls.
+    pub arguments: bool,
+    pub timeout: Duration,
+    /// It is asked about some calls of the tool only, by their action.
+    pub partial: bool,
+}
+
+impl InFront {
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.hooks.is_empty()
+    }
+}
+
+impl Guards {
+    /// Whether no call has a guard in front of it.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.hooks.is_empty()
+    }
+
+    /// The guards in front of a tool. `rules` are the limited rules that can allow a call of it, and
+    /// `all_calls` tells whether one of them allows every call.
+    pub fn in_front(
+        &self,
+        (agent, server): (Option<&str>, &str),
+        (tool, hints): (&Tool, &Hints),
+        (rules, all_calls): (&[LimitedRule], bool),
+    ) -> InFront {
+        let about = About { agent, server, tool: tool.name(), hints };
+        let standing = self.limits.over(about);
+        let limits = standing.iter().map(|one| (one.at, is_partial(&one.covers)));
+        let limits = limits.chain(self.limits.of_rules(rules).map(|at| (at, !all_calls)));
+        let hook = |hook: &Hook| {
+            let covers = hook.whom.covers(about)?;
+            Some(hook.shown(is_partial(&covers)))
+        };
+        InFront {
+            limits: limits.filter_map(|(at, partial)| self.shown_limit(at, partial)).collect(),
+            hooks: self.hooks.iter().filter_map(hook).collect(),
+        }
+    }
+
+    /// The limits over an agent's listings.
+    pub fn limits_of_lists(&self, agent: Option<&str>) -> Vec<ShownLimit> {
+        let places = self.limits.of_lists(agent).into_iter();
+        places.filter_map(|at| self.shown_limit(at, false)).collect()
+    }
+
+    /// The limits over an agent's refused calls, beyond which answers are delayed.
+    pub fn limits_of_refused(&self, agent: Option<&str>) -> Vec<ShownLimit> {
+        let places = self.limits.of_refused(agent).into_iter();
+        places.filter_map(|at| self.shown_limit(at, false)).collect()
+    }
+
+    fn shown_limit(&self, at: usize, partial: bool) -> Option<ShownLimit> {
+        let (name, rate) = self.limits.named(at)?;
+        Some(ShownLimit { name: name.into(), rate: rate.to_string(), partial })
+    }
+}
+
+fn is_partial(covers: &Covers) -> bool {
+    matches!(covers, Covers::Actions(_))
+}
