@@ -13,13 +13,15 @@
 //! Counters are atomic and waiting uses [`Notify`], which works between the runtimes of several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 
 /// An agent's share is the budget divided by this.
 const SHARES: usize = 4;
+/// Reserved for the result of a call before the call is forwarded. Most results are not larger.
+pub const RESULT_ROOM: usize = 64 << 10;
 /// Accounts that are kept without anything in them.
 const MAX_IDLE_ACCOUNTS: usize = 1024;
 
@@ -41,6 +43,8 @@ struct Total {
     /// Tasks that wait for room.
     waiting: AtomicUsize,
     freed: Notify,
+    /// Held by a waiting task while it tries to take.
+    turn: Mutex<()>,
 }
 
 /// What is held for one agent, and its share.
@@ -61,6 +65,8 @@ pub struct Reservation {
     /// Whether this is the reservation that exceeds the share, or the budget.
     exceeds_share: AtomicBool,
     exceeds_total: AtomicBool,
+    /// It waits for room, or waited when its last [`grow`](Reservation::grow) was given up.
+    short: AtomicBool,
 }
 
 impl Budget {
@@ -71,6 +77,7 @@ impl Budget {
             overdrawn: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             freed: Notify::new(),
+            turn: Mutex::default(),
         };
         let total = Arc::new(total);
         let unidentified = Account::new(&total, limit / SHARES);
@@ -143,6 +150,7 @@ impl Account {
             bytes: AtomicUsize::new(0),
             exceeds_share: AtomicBool::new(false),
             exceeds_total: AtomicBool::new(false),
+            short: AtomicBool::new(false),
         }
     }
 
@@ -171,6 +179,11 @@ impl Reservation {
         &self.account
     }
 
+    /// Whether it waits for room, or did so until it was given up.
+    pub fn is_short(&self) -> bool {
+        self.short.load(Ordering::SeqCst)
+    }
+
     /// Takes more at once, or nothing more.
     pub fn try_grow(&self, more: usize) -> bool {
         self.take(more, false)
@@ -186,6 +199,7 @@ impl Reservation {
         if self.try_grow(more) {
             return;
         }
+        self.short.store(true, Ordering::SeqCst);
         let total = &self.account.total;
         let _waiting = Waiting::new(total);
         loop {
@@ -194,6 +208,7 @@ impl Reservation {
             // Registered before looking, so that nothing freed in between is missed.
             freed.as_mut().enable();
             if self.take(more, true) {
+                self.short.store(false, Ordering::SeqCst);
                 return;
             }
             freed.await;
@@ -218,6 +233,9 @@ impl Reservation {
             return true;
         }
         let (account, total) = (&*self.account, &*self.account.total);
+        // One waiting task at a time: it may take from the account and give back at once, which another
+        // one must not take for a lack of room.
+        let _turn = may_exceed.then(|| total.turn.lock().unwrap_or_else(PoisonError::into_inner));
         if !add_within(&account.held, more, account.share) {
             if !may_exceed || !claim(&account.overdrawn, &self.exceeds_share) {
                 return false;
@@ -227,7 +245,9 @@ impl Reservation {
         if !add_within(&total.held, more, total.limit) {
             if !may_exceed || !claim(&total.overdrawn, &self.exceeds_total) {
                 account.held.fetch_sub(more, Ordering::SeqCst);
-                total.tell();
+                if !may_exceed {
+                    total.tell();
+                }
                 return false;
             }
             total.held.fetch_add(more, Ordering::SeqCst);

@@ -68,6 +68,8 @@ pub struct Client {
     pub info: Option<Bytes>,
     /// What the client said it can do, where it said so once for all requests.
     pub capabilities: Option<Bytes>,
+    /// When it began.
+    pub(crate) since: Instant,
     /// How a `clientInfo` calls the program, for the one that was read last.
     label: Mutex<Option<(Bytes, Arc<str>)>>,
     held: Mutex<Held>,
@@ -90,6 +92,8 @@ pub(crate) struct HeldView {
     pub(crate) snapshot: u64,
     pub(crate) generation: u64,
     pub(crate) fresh_until: Option<Instant>,
+    /// When a listing, or a call of a name that is not in it, looks again.
+    pub(crate) relist_at: Option<Instant>,
 }
 
 impl Client {
@@ -101,6 +105,7 @@ impl Client {
             owner,
             info: None,
             capabilities: None,
+            since: Instant::now(),
             label: Mutex::default(),
             held: Mutex::default(),
             discovering: OnceLock::new(),
@@ -142,6 +147,35 @@ impl Client {
 
     pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a client says of itself in `initialize`, for all requests of its session.
+#[derive(Debug, Default)]
+pub(crate) struct Stated {
+    pub(crate) info: Option<Bytes>,
+    pub(crate) capabilities: Option<Bytes>,
+}
+
+/// The longest `clientInfo`, and the longest `capabilities`: a session keeps them.
+const MAX_STATED: usize = 16 << 10;
+
+impl Stated {
+    /// An error names the member that is too long.
+    pub(crate) fn of(initialize: &Message) -> Result<Stated, String> {
+        let member = |name: &str| {
+            let Some(raw) = initialize.param(name).filter(|raw| raw.is_object()) else {
+                return Ok(None);
+            };
+            match raw.bytes() {
+                bytes if bytes.len() <= MAX_STATED => Ok(Some(Bytes::copy_from_slice(bytes))),
+                bytes => {
+                    let length = bytes.len();
+                    Err(format!("`{name}` has {length} bytes, and at most {MAX_STATED} are kept"))
+                }
+            }
+        };
+        Ok(Stated { info: member("clientInfo")?, capabilities: member("capabilities")? })
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod admit;
 pub mod connection;
+mod connections;
+mod ended;
 mod events;
+mod frame;
 pub mod http;
 pub mod metadata;
 pub mod origin;
@@ -16,14 +19,14 @@ pub mod stdio;
 pub mod tls;
 
 use bytes::Bytes;
-use toolward_wire::{MAX_REQUEST, Message, Sender};
+use toolward_wire::{MAX_REQUEST_BYTES, Message, Sender};
 
 use crate::present::{self, Body};
 
 /// The answer to a client's first request where the gateway cannot start; `None` for a line that is
 /// not a request.
 pub fn startup_error(line: &[u8], why: &str) -> Option<Body> {
-    let message = Message::parse(Bytes::copy_from_slice(line), MAX_REQUEST, Sender::Client).ok()?;
+    let message = Message::parse(Bytes::copy_from_slice(line), MAX_REQUEST_BYTES, Sender::Client).ok()?;
     let id = message.id()?;
     let text = format!("toolward cannot start:\n{why}");
     Some(present::internal(id, "not_started", &text, false).body)

@@ -112,10 +112,10 @@ impl Gateway {
             return present::bad_params(id, client.era(), "the cursor is not known");
         }
         if let Err(stopped) = snapshot.guards.list(client.caller.agent.as_deref()).await {
-            let decision = self.audit.id();
+            let decision = self.audit.ticket(client.caller.agent.as_ref());
             let facts = record::list_stopped(&snapshot, client, id, message, &stopped);
-            return match self.audit.record(&decision, "refusal", &facts).await {
-                Ok(()) => present::list_stopped(id, &stopped, &decision),
+            return match self.audit.record_ticket(&decision, "refusal", "", &facts).await {
+                Ok(()) => present::list_stopped(id, &stopped, &decision.id),
                 Err(error) => present::not_recorded(id, &error),
             };
         }
@@ -125,7 +125,7 @@ impl Gateway {
         }
         // Recorded, then told.
         let facts = record::listing(&snapshot, client, id, message, &view);
-        if let Err(error) = self.audit.listing(&view, facts).await {
+        if let Err(error) = self.audit.listing(client.caller.agent.as_ref(), &view, facts).await {
             return present::not_recorded(id, &error);
         }
         client.held().told = Some(view.clone());
@@ -160,7 +160,9 @@ impl Gateway {
         if let Some((server, why)) = self.undecidable(&client, &view, &name) {
             let about = (server, why);
             let facts = record::unavailable(snapshot, &client, &id, &message, &name, about);
-            return Some(match self.audit.record(&self.audit.id(), "unavailable", &facts).await {
+            let ticket = self.audit.ticket(client.caller.agent.as_ref());
+            let recorded = self.audit.record_ticket(&ticket, "unavailable", &name, &facts).await;
+            return Some(match recorded {
                 Ok(()) => present::unavailable(&id, server, &why.public()),
                 Err(error) => present::not_recorded(&id, &error),
             });
@@ -341,11 +343,11 @@ impl Gateway {
         name: &str,
         refused: &Refused,
     ) -> Answer {
-        let decision = self.audit.id();
-        let refusal = view.refuse(snapshot, name, refused, &decision);
+        let decision = self.audit.ticket(client.caller.agent.as_ref());
+        let refusal = view.refuse(snapshot, name, refused, &decision.id);
         let about = (name, refused, &refusal);
         let facts = record::refusal(snapshot, client, id, about, &self.audit.arguments);
-        if let Err(error) = self.audit.record(&decision, "refusal", &facts).await {
+        if let Err(error) = self.audit.record_ticket(&decision, "refusal", name, &facts).await {
             return present::not_recorded(id, &error);
         }
         present::refused(id, client.era(), &refusal)
@@ -361,14 +363,14 @@ impl Gateway {
         cancel: &Cancel,
     ) -> Option<Answer> {
         let (client, id, permit) = (call.client, call.id, call.permit);
-        let decision = self.audit.id();
-        let limit = view.limit(snapshot, permit, stopped, &decision);
+        let ticket = self.audit.ticket(client.caller.agent.as_ref());
+        let decision = &ticket.id;
+        let limit = view.limit(snapshot, permit, stopped, decision);
         let (about, arguments) = ((permit, stopped, limit.as_ref()), &self.audit.arguments);
         let facts = record::stopped(snapshot, client, id, about, arguments);
-        let answer = match self.audit.record(&decision, "refusal", &facts).await {
-            Ok(()) => {
-                present::stopped(id, client.era(), permit, stopped, limit.as_ref(), &decision)
-            }
+        let name = permit.exposed();
+        let answer = match self.audit.record_ticket(&ticket, "refusal", name, &facts).await {
+            Ok(()) => present::stopped(id, client.era(), permit, stopped, limit.as_ref(), decision),
             Err(error) => present::not_recorded(id, &error),
         };
         self.delayed(snapshot, client, cancel, answer).await
@@ -397,41 +399,52 @@ impl Gateway {
         wanted: Option<&str>,
     ) -> Arc<View> {
         let view = self.view(snapshot, client, wanted).await;
-        match self.busy_for(snapshot, client, &view, wanted) {
-            None => view,
-            Some(patience) => Box::pin(async move {
-                let deadline = Instant::now() + patience;
-                let mut changes = self.servers.changes();
-                loop {
-                    let _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await;
-                    let view = self.view(snapshot, client, wanted).await;
-                    let busy = self.busy_for(snapshot, client, &view, wanted).is_some();
-                    if !busy || Instant::now() >= deadline {
-                        return view;
+        match self.lacking(client, &view, wanted) {
+            Some((server, Unavailable::Full(_))) => {
+                let patience = self.patience(snapshot, server, wanted);
+                Box::pin(async move {
+                    let deadline = Instant::now() + patience;
+                    let mut changes = self.servers.changes();
+                    loop {
+                        let _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await;
+                        let view = self.view(snapshot, client, wanted).await;
+                        // Once it has a process, that has to list first.
+                        let waits = matches!(
+                            self.lacking(client, &view, wanted),
+                            Some((_, Unavailable::Full(_) | Unavailable::Slow))
+                        );
+                        if !waits || Instant::now() >= deadline {
+                            return view;
+                        }
                     }
-                }
-            })
-            .await,
+                })
+                .await
+            }
+            _ => view,
         }
     }
 
-    /// How long to wait for the server that is wanted, if all its processes are busy.
-    fn busy_for(
+    /// The server that is wanted, if its list is not known.
+    fn lacking<'v>(
         &self,
-        snapshot: &Snapshot,
         client: &Client,
-        view: &View,
+        view: &'v View,
         wanted: Option<&str>,
-    ) -> Option<Duration> {
-        let lacking = match (wanted, client.scope) {
+    ) -> Option<(&'v str, &'v Unavailable)> {
+        match (wanted, client.scope) {
             (Some(name), _) => self.undecidable(client, view, name),
             (None, Scope::One(_)) => view.unavailable(),
             (None, Scope::All | Scope::Discovery) => None,
-        };
-        let (server, Unavailable::Full(_)) = lacking? else { return None };
-        let timeouts = &snapshot.server(server)?.definition.timeouts;
+        }
+    }
+
+    /// How long to wait in line for a server.
+    fn patience(&self, snapshot: &Snapshot, server: &str, wanted: Option<&str>) -> Duration {
         let tool = wanted.map(|name| self.naming.rest(name, server).unwrap_or(name));
-        Some(timeouts.idle(tool.unwrap_or_default()))
+        let server = snapshot.server(server);
+        server.map_or(Duration::ZERO, |server| {
+            server.definition.timeouts.idle(tool.unwrap_or_default())
+        })
     }
 
     /// A server whose list is not known and that could have the tool: whether a call is allowed

@@ -300,7 +300,7 @@ pub fn wrong(
         StatusCase::HeaderMismatch => "the headers say something else than the message",
         StatusCase::UnsupportedVersion => "the protocol's version is not supported",
         StatusCase::UnknownMethod => "the method does not pass",
-        StatusCase::BadParams => "parameters are missing or wrong",
+        StatusCase::BadParams => "missing or invalid parameters",
         _ => "the request does not fit here",
     };
     Answer::with(case, era, why, body)

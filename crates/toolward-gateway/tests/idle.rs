@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use toolward_gateway::audit::{self, Audit};
+use toolward_gateway::budget::Budget;
 use toolward_gateway::identity::Identities;
 use toolward_gateway::listen::http::{Endpoint, Setup};
 use toolward_gateway::listen::origin::Reachable;
@@ -44,13 +45,14 @@ fn definition(folder: &std::path::Path) -> Definition {
         program: "python3".into(),
         arguments,
         environment: Vec::new(),
+        inherit: Default::default(),
         folder: None,
-    };
+    }
+    .resolved();
     Definition {
         name: "s".into(),
         reach: Reach::Child(launch),
-        timeouts: Vec::new(),
-        timeout: Duration::from_secs(30),
+        timeouts: Default::default(),
         share: false,
         max_children: 8,
         eager: false,
@@ -70,6 +72,7 @@ fn start() -> Gate {
         servers: Arc::new(servers),
         naming: Naming::Prefix { separator: "__".into() },
         audit: Audit::open(audit::Setup::in_folder(path("audit")), log.clone()).unwrap(),
+        budget: Budget::new(1 << 24),
         log,
         list_timeout: Duration::from_secs(20),
     };
@@ -80,7 +83,6 @@ fn start() -> Gate {
         sealer: Sealer::in_folder(&path("state")).unwrap(),
         state: path("state"),
         request_bytes: 1 << 20,
-        buffered_bytes: 1 << 24,
         session_idle: Some(IDLE),
         denies_all: false,
     };

@@ -1,4 +1,4 @@
-//! Changing what the gateway owns in a body, with every other byte as it was.
+//! In-place edits of a message: members the gateway owns change, every other byte stays.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::names::meta;
 use crate::span::Span;
 use crate::string;
 
-/// A shorter part is copied rather than shared.
-const SHARED: usize = 16 << 10;
+/// Minimum size of an unchanged part that is shared instead of copied.
+const MIN_SHARED_BYTES: usize = 16 << 10;
 
-/// Replaces parts of a body by other bytes.
+/// A set of replacements in a body.
 #[derive(Debug, Clone, Default)]
 pub struct Splice<'a> {
     cuts: Vec<(Span, Cow<'a, [u8]>)>,
@@ -25,8 +25,10 @@ impl<'a> Splice<'a> {
         Splice::default()
     }
 
-    /// Puts `bytes` where `span` is. Of two spans that overlap, the one that begins later is left
-    /// out; of two at the same empty place, the first added comes first.
+    /// Replaces `span` with `bytes`.
+    ///
+    /// If two spans overlap, the one that starts later is ignored. Insertions at the same offset keep
+    /// the order in which they were added.
     pub fn replace(&mut self, span: Span, bytes: impl Into<Cow<'a, [u8]>>) {
         self.cuts.push((span, bytes.into()));
     }
@@ -35,9 +37,9 @@ impl<'a> Splice<'a> {
         self.cuts.is_empty()
     }
 
-    /// The body with all replacements made.
+    /// Applies all replacements and returns the new body.
     pub fn apply(mut self, body: &[u8]) -> Vec<u8> {
-        // Made as long as it becomes, a buffer can be shared as it is.
+        // With the exact capacity, the buffer becomes `Bytes` without another allocation.
         let mut out = Vec::with_capacity(self.settle(body.len()));
         let mut at = 0;
         for (span, bytes) in &self.cuts {
@@ -49,8 +51,10 @@ impl<'a> Splice<'a> {
         out
     }
 
-    /// The body with all replacements made, in three pieces. The middle one is the longest part that
-    /// stays as it is and shares the memory of `body`: a large body is not copied for a small change.
+    /// Applies all replacements and returns the new body in three pieces.
+    ///
+    /// The middle piece is the longest unchanged part and shares the memory of `body`, so a small change
+    /// does not copy a large body.
     pub fn apply_shared(mut self, body: &Bytes) -> [Bytes; 3] {
         self.settle(body.len());
         let end = body.len() as u32;
@@ -58,7 +62,7 @@ impl<'a> Splice<'a> {
         let ends = self.cuts.iter().map(|(span, _)| span.start).chain([end]);
         let kept = starts.zip(ends).map(|(start, end)| Span { start, end });
         let longest = kept.enumerate().max_by_key(|(_, span)| span.length());
-        let Some((at, middle)) = longest.filter(|(_, span)| span.length() >= SHARED) else {
+        let Some((at, middle)) = longest.filter(|(_, span)| span.length() >= MIN_SHARED_BYTES) else {
             return [self.apply(body).into(), Bytes::new(), Bytes::new()];
         };
         let after = self.cuts.split_off(at);
@@ -73,7 +77,7 @@ impl<'a> Splice<'a> {
         [before.apply(head).into(), middle, after.apply(tail).into()]
     }
 
-    /// Puts the replacements in order and leaves out those that overlap; how long the body becomes.
+    /// Sorts the replacements and drops those that overlap. Returns the length of the new body.
     fn settle(&mut self, mut length: usize) -> usize {
         self.cuts.sort_by_key(|(span, _)| (span.start, span.end));
         let mut at = 0;
@@ -89,28 +93,29 @@ impl<'a> Splice<'a> {
     }
 }
 
-/// A member of an object, and where it lies.
-pub(crate) trait Place {
+/// A member of an object with the spans of its key and value.
+pub(crate) trait MemberSpans {
     fn is(&self, name: &str) -> bool;
     fn key(&self) -> Span;
     fn value(&self) -> Span;
 }
 
-/// Adds the cuts that change members of the object that opens at `open`. `find` gives the value of
-/// a member, and `places` are all of them. Each change is a key and its new value, or `None` to
-/// remove it. New members come last.
-pub(crate) fn change_object<'c, P: Place>(
+/// Adds replacements that change members of the object whose brace is at `open`.
+///
+/// `find` returns the span of a member's value, and `members` iterates over all members. Each change is
+/// a key and its new value, or `None` to remove the member. New members are appended.
+pub(crate) fn change_object<'c, P: MemberSpans>(
     splice: &mut Splice<'c>,
     open: u32,
     find: impl Fn(&str) -> Option<Span>,
-    places: impl Iterator<Item = P>,
+    members: impl Iterator<Item = P>,
     changes: impl Iterator<Item = (&'c str, Option<&'c [u8]>)> + Clone,
 ) {
     let mut added = Vec::new();
     let mut removes = false;
     for (key, value) in changes.clone() {
         match (find(key), value) {
-            (Some(place), Some(value)) => splice.replace(place, value),
+            (Some(span), Some(value)) => splice.replace(span, value),
             (Some(_), None) => removes = true,
             (None, Some(value)) => {
                 added.push(b',');
@@ -124,22 +129,22 @@ pub(crate) fn change_object<'c, P: Place>(
     if added.is_empty() && !removes {
         return;
     }
-    let is_removed = |place: &P| {
+    let is_removed = |member: &P| {
         let mut removed = changes.clone().filter(|(_, value)| value.is_none());
-        removed.any(|(key, _)| place.is(key))
+        removed.any(|(key, _)| member.is(key))
     };
     let (mut last, mut last_kept): (Option<Span>, Option<Span>) = (None, None);
-    let mut rest = places.peekable();
-    while let Some(place) = rest.next() {
-        let value = place.value();
-        if !is_removed(&place) {
+    let mut rest = members.peekable();
+    while let Some(member) = rest.next() {
+        let value = member.value();
+        if !is_removed(&member) {
             last_kept = Some(value);
         } else {
-            // After a member that stays, the comma before goes too; else the one behind.
+            // If an earlier member stays, the comma before is removed too, otherwise the one after.
             let cut = match (last_kept.and(last), rest.peek()) {
                 (Some(last), _) => Span { start: last.end, end: value.end },
-                (None, Some(next)) => Span { start: place.key().start, end: next.key().start },
-                (None, None) => Span { start: place.key().start, end: value.end },
+                (None, Some(next)) => Span { start: member.key().start, end: next.key().start },
+                (None, None) => Span { start: member.key().start, end: value.end },
             };
             splice.replace(cut, &b""[..]);
         }
@@ -157,7 +162,7 @@ pub(crate) fn change_object<'c, P: Place>(
     }
 }
 
-/// Collects changes to a message; [`finish`](Edit::finish) makes the new body.
+/// A builder for changes to a message. [`finish`](Edit::finish) returns the new body.
 ///
 /// ```
 /// use toolward_wire::{Id, MAX_REQUEST_BYTES, Message, Sender};
@@ -174,20 +179,20 @@ pub(crate) fn change_object<'c, P: Place>(
 pub struct Edit<'a> {
     message: &'a Message,
     changes: Vec<Change<'a>>,
-    /// The bytes of all new values.
+    /// The JSON of all new values.
     values: Vec<u8>,
 }
 
-/// A change of one member.
+/// A change to one member.
 struct Change<'a> {
     section: Section,
     key: &'a str,
-    /// Where its new value lies in [`Edit::values`], or `None` to remove it.
+    /// The span of the new value in [`Edit::values`], or `None` to remove the member.
     value: Option<Span>,
 }
 
 impl Message {
-    /// Begins to change what the gateway owns; all other bytes stay.
+    /// Starts an edit of this message. Members that are not changed keep their bytes.
     pub fn edit(&self) -> Edit<'_> {
         Edit::new(self)
     }
@@ -198,11 +203,12 @@ impl<'a> Edit<'a> {
         Edit { message, changes: Vec::with_capacity(4), values: Vec::with_capacity(64) }
     }
 
+    /// Sets the id.
     pub fn id(self, id: &Id) -> Edit<'a> {
         self.set(Section::Envelope, "id", id.raw())
     }
 
-    /// The token under which a request wants progress, or of which a notification reports.
+    /// Sets the progress token that a request asks for, or that a progress notification refers to.
     pub fn progress_token(self, token: &Id) -> Edit<'a> {
         match self.message.kind() {
             Kind::Request => self.set(Section::ParamsMeta, meta::PROGRESS_TOKEN, token.raw()),
@@ -210,12 +216,12 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// A member of `params` that is a string, such as the name or the cursor.
+    /// Sets a member of `params` to a string.
     pub fn set_param_str(self, key: &'a str, text: &str) -> Edit<'a> {
         self.write(Section::Params, key, |values| string::write(text, values))
     }
 
-    /// A member of `params`; the value is JSON.
+    /// Sets a member of `params` to a JSON value.
     pub fn set_param(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
         self.set(Section::Params, key, &value.into())
     }
@@ -224,7 +230,7 @@ impl<'a> Edit<'a> {
         self.remove(Section::Params, key)
     }
 
-    /// A member of `params._meta`; the value is JSON.
+    /// Sets a member of `params._meta` to a JSON value.
     pub fn set_meta(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
         self.set(Section::ParamsMeta, key, &value.into())
     }
@@ -233,7 +239,7 @@ impl<'a> Edit<'a> {
         self.remove(Section::ParamsMeta, key)
     }
 
-    /// A member of `result`; the value is JSON.
+    /// Sets a member of `result` to a JSON value.
     pub fn set_result(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
         self.set(Section::Result, key, &value.into())
     }
@@ -242,7 +248,7 @@ impl<'a> Edit<'a> {
         self.remove(Section::Result, key)
     }
 
-    /// A member of `result._meta`; the value is JSON.
+    /// Sets a member of `result._meta` to a JSON value.
     pub fn set_result_meta(self, key: &'a str, value: impl Into<Cow<'a, [u8]>>) -> Edit<'a> {
         self.set(Section::ResultMeta, key, &value.into())
     }
@@ -273,7 +279,7 @@ impl<'a> Edit<'a> {
         self
     }
 
-    /// The last change of a member holds.
+    /// Adds a change. It replaces an earlier change of the same member.
     fn put(&mut self, change: Change<'a>) {
         let same =
             |earlier: &Change<'_>| earlier.section == change.section && earlier.key == change.key;
@@ -291,14 +297,14 @@ impl<'a> Edit<'a> {
         self.with_splice(|splice| splice.apply(body).into())
     }
 
-    /// The new body in three pieces, of which the middle one shares the memory of a long message.
+    /// Returns the new body in three pieces. See [`Splice::apply_shared`].
     pub fn finish_shared(self) -> [Bytes; 3] {
         let body = self.message.body();
         self.with_splice(|splice| splice.apply_shared(body))
     }
 
     fn with_splice<T>(mut self, finish: impl FnOnce(Splice<'_>) -> T) -> T {
-        // From the inside out: an object that is missing becomes a new member of the one around.
+        // Innermost objects first: an object that does not exist becomes a new member of its parent.
         let objects = NESTED.map(|(section, parent, key)| {
             if !self.changes.iter().any(|change| change.section == section) {
                 return None;
@@ -317,11 +323,11 @@ impl<'a> Edit<'a> {
         finish(splice)
     }
 
-    /// Turns the changes of an object that is missing into one of the object around it.
+    /// Turns the changes of an object that does not exist into a change of its parent.
     fn make_object(&mut self, section: Section, parent: Section, key: &'a str) {
         let mut splice = Splice::new();
-        let nothing = std::iter::empty::<InBody<'_>>();
-        change_object(&mut splice, 0, |_| None, nothing, self.changes_of(section));
+        let no_members = std::iter::empty::<IndexedMember<'_>>();
+        change_object(&mut splice, 0, |_| None, no_members, self.changes_of(section));
         let object = splice.apply(b"{}");
         self.changes.retain(|change| change.section != section);
         if object.len() > 2 {
@@ -332,12 +338,12 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// Adds the cuts that change the object of a section, which opens at `open`.
+    /// Adds the replacements for the object of a section, whose brace is at `open`.
     fn change<'c>(&'c self, section: Section, open: u32, splice: &mut Splice<'c>) {
         let body = self.message.body();
         let find = |key: &str| self.message.find_member(section, key).map(|member| member.value);
-        let places = self.message.members(section).map(|member| InBody { member, body });
-        change_object(splice, open, find, places, self.changes_of(section));
+        let members = self.message.members(section).map(|member| IndexedMember { member, body });
+        change_object(splice, open, find, members, self.changes_of(section));
     }
 
     fn changes_of(&self, section: Section) -> impl Iterator<Item = (&str, Option<&[u8]>)> + Clone {
@@ -346,7 +352,7 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// The objects inside the envelope: from the inside out, with the object around each and its key.
+/// The objects inside the envelope, innermost first, each with its parent and its key.
 const NESTED: [(Section, Section, &str); 4] = [
     (Section::ParamsMeta, Section::Params, "_meta"),
     (Section::Params, Section::Envelope, "params"),
@@ -354,13 +360,13 @@ const NESTED: [(Section, Section, &str); 4] = [
     (Section::Result, Section::Envelope, "result"),
 ];
 
-/// A noted member, with the bytes in which it lies.
-struct InBody<'m> {
+/// An indexed member and the body that contains it.
+struct IndexedMember<'m> {
     member: &'m Member,
     body: &'m [u8],
 }
 
-impl Place for InBody<'_> {
+impl MemberSpans for IndexedMember<'_> {
     fn is(&self, name: &str) -> bool {
         *self.member.name(self.body) == *name.as_bytes()
     }

@@ -2,6 +2,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
+use crate::id::Id;
+use crate::skim::Skim;
+
 /// The least that can be read at once.
 const MIN_READ_BYTES: usize = 4 << 10;
 
@@ -35,6 +38,7 @@ pub struct OverlongLine {
     pub length: u64,
     pub start: Vec<u8>,
     pub end: Vec<u8>,
+    skim: Skim,
 }
 
 /// So much of either end is kept.
@@ -51,6 +55,12 @@ impl OverlongLine {
         );
         self.end.drain(..self.end.len().saturating_sub(KEPT_END_BYTES));
         self.length += bytes.len() as u64;
+        self.skim.push(bytes);
+    }
+
+    /// The id of the request that the line is, if that is clear.
+    pub fn request_id(&self) -> Option<Id> {
+        self.skim.request_id()
     }
 }
 

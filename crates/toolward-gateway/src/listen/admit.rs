@@ -26,6 +26,14 @@ pub(super) enum Place {
 }
 
 impl Admitted {
+    /// The caller's agent, for a request that needs a credential where credentials are needed.
+    pub(super) fn caller(&self) -> Option<Option<&Arc<str>>> {
+        match &self.0 {
+            Place::Mcp { caller, .. } => Some(caller.agent.as_ref()),
+            Place::Health(_) => None,
+        }
+    }
+
     /// The agent that asks, where it has a name.
     pub(super) fn agent(&self) -> Option<&Arc<str>> {
         match &self.0 {
@@ -181,7 +189,7 @@ pub struct Ticket {
 impl Ticket {
     /// Streams outlast their request, and keep what it showed.
     pub(super) fn keep(response: Response, agent: Option<Arc<str>>, head: RequestHead) -> Response {
-        if !matches!(response.content, Content::Events(_)) {
+        if !matches!(response.content, Content::Events(_) | Content::Stream(_)) {
             return response;
         }
         let authorization = head.headers.get("authorization").map(String::from);

@@ -5,21 +5,24 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use toolward_wire::http::{
-    BodyLength, BodyProblem, BodyReader, HeadLimits, RequestHead, ResponseBody, read_request,
+    BodyError, BodyLength, BodyReader, HeadLimits, RequestHead, ResponseBody, read_request,
     write_chunk, write_last_chunk, write_response,
 };
 use toolward_wire::sse;
 
 use super::admit::Ticket;
+use super::connections::Admission;
+use super::frame::Frame;
 use super::http::Endpoint;
 use super::origin;
 use super::peer::Peer;
 use super::serve::Ending;
+use crate::budget::Reservation;
 use crate::identity::Wrong;
 use crate::present::Body;
 use crate::sealed::now;
@@ -27,15 +30,28 @@ use crate::sealed::now;
 /// Between two requests, for a head once it has begun, for a body, for a write.
 const IDLE: Duration = Duration::from_secs(75);
 const HEAD: Duration = Duration::from_secs(10);
-const BODY: Duration = Duration::from_secs(30);
+const BODY: Duration = Duration::from_secs(10);
 const WRITE: Duration = Duration::from_secs(30);
+/// Within this time a client that has not authenticated must have sent its request's head.
+const FIRST: Duration = Duration::from_secs(10);
+/// Bytes per second, after the first ten seconds, at which a body has to arrive.
+const MIN_BODY_RATE: u64 = 16 << 10;
+/// A head of this length, and the buffer for it, are part of what a connection costs.
+const USUAL_HEAD: usize = 8 << 10;
+/// Read of a body at once, at most.
+const MAX_READ: usize = 64 << 10;
+/// The buffer of a larger body is not kept for the next request.
+const LARGE_BODY: usize = 32 << 10;
 /// How long, and how much of, what nobody wants is read before a connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_LINGERED: usize = 8 << 20;
 /// A silent stream says so often that it is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// What a client may send ahead while its request is worked on.
-const AHEAD: usize = 64 << 10;
+const AHEAD: usize = 8 << 10;
+
+/// A longer message is written from where it is, and not copied behind its head.
+const SHORT: usize = 16 << 10;
 
 /// What is answered to a request.
 pub struct Response {
@@ -48,6 +64,14 @@ pub struct Response {
     pub ticket: Option<Ticket>,
     /// Why the request was refused, where no record of its own says so: such are counted.
     pub unrecorded: Option<&'static str>,
+    /// The memory of the content, reserved until it is written.
+    pub room: Option<Arc<Reservation>>,
+}
+
+/// The body of a request, and the memory that it takes.
+pub(super) struct Received {
+    pub(super) body: Bytes,
+    pub(super) room: Reservation,
 }
 
 pub enum Content {
@@ -60,12 +84,14 @@ pub enum Content {
     Asset(&'static str, Bytes),
     /// Events, ready to be sent.
     Events(mpsc::Receiver<Bytes>),
+    /// The same, with the memory that they take.
+    Stream(mpsc::Receiver<Frame>),
 }
 
 impl Response {
     pub fn new(status: u16, content: Content) -> Response {
-        let (fields, until, ticket, unrecorded) = Default::default();
-        Response { status, fields, content, until, ticket, unrecorded }
+        let (fields, until, ticket, unrecorded, room) = Default::default();
+        Response { status, fields, content, until, ticket, unrecorded, room }
     }
 
     pub fn empty(status: u16) -> Response {
@@ -89,16 +115,25 @@ pub(super) async fn serve<S>(
     peer: Peer,
     mut stream: S,
     mut ending: watch::Receiver<Ending>,
+    admission: &Admission,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut buffer = BytesMut::with_capacity(8 << 10);
+    let head_room = endpoint.gateway.budget.unidentified().reserve_nothing();
     loop {
+        let known = admission.is_known();
+        let deadline = Instant::now() + FIRST;
         let head = tokio::select! {
-            head = read_head(&mut stream, &mut buffer) => head,
+            head = read_head(&mut stream, &mut buffer, Some(&head_room)) => head,
+            // Without a credential nobody keeps a connection for long.
+            () = sleep_until(deadline), if !known => return,
+            () = admission.evicted(), if !known || buffer.is_empty() => return,
             _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
         };
         let _busy = endpoint.begin();
+        admission.set_busy(true);
+        head_room.shrink_to(0);
         let (response, keep_alive, old) = match head {
             Ok(None) => return,
             Err(status) => {
@@ -113,7 +148,7 @@ pub(super) async fn serve<S>(
                 let (keep_alive, old) = (head.keep_alive, head.old);
                 let page = endpoint.access().reachable.page(&head);
                 let Some((response, read)) =
-                    exchange(&endpoint, &peer, &mut stream, &mut buffer, head).await
+                    exchange(&endpoint, &peer, &mut stream, &mut buffer, head, admission).await
                 else {
                     // The client is gone.
                     return;
@@ -127,15 +162,6 @@ pub(super) async fn serve<S>(
             }
         };
         let keep_alive = keep_alive && *ending.borrow() == Ending::No;
-        // What waits for clients that do not read is bounded too.
-        let held = match &response.content {
-            Content::Json(body) => endpoint.reserve(body.len()),
-            _ => endpoint.reserve(0),
-        };
-        let response = match held {
-            Some(_) => response,
-            None => Response::empty(503).field("Retry-After", "1"),
-        };
         let mut response = response;
         let ticket = response.ticket.take();
         let revoked = async {
@@ -149,6 +175,7 @@ pub(super) async fn serve<S>(
             written = write(&mut stream, &mut buffer, response, keep_alive, old) => written,
             () = revoked => Ok(false),
         };
+        admission.set_busy(false);
         match written {
             Ok(true) => {}
             _ => {
@@ -178,7 +205,13 @@ where
 }
 
 /// The head of the next request; `None` where the client has closed or says nothing.
-pub async fn read_head<S>(stream: &mut S, buffer: &mut BytesMut) -> Result<Option<RequestHead>, u16>
+///
+/// A head longer than usual takes room, because its sender is not known yet.
+pub async fn read_head<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    room: Option<&Reservation>,
+) -> Result<Option<RequestHead>, u16>
 where
     S: AsyncRead + Unpin,
 {
@@ -197,6 +230,10 @@ where
                 Ok(None) => {}
                 Err(problem) => return Err(problem.status()),
             }
+            let taken = buffer.len().saturating_sub(USUAL_HEAD);
+            if room.is_some_and(|room| !room.try_grow_to(taken)) {
+                return Err(503);
+            }
             buffer.reserve(4 << 10);
             if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
                 return Ok(None);
@@ -213,6 +250,7 @@ async fn exchange<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
     head: RequestHead,
+    admission: &Admission,
 ) -> Option<(Response, bool)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -225,6 +263,9 @@ where
             return Some((*response, matches!(head.body, BodyLength::Empty)));
         }
     };
+    if let Some(agent) = admitted.caller() {
+        admission.authenticated(agent);
+    }
     let refuse = |status: u16| {
         let why = match status {
             413 => "the message is too large",
@@ -240,62 +281,76 @@ where
         Ok(reader) => reader,
         Err(problem) => return Some((refuse(status(&problem)), false)),
     };
-    let size = match head.body {
-        BodyLength::Known(size) => usize::try_from(size).unwrap_or(endpoint.request_bytes),
-        BodyLength::Empty => 0,
-        BodyLength::Chunked | BodyLength::UntilClose => endpoint.request_bytes,
-    };
-    let Some(_reserved) = endpoint.reserve(size) else {
-        return Some((refuse(503).field("Retry-After", "1"), false));
-    };
-    let body = match read_body(stream, buffer, &head, reader).await {
+    let room = endpoint.gateway.budget.account(admitted.agent()).reserve_nothing();
+    let body = match read_body(stream, buffer, &head, reader, Some(&room)).await {
         Ok(body) => body?,
+        Err(503) => return Some((refuse(503).field("Retry-After", "1"), false)),
         Err(status) => return Some((refuse(status), false)),
     };
     tokio::select! {
         biased;
-        response = endpoint.respond(peer, admitted, head, body) => Some((response, true)),
+        response = endpoint.respond(peer, admitted, head, Received { body, room }) => Some((response, true)),
         // Nobody waits for the response any more: a request that ends with its stream is dropped.
         () = gone(stream, buffer) => None,
     }
 }
 
 /// The body of a request, or the status that says why not. `None`: the client is gone.
+///
+/// Its memory is reserved as it arrives, not as it is announced: a client that announces a large body and
+/// sends nothing holds nothing. A body that arrives more slowly than [`MIN_BODY_RATE`] is given up.
 pub async fn read_body<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
     head: &RequestHead,
     mut reader: BodyReader,
+    room: Option<&Reservation>,
 ) -> Result<Option<Bytes>, u16>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if head.expects_continue && buffer.is_empty() {
-        let asked = stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
-        if asked.is_err() || stream.flush().await.is_err() {
+        let asked = async {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+            stream.flush().await
+        };
+        // A client that does not read must not keep the connection.
+        if !matches!(timeout(WRITE, asked).await, Ok(Ok(()))) {
             return Ok(None);
         }
     }
-    let read = async {
-        loop {
-            match reader.read(buffer) {
-                Ok(Some(body)) => return Ok(Some(body)),
-                Ok(None) => {}
-                Err(problem) => return Err(status(&problem)),
-            }
-            buffer.reserve(8 << 10);
-            if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
-                return Ok(None);
-            }
+    let begun = Instant::now();
+    loop {
+        let held = reader.held() + buffer.len();
+        if room.is_some_and(|room| !room.try_grow_to(held)) {
+            return Err(503);
         }
-    };
-    timeout(BODY, read).await.unwrap_or(Err(408))
+        match reader.read(buffer) {
+            Ok(Some(body)) => {
+                if body.len() > LARGE_BODY {
+                    // The memory of a large body is freed with the body.
+                    *buffer = BytesMut::from(&buffer[..]);
+                }
+                return Ok(Some(body));
+            }
+            Ok(None) => {}
+            Err(problem) => return Err(status(&problem)),
+        }
+        buffer.reserve(8 << 10);
+        let arrived = Duration::from_secs(held as u64 / MIN_BODY_RATE);
+        let mut into = (&mut *buffer).limit(MAX_READ);
+        match timeout_at(begun + BODY + arrived, stream.read_buf(&mut into)).await {
+            Ok(Ok(1..)) => {}
+            Ok(_) => return Ok(None),
+            Err(_) => return Err(408),
+        }
+    }
 }
 
-pub fn status(problem: &BodyProblem) -> u16 {
+pub fn status(problem: &BodyError) -> u16 {
     match problem {
-        BodyProblem::TooLarge => 413,
-        BodyProblem::Malformed | BodyProblem::CutShort => 400,
+        BodyError::TooLarge => 413,
+        BodyError::Malformed | BodyError::CutShort => 400,
     }
 }
 
@@ -340,7 +395,7 @@ where
         Content::Page(kind, body) | Content::Asset(kind, body) => {
             (Some(*kind), ResponseBody::Length(body.len()), Body::from(body.clone()))
         }
-        Content::Events(_) => {
+        Content::Events(_) | Content::Stream(_) => {
             let length = if old { ResponseBody::UntilClose } else { ResponseBody::Chunked };
             fields.push(("X-Accel-Buffering", "no"));
             (Some("text/event-stream"), length, Body::default())
@@ -356,20 +411,21 @@ where
     write_response(&mut head, response.status, &fields, length, keep_alive)
         .map_err(|error| io::Error::other(error.to_string()))?;
     timeout(WRITE, write_pieces(stream, head, text)).await??;
-    if let Content::Events(events) = response.content {
-        let chunked = length == ResponseBody::Chunked;
-        let left = response.until.map(|until| Duration::from_secs(until.saturating_sub(now())));
-        let streamed = stream_events(stream, buffer, events, chunked);
-        let goes_on = match left {
-            None => streamed.await?,
-            // A stream that would outlive the credential by which it was asked for is cut.
-            Some(left) => timeout(left, streamed).await.unwrap_or(Ok(false))?,
-        };
-        if !goes_on {
-            return Ok(false);
+    let chunked = length == ResponseBody::Chunked;
+    let streamed = async {
+        match response.content {
+            Content::Events(events) => stream_events(stream, buffer, events, chunked).await,
+            Content::Stream(events) => stream_events(stream, buffer, events, chunked).await,
+            _ => Ok(true),
         }
-    }
-    Ok(keep_alive)
+    };
+    let left = response.until.map(|until| Duration::from_secs(until.saturating_sub(now())));
+    let goes_on = match left {
+        None => streamed.await?,
+        // A stream that would outlive the credential by which it was asked for is cut.
+        Some(left) => timeout(left, streamed).await.unwrap_or(Ok(false))?,
+    };
+    Ok(goes_on && keep_alive)
 }
 
 /// A short message goes out with its head in one write; a long one is not copied for that.
@@ -377,7 +433,6 @@ async fn write_pieces<S>(stream: &mut S, mut head: Vec<u8>, body: Body) -> io::R
 where
     S: AsyncWrite + Unpin,
 {
-    const SHORT: usize = 16 << 10;
     if body.len() <= SHORT {
         for piece in &body.pieces {
             head.extend_from_slice(piece);
@@ -385,9 +440,18 @@ where
         stream.write_all(&head).await?;
         return stream.flush().await;
     }
-    let head = Bytes::from(head);
     let [first, middle, last] = &body.pieces;
-    let mut slices = [&head, first, middle, last].map(|piece| IoSlice::new(piece));
+    let pieces: [&[u8]; 4] = [&head, first, middle, last];
+    write_slices(stream, pieces.map(IoSlice::new)).await
+}
+
+async fn write_slices<S, const N: usize>(
+    stream: &mut S,
+    mut slices: [IoSlice<'_>; N],
+) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
     let mut left = &mut slices[..];
     while left.iter().any(|slice| !slice.is_empty()) {
         let written = stream.write_vectored(left).await?;
@@ -400,53 +464,60 @@ where
 }
 
 /// Passes on events until they end (true) or the client goes away (false).
-async fn stream_events<S>(
+async fn stream_events<S, F>(
     stream: &mut S,
     buffer: &mut BytesMut,
-    mut events: mpsc::Receiver<Bytes>,
+    mut events: mpsc::Receiver<F>,
     chunked: bool,
 ) -> io::Result<bool>
 where
     S: AsyncRead + AsyncWrite + Unpin,
+    F: Into<Frame>,
 {
-    let mut out = Vec::new();
     loop {
         let event = tokio::select! {
             event = timeout(KEEP_ALIVE, events.recv()) => event,
             () = gone(stream, buffer) => return Ok(false),
         };
-        out.clear();
-        let last = match event {
-            Ok(Some(event)) => {
-                if chunked {
-                    write_chunk(&mut out, &event)
-                } else {
-                    out.extend_from_slice(&event)
-                }
-                false
-            }
-            Ok(None) => true,
+        let frame = match event {
+            Ok(Some(event)) => event.into(),
+            Ok(None) => break,
             Err(_) => {
                 let mut silence = Vec::new();
                 sse::encode_keep_alive(&mut silence);
-                if chunked {
-                    write_chunk(&mut out, &silence)
-                } else {
-                    out = silence
-                }
-                false
+                Bytes::from(silence).into()
             }
         };
-        if last && chunked {
-            write_last_chunk(&mut out);
-        }
-        let written = async {
-            stream.write_all(&out).await?;
-            stream.flush().await
-        };
-        timeout(WRITE, written).await??;
-        if last {
-            return Ok(true);
-        }
+        timeout(WRITE, write_frame(stream, &frame, chunked)).await??;
+        frame.finish();
     }
+    if chunked {
+        let mut out = Vec::new();
+        write_last_chunk(&mut out);
+        timeout(WRITE, write_slices(stream, [IoSlice::new(&out)])).await??;
+    }
+    Ok(true)
+}
+
+/// Writes one event, a long one from where it is.
+async fn write_frame<S>(stream: &mut S, frame: &Frame, chunked: bool) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    let [one, two, three, four, five] = frame.pieces();
+    if frame.len() <= SHORT {
+        let whole = [&one[..], two, three, four, five].concat();
+        let mut out = Vec::with_capacity(whole.len() + 16);
+        match chunked {
+            true => write_chunk(&mut out, &whole),
+            false => out = whole,
+        }
+        return write_slices(stream, [IoSlice::new(&out)]).await;
+    }
+    let (size, end) = match chunked {
+        true => (format!("{:x}\r\n", frame.len()), "\r\n"),
+        false => (String::new(), ""),
+    };
+    let pieces: [&[u8]; 7] = [size.as_bytes(), one, two, three, four, five, end.as_bytes()];
+    write_slices(stream, pieces.map(IoSlice::new)).await
 }

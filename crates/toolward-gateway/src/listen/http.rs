@@ -5,25 +5,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot, watch};
-use toolward_wire::error::{Case, code, error_body, status};
-use toolward_wire::headers::{self, Standard};
+use toolward_wire::headers::{self, StandardHeaders};
 use toolward_wire::http::{Method, RequestHead};
-use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender, meta, sse};
+use toolward_wire::jsonrpc::error_body;
+use toolward_wire::jsonrpc_error::{StatusCase, code, status};
+use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender, meta};
 
 use super::admit::{Admitted, Place, Ticket, refuse};
-use super::connection::{Content, Response};
+use super::connection::{Content, Received, Response};
+use super::frame::Frame;
 use super::origin::Reachable;
 use super::peer::Peer;
-use super::sessions::{Session, Sessions};
+use super::sessions::{MAX_IN_FLIGHT, Session, Sessions};
 use super::tls::Tls;
-use crate::audit::Source;
-use crate::client::{Caller, Client, Owner, Scope};
+use crate::audit::{Recording, Source};
+use crate::budget::Reservation;
+use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::identity::Identities;
 use crate::ingress::{self, Incoming};
-use crate::notes::{Notes, Queue};
+use crate::notes::{Note, Notes, Queue};
 use crate::pipeline::{Gateway, Request};
 use crate::present::{self, Answer};
 use crate::record::traced;
@@ -33,8 +35,8 @@ use crate::session::Cancel;
 const SESSION_ID: &str = "mcp-session-id";
 /// So many clients of stateless requests are remembered; more are, while they ask.
 const MOST_MODERN: usize = 1000;
-/// Events that wait for a client that does not read.
-const WAITING: usize = 64;
+/// Events that wait for a client that does not read: one is written, one is next.
+const WAITING: usize = 1;
 /// Why requests are refused, as they are counted.
 const UNKNOWN_SESSION: &str = "the session is not known, or is another agent's";
 const NOT_ACCEPTED: &str = "the client does not accept what is answered";
@@ -48,9 +50,6 @@ pub struct Endpoint {
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
-    /// What request bodies may take together, and take now.
-    buffered_bytes: usize,
-    buffered: AtomicUsize,
     /// Requests that are being read, worked on or answered.
     busy: AtomicUsize,
     /// The clients of stateless requests, by agent and address.
@@ -63,18 +62,6 @@ pub(super) struct Access {
     pub(super) reachable: Reachable,
     /// The configuration was not valid, and nobody is let in until it is.
     pub(super) denies_all: bool,
-}
-
-/// Room that a request body takes.
-pub(super) struct Reserved<'e> {
-    endpoint: &'e Endpoint,
-    bytes: usize,
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.endpoint.buffered.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
 }
 
 /// A request, from its head to the end of its answer.
@@ -97,8 +84,6 @@ pub struct Setup {
     pub state: PathBuf,
     /// The longest request.
     pub request_bytes: usize,
-    /// What all requests may take together.
-    pub buffered_bytes: usize,
     /// How long a session may be idle; `None`: half an hour.
     pub session_idle: Option<Duration>,
     /// The configuration is not valid, and nobody is let in.
@@ -118,18 +103,9 @@ impl Endpoint {
             tls: setup.tls,
             sessions: Sessions::new(Arc::new(setup.sealer), setup.session_idle, &setup.state),
             request_bytes: setup.request_bytes,
-            buffered_bytes: setup.buffered_bytes,
-            buffered: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             modern: Mutex::default(),
         }
-    }
-
-    /// Room for a request body, for as long as it is held; `None` where too much is held already.
-    pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved<'_>> {
-        let reserved = Reserved { endpoint: self, bytes };
-        let before = self.buffered.fetch_add(bytes, Ordering::Relaxed);
-        (before + bytes <= self.buffered_bytes).then_some(reserved)
     }
 
     /// Counts a request for as long as it takes.
@@ -191,15 +167,21 @@ impl Endpoint {
         peer: &Peer,
         admitted: Admitted,
         head: RequestHead,
-        body: Bytes,
+        body: Received,
     ) -> Response {
         match (admitted.0, head.method) {
-            // Without a record no call is carried out.
-            (Place::Health("ready"), _) if !self.gateway.audit.accepts().await => {
-                Response::new(503, Content::Text("failing"))
-            }
-            (Place::Health("ready"), _) if self.access().denies_all => {
-                Response::new(503, Content::Text("denying"))
+            // Without a record no call is carried out, unless the configuration says so.
+            (Place::Health("ready"), _) => {
+                let (status, word) = match self.gateway.audit.recording().await {
+                    Recording::Refused => (503, "failing"),
+                    _ if self.access().denies_all => (503, "denying"),
+                    Recording::Unrecorded => (200, "ready, and calls go unrecorded"),
+                    Recording::Recorded if self.gateway.audit.is_low_on_space() => {
+                        (200, "ready, and the disk of the audit log is nearly full")
+                    }
+                    Recording::Recorded => (200, "ready"),
+                };
+                Response::new(status, Content::Text(word))
             }
             (Place::Health(word), _) => Response::new(200, Content::Text(word)),
             (Place::Mcp { caller, scope, .. }, Method::Post) => {
@@ -245,7 +227,7 @@ impl Endpoint {
         }
         session.prune();
         match session.resume(head.headers.get("last-event-id")) {
-            Some(events) => Response::new(200, Content::Events(events)),
+            Some(events) => Response::new(200, Content::Stream(events)),
             None => Response::refused(404, "the stream is not known"),
         }
     }
@@ -255,7 +237,7 @@ impl Endpoint {
         caller: Caller,
         scope: Scope,
         head: &RequestHead,
-        body: Bytes,
+        Received { body, room }: Received,
     ) -> Response {
         let stated = head.headers.get(headers::PROTOCOL_VERSION);
         let says_modern =
@@ -272,8 +254,8 @@ impl Endpoint {
         }
         let era = if says_modern { Era::Modern } else { ingress::era(&message) };
         match era {
-            Era::Modern => self.modern(caller, scope, head, message).await,
-            Era::Legacy => self.legacy(caller, scope, head, message).await,
+            Era::Modern => self.modern(caller, scope, head, message, room).await,
+            Era::Legacy => self.legacy(caller, scope, head, message, room).await,
         }
     }
 
@@ -284,8 +266,9 @@ impl Endpoint {
         scope: Scope,
         head: &RequestHead,
         message: Message,
+        room: Reservation,
     ) -> Response {
-        let standard = Standard {
+        let standard = StandardHeaders {
             protocol_version: head.headers.get(headers::PROTOCOL_VERSION),
             method: head.headers.get(headers::METHOD),
             name: head.headers.get(headers::NAME),
@@ -302,9 +285,10 @@ impl Endpoint {
             row,
             cancel: Arc::new(Cancel::default()),
             headers: Some(param_headers(head)),
+            room,
         };
         let gateway = self.gateway.clone();
-        let told = Arc::new(Queue::default());
+        let told = Arc::new(Queue::new(Some(request.room.account().clone())));
         let notes = Notes::Stream(told.clone());
         let work = async move { gateway.answer(request, &notes).await };
         let mut work = Box::pin(traced(trace_parent(head), work));
@@ -314,16 +298,16 @@ impl Endpoint {
                 biased;
                 answer = &mut work => {
                     // What was told just before the answer comes before it.
-                    let notes: Vec<Bytes> = std::iter::from_fn(|| told.pop()).collect();
+                    let notes: Vec<Note> = std::iter::from_fn(|| told.pop()).collect();
                     if notes.is_empty() || !wants_events {
                         return answer.map_or(Response::empty(202), json);
                     }
                     let (out, events) = mpsc::channel(notes.len() + 1);
-                    let answer = answer.map(|answer| answer.body.whole());
-                    for body in notes.into_iter().chain(answer) {
-                        let _ = out.try_send(event(&body));
+                    let notes = notes.into_iter().map(Frame::note);
+                    for frame in notes.chain(answer.map(Frame::answer)) {
+                        let _ = out.try_send(frame);
                     }
-                    return Response::new(200, Content::Events(events));
+                    return Response::new(200, Content::Stream(events));
                 }
                 note = told.next() => {
                     if wants_events {
@@ -338,7 +322,7 @@ impl Endpoint {
             let mut next = Some(first);
             let answer = loop {
                 if let Some(note) = next.take()
-                    && out.send(event(&note)).await.is_err()
+                    && out.send(Frame::note(note)).await.is_err()
                 {
                     return;
                 }
@@ -350,13 +334,13 @@ impl Endpoint {
                 }
             };
             while let Some(note) = told.pop() {
-                let _ = out.send(event(&note)).await;
+                let _ = out.send(Frame::note(note)).await;
             }
             if let Some(answer) = answer {
-                let _ = out.send(event(&answer.body.whole())).await;
+                let _ = out.send(Frame::answer(answer)).await;
             }
         });
-        Response::new(200, Content::Events(events))
+        Response::new(200, Content::Stream(events))
     }
 
     fn modern_client(&self, caller: Caller, scope: Scope) -> Arc<Client> {
@@ -382,6 +366,7 @@ impl Endpoint {
         scope: Scope,
         head: &RequestHead,
         message: Message,
+        room: Reservation,
     ) -> Response {
         let handle = head.headers.get(SESSION_ID);
         let incoming = ingress::admit(&message, Era::Legacy);
@@ -389,21 +374,31 @@ impl Endpoint {
             matches!(&incoming, Ok(Incoming::Request { row, .. }) if row.name == "initialize");
         if begins && handle.is_none() {
             let Ok(Incoming::Request { id, row }) = incoming else { return Response::empty(400) };
-            let begun = self.sessions.begin(&self.gateway, caller, scope, &message);
+            let stated = match Stated::of(&message) {
+                Ok(stated) => stated,
+                Err(why) => return json(present::bad_params(&id, Era::Legacy, &why)),
+            };
+            let begun = self.sessions.begin(&self.gateway, caller, scope, &message, stated);
             let Ok((session, handle)) = begun else {
                 return Response::refused(503, "there are too many sessions");
             };
-            let response = self.in_session(session, head, message, id, row).await;
+            let response = self.in_session(session, head, message, (id, row), room).await;
             return response.field("Mcp-Session-Id", handle);
         }
         let Some(handle) = handle else {
-            let response =
-                wrong(Case::NoSession, message.id(), "the header `Mcp-Session-Id` is missing");
+            let response = wrong(
+                StatusCase::NoSession,
+                message.id(),
+                "the header `Mcp-Session-Id` is missing",
+            );
             return Response { unrecorded: Some("there is no session"), ..response };
         };
         let Some(session) = self.sessions.find(&self.gateway, &caller, scope, handle) else {
-            let response =
-                wrong(Case::UnknownSession, message.id(), "the session is not known; begin anew");
+            let response = wrong(
+                StatusCase::UnknownSession,
+                message.id(),
+                "the session is not known; begin anew",
+            );
             return Response { unrecorded: Some(UNKNOWN_SESSION), ..response };
         };
         if let Err(response) = agrees(&session, head) {
@@ -419,7 +414,7 @@ impl Endpoint {
                 json(present::bad_request(&id, Era::Legacy, why))
             }
             Ok(Incoming::Request { id, row }) => {
-                self.in_session(session, head, message, id, row).await
+                self.in_session(session, head, message, (id, row), room).await
             }
             Ok(Incoming::Notification) => {
                 session.running.notified(&message);
@@ -435,17 +430,20 @@ impl Endpoint {
         session: Arc<Session>,
         head: &RequestHead,
         message: Message,
-        id: Id,
-        row: &'static MethodRow,
+        (id, row): (Id, &'static MethodRow),
+        room: Reservation,
     ) -> Response {
+        if session.running.count() >= MAX_IN_FLIGHT {
+            return json(present::overloaded(&id));
+        }
         let Some(underway) = session.running.begin(&id) else {
             let why = "a request with this id is still under way";
             return json(present::bad_request(&id, Era::Legacy, why));
         };
         let (client, cancel) = (session.client.clone(), underway.cancel.clone());
-        let request = Request { client, message, id, row, cancel, headers: None };
+        let told = Arc::new(Queue::new(Some(room.account().clone())));
+        let request = Request { client, message, id, row, cancel, headers: None, room };
         let gateway = self.gateway.clone();
-        let told = Arc::new(Queue::default());
         let notes = Notes::Stream(told.clone());
         let (done, mut answer) = oneshot::channel();
         tokio::spawn(traced(trace_parent(head), async move {
@@ -469,22 +467,22 @@ impl Endpoint {
         };
         // There is something to tell before the answer: a stream, which can be taken up again.
         let (number, log) = session.stream();
-        log.add(first);
+        log.add(first.bytes.into(), Some(Arc::new(first.room)));
         let events = session.read(number, &log, 0);
         tokio::spawn(async move {
             let answer = loop {
                 tokio::select! {
                     biased;
-                    note = told.next() => log.add(note),
+                    note = told.next() => log.add(note.bytes.into(), Some(Arc::new(note.room))),
                     answer = &mut answer => break answer,
                 }
             };
             if let Ok(Some(answer)) = answer {
-                log.add(answer.body.whole());
+                log.add(answer.body, answer.room);
             }
             log.finish();
         });
-        Response::new(200, Content::Events(events))
+        Response::new(200, Content::Stream(events))
     }
 }
 
@@ -494,7 +492,7 @@ fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
         Some(stated) if stated != session.client.revision.as_str() => {
             let why = format!("this session speaks {}", session.client.revision);
             let unrecorded = Some("the session speaks another version");
-            let response = wrong(Case::UnsupportedVersion, None, &why);
+            let response = wrong(StatusCase::UnsupportedVersion, None, &why);
             Err(Box::new(Response { unrecorded, ..response }))
         }
         None if head.headers.count(headers::PROTOCOL_VERSION) > 0 => {
@@ -535,7 +533,7 @@ fn trace_parent(head: &RequestHead) -> Option<&str> {
 }
 
 fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
-    let named = head.headers.beginning_with(headers::PARAM_PREFIX);
+    let named = head.headers.with_prefix(headers::PARAM_PREFIX);
     let text = |value| std::str::from_utf8(value).ok();
     named
         .filter_map(|(name, value)| Some((name.to_ascii_lowercase(), text(value)?.into())))
@@ -543,9 +541,9 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
 }
 
 fn json(answer: Answer) -> Response {
-    let unrecorded = answer.unrecorded;
+    let (unrecorded, room) = (answer.unrecorded, answer.room);
     let response = Response::new(answer.status, Content::Json(answer.body));
-    let response = Response { unrecorded, ..response };
+    let response = Response { unrecorded, room, ..response };
     match answer.retry_after {
         // Whole seconds, and none too early.
         Some(wait) => {
@@ -556,14 +554,8 @@ fn json(answer: Answer) -> Response {
     }
 }
 
-fn wrong(case: Case, id: Option<&Id>, why: &str) -> Response {
+fn wrong(case: StatusCase, id: Option<&Id>, why: &str) -> Response {
     let status = status(case, Era::Legacy).map_or(400, |status| status.http);
     let body = error_body(id, code::INVALID_REQUEST, why, None);
     Response::new(status, Content::Json(body.into()))
-}
-
-fn event(message: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(message.len() + 16);
-    sse::encode(None, None, message, &mut out);
-    out.into()
 }

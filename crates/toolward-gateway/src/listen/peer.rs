@@ -24,6 +24,15 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Where the connection itself comes from.
+    pub(super) fn origin(&self) -> String {
+        match (self.address, self.uid) {
+            (Some(address), _) => written(address.to_canonical()),
+            (None, Some(uid)) => format!("uid {uid}"),
+            (None, None) => "unix".into(),
+        }
+    }
+
     /// Where a request comes from, as it is counted. Proxies are believed where the configuration
     /// names them; nobody is anybody because of it.
     pub(super) fn source(&self, reachable: &Reachable, head: Option<&RequestHead>) -> String {

@@ -6,11 +6,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::connection;
+use super::connections::Connections;
 use super::http::Endpoint;
 use super::peer::Peer;
 use super::pulse;
@@ -33,6 +33,10 @@ const LOOK: Duration = Duration::from_secs(2);
 /// The mode of a socket file where users are told apart.
 const FOR_EVERYONE: u32 = 0o666;
 
+/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`. The standard
+/// library's 128 makes clients of a burst wait a second, until their kernel sends the SYN again.
+const BACKLOG: i32 = 4096;
+
 /// A socket that clients come in by.
 #[derive(Debug)]
 pub enum Socket {
@@ -43,6 +47,7 @@ pub enum Socket {
 impl Socket {
     pub fn tcp(address: SocketAddr) -> io::Result<Socket> {
         let listener = TcpListener::bind(address)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         Ok(Socket::Tcp(listener))
     }
@@ -50,13 +55,28 @@ impl Socket {
     /// A socket file that only this user can reach, or everyone where users are told apart. One that
     /// nobody listens on any more is replaced.
     pub fn unix(path: PathBuf, for_everyone: bool) -> io::Result<Socket> {
-        if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
-            std::fs::remove_file(&path)?;
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(io::Error::other("the file is there, and is not a socket"));
+            }
+            Ok(_) if std::os::unix::net::UnixStream::connect(&path).is_err() => {
+                std::fs::remove_file(&path)?;
+            }
+            _ => {}
         }
         let listener = UnixListener::bind(&path)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         Socket::admit(&path, for_everyone)?;
         listener.set_nonblocking(true)?;
         Ok(Socket::Unix(listener, path))
+    }
+
+    /// Removes a socket file at the end; another kind of file in its place stays.
+    pub fn remove(path: &Path) {
+        let is_socket = |found: std::fs::Metadata| found.file_type().is_socket();
+        if std::fs::symlink_metadata(path).is_ok_and(is_socket) {
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Lets everyone reach a socket file, or this user alone.
@@ -122,12 +142,6 @@ pub struct Grace {
     pub handed_over: Duration,
 }
 
-/// Connections that are open, and how many there may be.
-struct Open {
-    count: AtomicUsize,
-    most: usize,
-}
-
 /// Serves until `ending` says so; then requests under way get their grace.
 pub fn serve(
     endpoint: Arc<Endpoint>,
@@ -137,7 +151,7 @@ pub fn serve(
     ending: &watch::Receiver<Ending>,
     grace: Grace,
 ) -> io::Result<()> {
-    let open = Arc::new(Open { count: AtomicUsize::new(0), most });
+    let open = Connections::new(most);
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for number in 0..threads.max(1) {
@@ -164,7 +178,7 @@ pub fn serve(
 async fn worker(
     endpoint: Arc<Endpoint>,
     sockets: Vec<Socket>,
-    open: Arc<Open>,
+    open: Arc<Connections>,
     mut ending: watch::Receiver<Ending>,
     grace: Grace,
     sweeps: bool,
@@ -187,7 +201,7 @@ async fn worker(
     let _ = ending.wait_for(|ending| *ending != Ending::No).await;
     endpoint.sessions.close();
     let drained = async {
-        while open.count.load(Ordering::Acquire) > 0 {
+        while open.count() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -231,7 +245,7 @@ fn look_after_credentials(endpoint: &Arc<Endpoint>) {
 async fn accept(
     endpoint: Arc<Endpoint>,
     socket: Socket,
-    open: Arc<Open>,
+    open: Arc<Connections>,
     mut ending: watch::Receiver<Ending>,
 ) {
     let over = ending.clone();
@@ -274,7 +288,7 @@ async fn accept(
     }
 }
 
-impl Open {
+impl Connections {
     fn spawn<S>(
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,
@@ -284,11 +298,10 @@ impl Open {
     ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some(counted) = self.count() else { return };
+        let Some(admission) = self.admit(&peer.origin()) else { return };
         let (endpoint, ending) = (endpoint.clone(), ending.clone());
         tokio::spawn(async move {
-            connection::serve(endpoint, peer, stream, ending).await;
-            drop(counted);
+            connection::serve(endpoint, peer, stream, ending, &admission).await;
         });
     }
 
@@ -301,36 +314,21 @@ impl Open {
         stream: TcpStream,
         ending: &watch::Receiver<Ending>,
     ) {
-        let Some(counted) = self.count() else { return };
+        let Some(admission) = self.admit(&peer.origin()) else { return };
         let (endpoint, tls, ending) = (endpoint.clone(), tls.clone(), ending.clone());
         tokio::spawn(async move {
-            match tls.accept(stream).await {
+            let accepted = tokio::select! {
+                accepted = tls.accept(stream) => accepted,
+                () = admission.evicted() => return,
+            };
+            match accepted {
                 Ok((stream, certificate)) => {
                     (peer.certificate, peer.chain) = certificate.unzip();
                     peer.secure = true;
-                    connection::serve(endpoint, peer, stream, ending).await;
+                    connection::serve(endpoint, peer, stream, ending, &admission).await;
                 }
                 Err(_) => endpoint.turned_away(&peer, None, "there was no TLS handshake"),
             }
-            drop(counted);
         });
-    }
-
-    /// One too many is closed at once; its client may come again.
-    fn count(self: &Arc<Self>) -> Option<Counted> {
-        if self.count.fetch_add(1, Ordering::AcqRel) >= self.most {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-            return None;
-        }
-        Some(Counted(self.clone()))
-    }
-}
-
-/// Counts a connection for as long as it lives.
-struct Counted(Arc<Open>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -1,20 +1,21 @@
 //! Sessions over HTTP: what a client of the era with sessions holds by its sealed id.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use toolward_wire::{Raw, Revision, sse};
+use toolward_wire::{Revision, sse};
 
+use super::ended::EndedSessions;
 use super::events::{EventLog, KEPT_BYTES};
-use crate::client::{Caller, Client, Owner, Scope};
+use super::frame::Frame;
+use crate::budget::Reservation;
+use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::hello;
 use crate::pipeline::Gateway;
 use crate::present::Body;
@@ -24,13 +25,16 @@ use crate::session::Running;
 /// A session that nobody uses for so long ends.
 const IDLE: Duration = Duration::from_secs(1800);
 /// No session lasts longer, whatever happens.
-const LONGEST: u64 = 86_400;
+pub(super) const LONGEST: u64 = 86_400;
 /// Sessions that one process holds.
 const MOST: usize = 10_000;
 /// Sessions of one agent, so that none keeps the others out.
 const MOST_OF_ONE: usize = 1_000;
-/// So many ended sessions are remembered by name; then all that began before now have ended.
-const MOST_ENDED: usize = 100_000;
+/// Requests of one session that are in flight at once; more are refused.
+pub(super) const MAX_IN_FLIGHT: usize = 256;
+/// What a session, and each of its notifications, costs beside its bytes.
+const OVERHEAD: usize = 128;
+const SESSION_BYTES: usize = 2 << 10;
 /// How long a client waits before it takes up a stream again.
 const RETRY_MS: u64 = 1000;
 
@@ -38,23 +42,23 @@ pub(super) struct Sessions {
     sealer: Arc<Sealer>,
     all: Mutex<All>,
     idle: Duration,
-    /// Where ended sessions are written down, so that they stay ended after a restart.
-    ended: PathBuf,
+    ended: EndedSessions,
 }
 
 #[derive(Default)]
 struct All {
     live: HashMap<u128, Arc<Session>>,
-    ended: HashSet<u128>,
-    /// Sessions that began before this second have ended, where they are not live.
-    not_before: u64,
 }
 
 /// A session of one client.
 pub(super) struct Session {
     id: u128,
+    /// The second since 1970 at which it began.
+    began: u64,
     pub(super) client: Arc<Client>,
     pub(super) running: Running,
+    /// The memory of the session itself.
+    room: Reservation,
     /// Since when this process has it, and when it was used last.
     since: Instant,
     used: Mutex<Instant>,
@@ -75,9 +79,8 @@ const FEED: u32 = 0;
 
 impl Sessions {
     pub(super) fn new(sealer: Arc<Sealer>, idle: Option<Duration>, state: &Path) -> Sessions {
-        let ended = state.join("ended-sessions");
-        let all = All { ended: read_ended(&ended), ..All::default() };
-        Sessions { sealer, all: Mutex::new(all), idle: idle.unwrap_or(IDLE), ended }
+        let ended = EndedSessions::in_directory(state);
+        Sessions { sealer, all: Mutex::default(), idle: idle.unwrap_or(IDLE), ended }
     }
 
     /// How long a session may be idle.
@@ -96,11 +99,13 @@ impl Sessions {
         caller: Caller,
         scope: Scope,
         initialize: &toolward_wire::Message,
+        stated: Stated,
     ) -> io::Result<(Arc<Session>, String)> {
         let id = sealed::random()?;
         let revision = hello::revision(initialize);
         let mut payload = id.to_le_bytes().to_vec();
-        payload.extend_from_slice(&sealed::now().to_le_bytes());
+        let began = sealed::now();
+        payload.extend_from_slice(&began.to_le_bytes());
         payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
         if let Scope::One(index) = scope {
             let servers = gateway.servers.all();
@@ -109,18 +114,26 @@ impl Sessions {
         }
         let handle = self.sealer.seal(Kind::Session, &caller, LONGEST, &payload)?;
         let mut client = Client::new(caller, scope, revision, Owner::Session(id));
-        let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
-        client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
-        let stated = initialize.param("capabilities").filter(|raw| raw.is_object());
-        client.capabilities = stated.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
-        Ok((self.insert(gateway, id, client)?, handle))
+        (client.info, client.capabilities) = (stated.info, stated.capabilities);
+        Ok((self.insert(gateway, (id, began), client)?, handle))
     }
 
-    fn insert(&self, gateway: &Arc<Gateway>, id: u128, client: Client) -> io::Result<Arc<Session>> {
+    fn insert(
+        &self,
+        gateway: &Arc<Gateway>,
+        (id, began): (u128, u64),
+        client: Client,
+    ) -> io::Result<Arc<Session>> {
+        let stated = [&client.info, &client.capabilities].into_iter().flatten().map(Bytes::len);
+        let account = gateway.budget.account(client.caller.agent.as_ref());
+        let room = account.try_reserve(SESSION_BYTES + stated.sum::<usize>());
+        let room = room.ok_or_else(|| io::Error::other("too much is held for the agent"))?;
         let session = Arc::new(Session {
             id,
+            began,
             client: Arc::new(client),
             running: Running::default(),
+            room,
             since: Instant::now(),
             used: Mutex::new(Instant::now()),
             streams: Mutex::new(Streams { logs: HashMap::new(), next: FEED + 1 }),
@@ -166,36 +179,32 @@ impl Sessions {
         if sealed_scope != scope {
             return None;
         }
-        let all = self.all();
-        if let Some(session) = all.live.get(&id) {
+        let live = self.all().live.get(&id).cloned();
+        if let Some(session) = live {
+            // What a server knew of the session is gone: the client has to begin another.
+            if gateway.servers.has_evicted(&session.client.owner) {
+                self.end(gateway, &session);
+                return None;
+            }
             session.touch();
-            return Some(session.clone());
+            return Some(session);
         }
-        let over = all.ended.contains(&id) || u64::from_le_bytes(*began) < all.not_before;
-        drop(all);
-        if over {
+        let began = u64::from_le_bytes(*began);
+        if self.ended.contains(id, caller.agent.as_deref(), began) {
             return None;
         }
         let revision = *Revision::ALL.get(usize::from(*revision))?;
         let client = Client::new(caller.clone(), scope, revision, Owner::Session(id));
-        self.insert(gateway, id, client).ok()
+        self.insert(gateway, (id, began), client).ok()
     }
 
     /// Ends a session, and with it the links that only it used.
     pub(super) fn end(&self, gateway: &Gateway, session: &Session) {
         let mut all = self.all();
         all.live.remove(&session.id);
-        if all.ended.len() >= MOST_ENDED {
-            all.ended.clear();
-            all.not_before = sealed::now() + 1;
-        }
-        all.ended.insert(session.id);
         drop(all);
-        let until = sealed::now() + LONGEST;
-        let line = format!("{:032x} {until}\n", session.id);
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.ended);
-        // Where it cannot be written, the session is over for as long as this process lives.
-        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        let agent = session.client.caller.agent.as_deref();
+        self.ended.add(session.id, agent, session.began + LONGEST);
         session.close();
         gateway.servers.release(&session.client.owner);
     }
@@ -232,22 +241,6 @@ impl Sessions {
     }
 }
 
-/// Sessions that ended under an earlier process and would still be valid.
-fn read_ended(path: &Path) -> HashSet<u128> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let now = sealed::now();
-    let valid = |line: &str| {
-        let (id, until) = line.split_once(' ')?;
-        let until: u64 = until.parse().ok()?;
-        (until > now).then(|| u128::from_str_radix(id, 16).ok()).flatten()
-    };
-    let ended: HashSet<u128> = text.lines().filter_map(valid).collect();
-    if ended.is_empty() && !text.is_empty() {
-        let _ = std::fs::remove_file(path);
-    }
-    ended
-}
-
 impl Session {
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
@@ -280,11 +273,14 @@ impl Session {
         let (notes, mut told) = mpsc::channel::<Body>(16);
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
+        let account = self.room.account().clone();
         let follower = gateway.follow_changes(&self.client, notes);
         // It ends with the task that tells.
         tokio::spawn(async move {
             while let Some(body) = told.recv().await {
-                log.add(body.whole());
+                if let Some(room) = account.try_reserve(body.len() + OVERHEAD) {
+                    log.add(body, Some(Arc::new(room)));
+                }
             }
         });
         let _ = self.feed.set(follower);
@@ -306,24 +302,33 @@ impl Session {
         stream: u32,
         log: &Arc<EventLog>,
         from: u64,
-    ) -> mpsc::Receiver<Bytes> {
+    ) -> mpsc::Receiver<Frame> {
         // Older clients take an event without data for a broken message.
         let primer = self.client.revision >= Revision::R2025_11_25;
-        let session = self.clone();
-        log.read(from, primer, move |number, message| {
+        let (session, over) = (self.clone(), Arc::downgrade(self));
+        let encode = move |number, message: Option<Body>, room| {
             let id = session.event_id(stream, number)?;
-            let mut out = Vec::new();
-            match message {
-                Some(message) => sse::encode(None, Some(&id), message, &mut out),
-                None => sse::encode_primer(&id, Some(RETRY_MS), &mut out),
-            }
             session.touch();
-            Some(out)
-        })
+            Some(match message {
+                Some(message) => Frame::message(Some(&id), message, room),
+                None => {
+                    let mut out = Vec::new();
+                    sse::encode_primer(&id, Some(RETRY_MS), &mut out);
+                    Bytes::from(out).into()
+                }
+            })
+        };
+        // What was read to its end is kept for a replay within bounds, at once.
+        let over = move || {
+            if let Some(session) = over.upgrade() {
+                session.prune();
+            }
+        };
+        log.read(from, primer, encode, over)
     }
 
     /// The feed, or the stream that an event id of this session names.
-    pub(super) fn resume(self: &Arc<Self>, last: Option<&str>) -> Option<mpsc::Receiver<Bytes>> {
+    pub(super) fn resume(self: &Arc<Self>, last: Option<&str>) -> Option<mpsc::Receiver<Frame>> {
         let (stream, from) = match last {
             None => (FEED, None),
             Some(handle) => {

@@ -8,11 +8,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use toolward_wire::line::{self, LineDecoder};
-use toolward_wire::{Era, Id, MAX_REQUEST, Message, MethodRow, Raw, Revision, Sender};
+use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, Message, MethodRow, Revision, Sender};
 
 use super::pulse;
 use crate::audit::Source;
-use crate::client::{Caller, Client, Owner, Scope};
+use crate::budget::Account;
+use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::hello;
 use crate::ingress::{self, Incoming};
 use crate::notes::Notes;
@@ -49,6 +50,7 @@ pub struct Connection {
     modern: Arc<Client>,
     running: Running,
     out: mpsc::Sender<Body>,
+    account: Arc<Account>,
     work: JoinSet<()>,
     first: bool,
     /// The task that tells of changes.
@@ -68,11 +70,13 @@ pub async fn serve(
     pulse::keep_time();
     let (out, bodies) = mpsc::channel(WAITING);
     let mut writer = tokio::spawn(write_lines(output, bodies));
-    let mut lines = LineDecoder::new(MAX_REQUEST);
+    let mut lines = LineDecoder::new(MAX_REQUEST_BYTES);
     let owner = Owner::Agent(caller.agent.clone());
     let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
+    let account = gateway.budget.sole_account();
     let mut connection = Connection {
         gateway,
+        account,
         caller,
         scope,
         session: None,
@@ -126,7 +130,7 @@ impl Connection {
     /// One line of the client. An error says that the server cannot be started.
     async fn received(&mut self, line: Result<Bytes, String>) -> Result<(), String> {
         let message = match line {
-            Ok(line) => Message::parse(line, MAX_REQUEST, Sender::Client),
+            Ok(line) => Message::parse(line, MAX_REQUEST_BYTES, Sender::Client),
             Err(error) => {
                 self.answer(present::too_long(&error)).await;
                 return Ok(());
@@ -166,7 +170,13 @@ impl Connection {
         }
         let client = match era {
             Era::Modern => self.modern.clone(),
-            Era::Legacy if begins => self.begin(&message),
+            Era::Legacy if begins => match Stated::of(&message) {
+                Ok(stated) => self.begin(&message, stated),
+                Err(why) => {
+                    self.answer(present::bad_params(&id, era, &why)).await;
+                    return Ok(());
+                }
+            },
             Era::Legacy => match &self.session {
                 Some(session) => session.clone(),
                 None => {
@@ -181,11 +191,18 @@ impl Connection {
             self.answer(present::bad_request(&id, era, why)).await;
             return Ok(());
         };
-        // A wrapped server that cannot be started is told at once, and there is nothing else to do.
-        if std::mem::take(&mut self.first)
-            && let Scope::One(_) = self.scope
-            && let Err(why) = self.gateway.ready(&client).await
-        {
+        // A wrapped server that cannot be started is told at once, and there is nothing else to do. If
+        // that is not known when `initialize` has to be answered, the next request finds out.
+        let ready = match (std::mem::take(&mut self.first), self.scope) {
+            (true, Scope::One(_)) if begins => {
+                let ready = self.gateway.ready_in_time(&client).await;
+                self.first = ready.is_none();
+                ready.unwrap_or(Ok(()))
+            }
+            (true, Scope::One(_)) => self.gateway.ready(&client).await,
+            _ => Ok(()),
+        };
+        if let Err(why) = ready {
             let servers = self.gateway.servers.all();
             let server = servers.first().map_or("", |server| server.name());
             self.say(present::unavailable(&id, server, &why).body).await;
@@ -197,7 +214,9 @@ impl Connection {
             return Err(format!("{server}: {why}"));
         }
         let cancel = underway.cancel.clone();
-        let request = Request { client, message, id, row, cancel, headers: None };
+        // A single local client: what it sends is bounded by how much is read ahead of the answers.
+        let room = self.account.reserve_nothing();
+        let request = Request { client, message, id, row, cancel, headers: None, room };
         let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
         let work = async move {
             let answer = gateway.answer(request, &Notes::Connection(out.clone())).await;
@@ -217,14 +236,11 @@ impl Connection {
     }
 
     /// A session begins with what the client says of itself.
-    fn begin(&mut self, initialize: &Message) -> Arc<Client> {
+    fn begin(&mut self, initialize: &Message, stated: Stated) -> Arc<Client> {
         let owner = Owner::Session(0);
         let revision = hello::revision(initialize);
         let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
-        let info = initialize.param("clientInfo").filter(|raw| raw.is_object());
-        client.info = info.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
-        let stated = initialize.param("capabilities").filter(|raw| raw.is_object());
-        client.capabilities = stated.map(|raw| Bytes::copy_from_slice(Raw::bytes(raw)));
+        (client.info, client.capabilities) = (stated.info, stated.capabilities);
         let client = Arc::new(client);
         self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
         self.session = Some(client.clone());

@@ -5,13 +5,12 @@
 //! child that is started and silent may be slow: it is waited for, for as long as somebody does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 use toolward_wire::Message;
-use toolward_wire::exchange::{Done, Event, Exchange, Failure, Questions};
+use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, ServerRequests};
 use toolward_wire::{Era, Revision, meta};
 
 use super::launch::Launch;
@@ -19,18 +18,20 @@ use super::link::Signal;
 use super::opening::Opening;
 use super::process::{FAREWELL, Process};
 use super::spare::Spare;
-use super::{Log, Outgoing, Remote, Unavailable, sse};
+use super::{Log, Outgoing, Remote, Unavailable, ids, sse};
+use crate::budget::Reservation;
 use crate::counts::life::Life;
 use crate::hello::OWN_INFO;
+use crate::notes::Queue;
 
 /// How long a child may take for its start and its first answer: some install themselves first.
 const HANDSHAKE: Duration = Duration::from_secs(60);
+/// A server that has not answered by then is reported.
+const SILENT: Duration = Duration::from_secs(10);
 /// How long one that has answered before, in an era that it does not know.
 const AGAIN: Duration = Duration::from_secs(5);
 /// A child that ends sooner than this after its start is not started again at once.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Notifications of one call that wait for a slow client; more are dropped.
-const WAITING: usize = 256;
 
 /// Where lines come from and go to.
 #[derive(Clone)]
@@ -53,7 +54,6 @@ impl Source {
 /// A handle to the server's task. The process ends when the last handle is gone.
 pub(super) struct Child {
     orders: mpsc::UnboundedSender<Order>,
-    next: Arc<AtomicU64>,
     era: Era,
     /// Closed once the task, and with it the process, has ended.
     ended: watch::Receiver<()>,
@@ -68,33 +68,49 @@ pub(super) enum Order {
 /// A request that waits for its answer.
 pub(super) struct Waiting {
     pub(super) exchange: Box<Exchange>,
-    pub(super) notes: mpsc::Sender<Bytes>,
-    pub(super) done: oneshot::Sender<Done>,
+    pub(super) notes: Arc<Queue>,
+    pub(super) done: oneshot::Sender<ExchangeEnd>,
     /// The longest answer.
     pub(super) longest: usize,
+    /// The memory of the answer; `None` for the gateway's own requests.
+    pub(super) room: Option<Arc<Reservation>>,
+}
+
+impl Waiting {
+    /// Whether the answer has begun to arrive and there is no room for the rest.
+    pub(super) fn is_short(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.is_short())
+    }
 }
 
 /// A request under way. Dropped before its end, it is cancelled.
 pub(super) struct Call {
     minted: u64,
-    notes: mpsc::Receiver<Bytes>,
-    done: oneshot::Receiver<Done>,
+    notes: Arc<Queue>,
+    done: oneshot::Receiver<ExchangeEnd>,
+    /// The end, while notifications that came before it are passed on.
+    finished: Option<ExchangeEnd>,
     orders: mpsc::UnboundedSender<Order>,
     ended: bool,
 }
 
 impl Call {
     pub(super) async fn next(&mut self) -> Event {
-        tokio::select! {
-            // What came before the answer is told before it.
-            biased;
-            Some(note) = self.notes.recv() => Event::Notify(note),
-            done = &mut self.done, if !self.ended => {
-                self.ended = true;
-                Event::Done(done.unwrap_or(Done::Failed(Failure::Gone)))
+        if !self.ended {
+            tokio::select! {
+                biased;
+                note = self.notes.next() => return Event::Notify(note.bytes),
+                done = &mut self.done => {
+                    self.ended = true;
+                    self.finished = done.ok();
+                }
             }
-            else => Event::Done(Done::Failed(Failure::Gone)),
         }
+        // What came before the answer is told before it.
+        if let Some(note) = self.notes.pop() {
+            return Event::Notify(note.bytes);
+        }
+        Event::Done(self.finished.take().unwrap_or(ExchangeEnd::Failed(Failure::Gone)))
     }
 
     pub(super) fn give_up(&self, timed_out: bool) {
@@ -119,17 +135,17 @@ impl Child {
         log: Log,
         signal: mpsc::UnboundedSender<Signal>,
         life: Arc<Life>,
+        shared: bool,
     ) -> Child {
         let (sender, orders) = mpsc::unbounded_channel();
         let era = opening.era();
-        let next = Arc::new(AtomicU64::new(1));
         let (running, ended) = watch::channel(());
-        let task = Task { source, opening, longest, log, signal, life, next: next.clone() };
+        let task = Task { source, opening, longest, log, signal, life, shared };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
         });
-        Child { orders: sender, next, era, ended }
+        Child { orders: sender, era, ended }
     }
 
     /// Resolves once the process has ended, which it does when no handle is left.
@@ -142,15 +158,18 @@ impl Child {
     }
 
     pub(super) fn send(&self, outgoing: &Outgoing) -> Call {
-        let minted = self.next.fetch_add(1, Ordering::Relaxed);
+        let minted = ids::mint();
         let (body, exchange) = address(outgoing, self.era, minted);
-        let (notes, told) = mpsc::channel(WAITING);
+        let room = outgoing.room.clone();
+        let notes = Arc::new(Queue::new(room.as_ref().map(|room| room.account().clone())));
+        let told = notes.clone();
         let (done, answer) = oneshot::channel();
         let longest = outgoing.longest.unwrap_or(usize::MAX);
-        let waiting = Waiting { exchange: Box::new(exchange), notes, done, longest };
+        let waiting = Waiting { exchange: Box::new(exchange), notes, done, longest, room };
         // Where the task is gone, the receivers end at once.
         let _ = self.orders.send(Order::Open { minted, body, waiting });
-        Call { minted, notes: told, done: answer, orders: self.orders.clone(), ended: false }
+        let orders = self.orders.clone();
+        Call { minted, notes: told, done: answer, finished: None, orders, ended: false }
     }
 
     /// Starts the server if need be; gives its answer to what is said first.
@@ -165,7 +184,7 @@ impl Child {
 /// A request with the ids that the server sees, and the exchange that puts the client's back.
 pub(super) fn address(outgoing: &Outgoing, era: Era, minted: u64) -> (Bytes, Exchange) {
     let message = &outgoing.message;
-    let exchange = Exchange::new(message, outgoing.row, era, minted, Questions::Refuse);
+    let exchange = Exchange::new(message, outgoing.row, era, minted, ServerRequests::Refuse);
     let mut edit = exchange.address(message.edit());
     let modern = message.meta(meta::PROTOCOL_VERSION).is_some();
     match (modern, era) {
@@ -206,7 +225,8 @@ struct Task {
     log: Log,
     signal: mpsc::UnboundedSender<Signal>,
     life: Arc<Life>,
-    next: Arc<AtomicU64>,
+    /// Several agents use it.
+    shared: bool,
 }
 
 impl Task {
@@ -239,6 +259,7 @@ impl Task {
                 }
                 Ok(mut process) => {
                     served = true;
+                    process.set_shared(self.shared);
                     waiting.into_iter().for_each(|order| process.order(order));
                     if process.serve(&mut orders).await {
                         return;
@@ -271,7 +292,6 @@ impl Task {
             && let Some(mut process) = spare.take()
         {
             process.passed_to(self.signal.clone());
-            self.next.fetch_max(process.first_id() + 1, Ordering::Relaxed);
             match self.greet(&mut process, AGAIN, orders, waiting).await {
                 Ok(()) => return Ok(process),
                 // It does not like to be asked twice; the next one is not.
@@ -312,9 +332,9 @@ impl Task {
                 spare.put(process);
                 Err(stopped)
             }
-            (Err(stopped), _) => {
+            (Err(stopped), source) => {
                 tokio::spawn(process.end());
-                Err(stopped)
+                Err(stopped.with_help(source))
             }
         }
     }
@@ -326,11 +346,32 @@ impl Task {
         orders: &mut mpsc::UnboundedReceiver<Order>,
         waiting: &mut Vec<Order>,
     ) -> Result<(), Stopped> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let greeting = async {
+            let handshake = process.handshake(&self.opening, patience);
+            tokio::pin!(handshake);
+            tokio::select! {
+                greeted = &mut handshake => return greeted,
+                () = tokio::time::sleep(SILENT) => self.report_silence(),
+            }
+            handshake.await
+        };
         tokio::select! {
-            greeted = process.handshake(id, &self.opening, patience) => Ok(greeted?),
+            greeted = greeting => Ok(greeted?),
             () = gather(orders, waiting) => Err(Stopped::Unwanted),
         }
+    }
+}
+
+impl Task {
+    /// A slow start and a server that will never answer look alike: the operator hears of it early.
+    fn report_silence(&self) {
+        let (name, method) = (self.source.name(), self.opening.method());
+        let help = match &self.source {
+            Source::Program(launch, _) => launch.withheld().map(|help| format!("; {help}")),
+            Source::Sse(..) => None,
+        };
+        let (seconds, help) = (SILENT.as_secs(), help.unwrap_or_default());
+        (self.log)(&format!("{name}: no answer to `{method}` for {seconds} s{help}"));
     }
 }
 
@@ -339,6 +380,19 @@ enum Stopped {
     Failed(Unavailable),
     /// Nobody holds a handle any more.
     Unwanted,
+}
+
+impl Stopped {
+    /// A server that does not answer may lack a variable, such as the address of a proxy.
+    fn with_help(self, source: &Source) -> Stopped {
+        match (self, source) {
+            (Stopped::Failed(Unavailable::Down(why)), Source::Program(launch, _)) => {
+                let help = launch.withheld().map(|help| format!("; {help}"));
+                Stopped::Failed(Unavailable::Down(why + &help.unwrap_or_default()))
+            }
+            (stopped, _) => stopped,
+        }
+    }
 }
 
 impl From<Unavailable> for Stopped {
@@ -361,7 +415,7 @@ async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<O
             && let Order::Open { waiting: mut call, .. } = waiting.remove(at)
         {
             let exchange = &mut call.exchange;
-            let step = if timed_out { exchange.timed_out() } else { exchange.cancelled() };
+            let step = if timed_out { exchange.unsent() } else { exchange.cancelled() };
             if let Some(Event::Done(done)) = step.event {
                 let _ = call.done.send(done);
             }
@@ -373,7 +427,7 @@ impl Order {
     fn fail(self, why: &Unavailable) {
         match self {
             Order::Open { waiting, .. } => {
-                let _ = waiting.done.send(Done::Failed(Failure::Gone));
+                let _ = waiting.done.send(ExchangeEnd::Failed(Failure::Unsent));
             }
             Order::Hello { answer } => {
                 let _ = answer.send(Err(why.clone()));

@@ -5,24 +5,27 @@ use std::io;
 use toolward_wire::http::{BodyLength, BodyStream, Piece};
 use toolward_wire::sse::{SseDecoder, SseEvent};
 
-use super::large::TooLarge;
+use super::large::{Allowance, TooLarge};
 use super::pool::{Connection, Pool};
 
 pub(super) struct Events {
     connection: Connection,
     body: BodyStream,
     decoder: SseDecoder,
+    allowance: Allowance,
 }
 
 impl Events {
-    /// The body of a response, on the connection it comes by. `longest` is the largest event.
-    pub(super) fn new(connection: Connection, length: BodyLength, longest: usize) -> Events {
-        let (body, decoder) = (BodyStream::new(length), SseDecoder::new(longest));
-        Events { connection, body, decoder }
+    /// The body of a response, on the connection it comes by. `allowance` is that of one event.
+    pub(super) fn new(connection: Connection, length: BodyLength, allowance: Allowance) -> Events {
+        let (body, decoder) = (BodyStream::new(length), SseDecoder::new(allowance.longest));
+        Events { connection, body, decoder, allowance }
     }
 
     /// The next event; `None` at the end.
     pub(super) async fn next(&mut self) -> io::Result<Option<SseEvent>> {
+        // The event before this one has been passed on.
+        self.allowance.release(self.decoder.held());
         loop {
             if let Some(event) = self.decoder.next_event() {
                 return event.map(Some).map_err(|_| TooLarge::error(None));
@@ -31,6 +34,7 @@ impl Events {
                 Ok(Piece::Data(data)) => self.decoder.push(&data),
                 Ok(Piece::End) => return Ok(None),
                 Ok(Piece::NeedMore) => {
+                    self.allowance.hold(self.decoder.held()).await;
                     if !self.connection.read_more().await? {
                         return Ok(None);
                     }

@@ -8,26 +8,27 @@ mod messages;
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
-use toolward_wire::error::request_body;
+use toolward_wire::jsonrpc::request_body;
 use toolward_wire::headers;
-use toolward_wire::http::{BodyLength, BodyProblem, BodyReader, ResponseHead, write_request};
+use toolward_wire::http::{BodyLength, BodyError, BodyReader, ResponseHead, write_request};
 use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
 pub(super) use self::call::Call;
+use self::follow::Follower;
 use self::messages::Messages;
 use super::address::Remote;
 use super::child::address;
 use super::events::Events;
-use super::large::TooLarge;
+use super::large::{Allowance, TooLarge};
 use super::link::Signal;
 use super::opening::Opening;
 use super::pool::{Connection, Pool};
-use super::{Log, Outgoing, Server, Unavailable};
+use super::{Log, Outgoing, Server, Unavailable, ids};
 use crate::counts::life::Life;
 
 const SESSION_ID: &str = "Mcp-Session-Id";
@@ -49,11 +50,12 @@ pub(super) struct HttpLink {
     log: Log,
     life: Arc<Life>,
     pool: Pool,
-    next: AtomicU64,
     /// One handshake at a time.
     greeted: Mutex<Option<Arc<Greeted>>>,
     /// It was greeted before.
     again: AtomicBool,
+    /// The task that follows the server's own messages.
+    follower: Follower,
 }
 
 /// What the server said first.
@@ -75,6 +77,31 @@ enum Reply {
     Refused(u16),
 }
 
+/// Why a POST has no reply.
+struct PostError {
+    error: io::Error,
+    /// The request, or a part of it, may have reached the server.
+    sent: bool,
+}
+
+impl PostError {
+    fn unsent(error: io::Error) -> PostError {
+        PostError { error, sent: false }
+    }
+}
+
+impl From<io::Error> for PostError {
+    fn from(error: io::Error) -> PostError {
+        PostError { error, sent: true }
+    }
+}
+
+impl std::fmt::Display for PostError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&unreachable(&self.error))
+    }
+}
+
 impl HttpLink {
     pub(super) fn new(
         server: &Server,
@@ -93,9 +120,9 @@ impl HttpLink {
             signal,
             log: server.log.clone(),
             life: server.life.clone(),
-            next: AtomicU64::new(1),
             greeted: Mutex::default(),
             again: AtomicBool::new(false),
+            follower: Follower::default(),
         })
     }
 
@@ -122,24 +149,50 @@ impl HttpLink {
                 self.life.failed(&why.to_string());
             }
         })?);
-        self.life.started(self.again.swap(true, Ordering::Relaxed));
+        let again = self.again.swap(true, Ordering::Relaxed);
+        self.life.started(again);
         *greeted = Some(made.clone());
         drop(greeted);
-        tokio::spawn(follow::follow(Arc::downgrade(self), made.clone()));
+        if again {
+            // A new session may be with another version of the server.
+            let _ = self.signal.send(Signal::Renewed);
+        }
+        self.follower.replace(self, &made);
         Ok(made)
     }
 
     /// What is said first, and the answer to it. It tells whether the server speaks the era.
     async fn handshake(&self) -> Result<Greeted, Unavailable> {
+        let (mut answer, mut session) = self.first_answer(&self.opening).await?;
+        if let Some(other) = self.opening.in_supported(&answer) {
+            (answer, session) = self.first_answer(&other).await?;
+        }
+        self.opening.accept(&answer)?;
+        let chosen = answer.result_member("protocolVersion").and_then(Raw::as_str);
+        let revision =
+            chosen.map_or_else(|| self.revision.as_str().into(), |text| text.into_owned());
+        let greeted = Greeted { hello: answer, session, revision };
+        if self.era() == Era::Legacy {
+            let body = request_body(None, "notifications/initialized", None);
+            let _ = self.post(&body, &[], Some(&greeted), self.longest).await;
+        }
+        Ok(greeted)
+    }
+
+    /// The answer to what is said first, and the session that began with it.
+    async fn first_answer(
+        &self,
+        opening: &Opening,
+    ) -> Result<(Message, Option<String>), Unavailable> {
         let down = |why: String| Unavailable::Down(why);
-        let id = Id::number(self.next.fetch_add(1, Ordering::Relaxed));
-        let body = self.opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
+        let id = Id::number(ids::mint());
+        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
         let more = match self.era() {
             Era::Legacy => Vec::new(),
-            Era::Modern => modern_headers(self.opening.method(), None),
+            Era::Modern => modern_headers(opening.method(), None),
         };
         let (reply, session) =
-            self.post(&body, &more, None, self.longest).await.map_err(|e| down(unreachable(&e)))?;
+            self.post(&body, &more, None, self.longest).await.map_err(|e| down(e.to_string()))?;
         let answer = match reply {
             Reply::Json(message) => message,
             Reply::Events(mut events) => loop {
@@ -171,16 +224,7 @@ impl HttpLink {
             Reply::Refused(status) => return Err(down(format!("it answers with status {status}"))),
             Reply::Accepted | Reply::NoSession => return Err(down("it did not answer".into())),
         };
-        self.opening.accept(&answer)?;
-        let chosen = answer.result_member("protocolVersion").and_then(Raw::as_str);
-        let revision =
-            chosen.map_or_else(|| self.revision.as_str().into(), |text| text.into_owned());
-        let greeted = Greeted { hello: answer, session, revision };
-        if self.era() == Era::Legacy {
-            let body = request_body(None, "notifications/initialized", None);
-            let _ = self.post(&body, &[], Some(&greeted), self.longest).await;
-        }
-        Ok(greeted)
+        Ok((answer, session))
     }
 
     /// Forgets a session that the server does not know any more.
@@ -197,12 +241,13 @@ impl HttpLink {
         body: &[u8],
         more: &[Field],
         greeted: Option<&Greeted>,
-        longest: usize,
-    ) -> io::Result<(Reply, Option<String>)> {
-        let mut token = self.remote.token().await?;
+        allowance: impl Into<Allowance>,
+    ) -> Result<(Reply, Option<String>), PostError> {
+        let mut token = self.remote.token().await.map_err(PostError::unsent)?;
         let (connection, head) = loop {
-            let mut connection = self.pool.take().await?;
-            let mut request = self.head("POST", more, greeted, Some(body.len()))?;
+            let mut connection = self.pool.take().await.map_err(PostError::unsent)?;
+            let request = self.head("POST", more, greeted, Some(body.len()));
+            let mut request = request.map_err(PostError::unsent)?;
             request.extend_from_slice(body);
             connection.write(&request).await?;
             let head = connection.response().await?;
@@ -213,16 +258,21 @@ impl HttpLink {
         };
         let session = head.headers.get(SESSION_ID).map(String::from);
         let has_session = greeted.is_some_and(|greeted| greeted.session.is_some());
-        Ok((self.reply(connection, head, has_session, longest).await?, session))
+        Ok((self.reply(connection, head, has_session, allowance.into()).await?, session))
     }
 
     /// Asks for a stream of the session's.
-    async fn get(&self, more: &[Field], greeted: &Greeted, longest: usize) -> io::Result<Reply> {
+    async fn get(
+        &self,
+        more: &[Field],
+        greeted: &Greeted,
+        allowance: impl Into<Allowance>,
+    ) -> io::Result<Reply> {
         self.remote.token().await?;
         let mut connection = self.pool.take().await?;
         connection.write(&self.head("GET", more, Some(greeted), None)?).await?;
         let head = connection.response().await?;
-        self.reply(connection, head, true, longest).await
+        self.reply(connection, head, true, allowance.into()).await
     }
 
     async fn reply(
@@ -230,8 +280,9 @@ impl HttpLink {
         mut connection: Connection,
         head: ResponseHead,
         has_session: bool,
-        longest: usize,
+        allowance: Allowance,
     ) -> io::Result<Reply> {
+        let longest = allowance.longest;
         let kind = head.headers.get("content-type").unwrap_or_default().to_ascii_lowercase();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if head.headers.count("content-encoding") > 0
@@ -242,18 +293,24 @@ impl HttpLink {
         if head.status == 200 && kind == "text/event-stream" {
             // What is told beside the answer is not the answer, and may be longer than that.
             let longest = longest.max(self.longest.min(BESIDE));
-            let events = Events::new(connection, head.body, longest);
+            let events = Events::new(connection, head.body, Allowance { longest, ..allowance });
             return Ok(Reply::Events(Box::new(Messages::new(events, longest))));
         }
         let problem = |problem| match (problem, head.body) {
-            (BodyProblem::TooLarge, BodyLength::Known(size)) => TooLarge::error(Some(size)),
-            (BodyProblem::TooLarge, _) => TooLarge::error(None),
+            (BodyError::TooLarge, BodyLength::Known(size)) => TooLarge::error(Some(size)),
+            (BodyError::TooLarge, _) => TooLarge::error(None),
             (problem, _) => io::Error::other(format!("{problem}")),
         };
         let mut reader = BodyReader::new(head.body, longest).map_err(problem)?;
+        if let BodyLength::Known(length) = head.body {
+            allowance.hold_all(length).await;
+        }
         let body = loop {
             if let Some(body) = reader.read(&mut connection.buffer).map_err(problem)? {
                 break body;
+            }
+            if !matches!(head.body, BodyLength::Known(_)) {
+                allowance.hold(reader.held() + connection.buffer.len()).await;
             }
             if !connection.read_more().await? {
                 break reader.at_eof(&mut connection.buffer).map_err(problem)?;
@@ -324,7 +381,7 @@ impl HttpLink {
     }
 
     pub(super) fn send(self: &Arc<Self>, outgoing: Outgoing) -> Call {
-        let minted = self.next.fetch_add(1, Ordering::Relaxed);
+        let minted = ids::mint();
         let (body, exchange) = address(&outgoing, self.era(), minted);
         let mut more = Vec::new();
         if self.era() == Era::Modern {
@@ -338,7 +395,8 @@ impl HttpLink {
             more.extend(marks.map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))));
         }
         let longest = outgoing.longest.map_or(self.longest, |most| most.min(self.longest));
-        Call::new(self.clone(), exchange, body, more, longest)
+        let allowance = Allowance { longest, room: outgoing.room };
+        Call::new(self.clone(), exchange, body, more, allowance)
     }
 }
 

@@ -16,6 +16,8 @@ use super::opening::Opening;
 use super::{
     Carrier, Changes, Key, Launch, Log, Opened, Outgoing, Reach, Server, Unavailable, child, http,
 };
+use crate::budget::Reservation;
+use crate::client::Owner;
 use crate::decide::Permit;
 
 /// What a carrier reports beside answers.
@@ -23,6 +25,8 @@ use crate::decide::Permit;
 pub(crate) enum Signal {
     /// The server says that its list has changed.
     ListChanged,
+    /// A new session began on the same connection: what it offers may be another list.
+    Renewed,
     /// The connection ended after it had worked for a while: what comes next may offer another list.
     Ended,
     /// It ended soon after its start; it is started again when it is needed.
@@ -75,6 +79,7 @@ impl Link {
         let (signal, signals) = mpsc::unbounded_channel();
         let life = server.life.clone();
         let longest = server.definition.answer_bytes;
+        let shared = key.owner == Owner::Everyone;
         let carrier = match &server.definition.reach {
             Reach::Child(launch) => {
                 let source = child::Source::Program(launch.clone(), server.spare.clone());
@@ -85,6 +90,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
+                    shared,
                 ))
             }
             // Nobody asks the gateway by a link; one that is asked for leads nowhere.
@@ -98,6 +104,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
+                    shared,
                 ))
             }
             Reach::Http(remote) if server.uses_sse() => {
@@ -110,6 +117,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
+                    shared,
                 ))
             }
             Reach::Http(remote) => Transport::Http(http::HttpLink::new(
@@ -192,8 +200,10 @@ impl Link {
         };
         let Some(server) = self.server.upgrade() else { return answer };
         match &answer {
-            Ok(_) => {
-                self.spoke.store(true, Ordering::Release);
+            Ok(hello) => {
+                if !self.spoke.swap(true, Ordering::AcqRel) {
+                    server.greeted(hello, self.era());
+                }
                 server.eras().speaks(self.era());
             }
             Err(Unavailable::OldTransport) => {
@@ -214,8 +224,13 @@ impl Link {
     }
 
     /// Forwards a permitted call.
-    pub(crate) fn open(busy: Busy, permit: Permit, row: &'static MethodRow) -> Opened {
-        Link::send_on(busy, permit.spend(row))
+    pub(crate) fn open(
+        busy: Busy,
+        permit: Permit,
+        row: &'static MethodRow,
+        room: Arc<Reservation>,
+    ) -> Opened {
+        Link::send_on(busy, Outgoing { room: Some(room), ..permit.spend(row) })
     }
 
     fn send_on(busy: Busy, outgoing: Outgoing) -> Opened {

@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
@@ -28,6 +28,10 @@ const IDLE: Duration = Duration::from_secs(20);
 /// Idle connections that a thread keeps to one server.
 const KEPT: usize = 64;
 const SHELVES: usize = 64;
+/// Read at once, at most.
+pub(crate) const MAX_READ: usize = 32 << 10;
+/// An idle connection keeps no larger buffer.
+const MAX_IDLE_BUFFER: usize = 16 << 10;
 
 thread_local! {
     /// This thread's shelf.
@@ -39,7 +43,15 @@ thread_local! {
 
 pub(crate) struct Pool {
     address: Address,
-    shelves: Vec<Mutex<Vec<Connection>>>,
+    shelves: Arc<Vec<Mutex<Shelf>>>,
+}
+
+/// Idle connections of one thread, the newest last.
+#[derive(Default)]
+struct Shelf {
+    idle: Vec<Connection>,
+    /// A task closes those that have been idle for too long.
+    has_timer: bool,
 }
 
 /// A connection between two requests, or with one under way.
@@ -47,6 +59,8 @@ pub(crate) struct Connection {
     stream: Stream,
     /// Bytes of the answer that have been read and not used.
     pub(crate) buffer: BytesMut,
+    /// How many bytes the buffer has held at once.
+    largest: usize,
     since: Instant,
 }
 
@@ -58,12 +72,12 @@ enum Stream {
 impl Pool {
     pub(crate) fn new(address: Address) -> Pool {
         let shelves = (0..SHELVES).map(|_| Mutex::default()).collect();
-        Pool { address, shelves }
+        Pool { address, shelves: Arc::new(shelves) }
     }
 
     /// A connection on which nothing is under way.
     pub(crate) async fn take(&self) -> io::Result<Connection> {
-        while let Some(mut idle) = self.shelf(Vec::pop) {
+        while let Some(mut idle) = self.shelf(|shelf| shelf.idle.pop()) {
             if idle.since.elapsed() < IDLE && idle.is_quiet() {
                 return Ok(idle);
             }
@@ -77,19 +91,44 @@ impl Pool {
 
     /// Gives back a connection whose answer has been read to its end.
     pub(crate) fn put(&self, mut connection: Connection) {
-        if connection.buffer.is_empty() {
-            connection.since = Instant::now();
-            self.shelf(|shelf| {
-                if shelf.len() < KEPT {
-                    shelf.push(connection);
-                }
-            });
+        if !connection.buffer.is_empty() {
+            return;
+        }
+        connection.since = Instant::now();
+        if connection.largest > MAX_IDLE_BUFFER {
+            (connection.buffer, connection.largest) = (BytesMut::new(), 0);
+        }
+        let needs_timer = self.shelf(|shelf| {
+            if shelf.idle.len() < KEPT {
+                shelf.idle.push(connection);
+            }
+            !std::mem::replace(&mut shelf.has_timer, true)
+        });
+        if needs_timer {
+            tokio::spawn(expire(Arc::downgrade(&self.shelves), SHELF.with(Cell::get)));
         }
     }
 
-    fn shelf<T>(&self, with: impl FnOnce(&mut Vec<Connection>) -> T) -> T {
+    fn shelf<T>(&self, with: impl FnOnce(&mut Shelf) -> T) -> T {
         let at = SHELF.with(Cell::get);
         with(&mut self.shelves[at].lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Closes connections of one shelf when they have been idle for too long; ends when none is left.
+async fn expire(shelves: Weak<Vec<Mutex<Shelf>>>, at: usize) {
+    let mut pause = IDLE;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(shelves) = shelves.upgrade() else { return };
+        let Some(shelf) = shelves.get(at) else { return };
+        let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        shelf.idle.retain(|connection| connection.since.elapsed() < IDLE);
+        let Some(oldest) = shelf.idle.iter().map(|connection| connection.since).min() else {
+            *shelf = Shelf::default();
+            return;
+        };
+        pause = IDLE.saturating_sub(oldest.elapsed());
     }
 }
 
@@ -103,7 +142,7 @@ impl Connection {
         } else {
             Stream::Plain(tcp)
         };
-        Ok(Connection { stream, buffer: BytesMut::new(), since: Instant::now() })
+        Ok(Connection { stream, buffer: BytesMut::new(), largest: 0, since: Instant::now() })
     }
 
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -114,7 +153,9 @@ impl Connection {
     /// Reads more; false at the end.
     pub(crate) async fn read_more(&mut self) -> io::Result<bool> {
         self.buffer.reserve(4096);
-        Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
+        let read = self.stream.read_buf(&mut (&mut self.buffer).limit(MAX_READ)).await?;
+        self.largest = self.largest.max(self.buffer.len());
+        Ok(read > 0)
     }
 
     pub(crate) async fn response(&mut self) -> io::Result<ResponseHead> {

@@ -1,23 +1,26 @@
 //! A running child process and what waits for it.
 
+mod long_line;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use rustix::process::{Pid, kill_process_group};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
-use toolward_wire::error::request_body;
-use toolward_wire::exchange::{Done, Event, Failure, Step};
+use toolward_wire::exchange::{Event, ExchangeEnd, Failure, Step};
+use toolward_wire::jsonrpc::request_body;
 use toolward_wire::line::{LineDecoder, LineTooLong};
 use toolward_wire::{Id, Kind, Message, Sender};
 
+use self::long_line::LongLine;
 use super::child::{Order, Waiting};
 use super::link::Signal;
 use super::opening::{Opening, is_list_changed, own_answer, own_request, tells_changes};
 use super::writer::Writer;
-use super::{Log, Sparing, Unavailable};
+use super::{Log, Sparing, Unavailable, ids};
+use crate::groups::Group;
 
 /// How long a child may take to end once its input is closed.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
@@ -28,7 +31,7 @@ const SMALL: usize = 64 << 10;
 pub(super) struct Process {
     writer: Option<Writer>,
     /// The process group, which can outlive the child.
-    group: Option<Pid>,
+    group: Option<Group>,
     /// `None` for a server that is no process of ours.
     child: Option<tokio::process::Child>,
     stdout: Box<dyn AsyncRead + Unpin + Send>,
@@ -36,14 +39,15 @@ pub(super) struct Process {
     longest: usize,
     pending: HashMap<u64, Waiting>,
     hello: Option<Message>,
-    /// The id of what was said first.
-    first_id: u64,
     /// It did not know what was said first, and has heard nothing else.
     unknowing: bool,
     name: String,
     log: Log,
     sparing: Sparing,
     signal: mpsc::UnboundedSender<Signal>,
+    long: LongLine,
+    /// Several agents use it.
+    shared: bool,
 }
 
 impl Process {
@@ -56,7 +60,7 @@ impl Process {
     ) -> Option<Process> {
         let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
         let mut process = Process::over(stdout, stdin, longest, name, log, signal);
-        process.group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        process.group = Some(Group::led_by(child.id()));
         process.child = Some(child);
         Some(process)
     }
@@ -75,51 +79,30 @@ impl Process {
             group: None,
             child: None,
             stdout: Box::new(stdout),
-            lines: LineDecoder::telling(longest),
+            lines: LineDecoder::reporting_overlong(longest),
             longest,
             pending: HashMap::new(),
             hello: None,
-            first_id: 0,
             unknowing: false,
             name,
             log,
             sparing: Sparing::default(),
             signal,
+            long: LongLine::default(),
+            shared: false,
         }
     }
 
     /// What is said first, and the answer to it. It tells whether the server speaks the era.
     pub(super) async fn handshake(
         &mut self,
-        id: u64,
         opening: &Opening,
         patience: Duration,
     ) -> Result<(), Unavailable> {
-        let down = |why: String| Unavailable::Down(why);
-        let method = opening.method();
-        (self.first_id, self.unknowing) = (id, false);
-        let id = Id::number(id);
-        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
-        self.write(body);
-        let answer = tokio::time::timeout(patience, async {
-            loop {
-                let message = self.message().await?;
-                match message {
-                    Ok(message) if message.id() == Some(&id) && is_answer(&message) => {
-                        return Some(message);
-                    }
-                    Ok(message) => self.unattributed(&message, false),
-                    Err(unreadable) if unreadable.id == id.as_number() => return None,
-                    Err(_) => {}
-                }
-            }
-        });
-        let answer = match answer.await {
-            Err(_) => return Err(down(format!("it did not answer `{method}` in time"))),
-            // Some servers end when they are asked what they do not know.
-            Ok(None) => return Err(Unavailable::Unclear),
-            Ok(Some(answer)) => answer,
-        };
+        let mut answer = self.first_answer(opening, patience).await?;
+        if let Some(other) = opening.in_supported(&answer) {
+            answer = self.first_answer(&other, patience).await?;
+        }
         self.unknowing = opening.is_unknown(&answer);
         opening.accept(&answer)?;
         match opening {
@@ -140,19 +123,51 @@ impl Process {
         Ok(())
     }
 
+    async fn first_answer(
+        &mut self,
+        opening: &Opening,
+        patience: Duration,
+    ) -> Result<Message, Unavailable> {
+        let down = |why: String| Unavailable::Down(why);
+        let method = opening.method();
+        self.unknowing = false;
+        let id = Id::number(ids::mint());
+        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
+        self.write(body);
+        let answer = tokio::time::timeout(patience, async {
+            loop {
+                let message = self.message().await?;
+                match message {
+                    Ok(message) if message.id() == Some(&id) && is_answer(&message) => {
+                        return Some(message);
+                    }
+                    Ok(message) => self.unattributed(&message, false),
+                    Err(unreadable) if unreadable.id == id.as_number() => return None,
+                    Err(_) => {}
+                }
+            }
+        });
+        match answer.await {
+            Err(_) => Err(down(format!("it did not answer `{method}` in time"))),
+            // Some servers end when they are asked what they do not know.
+            Ok(None) => Err(Unavailable::Unclear),
+            Ok(Some(answer)) => Ok(answer),
+        }
+    }
+
     /// Whether it can be asked in the other era: it said that it does not know the question.
     pub(super) fn is_unknowing(&self) -> bool {
         self.unknowing
     }
 
-    /// The id of what was said first, which is not used again.
-    pub(super) fn first_id(&self) -> u64 {
-        self.first_id
-    }
-
     /// From here on it belongs to another link.
     pub(super) fn passed_to(&mut self, signal: mpsc::UnboundedSender<Signal>) {
         self.signal = signal;
+    }
+
+    /// Whether several agents use it.
+    pub(super) fn set_shared(&mut self, shared: bool) {
+        self.shared = shared;
     }
 
     fn write(&self, body: Bytes) -> bool {
@@ -206,12 +221,18 @@ impl Process {
                 if self.write(body) {
                     self.pending.insert(minted, waiting);
                 } else {
-                    let _ = waiting.done.send(Done::Failed(Failure::Gone));
+                    let _ = waiting.done.send(ExchangeEnd::Failed(Failure::Unsent));
                 }
             }
             Order::Cancel { minted, timed_out } => {
+                let short = self.pending.get(&minted).is_some_and(Waiting::is_short);
                 if let Some(Waiting { exchange, .. }) = self.pending.get_mut(&minted) {
-                    let step = if timed_out { exchange.timed_out() } else { exchange.cancelled() };
+                    let step = match timed_out {
+                        // It has answered, and the answer could not be read for lack of room.
+                        true if short => exchange.undeliverable(),
+                        true => exchange.timed_out(),
+                        false => exchange.cancelled(),
+                    };
                     self.carry_out(minted, step);
                 }
             }
@@ -226,20 +247,33 @@ impl Process {
     async fn message(&mut self) -> Option<Result<Message, Unreadable>> {
         loop {
             if self.lines.pending() > SMALL {
-                self.lines.set_limit(self.longest_awaited());
+                let limit = if self.long.is_discarded() { SMALL } else { self.longest_awaited() };
+                self.lines.set_limit(limit);
             }
             match self.lines.next_line() {
                 None => {}
                 Some(Err(error)) => return Some(Err(self.passed_over(&error))),
                 Some(Ok(line)) => {
+                    let (charged, _) = self.long.end();
                     let message = Message::parse(line.clone(), self.longest, Sender::Server);
-                    return Some(message.map_err(|malformed| Unreadable {
-                        why: malformed.to_string(),
-                        id: seems_to_answer(&line),
-                        size: None,
-                    }));
+                    return Some(match message {
+                        Ok(message) if self.settle(charged, &message) => Ok(message),
+                        Ok(message) => Err(Unreadable {
+                            why: "there is no room for a result".into(),
+                            id: message.id().and_then(Id::as_number),
+                            size: None,
+                            no_room: true,
+                        }),
+                        Err(malformed) => Err(Unreadable {
+                            why: malformed.to_string(),
+                            id: seems_to_answer(&line),
+                            size: None,
+                            no_room: false,
+                        }),
+                    });
                 }
             }
+            self.hold_line().await;
             match self.stdout.read_buf(self.lines.buffer()).await {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
@@ -272,6 +306,7 @@ impl Process {
             line.id.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?)))
         {
             let step = match line.size {
+                _ if line.no_room => waiting.exchange.undeliverable(),
                 Some(size) => waiting.exchange.too_large(Some(size)),
                 None => waiting.exchange.unreadable(),
             };
@@ -287,17 +322,21 @@ impl Process {
 
     /// A line that nobody waits for in its length, and the request that it seems to answer: the one
     /// that its ends name, or else the only one.
-    fn passed_over(&self, error: &LineTooLong) -> Unreadable {
-        let why = error.to_string();
-        let Some(passed) = self.lines.passed() else {
-            return Unreadable { why, id: None, size: None };
+    fn passed_over(&mut self, error: &LineTooLong) -> Unreadable {
+        if let (owner, true) = self.long.end() {
+            let why = "there is no room for a result, which was passed over".into();
+            return Unreadable { why, id: owner, size: None, no_room: true };
+        }
+        let (why, no_room) = (error.to_string(), false);
+        let Some(passed) = self.lines.overlong() else {
+            return Unreadable { why, id: None, size: None, no_room };
         };
         let mut only = self.pending.keys().copied();
         let only = only.next().filter(|_| only.next().is_none());
         let says = |word: &str| String::from_utf8_lossy(&passed.start).contains(word);
         let only = only.filter(|_| !says("\"method\""));
         let id = seems_to_answer(&[&passed.start[..], &passed.end[..]].concat()).or(only);
-        Unreadable { why, id, size: Some(passed.length) }
+        Unreadable { why, id, size: Some(passed.length), no_room }
     }
 
     /// A message that belongs to no request under way.
@@ -321,7 +360,7 @@ impl Process {
             Some(Event::Notify(body)) => {
                 // A client that does not read loses progress, never answers.
                 if let Some(waiting) = self.pending.get(&minted) {
-                    let _ = waiting.notes.try_send(body);
+                    waiting.notes.push(body);
                 }
             }
             Some(Event::Done(done)) => {
@@ -329,7 +368,7 @@ impl Process {
                     let _ = waiting.done.send(done);
                 }
             }
-            Some(Event::Ask(_)) | None => {}
+            Some(Event::ServerRequest(_)) | None => {}
         }
     }
 
@@ -361,8 +400,8 @@ impl Process {
 
     /// Signals the whole process group, so that nothing the server started stays behind.
     fn kill(&self, signal: rustix::process::Signal) {
-        if let Some(group) = self.group {
-            let _ = kill_process_group(group, signal);
+        if let Some(group) = &self.group {
+            group.signal(signal);
         }
     }
 }
@@ -380,6 +419,8 @@ struct Unreadable {
     id: Option<u64>,
     /// Its length, where that is why it was not read.
     size: Option<u64>,
+    /// There was no memory for it.
+    no_room: bool,
 }
 
 /// The request that an unreadable line seems to answer: the envelope's id stands near one of its

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use toolward_wire::http::{BodyReader, write_request};
 use toolward_wire::line;
-use toolward_wire::{MAX_ANSWER, Revision};
+use toolward_wire::{MAX_RESPONSE_BYTES, Revision};
 
 use super::address::{Address, Remote};
 use super::events::Events;
@@ -65,9 +65,14 @@ async fn receive(mut events: Events, mut lines: impl AsyncWriteExt + Unpin) -> i
     let mut out = Vec::new();
     while let Some(event) = events.next().await? {
         if event.is_message() {
-            out.clear();
-            line::encode(&event.data, &mut out);
-            lines.write_all(&out).await?;
+            // In parts, so that a long message is not copied as a whole.
+            let mut parts = event.data.chunks(BETWEEN / 16).peekable();
+            while let Some(part) = parts.next() {
+                out.clear();
+                line::encode(part, &mut out);
+                out.truncate(part.len() + usize::from(parts.peek().is_none()));
+                lines.write_all(&out).await?;
+            }
         }
     }
     lines.shutdown().await
@@ -111,8 +116,8 @@ async fn post(pool: &Pool, address: &Address, remote: &Remote, body: &[u8]) -> i
         return Err(other(format!("it answers with status {}", head.status)));
     }
     let keep = head.keep_alive;
-    let mut reader =
-        BodyReader::new(head.body, MAX_ANSWER).map_err(|problem| other(problem.to_string()))?;
+    let mut reader = BodyReader::new(head.body, MAX_RESPONSE_BYTES)
+        .map_err(|problem| other(problem.to_string()))?;
     loop {
         let body = reader.read(&mut connection.buffer).map_err(|p| other(p.to_string()))?;
         if body.is_some() {
@@ -151,5 +156,5 @@ async fn open(remote: &Remote) -> io::Result<Events> {
         let why = format!("it opens no stream of events (status {})", head.status);
         return Err(io::Error::other(why));
     }
-    Ok(Events::new(connection, head.body, MAX_ANSWER))
+    Ok(Events::new(connection, head.body, MAX_RESPONSE_BYTES.into()))
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use toolward_wire::exchange::{Done, Event, Exchange, Failure, Step};
+use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, Step};
 use toolward_wire::{Era, Kind, Message};
 
-use super::super::large::TooLarge;
+use super::super::large::{Allowance, TooLarge};
 use super::super::link::Signal;
 use super::super::opening::is_list_changed;
 use super::super::unavailable::Unavailable;
 use super::messages::{Messages, Place};
-use super::{Field, Greeted, HttpLink, Reply, unreachable};
+use super::{Field, Greeted, HttpLink, PostError, Reply, unreachable};
 
 /// How long a server that does not say otherwise has until its stream is asked for again, and within
 /// what bounds it may say so.
@@ -35,8 +35,7 @@ pub(in super::super) struct Call {
     pending: Option<Event>,
     /// How often the stream was asked for since something came by it.
     in_vain: u32,
-    /// The longest answer.
-    longest: usize,
+    allowance: Allowance,
 }
 
 enum Stage {
@@ -60,16 +59,18 @@ impl Call {
         exchange: Exchange,
         body: Bytes,
         more: Vec<Field>,
-        longest: usize,
+        allowance: Allowance,
     ) -> Call {
         let stage = Stage::Unsent { body, more };
-        Call { link, exchange, greeted: None, stage, pending: None, in_vain: 0, longest }
+        Call { link, exchange, greeted: None, stage, pending: None, in_vain: 0, allowance }
     }
 
     /// A message of the server, unless it is an answer with more bytes than may pass.
     fn received(&mut self, message: Message) -> Step {
         let size = message.body().len();
-        match matches!(message.kind(), Kind::Response | Kind::Error) && size > self.longest {
+        match matches!(message.kind(), Kind::Response | Kind::Error)
+            && size > self.allowance.longest
+        {
             true => self.exchange.too_large(Some(size as u64)),
             false => self.exchange.upstream(message),
         }
@@ -100,13 +101,14 @@ impl Call {
                     let (event, pause) = (event.clone(), *pause);
                     Box::pin(self.take_up(event, pause)).await
                 }
-                Stage::Waiting | Stage::Sent | Stage::Over => self.exchange.gone(),
+                Stage::Waiting => self.exchange.unsent(),
+                Stage::Sent | Stage::Over => self.exchange.gone(),
             };
             if let Some(event) = self.carry_out(step) {
                 return event;
             }
             if matches!(self.stage, Stage::Over) && self.pending.is_none() {
-                return Event::Done(Done::Failed(Failure::Gone));
+                return Event::Done(ExchangeEnd::Failed(Failure::Gone));
             }
         }
     }
@@ -123,11 +125,11 @@ impl Call {
         for _ in 0..2 {
             let greeted = match self.link.greeted().await {
                 Ok(greeted) => greeted,
-                Err(_) => return self.exchange.gone(),
+                Err(_) => return self.exchange.unsent(),
             };
             self.greeted = Some(greeted.clone());
             self.stage = Stage::Sent;
-            match self.link.post(&body, &more, Some(&greeted), self.longest).await {
+            match self.link.post(&body, &more, Some(&greeted), self.allowance.clone()).await {
                 Ok((Reply::Json(message), _)) => return self.received(message),
                 Ok((Reply::Events(events), _)) => {
                     self.stage = Stage::Streaming(events);
@@ -141,16 +143,26 @@ impl Call {
                         _ => format!("it answers with status {status}"),
                     };
                     (self.link.log)(&format!("{}: {why}", self.link.name));
-                    return self.exchange.gone();
+                    // A status of 4xx rejects the request before anything is done.
+                    return match status {
+                        400..500 => self.exchange.unsent(),
+                        _ => self.exchange.gone(),
+                    };
                 }
-                Err(error) if error.kind() == io::ErrorKind::Other => return self.unread(&error),
-                Err(error) => {
-                    (self.link.log)(&format!("{}: {}", self.link.name, unreachable(&error)));
-                    return self.exchange.gone();
+                Err(PostError { error, sent: true }) if error.kind() == io::ErrorKind::Other => {
+                    return self.unread(&error);
+                }
+                Err(failed) => {
+                    (self.link.log)(&format!("{}: {failed}", self.link.name));
+                    return match failed.sent {
+                        true => self.exchange.gone(),
+                        false => self.exchange.unsent(),
+                    };
                 }
             }
         }
-        self.exchange.gone()
+        // The server knows neither the old session nor the new one.
+        self.exchange.unsent()
     }
 
     /// The stream has ended, and the answer has not come by it.
@@ -179,7 +191,7 @@ impl Call {
         self.in_vain += 1;
         tokio::time::sleep(pause).await;
         let field = (Cow::Borrowed("Last-Event-ID"), Cow::Owned(event.clone()));
-        let again = match self.link.get(&[field], &greeted, self.longest).await {
+        let again = match self.link.get(&[field], &greeted, self.allowance.clone()).await {
             Ok(Reply::Events(mut events)) => {
                 events.begin_after(event, pause);
                 Stage::Streaming(events)
@@ -215,7 +227,14 @@ impl Call {
     /// Closing the stream is what cancels a modern request; a legacy one is told.
     pub(in super::super) fn give_up(&mut self, timed_out: bool) {
         let unsent = matches!(self.stage, Stage::Unsent { .. } | Stage::Waiting);
-        let step = if timed_out { self.exchange.timed_out() } else { self.exchange.cancelled() };
+        // The server has answered, and the answer could not be read for lack of room.
+        let short = self.allowance.room.as_ref().is_some_and(|room| room.is_short());
+        let step = match (timed_out, unsent) {
+            (true, false) if short => self.exchange.undeliverable(),
+            (true, true) => self.exchange.unsent(),
+            (true, false) => self.exchange.timed_out(),
+            (false, _) => self.exchange.cancelled(),
+        };
         self.stage = Stage::Over;
         if let (Some(body), Some(greeted), Era::Legacy, false) =
             (step.upstream, &self.greeted, self.link.era(), unsent)
