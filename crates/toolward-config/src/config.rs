@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::diagnostic::Diagnostic;
+pub use crate::env_file::EnvFile;
 use crate::forms::url;
 pub use crate::forms::{CertificateMark, IpRange, Listen};
 pub use crate::guards::{
@@ -106,6 +107,9 @@ impl Config {
     /// returned, each with its place; nothing else of the configuration changes.
     pub fn resolve_secrets(&mut self, env: &impl Env, files: &impl Files) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
+        for server in &mut self.servers {
+            findings.extend(server.connect.read_env_file(files).err());
+        }
         for (secret, kind) in self.secrets_mut() {
             match secret.resolve(env, files) {
                 Ok(()) => findings.extend(kind.misfit(secret)),
@@ -119,14 +123,20 @@ impl Config {
     pub fn secret_files(&self) -> Vec<PathBuf> {
         let mut copy = self.clone();
         let secrets = copy.secrets_mut();
-        secrets.iter().flat_map(|(secret, _)| secret.files()).collect()
+        let files = secrets.iter().flat_map(|(secret, _)| secret.files());
+        let env_files = self.servers.iter().filter_map(|server| match &server.connect {
+            Connect::Stdio { env_file, .. } => Some(env_file.as_ref()?.path.clone()),
+            Connect::Http { .. } => None,
+        });
+        files.chain(env_files).collect()
     }
 
     fn secrets_mut(&mut self) -> Vec<(&mut Secret, SecretKind)> {
         let mut all = Vec::new();
         for server in &mut self.servers {
             match &mut server.connect {
-                Connect::Stdio { env, .. } => {
+                Connect::Stdio { env, args, .. } => {
+                    all.extend(args.iter_mut().map(|value| (value, SecretKind::Variable)));
                     all.extend(env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
                 }
                 Connect::Http { url, headers, headers_for, oauth, .. } => {
@@ -144,7 +154,7 @@ impl Config {
         }
         for agent in &mut self.agents {
             all.extend(agent.tokens.iter_mut().filter_map(|token| match token {
-                Token::Reference(secret) => Some((secret, SecretKind::Header)),
+                Token::Reference(secret) => Some((secret, SecretKind::Token)),
                 Token::Sha256(_) => None,
             }));
         }
@@ -177,8 +187,12 @@ impl Config {
 enum SecretKind {
     Variable,
     Header,
+    Token,
     Url,
 }
+
+/// A shorter token could be guessed.
+const MIN_TOKEN_CHARACTERS: usize = 16;
 
 impl SecretKind {
     fn misfit(self, secret: &Secret) -> Option<Diagnostic> {
@@ -187,7 +201,12 @@ impl SecretKind {
             SecretKind::Variable if value.contains('\0') => {
                 Some(secret.error("the resolved value holds a NUL character"))
             }
-            SecretKind::Header if value.chars().any(char::is_control) => {
+            SecretKind::Token if value.chars().count() < MIN_TOKEN_CHARACTERS => Some(
+                secret
+                    .error(format!("the token is shorter than {MIN_TOKEN_CHARACTERS} characters"))
+                    .help("make one with `toolward token new`"),
+            ),
+            SecretKind::Header | SecretKind::Token if value.chars().any(char::is_control) => {
                 Some(secret.error("the resolved value holds a line break or control character"))
             }
             // The value may be secret: only that it is no URL is said.
@@ -254,8 +273,12 @@ pub struct Server {
 pub enum Connect {
     Stdio {
         command: String,
-        args: Vec<String>,
+        /// Only a client's file has references in them.
+        args: Vec<Secret>,
         env: Vec<(String, Secret)>,
+        /// Its variables are added to `env` when secrets are resolved.
+        env_file: Option<EnvFile>,
+        inherit_env: InheritEnv,
         cwd: Option<PathBuf>,
     },
     Http {
@@ -266,6 +289,27 @@ pub enum Connect {
         oauth: Option<Box<OAuth>>,
         transport: Option<Transport>,
     },
+}
+
+impl Connect {
+    /// Adds the variables of `envFile` that `env` does not have.
+    fn read_env_file(&mut self, files: &impl Files) -> Result<(), Diagnostic> {
+        let Connect::Stdio { env, env_file: Some(file), .. } = self else { return Ok(()) };
+        for (name, value) in file.read(files)? {
+            if !env.iter().any(|(known, _)| *known == name) {
+                env.push((name, Secret::literal(value, file.mark.clone())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Variables of the gateway that a server gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InheritEnv {
+    /// Those that connectivity needs, and those that match.
+    Patterns(Vec<String>),
+    All,
 }
 
 /// Where tokens for a server come from.
@@ -290,18 +334,14 @@ pub enum Start {
 }
 
 /// How long calls may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeout {
-    /// For tools that no pattern names.
-    pub otherwise: Duration,
-    /// By tool name or pattern, first match in file order.
+    /// Idle time of tools that no pattern names.
+    pub otherwise: Option<Duration>,
+    /// Idle time by tool name or pattern, first match in file order.
     pub by_tool: Vec<(String, Duration)>,
-}
-
-impl Default for Timeout {
-    fn default() -> Self {
-        Timeout { otherwise: Duration::from_secs(30), by_tool: Vec::new() }
-    }
+    /// The longest call (`max_timeout`).
+    pub most: Option<Duration>,
 }
 
 /// How large results of calls may be.
@@ -366,6 +406,10 @@ pub struct Audit {
     /// `None`: forever.
     pub retain: Option<Duration>,
     pub redact: Vec<String>,
+    /// How many refusals and listings of an agent are recorded one by one.
+    pub refusals: toolward_policy::Rate,
+    /// Free bytes of the disk below which there is a warning.
+    pub reserve: u64,
     pub sinks: Vec<Sink>,
 }
 
@@ -380,6 +424,12 @@ impl Default for Audit {
             rotate_age: Duration::from_secs(86_400),
             retain: None,
             redact: Vec::new(),
+            refusals: toolward_policy::Rate {
+                count: 60,
+                per: toolward_policy::rate::Per::Minute,
+                burst: Some(1000),
+            },
+            reserve: 256 << 20,
             sinks: Vec::new(),
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::builtin;
 use crate::config::{
-    Arguments, Audit, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming, Sink, Telemetry,
-    Tls,
+    Arguments, Audit, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming, Server, Sink,
+    Telemetry, Tls,
 };
 use crate::forms;
 use crate::guards;
@@ -87,10 +87,7 @@ pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>
     }
     config.list_timeout = duration(root, "list_timeout", config.list_timeout);
     config.limits_of = root.get("limits_of").map(limits_of).unwrap_or_default();
-    for (key, node) in servers::listed(root) {
-        servers::check_name(page, key, &config.separator);
-        config.servers.extend(servers::server(page, key, node, folders));
-    }
+    config.servers = servers_of(page, root, folders, &config.separator);
     config.builtin = flag(root, "builtin", false);
     config.agents = identities::agents(page, root, folders);
     config.deny_on_missing_agent = deny_on_missing_agent(root);
@@ -103,7 +100,11 @@ pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>
     config.hooks = guards::hooks(page, root, folders);
     let own = config.builtin.then_some(builtin::NAME);
     let servers = config.servers.iter().map(|server| &*server.name).chain(own);
-    let servers: Vec<&str> = servers.collect();
+    let mut servers: Vec<&str> = servers.collect();
+    // Servers of other files are not known yet.
+    if root.get("servers_from").is_some() {
+        servers.clear();
+    }
     guards::check_servers(page, root, &servers);
     builtin::check(page, root, &config);
     config.audit = audit(page, root.get("audit"), folders);
@@ -111,6 +112,22 @@ pub(crate) fn config(page: &mut Page<'_>, root: &Node<'_>, folders: &Folders<'_>
         root.get("telemetry").map(|node| telemetry(page, node, folders)).unwrap_or_default();
     config.read_only = flag(root, "read_only", false);
     config
+}
+
+/// How the servers of a file are reached.
+pub(crate) fn servers_of(
+    page: &mut Page<'_>,
+    root: &Node<'_>,
+    folders: &Folders<'_>,
+    separator: &str,
+) -> Vec<Server> {
+    let mut found = Vec::new();
+    for (key, node) in servers::listed(root) {
+        servers::check_name(page, key, separator);
+        let client = root.get("mcpServers").is_some_and(|table| table.get(&key.name).is_some());
+        found.extend(servers::server(page, key, node, folders, client));
+    }
+    found
 }
 
 fn text(node: &Node<'_>, key: &str) -> Option<String> {
@@ -197,6 +214,11 @@ fn audit(page: &mut Page<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>) ->
         rotate_age: duration(rotate, "age", otherwise.rotate_age),
         retain: node.get("retain").and_then(|node| forms::duration(node.as_str()?).ok()),
         redact: list(node, "redact"),
+        refusals: node
+            .get("refusals")
+            .and_then(|node| forms::rate(node.as_str()?).ok())
+            .unwrap_or(otherwise.refusals),
+        reserve: size(node, "reserve", otherwise.reserve),
         sinks: sinks.iter().filter_map(|node| sink(page, node, folders)).collect(),
     }
 }

@@ -54,6 +54,8 @@ impl fmt::Display for Format {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Syntax {
     Json,
+    /// JSON with comments and trailing commas.
+    Jsonc,
     Yaml,
     Toml,
 }
@@ -83,6 +85,7 @@ impl Syntax {
     pub(crate) fn parse(self, content: &str) -> Result<Node<'_>, Vec<Fault>> {
         match self {
             Syntax::Json => json::parse(content).map_err(|fault| vec![fault]),
+            Syntax::Jsonc => json::parse_with_comments(content).map_err(|fault| vec![fault]),
             Syntax::Yaml => yaml::parse(content),
             Syntax::Toml => toml::parse(content),
         }

@@ -372,10 +372,18 @@ fn reference_part(name: &str) -> Form<Part> {
         }
         return Ok(Part::File(path.to_owned()));
     }
-    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && name.starts_with(|c: char| !c.is_ascii_digit());
+    if name.starts_with("input:") {
+        return Err(Misform::secret(
+            "`${input:…}` is a value that VS Code asks a person for, and the gateway cannot ask",
+            "put the value in a variable or a file, and write `${env:NAME}` or `${file:PATH}`",
+        ));
+    }
+    // As VS Code, Cursor and Windsurf write a variable.
+    let variable = name.strip_prefix("env:").unwrap_or(name);
+    let is_name = variable.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && variable.starts_with(|c: char| !c.is_ascii_digit());
     if is_name {
-        return Ok(Part::Env(name.to_owned()));
+        return Ok(Part::Env(variable.to_owned()));
     }
     let help = match name.contains(":-") {
         true => "there are no default values: set the variable, or write the value",

@@ -15,7 +15,16 @@ use crate::text::Span;
 /// assert!(toolward_config::json::parse(r#"{"a": 1, "\u0061": 2}"#).is_err());
 /// ```
 pub fn parse(text: &str) -> Result<Node<'_>, Fault> {
-    let mut reader = Reader { text, at: 0 };
+    read(text, false)
+}
+
+/// The same with comments and trailing commas, as editors accept them in their settings.
+pub(crate) fn parse_with_comments(text: &str) -> Result<Node<'_>, Fault> {
+    read(text, true)
+}
+
+fn read(text: &str, comments: bool) -> Result<Node<'_>, Fault> {
+    let mut reader = Reader { text, at: 0, comments };
     let node = reader.value(0)?;
     reader.skip_space();
     match reader.peek() {
@@ -27,6 +36,8 @@ pub fn parse(text: &str) -> Result<Node<'_>, Fault> {
 struct Reader<'t> {
     text: &'t str,
     at: usize,
+    /// Comments and trailing commas are accepted.
+    comments: bool,
 }
 
 impl<'t> Reader<'t> {
@@ -122,6 +133,10 @@ impl<'t> Reader<'t> {
     fn ends(&mut self, open: usize, opened: char, close: u8) -> Result<bool, Fault> {
         self.skip_space();
         if self.eat(b',') {
+            if self.comments {
+                self.skip_space();
+                return Ok(self.eat(close));
+            }
             return Ok(false);
         }
         if self.eat(close) {
@@ -305,8 +320,17 @@ impl<'t> Reader<'t> {
     }
 
     fn skip_space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
+        loop {
+            while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+                self.at += 1;
+            }
+            let rest = self.rest();
+            let end = match self.comments {
+                true if rest.starts_with("//") => rest.find('\n'),
+                true if rest.starts_with("/*") => rest.find("*/").map(|end| end + 2),
+                _ => return,
+            };
+            self.at += end.unwrap_or(rest.len());
         }
     }
 

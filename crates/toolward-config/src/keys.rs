@@ -442,6 +442,10 @@ table! { AUDIT:
         "How long files are kept.";
     "redact": List(&NAME) =>
         "Argument names and patterns that are never recorded.";
+    "refusals": Rate, default("60/min burst 1000") =>
+        "How many refusals and listings of an agent are recorded one by one; further ones are counted.";
+    "reserve": Size, default("256 MiB") =>
+        "Free space on the disk of the log below which `/readyz` and the log warn.";
     "sinks": List(&Secret) =>
         "Further sinks: `stdout`, `syslog`, an OTLP URL, a `postgres://` URL.";
 }

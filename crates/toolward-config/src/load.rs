@@ -6,7 +6,8 @@ use std::sync::Arc;
 use toolward_policy::source::{AgentsSource, LayerSource, RulesSource, Source};
 use toolward_policy::testing::PolicyTest;
 
-use crate::assemble::{Assembly, Given, Role};
+use crate::assemble::{Assembly, Given, Named, Role};
+use crate::client;
 use crate::config::{Config, Hook, HookKind};
 use crate::decode::Folders;
 use crate::diagnostic::{Diagnostic, Level};
@@ -66,10 +67,14 @@ pub struct Loaded {
     pub config: Config,
     pub source: Source,
     pub tests: Vec<PolicyTest>,
+    /// Files with `deny` rules.
+    pub denying_files: Vec<String>,
     pub warnings: Vec<Diagnostic>,
     /// Files that were read, to be watched.
     pub files: Vec<PathBuf>,
     pub(crate) texts: Vec<(Arc<Text>, Syntax)>,
+    /// Contents of `policy_sh` files.
+    pub(crate) scripts: Vec<(PathBuf, Arc<[u8]>)>,
     /// The first of them is the main file.
     pub(crate) has_main: bool,
     /// Who gave which exposure, by server; without a name: every server's.
@@ -122,9 +127,11 @@ impl Loaded {
             config,
             source: Source { layers, ..Source::default() },
             tests: Vec::new(),
+            denying_files: Vec::new(),
             warnings: Vec::new(),
             files: Vec::new(),
             texts: Vec::new(),
+            scripts: Vec::new(),
             has_main: false,
             exposures: Vec::new(),
         }
@@ -169,6 +176,13 @@ impl Loaded {
         self.exposures.iter().find(|(owner, _)| given(owner)).map(|(_, mark)| mark.text.name())
     }
 
+    /// Every file that defines the policy with its content: configuration, layers, `policy_sh` scripts.
+    pub fn sources(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        let texts = self.texts.iter().map(|(text, _)| text);
+        let texts = texts.map(|text| (Path::new(text.name()), text.content().as_bytes()));
+        texts.chain(self.scripts.iter().map(|(path, bytes)| (path.as_path(), &**bytes)))
+    }
+
     /// The main file, where there is one.
     pub fn main_file(&self) -> Option<&Path> {
         self.texts.first().filter(|_| self.has_main).map(|(text, _)| Path::new(text.name()))
@@ -186,6 +200,11 @@ impl Loaded {
         };
         Some(Mark { text: Arc::clone(text), span: node.span })
     }
+}
+
+/// Clients accept comments in JSON.
+fn with_comments(syntax: Syntax) -> Syntax {
+    if syntax == Syntax::Json { Syntax::Jsonc } else { syntax }
 }
 
 /// The outermost value that begins at an offset.
@@ -242,7 +261,9 @@ impl<F: Files, E: Env> Loader<F, E> {
         let files: Vec<PathBuf> = assembly.config.hooks.iter().filter_map(file).collect();
         for file in files {
             // Whoever uses it says what is wrong with it.
-            let _ = self.files.read(&file);
+            if let Ok(bytes) = self.files.read(&file) {
+                assembly.know_script(&file, bytes);
+            }
             assembly.watch(&file);
         }
     }
@@ -280,12 +301,27 @@ impl<F: Files, E: Env> Loader<F, E> {
         let Some((text, syntax)) = self.text(path, None, false, assembly) else {
             return;
         };
-        let policies = assembly.main(&text, syntax, &folders);
+        let is_client = client::is_client_file(path);
+        let syntax = if is_client { with_comments(syntax) } else { syntax };
+        let own_base = if is_client { client::base(path) } else { base.to_owned() };
+        let folders = Folders { base: &own_base, ..folders };
+        let Named { policies, servers_from } = assembly.main(&text, syntax, &folders, is_client);
+        for (written, mark) in servers_from {
+            self.servers_from(&folders.path(&written), mark, home.as_deref(), assembly);
+        }
         for (written, mark) in policies {
             let given =
                 Given { role: Role::Layer, format: None, allowlist: false, reload: options.reload };
             self.layer(&folders.path(&written), Some(mark), given, assembly);
         }
+    }
+
+    /// The servers of a client's file.
+    fn servers_from(&self, path: &Path, named: Mark, home: Option<&Path>, assembly: &mut Assembly) {
+        let Some((text, syntax)) = self.text(path, Some(named), false, assembly) else { return };
+        let base = client::base(path);
+        let folders = Folders { base: &base, home };
+        assembly.servers_from(&text, with_comments(syntax), &folders);
     }
 
     fn layer(&self, path: &Path, named: Option<Mark>, given: Given, assembly: &mut Assembly) {
@@ -323,7 +359,10 @@ impl<F: Files, E: Env> Loader<F, E> {
         };
         if is_script(path, &bytes) {
             match may_be_hook {
-                true => assembly.script(Hook::of_script(path, &bytes)),
+                true => {
+                    assembly.script(Hook::of_script(path, &bytes));
+                    assembly.know_script(path, bytes);
+                }
                 false => {
                     let message = format!("{} is a program, not a configuration", quoted(&name));
                     let help =

@@ -138,6 +138,15 @@ impl<'t> Map<'t> {
         Map(entries)
     }
 
+    /// A mapping whose keys are known to be unique.
+    pub(crate) fn of(entries: Vec<(Key<'t>, Node<'t>)>) -> Self {
+        Map(entries)
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<(Key<'t>, Node<'t>)> {
+        self.0
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&Key<'t>, &Node<'t>)> {
         self.0.iter().map(|(key, node)| (key, node))
     }

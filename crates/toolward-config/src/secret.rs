@@ -36,6 +36,12 @@ impl Secret {
         Some(Secret { parts, mark, value })
     }
 
+    /// Text without references, such as `${NAME}` where nothing is replaced.
+    pub(crate) fn literal(text: impl Into<String>, mark: Mark) -> Self {
+        let text = text.into();
+        Secret { parts: vec![Part::Literal(text.clone())], mark, value: Some(text) }
+    }
+
     /// The value; `None` before its references were resolved.
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()

@@ -1,16 +1,17 @@
 //! `servers` (and `mcpServers`): how each server is reached, and what the policy knows about it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::builtin;
-use crate::config::{Connect, OAuth, ResultBytes, Secret, Server, Start, Timeout, Transport};
+use crate::config::{
+    Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret, Server, Start, Timeout, Transport,
+};
 use crate::decode::Folders;
 use crate::diagnostic::Diagnostic;
 use crate::expose::exposure;
-use crate::forms::{duration, header_name, in_the_clear, size};
+use crate::forms::{duration, header_name, in_the_clear, reference_parts, size};
 use crate::guards::rates;
 use crate::hints::check_tag;
 use crate::neutral::quoted;
@@ -125,13 +126,16 @@ pub(crate) fn check_name(page: &mut Page<'_>, key: &Key<'_>, separator: &str) {
 }
 
 /// How a server is reached; `None` where that was reported as an error.
+///
+/// `client`: it stands in `mcpServers`, where references are replaced in `args` too.
 pub(crate) fn server(
     page: &mut Page<'_>,
     key: &Key<'_>,
     node: &Node<'_>,
     folders: &Folders<'_>,
+    client: bool,
 ) -> Option<Server> {
-    let connect = connect(page, key, node, folders)?;
+    let connect = connect(page, key, node, folders, client)?;
     check_client_keys(page, node);
     Some(Server {
         name: key.name.to_string(),
@@ -140,14 +144,14 @@ pub(crate) fn server(
             Some("eager") => Start::Eager,
             _ => Start::Lazy,
         },
-        timeout: node.get("timeout").map(timeout).unwrap_or_default(),
+        timeout: timeout(page, node),
         result_bytes: node.get("result_bytes").map(result_bytes).unwrap_or_default(),
         share: node.get("share").and_then(Node::as_bool).unwrap_or(false),
         max_children: node
             .get("max_children")
             .and_then(Node::as_int)
             .and_then(|most| u32::try_from(most).ok())
-            .unwrap_or(8),
+            .unwrap_or(32),
         description: node.get("description").and_then(Node::as_str).map(str::to_owned),
         methods: node.get("methods").map(strings).unwrap_or_default(),
         limits: node.get("limits").map(|node| rates(page, node, false)).unwrap_or_default(),
@@ -155,21 +159,28 @@ pub(crate) fn server(
     })
 }
 
-fn timeout(node: &Node<'_>) -> Timeout {
+fn timeout(page: &mut Page<'_>, server: &Node<'_>) -> Timeout {
     let read = |node: &Node<'_>| duration(node.as_str()?).ok();
+    let most = server.get("max_timeout").and_then(read);
+    let mut timeout = Timeout { most, ..Timeout::default() };
+    let Some(node) = server.get("timeout") else { return timeout };
+    let mut check = |node: &Node<'_>| {
+        let idle = read(node);
+        if idle.zip(most).is_some_and(|(idle, most)| idle > most) {
+            let help = "a call ends after `max_timeout`, with or without progress; raise that";
+            page.error(node.span, "`timeout` is longer than `max_timeout`", help);
+        }
+        idle
+    };
     match node.as_map() {
-        None => Timeout {
-            otherwise: read(node).unwrap_or(Duration::from_secs(30)),
-            ..Timeout::default()
-        },
-        Some(by_tool) => Timeout {
-            by_tool: by_tool
-                .iter()
-                .filter_map(|(key, node)| Some((key.name.to_string(), read(node)?)))
-                .collect(),
-            ..Timeout::default()
-        },
+        None => timeout.otherwise = check(node),
+        Some(by_tool) => {
+            let each = by_tool.iter();
+            let each = each.filter_map(|(key, node)| Some((key.name.to_string(), check(node)?)));
+            timeout.by_tool = each.collect();
+        }
     }
+    timeout
 }
 
 fn result_bytes(node: &Node<'_>) -> ResultBytes {
@@ -192,6 +203,7 @@ fn connect(
     key: &Key<'_>,
     node: &Node<'_>,
     folders: &Folders<'_>,
+    client: bool,
 ) -> Option<Connect> {
     let map = node.as_map()?;
     let shown = quoted(&key.name);
@@ -223,17 +235,20 @@ fn connect(
                 &["url", "headers", "headers_for", "oauth", "transport"],
                 "a server with `command` is not reached over HTTP",
             );
-            for arg in node.get("args").map(Node::items).unwrap_or_default() {
-                if arg.as_str().is_some_and(|arg| arg.contains("${")) {
-                    let help =
-                        "references are replaced in `env`, `headers`, `url` and `tokens` only";
-                    page.warning(arg.span, "references are not replaced in `args`", help);
-                }
-            }
             Some(Connect::Stdio {
                 command: program(command.as_str()?, folders.base),
-                args: node.get("args").map(strings).unwrap_or_default(),
+                args: arguments(page, node, folders, client),
                 env: variables(page, node, folders),
+                env_file: node.as_map().and_then(|map| map.entry("envFile")).and_then(
+                    |(_, file)| {
+                        let mark = page.mark(file.span);
+                        Some(EnvFile { path: folders.path(file.as_str()?), mark })
+                    },
+                ),
+                inherit_env: match node.get("inherit_env") {
+                    Some(node) if node.as_bool() == Some(true) => InheritEnv::All,
+                    node => InheritEnv::Patterns(node.map(strings).unwrap_or_default()),
+                },
                 cwd: node.get("cwd").and_then(Node::as_str).map(|path| folders.path(path)),
             })
         }
@@ -241,7 +256,7 @@ fn connect(
             refuse(
                 page,
                 node,
-                &["args", "env", "cwd", "max_children", "share"],
+                &["args", "env", "inherit_env", "cwd", "max_children", "share"],
                 "a server with `url` is not started by the gateway",
             );
             let transport =
@@ -267,6 +282,37 @@ fn connect(
             })
         }
     }
+}
+
+/// The arguments of a program. Others can read them (`ps`), so that secrets belong into `env`; only what a
+/// client would replace is replaced.
+fn arguments(
+    page: &mut Page<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+    client: bool,
+) -> Vec<Secret> {
+    let mut arguments = Vec::new();
+    for node in node.get("args").map(Node::items).unwrap_or_default() {
+        let Some(text) = node.as_str() else { continue };
+        match reference_parts(text) {
+            _ if !text.contains("${") => {}
+            Ok(_) if client => {
+                arguments.extend(page.secret(node, folders));
+                continue;
+            }
+            Err(wrong) if client => {
+                let diagnostic = Diagnostic::error(wrong.message).maybe_help(wrong.help);
+                page.report(node.span, diagnostic);
+            }
+            _ => {
+                let help = "references are replaced in `env`, `headers`, `url` and `tokens` only";
+                page.warning(node.span, "references are not replaced in `args`", help);
+            }
+        }
+        arguments.push(Secret::literal(text, page.mark(node.span)));
+    }
+    arguments
 }
 
 /// Keys that have no meaning for this kind of server.

@@ -15,13 +15,15 @@ use crate::text::{Span, Text};
 mod lines;
 
 /// Keys whose values hold secrets, wherever they stand.
-const SECRET_KEYS: [&str; 15] = [
+const SECRET_KEYS: [&str; 17] = [
     "tokens",
     "env",
     "headers",
     "headers_for",
     "oauth",
     "url",
+    "serverurl",
+    "httpurl",
     "token_url",
     "client_id",
     "client_secret",

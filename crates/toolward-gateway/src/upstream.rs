@@ -8,9 +8,12 @@
 mod address;
 mod child;
 pub(crate) mod document;
+mod environment;
 mod eras;
 mod events;
+mod evicted;
 mod http;
+mod ids;
 mod large;
 pub(crate) mod launch;
 mod link;
@@ -22,6 +25,7 @@ mod process;
 mod search;
 mod spare;
 mod sse;
+mod timeouts;
 mod unavailable;
 mod writer;
 
@@ -30,22 +34,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use toolward_policy::selector::Glob;
 use toolward_wire::exchange::Event;
 use toolward_wire::{Era, Message, MethodRow, Revision};
 
 pub use address::{Address, Remote, Wire};
+pub use environment::Inherit;
 pub use large::Caps;
 pub use launch::Launch;
 pub use link::{Link, Listed};
 pub use oauth::OAuth;
+pub use timeouts::Timeouts;
 pub use unavailable::Unavailable;
 
 use self::eras::{Eras, Known};
+use self::evicted::Evicted;
 use self::links::Links;
 use self::opening::Opening;
 use self::search::{Searches, WAYS};
 use self::spare::Spare;
+use crate::budget::Reservation;
 use crate::builtin;
 use crate::client::{Client, Owner};
 use crate::counts::calls::Calls;
@@ -69,9 +76,7 @@ pub enum Reach {
 pub struct Definition {
     pub name: Box<str>,
     pub reach: Reach,
-    /// How long a call may take: by tool, first match, and otherwise.
-    pub timeouts: Vec<(Glob, Duration)>,
-    pub timeout: Duration,
+    pub timeouts: Timeouts,
     /// All sessions use one link.
     pub share: bool,
     pub max_children: usize,
@@ -87,8 +92,13 @@ pub struct Server {
     pub index: usize,
     pub definition: Definition,
     links: Links,
+    /// Sessions that wait for one of its processes.
+    line: tokio::sync::Mutex<()>,
+    evicted: Arc<Evicted>,
     searches: Searches,
     eras: Mutex<Eras>,
+    /// What it said first to whoever asked last.
+    greeting: Mutex<Option<(Message, Era)>>,
     /// It was found to speak HTTP+SSE.
     sse: AtomicBool,
     spare: Arc<Spare>,
@@ -127,7 +137,9 @@ impl Server {
 
     /// The gateway's own list.
     pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
-        let listed = || Listed { catalogue: builtin::catalogue(revision), fresh_until: None };
+        let catalogue = || builtin::catalogue(revision);
+        let listed =
+            || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
         self.is_own().then(listed)
     }
 
@@ -160,16 +172,22 @@ impl Server {
         self.own_list(Revision::newest(Era::Modern)).or_else(|| self.links.listed())
     }
 
-    /// How long a call of a tool may take.
-    pub fn timeout(&self, tool: &str) -> Duration {
-        let named = self.definition.timeouts.iter().find(|(glob, _)| glob.matches(tool));
-        named.map_or(self.definition.timeout, |(_, timeout)| *timeout)
-    }
-
     /// How many bytes the answer to a call of a tool may have.
     pub fn result_bytes(&self, tool: &str) -> usize {
         let longest = self.definition.answer_bytes;
         self.definition.results.of(tool).map_or(longest, |most| most.min(longest))
+    }
+
+    /// What the server said first when it was asked last, unless agents have credentials of their own.
+    pub(crate) fn greeting(&self) -> Option<(Message, Era)> {
+        self.greeting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn greeted(&self, hello: &Message, era: Era) {
+        if !self.is_personal() {
+            let mut greeting = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+            *greeting = Some((hello.clone(), era));
+        }
     }
 
     fn eras(&self) -> MutexGuard<'_, Eras> {
@@ -208,6 +226,7 @@ impl Server {
 /// All servers of the configuration, in its order.
 pub struct Servers {
     all: RwLock<All>,
+    evicted: Arc<Evicted>,
     changes: Changes,
     log: Log,
 }
@@ -236,7 +255,8 @@ impl Changes {
 impl Servers {
     pub fn new(definitions: Vec<Definition>, log: Log) -> Servers {
         let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
-        let servers = Servers { all: RwLock::new(Arc::new([])), changes, log };
+        let all = RwLock::new(Arc::new([]) as All);
+        let servers = Servers { all, evicted: Arc::default(), changes, log };
         servers.become_these(servers.next(definitions));
         servers
     }
@@ -257,14 +277,19 @@ impl Servers {
             }
             let index = old.map_or(unused, |server| server.index);
             unused = unused.max(index + 1);
-            let (links, searches, eras, sse, spare, calls, life) = Default::default();
+            let (links, line, searches, eras, greeting, sse, spare, calls, life) =
+                Default::default();
+            let evicted = self.evicted.clone();
             let (changes, log) = (self.changes.clone(), self.log.clone());
             Arc::new(Server {
                 index,
                 definition,
                 links,
+                line,
+                evicted,
                 searches,
                 eras,
+                greeting,
                 sse,
                 spare,
                 calls,
@@ -372,6 +397,7 @@ impl Servers {
         permit: Permit,
         client: &Client,
         row: &'static MethodRow,
+        room: &Arc<Reservation>,
     ) -> Result<Opened, Unavailable> {
         let server = permit.server().clone();
         let keys = keys(&server, client);
@@ -385,11 +411,17 @@ impl Servers {
                 Box::pin(server.room_for(key, &Opening::new(key, client))).await?
             }
         };
-        Ok(Link::open(link, permit, row))
+        Ok(Link::open(link, permit, row, room.clone()))
+    }
+
+    /// Whether a process of this client was ended to make room for another client.
+    pub(crate) fn has_evicted(&self, owner: &Owner) -> bool {
+        self.evicted.contains(owner)
     }
 
     /// A client is gone: what only it used ends.
     pub fn release(&self, owner: &Owner) {
+        self.evicted.forget(owner);
         for server in self.all().iter() {
             server.searches.release(owner);
             server.links.release(owner);
@@ -499,4 +531,6 @@ pub(crate) struct Outgoing {
     pub(crate) headers: Vec<(String, String)>,
     /// The longest answer, where it is not that of the link.
     pub(crate) longest: Option<usize>,
+    /// The memory of the answer, which grows as it arrives. `None` for the gateway's own requests.
+    pub(crate) room: Option<Arc<Reservation>>,
 }

@@ -6,9 +6,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod audit;
 mod demo;
+mod token;
+mod tools;
 
 pub use audit::*;
 pub use demo::*;
+pub use token::*;
+pub use tools::*;
 
 /// Decides which agent may use which MCP tool, and says why.
 #[derive(Debug, Parser)]
@@ -43,11 +47,16 @@ pub enum Command {
     Tail(TailArgs),
     Match(MatchArgs),
     Test(TestArgs),
+    Token(TokenArgs),
+    Tools(ToolsCommandArgs),
     Import(ImportArgs),
     Schema(SchemaArgs),
     Completions(CompletionsArgs),
     #[command(name = "demo-server", hide = true)]
     DemoServer(DemoServerArgs),
+    /// Ends the process groups named on standard input when it is closed
+    #[command(name = "guard", hide = true)]
+    Guard,
 }
 
 /// Where the policy comes from.
@@ -180,8 +189,13 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward reload
-  toolward reload -c /etc/toolward.yaml")]
+  toolward reload -c /etc/toolward.yaml
+  toolward reload --accept")]
 pub struct ReloadArgs {
+    /// Also apply files that are only the beginning of their active version, as a truncated file is;
+    /// they must still be valid and pass the policy's tests
+    #[arg(long)]
+    pub accept: bool,
     #[command(flatten)]
     pub running: RunningArgs,
     #[command(flatten)]
@@ -222,7 +236,7 @@ pub struct StdioArgs {
 #[command(after_help = "Examples:
   toolward wrap --allowlist-config allow.yaml -- npx -y @modelcontextprotocol/server-filesystem .
   toolward wrap --policy policy.yaml --agent reviewer --name github -- github-mcp-server stdio
-  toolward wrap --read-only --env GITHUB_TOKEN -- github-mcp-server stdio")]
+  toolward wrap --read-only --clean-env --env GITHUB_TOKEN -- github-mcp-server stdio")]
 pub struct WrapArgs {
     /// A policy layer, in any format that loads; may be given several times
     #[arg(long, value_name = "FILE")]
@@ -239,18 +253,25 @@ pub struct WrapArgs {
     /// The agent that calls
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
-    /// What rules call the server; without it: the command's own name
+    /// The server's name in rules; default: the package, module, image or program that the command runs
     #[arg(long, value_name = "SERVER")]
     pub name: Option<String>,
-    /// A variable that the server gets: NAME, or NAME=VALUE; may be given several times
+    /// Set a variable of the server: NAME=VALUE, or NAME to pass it on; may be given several times
     #[arg(long, value_name = "NAME")]
     pub env: Vec<String>,
+    /// Pass on only the variables that connectivity needs and those of --env, instead of all but
+    /// TOOLWARD_*
+    #[arg(long)]
+    pub clean_env: bool,
     /// The folder of the audit record; without it: ~/.local/state/toolward/audit
     #[arg(long, value_name = "DIR")]
     pub audit: Option<PathBuf>,
-    /// How long a call may take, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    /// How long a call may go without an answer or progress, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
+    /// How long a call may take in total, in seconds; without it: 600, or --timeout if that is longer
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub max_timeout: Option<u64>,
     /// The server's command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
@@ -261,8 +282,15 @@ pub struct WrapArgs {
 #[command(after_help = "Examples:
   toolward check
   toolward check -c toolward.yaml --tools lists/
+  toolward check --strict --no-secrets
   toolward check --policy reviewer.yaml --json")]
 pub struct CheckArgs {
+    /// Exit with 1 if there are warnings
+    #[arg(long)]
+    pub strict: bool,
+    /// Accept secrets that have no value here, e.g. in CI; a gateway does not start without them
+    #[arg(long)]
+    pub no_secrets: bool,
     #[command(flatten)]
     pub policy: PolicyArgs,
     #[command(flatten)]

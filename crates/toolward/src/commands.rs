@@ -18,4 +18,6 @@ pub(crate) mod status;
 pub(crate) mod stdio;
 pub(crate) mod tail;
 pub(crate) mod test;
+pub(crate) mod token;
+pub(crate) mod tools;
 pub(crate) mod wrap;

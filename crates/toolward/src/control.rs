@@ -4,7 +4,7 @@
 //! One word and the end of the line, one line of JSON back. It lies in the state folder, which only this
 //! user can reach, and the user at the other end is looked at once more.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
@@ -22,12 +22,15 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::listen::serve::{Ending, Socket};
 use toolward_gateway::upstream::Log;
 
 use crate::counted;
+use crate::ownership;
 use crate::reload::Reloader;
+use crate::running::{Registration, Running};
 
 /// Asking takes no longer than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +45,8 @@ fn folder(state: &Path) -> PathBuf {
 pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// How commands in other directories find it.
+    _registration: Option<Registration>,
 }
 
 impl Drop for Control {
@@ -51,12 +56,13 @@ impl Drop for Control {
 }
 
 impl Control {
-    pub(crate) fn open(state: &Path) -> std::io::Result<Control> {
-        let folder = folder(state);
+    pub(crate) fn open(running: &Running) -> std::io::Result<Control> {
+        let folder = folder(&running.state);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let path = folder.join(format!("{}.sock", std::process::id()));
+        let path = folder.join(format!("{}.sock", running.process));
         let _ = std::fs::remove_file(&path);
-        Ok(Control { listener: UnixListener::bind(&path)?, path })
+        let listener = UnixListener::bind(&path)?;
+        Ok(Control { listener, path, _registration: running.register() })
     }
 
     /// Answers for as long as the process lives.
@@ -78,11 +84,12 @@ impl Control {
                     return;
                 }
                 let answer = match word.trim() {
-                    "reload" => match reloader.reload("toolward reload").await {
-                        Ok(what) => json!({"reloaded": true, "message": what}),
-                        Err(why) => json!({"reloaded": false, "error": why}),
-                    },
+                    "reload" => reloaded(reloader.reload("toolward reload").await),
+                    "reload --accept" => {
+                        reloaded(reloader.reload_accepting("toolward reload --accept").await)
+                    }
                     "status" => status(&reloader, begun).await,
+                    "tools" => tools(&reloader),
                     "sockets" => {
                         let Some(heir) = heir else { return };
                         drop((from, to));
@@ -101,6 +108,13 @@ impl Control {
                 let _ = to.write_all(format!("{answer}\n").as_bytes()).await;
             });
         }
+    }
+}
+
+fn reloaded(outcome: Result<String, String>) -> Value {
+    match outcome {
+        Ok(what) => json!({"reloaded": true, "message": what}),
+        Err(why) => json!({"reloaded": false, "error": why}),
     }
 }
 
@@ -155,10 +169,24 @@ pub(crate) struct Inherited {
 /// may share the folder, and are left alone.
 pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inherited> {
     let own = std::process::id();
+    // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
+    if !ownership::is_own_directory(&folder(state)) {
+        log(
+            "there is no gateway to take over from: the state directory is missing or not this user's",
+        );
+        return None;
+    }
     let mut paths = sockets_of(state);
     paths.retain(|(process, _)| *process != own);
     for (process, path) in paths {
-        let Ok((sockets, kept)) = take(&path) else { continue };
+        let (sockets, kept) = match take(&path) {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                log(&format!("process {process} is not taken over from: {error}"));
+                continue;
+            }
+            Err(_) => continue,
+        };
         if sockets.iter().any(|(address, _)| wanted.contains(address)) {
             return Some(Inherited { process, sockets, kept });
         }
@@ -170,10 +198,21 @@ pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inhe
     None
 }
 
+/// The process at the other end must run as this user, or as root.
+fn is_of_this_user(stream: &UnixStream) -> std::io::Result<()> {
+    let user = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    if user == rustix::process::geteuid() || user.is_root() {
+        return Ok(());
+    }
+    let why = format!("its control socket belongs to a process of uid {}", user.as_raw());
+    Err(std::io::Error::new(ErrorKind::PermissionDenied, why))
+}
+
 type Taken = (Vec<(String, OwnedFd)>, Vec<String>);
 
 fn take(path: &Path) -> std::io::Result<Taken> {
     let mut stream = UnixStream::connect(path)?;
+    is_of_this_user(&stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     writeln!(stream, "sockets")?;
     let mut line = vec![0; 64 << 10];
@@ -203,9 +242,14 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     let snapshot = gateway.current.get();
     let servers: Vec<Value> =
         snapshot.servers.iter().map(|server| counted::server(server)).collect();
-    let audit = if gateway.audit.accepts().await { "ok" } else { "failing" };
+    let audit = match gateway.audit.recording().await {
+        Recording::Recorded => "ok",
+        Recording::Refused => "failing",
+        Recording::Unrecorded => "unrecorded",
+    };
     // It looks at the state by itself.
     let callers = reloader.callers();
+    let running = reloader.running();
     let state = reloader.state();
     let last = state
         .last
@@ -222,11 +266,34 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "allow_all": !snapshot.enforced,
         "servers": servers,
         "audit": audit,
+        "audit_required": gateway.audit.is_required(),
+        "audit_dir": running.as_ref().map(|running| &running.audit),
+        "config": running.as_ref().and_then(|running| running.config.as_ref()),
         "denying": state.denying,
         "draining": state.draining,
         "failing_tests": state.failing,
         "reload": {"taken_up": state.taken_up, "refused": state.refused, "last": last},
     })
+}
+
+/// The tools that servers have listed, as they were sent.
+fn tools(reloader: &Reloader) -> Value {
+    let snapshot = reloader.gateway().current.get();
+    let mut lists = serde_json::Map::new();
+    for server in snapshot.servers.iter() {
+        if let Some(listed) = server.listed() {
+            let entries = listed.catalogue.entries().iter();
+            lists
+                .insert(server.name().into(), entries.map(|entry| entry.raw().to_json()).collect());
+        }
+    }
+    let config = reloader.running().and_then(|running| running.config);
+    json!({"process": std::process::id(), "config": config, "servers": lists})
+}
+
+/// Whether a process listens on its control socket.
+pub(crate) fn listens(state: &Path, process: u32) -> bool {
+    UnixStream::connect(folder(state).join(format!("{process}.sock"))).is_ok()
 }
 
 /// What the gateways of a state folder said, by their processes.
@@ -237,9 +304,9 @@ pub(crate) struct Asked {
     pub(crate) silent: Vec<u32>,
 }
 
-/// Asks every gateway of this state folder, all at the same time.
-pub(crate) fn ask(state: &Path, word: &str, patience: Duration) -> Asked {
-    let all = sockets_of(state);
+/// Asks every gateway of these state directories, all at the same time.
+pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Asked {
+    let all: Vec<(u32, PathBuf)> = states.iter().flat_map(|state| sockets_of(state)).collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
         let asking = |(_, path): &(u32, PathBuf)| {
             let path = path.clone();

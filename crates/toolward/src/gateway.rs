@@ -253,6 +253,8 @@ fn audit_setup(
     };
     Ok(audit::Setup {
         arguments: recorded_arguments(mode, state)?,
+        refusals: audit.refusals,
+        reserve: audit.reserve,
         folder: audit.dir.clone(),
         on_disk: audit.durability == Durability::Disk,
         required: audit.required,

@@ -1,21 +1,27 @@
 //! The program `toolward`: commands, and rendering for people. It decides nothing itself.
 
+mod arguments;
 mod asked;
 pub mod cli;
 mod commands;
 mod control;
 mod counted;
+mod descriptors;
+mod discovery;
 mod exit;
 mod gateway;
 mod guards;
 mod identity;
 mod in_force;
 mod live;
+mod ownership;
 mod page;
 mod policy_input;
 mod protection;
 mod reload;
 mod render;
+mod running;
+mod startup;
 mod tested;
 mod tool_lists;
 mod unseen;
@@ -33,6 +39,7 @@ use crate::exit::Failure;
 
 /// Runs the program with these arguments.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    toolward_gateway::groups::guard_with(guard);
     let matches = match Cli::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
@@ -57,10 +64,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The process that ends children if this one is killed: the same program, also if its file was replaced.
+fn guard() -> std::process::Command {
+    let mut command = std::process::Command::new("/proc/self/exe");
+    command.arg("guard");
+    command
+}
+
 fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure> {
     match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::DemoServer(args) => commands::demo::server::run(&args),
+        Command::Guard => {
+            toolward_gateway::groups::watch(std::io::stdin().lock());
+            Ok(exit::OK)
+        }
         Command::Serve(args) => commands::serve::run(args, matches),
         Command::Stdio(args) => commands::stdio::run(args, matches),
         Command::Wrap(args) => commands::wrap::run(args, matches),
@@ -74,6 +92,10 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Audit(args) => commands::audit::run(args),
         Command::Tail(args) => commands::tail::run(args),
         Command::Match(args) => commands::matching::run(args),
+        Command::Token(args) => commands::token::run(&args),
+        Command::Tools(args) => {
+            commands::tools::run(args, matches.and_then(|matches| Some(matches.subcommand()?.1)))
+        }
         Command::Test(args) => commands::test::run(args, matches),
         Command::Import(args) => commands::import::run(args),
         Command::Schema(args) => commands::schema::run(args),

@@ -4,8 +4,9 @@
 mod anew;
 mod lists;
 mod prepare;
+mod truncated;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use toolward_gateway::listen::http::Endpoint;
 use toolward_gateway::listen::serve::Socket;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::record;
+use toolward_gateway::sight::Snapshot;
 use toolward_gateway::upstream::{Definition, Log};
 
 pub(crate) use self::anew::Anew;
@@ -29,6 +31,7 @@ use crate::in_force::InForce;
 use crate::policy_input::{Input, Reads};
 use crate::protection::Protection;
 use crate::render::count;
+use crate::running::Running;
 use crate::watch::{Watcher, Woken};
 
 /// What failed for another reason than what the files hold is tried again so often.
@@ -96,9 +99,9 @@ impl Again {
             denying: first.denying.clone(),
             ..State::default()
         });
-        let (page, watcher, turn, failed) = Default::default();
+        let (page, replacing, watcher, turn, failed) = Default::default();
         let again = self;
-        Arc::new(Reloader { options, again, gateway, endpoint, page, watcher, turn, failed, state })
+        Arc::new(Reloader { options, again, gateway, endpoint, page, replacing, watcher, turn, failed, state })
     }
 }
 
@@ -110,6 +113,8 @@ pub(crate) struct Reloader {
     endpoint: Option<Arc<Endpoint>>,
     /// Where the page is, without its token.
     pub(crate) page: OnceLock<String>,
+    /// Called with the active policy right before another one replaces it.
+    pub(crate) replacing: OnceLock<Replacing>,
     watcher: OnceLock<Arc<Watcher>>,
     /// One after another.
     turn: tokio::sync::Mutex<()>,
@@ -117,6 +122,9 @@ pub(crate) struct Reloader {
     failed: Notify,
     state: Mutex<State>,
 }
+
+/// Looks at the policy that a reload is about to replace.
+type Replacing = Arc<dyn Fn(&Snapshot) + Send + Sync>;
 
 /// What came of it so far.
 #[derive(Default)]
@@ -182,6 +190,19 @@ impl Reloader {
         &self.again.begun
     }
 
+    /// Where this gateway keeps its files, for commands that look for it.
+    pub(crate) fn running(&self) -> Option<Running> {
+        let absolute = |path: &Path| std::path::absolute(path).ok();
+        let in_force = self.state().in_force.clone();
+        let main = in_force.as_ref().and_then(|in_force| in_force.loaded.main_file());
+        Some(Running {
+            process: std::process::id(),
+            state: absolute(self.again.begun.state.as_deref()?)?,
+            config: main.or(self.options.main.as_deref()).and_then(|main| main.canonicalize().ok()),
+            audit: absolute(self.gateway.audit.folder())?,
+        })
+    }
+
     /// Who may come in; `None`: callers without a name.
     pub(crate) fn callers(&self) -> Arc<Vec<Option<String>>> {
         self.state()
@@ -201,7 +222,7 @@ impl Reloader {
 
     /// Reloads on SIGHUP and when files change, for as long as the process lives.
     pub(crate) async fn run(self: Arc<Self>, heir: Option<Arc<Heritage>>) {
-        let control = self.again.begun.state.as_deref().map(Control::open);
+        let control = self.running().map(|running| Control::open(&running));
         match control {
             Some(Ok(control)) => drop(tokio::spawn(control.serve(self.clone(), heir))),
             Some(Err(error)) => (self.log())(&format!("`toolward status` cannot ask: {error}")),
@@ -228,7 +249,7 @@ impl Reloader {
                     let last = self.state().last.clone();
                     let Some(last) = last.filter(|last| last.error.is_some()) else { continue };
                     if last.passing || self.is_stale().await {
-                        drop(self.attempt(last.by, true).await);
+                        drop(self.attempt(last.by, true, false).await);
                     }
                 }
             }
@@ -283,13 +304,26 @@ impl Reloader {
 
     /// Loads everything anew and puts it in force, or says why not.
     pub(crate) async fn reload(self: &Arc<Self>, by: &'static str) -> Result<String, String> {
-        self.attempt(by, false).await
+        self.attempt(by, false, false).await
+    }
+
+    /// The same, and applies files that are only the beginning of their active version.
+    pub(crate) async fn reload_accepting(
+        self: &Arc<Self>,
+        by: &'static str,
+    ) -> Result<String, String> {
+        self.attempt(by, false, true).await
     }
 
     /// `again`: the same failure as before is nothing new.
-    async fn attempt(self: &Arc<Self>, by: &'static str, again: bool) -> Result<String, String> {
+    async fn attempt(
+        self: &Arc<Self>,
+        by: &'static str,
+        again: bool,
+        accept: bool,
+    ) -> Result<String, String> {
         let _turn = self.turn.lock().await;
-        let outcome = match self.prepared().await {
+        let outcome = match self.prepared(accept).await {
             Ok(ready) => self.take_up(ready, by).await,
             Err(refused) => Err(refused),
         };
@@ -331,9 +365,9 @@ impl Reloader {
     }
 
     /// Reading waits for disks, and nobody else has to.
-    async fn prepared(self: &Arc<Self>) -> Result<Ready, Refused> {
+    async fn prepared(self: &Arc<Self>, accept: bool) -> Result<Ready, Refused> {
         let this = self.clone();
-        let prepared = tokio::task::spawn_blocking(move || this.prepare());
+        let prepared = tokio::task::spawn_blocking(move || this.prepare(accept));
         prepared.await.unwrap_or_else(|error| Err(Refused::passing(error)))
     }
 
@@ -360,7 +394,12 @@ impl Reloader {
             (self.log())("the client's token is not the agent's any more: the connection ends");
             let _ = bearer.revoked.send(true);
         }
+        if let Some(replacing) = self.replacing.get().cloned() {
+            let active = before.clone();
+            let _ = tokio::task::spawn_blocking(move || replacing(&active)).await;
+        }
         gateway.current.set(snapshot);
+        gateway.current.get().guards.start();
         {
             let mut state = self.state();
             state.in_force = Some(in_force);

@@ -9,8 +9,12 @@ mod cut;
 mod denying;
 #[path = "serve/eras.rs"]
 mod eras;
+#[path = "serve/fresh.rs"]
+mod fresh;
 #[path = "serve/gone.rs"]
 mod gone;
+#[path = "serve/growth.rs"]
+mod growth;
 #[path = "serve/handover.rs"]
 mod handover;
 #[path = "serve/harness.rs"]
@@ -27,10 +31,16 @@ mod life;
 mod messages;
 #[path = "serve/names.rs"]
 mod names;
+#[path = "serve/processes.rs"]
+mod processes;
+#[path = "serve/numbers.rs"]
+mod numbers;
 #[path = "program/record.rs"]
 mod record;
 #[path = "serve/recorded.rs"]
 mod recorded;
+#[path = "serve/refusals.rs"]
+mod refusals;
 #[path = "serve/reload.rs"]
 mod reload;
 #[path = "serve/replaced.rs"]
@@ -39,12 +49,18 @@ mod replaced;
 mod resume;
 #[path = "serve/room.rs"]
 mod room;
+#[path = "serve/running.rs"]
+mod running;
 #[path = "serve/sessions.rs"]
 mod sessions;
 #[path = "serve/sink.rs"]
 mod sink;
+#[path = "serve/starts.rs"]
+mod starts;
 #[path = "serve/tested.rs"]
 mod tested;
+#[path = "serve/timeouts.rs"]
+mod timeouts;
 #[path = "serve/tls.rs"]
 mod tls;
 #[path = "serve/token.rs"]

@@ -1,6 +1,6 @@
 //! Finding one's way in the table: where a key stands, and what to say about one that does not.
 
-use super::CONFIGURATION;
+use super::{CLIENT_SERVER, CONFIGURATION, SERVER};
 use crate::shape::{Key, Shape};
 
 /// A word on keys that people bring along from elsewhere.
@@ -34,6 +34,20 @@ pub(crate) fn is_main_key(name: &str) -> bool {
         return false;
     };
     groups.iter().copied().flatten().any(|key| key.main_only && key.name == name)
+}
+
+/// The keys at the top of a configuration.
+pub(crate) fn top_keys() -> impl Iterator<Item = &'static str> {
+    let groups: &[&[Key]] = match CONFIGURATION {
+        Shape::Keys(groups) => groups,
+        _ => &[],
+    };
+    groups.iter().copied().flatten().map(|key| key.name)
+}
+
+/// The keys of a server, with those that clients write.
+pub(crate) fn server_keys() -> impl Iterator<Item = &'static str> {
+    SERVER.iter().chain(CLIENT_SERVER).map(|key| key.name)
 }
 
 /// Where a key stands, if not here: paths of mappings that have it.

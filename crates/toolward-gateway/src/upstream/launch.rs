@@ -8,9 +8,11 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use super::environment::Inherit;
 use super::{Log, Sparing, Unavailable};
+use crate::program;
 
-/// Variables that every child gets, where they are set.
+/// Variables that every child gets if they are set.
 pub(crate) const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 /// A line of a child's standard error is logged up to this length.
 const LONGEST_LINE: u64 = 8 << 10;
@@ -19,10 +21,12 @@ const LONGEST_LINE: u64 = 8 << 10;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
     pub name: String,
+    /// A path; a bare name means that it was not found in `PATH`.
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// Declared variables, beside the few that every child gets.
+    /// Declared variables, beside the inherited ones.
     pub environment: Vec<(OsString, OsString)>,
+    pub inherit: Inherit,
     pub folder: Option<PathBuf>,
 }
 
@@ -31,16 +35,37 @@ impl Launch {
     pub(super) fn nothing(name: &str) -> Launch {
         let (name, program) = (name.into(), OsString::new());
         let (arguments, environment) = (Vec::new(), Vec::new());
-        Launch { name, program, arguments, environment, folder: None }
+        let inherit = Inherit::default();
+        Launch { name, program, arguments, environment, inherit, folder: None }
+    }
+
+    /// Replaces a bare program name by its path in `PATH`: the declared one, or the gateway's.
+    pub fn resolved(mut self) -> Launch {
+        let declared = self.environment.iter().rev().find(|(name, _)| name == "PATH");
+        let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
+        if let Some(found) = program::find(&self.program, search.as_deref()) {
+            self.program = found.into_os_string();
+        }
+        self
+    }
+
+    /// The variables that the server does not get, for the report that it does not answer.
+    pub(super) fn withheld(&self) -> Option<String> {
+        let all = std::env::vars_os().map(|(name, _)| name);
+        self.inherit.withheld(&self.program, &self.environment, all)
     }
 
     /// Starts it; what it says on its standard error goes to the log.
     pub(super) fn spawn(&self, log: &Log) -> Result<Child, Unavailable> {
+        let program = self.program.to_string_lossy();
+        if !program::is_path(&self.program) {
+            return Err(Unavailable::Down(format!("`{program}` was not found in PATH")));
+        }
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .env_clear()
-            .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(self.inherit.variables(&self.program, std::env::vars_os()))
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -50,7 +75,6 @@ impl Launch {
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
-        let program = self.program.to_string_lossy();
         let mut child = command.spawn().map_err(|error| {
             Unavailable::Down(format!("`{program}` cannot be started: {error}"))
         })?;

@@ -18,7 +18,7 @@ use toolward_wire::{Era, Message};
 use super::eras::Known;
 use super::link::{Busy, Link};
 use super::opening::Opening;
-use super::{Key, Server, Unavailable};
+use super::{Key, Reach, Server, Unavailable};
 use crate::client::{Client, Owner};
 
 /// In so many ways a server can be asked: two eras, and two transports of the older one.
@@ -35,8 +35,9 @@ const OWN_FIRST: Duration = Duration::from_secs(4);
 /// Two that start at the same time do not take equally long: the client's own era gets at most so
 /// much longer than the other took.
 const LONGER: Duration = Duration::from_secs(1);
-/// How long somebody waits for room among the processes of a server, and how often they look.
-const ROOM: Duration = Duration::from_secs(3);
+/// How long a second way waits for room among the processes of a server, while the first one is asked.
+const SECOND_ROOM: Duration = Duration::from_secs(3);
+/// How often the first in line looks for room.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// The searches under way at a server.
@@ -239,9 +240,14 @@ impl Server {
                 // More is known now.
                 Err(Unavailable::OtherEra) => refused = true,
                 Err(why @ Unavailable::Unclear) => {
+                    let help = match &self.definition.reach {
+                        Reach::Child(launch) => launch.withheld().map(|help| format!("; {help}")),
+                        _ => None,
+                    };
+                    let why = why.to_string() + &help.unwrap_or_default();
                     (self.log)(&format!("{}: {why}", self.name()));
-                    self.life.failed(&why.to_string());
-                    return Err(Unavailable::Down(why.to_string()));
+                    self.life.failed(&why);
+                    return Err(Unavailable::Down(why));
                 }
                 found => return found,
             }
@@ -273,6 +279,8 @@ impl Server {
         other: &Way,
         alone: Duration,
     ) -> Result<Busy, Unavailable> {
+        // Time in line is not silence of the server.
+        let _own = self.room_for(&own.key, &own.opening).await?;
         let own_asked = self.ask(own);
         tokio::pin!(own_asked);
         let mut own_failed = match timeout(alone, &mut own_asked).await {
@@ -281,7 +289,12 @@ impl Server {
             Err(_) => None,
         };
         let begun = Instant::now();
-        let other_asked = self.ask(other);
+        let other_asked = async {
+            let room = self.room_within(&other.key, &other.opening, SECOND_ROOM).await?;
+            let asked = self.ask(other).await;
+            drop(room);
+            asked
+        };
         tokio::pin!(other_asked);
         let mut other_failed = None;
         loop {
@@ -352,19 +365,46 @@ impl Server {
         Err(Unavailable::OldTransport)
     }
 
-    /// A link of a key, made if need be; waits a while for others to make room.
+    /// A link of a key, made if need be. When all processes are busy, sessions wait in line for one, as
+    /// long as a call may take.
     pub(super) async fn room_for(
         self: &Arc<Self>,
         key: &Key,
         opening: &Opening,
     ) -> Result<Busy, Unavailable> {
-        let begun = Instant::now();
+        self.room_within(key, opening, self.definition.timeouts.idle("")).await
+    }
+
+    async fn room_within(
+        self: &Arc<Self>,
+        key: &Key,
+        opening: &Opening,
+        patience: Duration,
+    ) -> Result<Busy, Unavailable> {
+        if let Some(link) = self.links.get(key) {
+            return Ok(link);
+        }
+        if self.evicted.contains(&key.owner) {
+            return Err(Unavailable::Evicted);
+        }
         let most = self.most_links();
+        let full = || Unavailable::Full(most.unwrap_or_default());
+        let deadline = Instant::now() + patience;
+        // Whoever came first is first: others wait until it has found room.
+        let turn = tokio::time::timeout_at(deadline.into(), self.line.lock()).await;
+        let _turn = turn.map_err(|_| full())?;
         loop {
             let make = || Link::new(self, key.clone(), opening.clone());
             match self.links.get_or_make(key, most, make) {
-                Err(Unavailable::Full(_)) if begun.elapsed() < ROOM => sleep(LOOK).await,
-                made => return made,
+                Err(Unavailable::Full(_)) if Instant::now() < deadline => sleep(LOOK).await,
+                Err(why) => return Err(why),
+                Ok((link, None)) => return Ok(link),
+                Ok((link, Some(gone))) => {
+                    if gone.has_spoken() && gone.key().owner != key.owner {
+                        self.evicted.add(gone.key());
+                    }
+                    return Ok(link);
+                }
             }
         }
     }

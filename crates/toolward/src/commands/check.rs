@@ -1,11 +1,16 @@
 //! `toolward check`: everything that is wrong, or probably not meant.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::ArgMatches;
 use serde_json::{Value, json};
+use toolward_config::config::Connect;
+use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
-use toolward_gateway::builtin;
+use toolward_gateway::{builtin, program};
 use toolward_policy::lint::Lint;
 use toolward_policy::testing::TestOutcome;
 use toolward_policy::{Caller, Catalogue, Verdict};
@@ -15,8 +20,10 @@ use crate::commands::test;
 use crate::exit::{self, Failure};
 use crate::guards;
 use crate::live;
+use crate::ownership;
 use crate::policy_input::{Checked, Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
+use crate::startup;
 
 pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.output.json;
@@ -31,26 +38,39 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     }
     live::ask_for_tests(&mut input)?;
     let checked = input.checked();
-    let findings = findings(&checked);
+    let mut findings = findings(&checked);
+    // A file of rules alone is not a gateway's configuration.
+    let is_main = input.loaded.main_file().is_some();
+    if is_main {
+        let mut refusals = startup::refusals(&input, !args.no_secrets);
+        refusals.extend(startup::serve_refusals(&input));
+        refusals.retain(|one| findings.iter().all(|other| other.message() != one.message()));
+        findings.splice(0..0, refusals);
+    }
+    if args.no_secrets || !is_main {
+        findings.extend(unset_secrets(&checked));
+    }
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed: Vec<&TestOutcome<'_>> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
     let failed: Vec<String> =
         failed.iter().map(|outcome| test::to_line(&checked, outcome)).collect();
     let invalid = findings.iter().any(|finding| finding.level == Level::Error);
-    let code = match (invalid, failed.is_empty()) {
+    let warned = args.strict && findings.iter().any(|finding| finding.level == Level::Warning);
+    let code = match (invalid, failed.is_empty() && !warned) {
         (true, _) => exit::INVALID,
         (false, false) => exit::NO,
         (false, true) => exit::OK,
     };
-    let summary = Summary { text: summary(&checked), tests: outcomes.len() };
+    let programs = programs(&checked).into_iter();
+    let programs = programs.filter_map(|(server, _, found)| Some((server, found?))).collect();
+    let summary = Summary { text: summary(&checked), tests: outcomes.len(), programs };
     report(&findings, Some(summary), &failed, json, code)
 }
 
 /// Everything that is wrong, or probably not meant.
 pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
     let mut findings: Vec<Diagnostic> = Vec::new();
-    findings.extend(listener(input));
     findings.extend(unknown_names(input));
     findings.extend(guards::findings(&input.loaded.config));
     findings.extend(guards::unused(&input.loaded.config, input.policy, input.catalogue));
@@ -66,13 +86,15 @@ pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
         let help = "if that is meant, write `allowed_tools: []`";
         findings.push(Diagnostic::error(message).help(help));
     }
+    findings.extend(untested_denies(input));
+    findings.extend(ownership::findings(input.loaded));
+    findings.extend(missing_programs(input));
     findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
     // A lint and the loader can find the same; the lint knows more.
     let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
     let seen: Vec<_> = findings.iter().filter_map(place).collect();
     let news = |warning: &&Diagnostic| place(warning).is_none_or(|place| !seen.contains(&place));
     findings.extend(input.loaded.warnings.iter().filter(news).cloned());
-    findings.extend(unset_secrets(input));
     findings
 }
 
@@ -85,14 +107,43 @@ fn others(input: &Checked<'_>) -> Catalogue {
     others
 }
 
-/// A listener that others can reach must know who calls, and have a policy.
-fn listener(input: &Checked<'_>) -> Option<Diagnostic> {
-    let config = &input.loaded.config;
-    let open = input.policy.layer_names().next().is_none() || !config.authenticates();
-    (config.listens_beyond_loopback() && open).then(|| {
-        let message = "`listen` can be reached from elsewhere, without a policy or authentication";
-        Diagnostic::error(message).help("listen on 127.0.0.1, or give agents `tokens` and rules")
-    })
+/// Programs of servers that are given by a bare name, and where each was found in `PATH`.
+fn programs(input: &Checked<'_>) -> Vec<(String, String, Option<PathBuf>)> {
+    let search = std::env::var_os("PATH");
+    let bare = input.loaded.config.servers.iter().filter_map(|server| match &server.connect {
+        Connect::Stdio { command, env, .. } if !program::is_path(command.as_ref()) => {
+            // The server's own PATH is known if it has no references.
+            let own = env.iter().find(|(name, _)| name == "PATH");
+            let own = own.and_then(|(_, value)| value.value().map(OsString::from));
+            let search = own.or_else(|| search.clone());
+            let found = program::find(command.as_ref(), search.as_deref());
+            Some((server.name.clone(), command.clone(), found))
+        }
+        _ => None,
+    });
+    bare.collect()
+}
+
+fn missing_programs(input: &Checked<'_>) -> Vec<Diagnostic> {
+    // Without PATH nothing can be said of the place where the gateway will run.
+    if std::env::var_os("PATH").is_none() {
+        return Vec::new();
+    }
+    let missing = programs(input).into_iter().filter(|(_, _, found)| found.is_none());
+    let finding = |(server, command, _): (String, String, _)| {
+        let (server, command) = (neutralise(&server), neutralise(&command));
+        let message = format!("the server `{server}`: `{command}` is not in PATH");
+        Diagnostic::warning(message).help("install it, or give its path")
+    };
+    missing.map(finding).collect()
+}
+
+/// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
+fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
+    let file = input.loaded.denying_files.first().filter(|_| input.loaded.tests.is_empty())?;
+    let message = format!("{} has `deny` rules and there are no `tests`", neutralise(file));
+    let help = "add `tests` with `deny`: a policy whose tests fail is not loaded";
+    Some(Diagnostic::warning(message).help(help))
 }
 
 /// Names that exposures and tests use, and nobody has.
@@ -128,8 +179,8 @@ fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
     findings
 }
 
-/// References that have no value here. Where the gateway starts they are errors.
-fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
+/// References that have no value here, as warnings: a gateway that starts here needs them.
+pub(crate) fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
     let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
     unset.iter_mut().for_each(|finding| finding.level = Level::Warning);
     unset
@@ -138,6 +189,8 @@ fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
 struct Summary {
     text: String,
     tests: usize,
+    /// Bare commands of servers, and the programs that they are.
+    programs: Vec<(String, PathBuf)>,
 }
 
 fn report(
@@ -153,6 +206,7 @@ fn report(
             "ok": code == exit::OK,
             "findings": findings,
             "failed_tests": failed,
+            "programs": summary.iter().flat_map(|summary| &summary.programs).cloned().collect::<BTreeMap<_, _>>(),
             "summary": summary.map(|summary| summary.text),
         });
         writeln!(anstream::stdout(), "{answer}")?;
@@ -172,6 +226,10 @@ fn report(
         if summary.tests > 0 {
             let passed = summary.tests - failed.len();
             writeln!(out, "{passed} of {} passed", count(summary.tests, "test"))?;
+        }
+        for (server, program) in &summary.programs {
+            let program = program.display().to_string();
+            writeln!(out, "{} runs {}", neutralise(server), neutralise(&program))?;
         }
     }
     Ok(code)

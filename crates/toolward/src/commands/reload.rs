@@ -6,15 +6,16 @@ use serde_json::json;
 use toolward_config::neutral::neutralise;
 
 use crate::cli::ReloadArgs;
-use crate::commands::status::{none, say_silent, state_folder};
+use crate::commands::status::{none, say_silent, states};
 use crate::control::{self, Asked};
 use crate::exit::{self, Failure};
 
 pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
-    let state = state_folder(&args.running)?;
-    let Asked { answers, silent } = control::ask(&state, "reload", control::PATIENCE);
+    let states = states(&args.running, false)?;
+    let word = if args.accept { "reload --accept" } else { "reload" };
+    let Asked { answers, silent } = control::ask(&states, word, control::PATIENCE);
     if answers.is_empty() && silent.is_empty() {
-        return Err(none(&state));
+        return Err(none(&states));
     }
     say_silent(&silent)?;
     let mut out = anstream::stdout();

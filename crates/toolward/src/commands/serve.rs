@@ -7,22 +7,25 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use toolward_config::Level;
-use toolward_config::config::{self, Config, Listen};
+use toolward_config::config::Listen;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::listen::http::{Endpoint, Setup};
 use toolward_gateway::listen::serve::{Ending, Grace, Socket, serve};
 use toolward_gateway::sealed::Sealer;
-use toolward_gateway::upstream::Log;
+use toolward_gateway::upstream::{Log, Servers};
 
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control::{self, Heritage};
+use crate::descriptors;
 use crate::exit::{self, Failure};
-use crate::gateway::{GRACE, began, build, definitions, log, state_folder, supported, terminated};
+use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
 use crate::guards;
-use crate::identity::{identities, may_listen, reachable, tls};
+use crate::ownership;
+use crate::identity::{identities, reachable, tls};
 use crate::page::{Admin, Serving};
 use crate::policy_input::{Input, invalid, options};
 use crate::reload::{Again, Anew, First};
+use crate::startup;
 use crate::tested::passes;
 
 /// After a hand-over no request is waited for longer.
@@ -61,11 +64,10 @@ pub(crate) fn serve_until_told(
     let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
     let first = First::of(&input);
     let denies_all = input.denying.is_some();
-    let has_policy = input.policy.layer_names().next().is_some();
     let needs_name = input.needs_name();
     // Nobody can come in where nobody is known.
     if !denies_all {
-        may_listen(&input.loaded.config, has_policy)?;
+        startup::check(&startup::serve_refusals(&input))?;
     }
     if args.allow_all && input.loaded.config.listens_beyond_loopback() {
         return Err(Failure::invalid(
@@ -126,15 +128,14 @@ pub(crate) fn serve_until_told(
         sealer,
         state: state.clone(),
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
-        buffered_bytes: usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
         session_idle: None,
         denies_all,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
     let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
-    let most = config.limits_of.streams as usize;
-    let grace = Grace { otherwise: around.grace, handed_over: longest(&config) };
+    let most = descriptors::connections(config.limits_of.streams as usize, &log);
+    let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.servers) };
 
     // Signals are waited for on a thread of their own; the others serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -210,9 +211,7 @@ pub(crate) fn serve_until_told(
     gateway.audit.close();
     // A socket file that was handed over is the other process's.
     if *ending.borrow() != Ending::HandedOver {
-        for path in socket_files {
-            let _ = std::fs::remove_file(path);
-        }
+        socket_files.iter().for_each(|path| Socket::remove(path));
     }
     Ok(exit::OK)
 }
@@ -238,23 +237,18 @@ pub(crate) fn load(
 /// Whether everything that a gateway is made of can be had.
 fn can_run(input: &Input, log: &Log) -> Result<(), Failure> {
     passes(input)?;
-    let mut config = input.loaded.config.clone();
-    supported(&config)?;
-    drop(definitions(&mut config, &input.reads)?);
-    drop(identities(&config, input.needs_name(), false, log)?);
-    let mut wrong = guards::findings(&config);
+    ownership::refuse(&input.loaded, log)?;
+    let mut wrong = startup::refusals(input, true);
+    wrong.extend(guards::findings(&input.loaded.config));
     wrong.retain(|finding| finding.level == Level::Error);
-    if wrong.is_empty() { Ok(()) } else { Err(invalid(&wrong)) }
+    startup::check(&wrong)
 }
 
-/// How long the slowest call may take: it is finished after a hand-over too, within reason.
-fn longest(config: &Config) -> Duration {
-    let of_server = |server: &config::Server| {
-        let by_tool = server.timeout.by_tool.iter().map(|(_, time)| *time);
-        by_tool.chain([server.timeout.otherwise]).max()
-    };
-    let longest = config.servers.iter().filter_map(of_server).max().unwrap_or(GRACE);
-    longest.clamp(GRACE, LONGEST)
+/// How long the slowest call may take. The old process finishes it after a hand-over.
+fn longest(servers: &Servers) -> Duration {
+    let servers = servers.all();
+    let longest = servers.iter().map(|server| server.definition.timeouts.longest()).max();
+    longest.unwrap_or(GRACE).clamp(GRACE, LONGEST)
 }
 
 /// Sockets that a service manager has opened for us, by their addresses.

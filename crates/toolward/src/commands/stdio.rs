@@ -19,7 +19,7 @@ use crate::commands::serve::load;
 use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
-use crate::policy_input::options;
+use crate::policy_input::{Input, options};
 use crate::reload::{Again, Anew, Bearer, First};
 
 /// The token of the agent that calls, where the client's configuration gives one.
@@ -31,8 +31,12 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
         let (first, denying) = (First::of(&input), input.denying.is_some());
         let (known, nameless) = (input.policy.agents().join("\n"), input.has_agents_layer);
+        if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
+            may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
+        }
         let (gateway, begun) = build(input, args.allow_all, log.clone())?;
-        let token = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty());
+        // An empty token is a wrong one: its variable may have been meant to hold another.
+        let token = std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
         let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun, &log) {
             // Nobody is known to a gateway that allows nobody anything.
             Err(_) if denying => by_flag(None),
@@ -66,6 +70,23 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             Err(failure)
         }
     }
+}
+
+/// A caller without a name would be denied everything where the policy has agents: somebody forgot to say
+/// which agent it is.
+pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
+    if !input.needs_name() || input.denying.is_some() {
+        return Ok(());
+    }
+    let mut agents = input.policy.agents().join(", ");
+    if agents.is_empty() {
+        agents = "none".into();
+    }
+    Err(Failure::invalid(format!(
+        "error: the agent has no name, and the policy denies everything to unnamed callers\n  \
+         help: {help}; agents: {}",
+        neutralise(&agents)
+    )))
 }
 
 /// The agent that the operator named by a flag. Without one there is no name, and nothing that gave it.

@@ -1,23 +1,27 @@
 //! `toolward wrap`: policy around one stdio server.
 
+pub(crate) mod name;
+
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use toolward_gateway::audit::Setup;
+use toolward_gateway::audit::{Setup, redact};
+use toolward_gateway::budget::Budget;
 use toolward_gateway::client::Scope;
 use toolward_gateway::names::Naming;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::sight::Current;
-use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
+use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Timeouts};
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
-use crate::commands::stdio::{by_flag, serve, tell_first_request};
+use crate::commands::stdio::{by_flag, may_be_unnamed, serve, tell_first_request};
 use crate::exit::Failure;
-use crate::gateway::{announce, log, open_audit};
+use crate::gateway::{announce, log, open_audit, recorded_arguments};
 use crate::guards;
+use crate::ownership;
 use crate::policy_input::{Input, options};
 use crate::reload::{Again, Anew, First};
 use crate::tested::passes;
@@ -46,30 +50,42 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
     };
     let input = Input::load(&policy, &ToolsArgs { lists: Vec::new() }, matches)?;
     passes(&input)?;
+    if args.agent.is_none() && !args.allow_all {
+        may_be_unnamed(&input, "start it with `--agent NAME`")?;
+    }
     let options = options(&policy, matches);
     let (log, first) = (log(), First::of(&input));
+    ownership::refuse(&input.loaded, &log)?;
     announce(&input, args.allow_all, "enabled", &log);
     let policy = (input.policy, input.version);
     let config = input.loaded.config;
     let (Some(program), arguments) = (args.command.first(), args.command.get(1..)) else {
         return Err(Failure::usage("error: the server's command is missing"));
     };
-    let own_name = Path::new(program).file_stem().unwrap_or(program).to_string_lossy().into_owned();
-    let name = args.name.clone().unwrap_or(own_name);
+    let name = args.name.clone().unwrap_or_else(|| name::of_command(&args.command));
     let launch = Launch {
         name: name.clone(),
         program: program.clone(),
         arguments: arguments.unwrap_or_default().to_vec(),
         environment: args.env.iter().map(|given| variable(given)).collect::<Result<_, _>>()?,
+        // The client chose this environment for the server.
+        inherit: if args.clean_env { Inherit::default() } else { Inherit::Everything },
         folder: None,
-    };
+    }
+    .resolved();
+    if args.max_timeout.is_some_and(|most| most < args.timeout) {
+        return Err(Failure::usage("error: `--timeout` is longer than `--max-timeout`"));
+    }
     let server = Definition {
         name: name.into(),
         reach: Reach::Child(launch),
-        timeouts: Vec::new(),
-        timeout: Duration::from_secs(args.timeout),
+        timeouts: Timeouts {
+            otherwise: Some(Duration::from_secs(args.timeout)),
+            most: args.max_timeout.map(Duration::from_secs),
+            ..Timeouts::default()
+        },
         share: false,
-        max_children: 8,
+        max_children: 32,
         eager: false,
         answer_bytes: 64 << 20,
         results: Default::default(),
@@ -80,7 +96,8 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
         current: Current::new(snapshot),
         servers: Arc::new(servers),
         naming: Naming::Prefix { separator: "__".into() },
-        audit: open_audit(Setup::in_folder(audit_folder(args.audit.as_deref())?), log.clone())?,
+        audit: open_audit(audit_setup(args.audit.as_deref())?, log.clone())?,
+        budget: Budget::new(config.limits_of.buffered_bytes as usize),
         log,
         // There is no other server that could be listed in the meantime.
         list_timeout: Duration::from_secs(args.timeout),
@@ -103,14 +120,20 @@ fn variable(given: &str) -> Result<(OsString, OsString), Failure> {
     }
 }
 
-fn audit_folder(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    if let Some(folder) = given {
-        return Ok(folder.into());
-    }
-    match std::env::var_os("HOME").filter(|home| home != OsStr::new("")) {
-        Some(home) => Ok(Path::new(&home).join(".local/state/toolward/audit")),
-        None => Err(Failure::usage(
-            "error: HOME is not set; say where the audit record goes: --audit DIR",
-        )),
-    }
+fn audit_setup(given: Option<&Path>) -> Result<Setup, Failure> {
+    let home = std::env::var_os("HOME").filter(|home| home != OsStr::new(""));
+    let state = home.map(|home| Path::new(&home).join(".local/state/toolward"));
+    let folder = match (given, &state) {
+        (Some(folder), _) => folder.into(),
+        (None, Some(state)) => state.join("audit"),
+        (None, None) => {
+            return Err(Failure::usage(
+                "error: HOME is not set; say where the audit record goes: --audit DIR",
+            ));
+        }
+    };
+    // A home that cannot be written to does not keep a server from being wrapped.
+    let mode = redact::Arguments::default();
+    let arguments = recorded_arguments(mode, state.as_deref()).unwrap_or_default();
+    Ok(Setup { arguments, ..Setup::in_folder(folder) })
 }

@@ -9,12 +9,14 @@ use toolward_gateway::identity::Identities;
 use toolward_gateway::sight::Snapshot;
 use toolward_gateway::upstream::{All, Log};
 
+use super::truncated::refuse_truncated;
 use super::{Refused, Reloader};
 use crate::exit::Failure;
 use crate::gateway::{announce, definitions, supported};
 use crate::guards;
 use crate::identity::{identities, may_listen};
 use crate::in_force::InForce;
+use crate::ownership;
 use crate::policy_input::{Input, Reads, invalid};
 use crate::protection::Protection;
 use crate::tested::passes;
@@ -33,20 +35,24 @@ pub(super) struct Ready {
 
 impl Reloader {
     /// Everything of the new configuration.
-    pub(super) fn prepare(&self) -> Result<Ready, Refused> {
+    ///
+    /// `accept`: a file that is only the beginning of its active version is applied too.
+    pub(super) fn prepare(&self, accept: bool) -> Result<Ready, Refused> {
         let reads = Reads::default();
-        let prepared = self.read(&reads);
+        let prepared = self.read(&reads, accept);
         // Also of files that are wrong: they are looked at again when they change.
         self.state().reads = reads;
         prepared
     }
 
-    fn read(&self, reads: &Reads) -> Result<Ready, Refused> {
+    fn read(&self, reads: &Reads, accept: bool) -> Result<Ready, Refused> {
         let input = Input::from(&self.options, Vec::new(), reads);
         self.is_still_there()?;
         let mut input = input.map_err(|diagnostics| invalid(&diagnostics))?;
         let (in_force, protection) = (InForce::of(&input), Protection::of(&input));
         supported(&input.loaded.config)?;
+        // Warnings were logged at the start.
+        ownership::refuse(&input.loaded, &(Arc::new(|_: &str| {}) as Log))?;
         let fixed = self.unchangeable(&input.loaded.config);
         let denying = self.state().denying.is_some();
         if !denying {
@@ -64,6 +70,10 @@ impl Reloader {
         let has_policy = input.policy.layer_names().next().is_some();
         may_listen(&input.loaded.config, has_policy)?;
         passes(&input)?;
+        let active = self.state().in_force.clone().filter(|_| !accept);
+        if let Some(active) = active {
+            refuse_truncated(&active.loaded, &input.loaded, self.options.main.as_ref())?;
+        }
         let (required, shown) = (input.needs_name(), input.shows_claims());
         let known = identities(&input.loaded.config, required, shown, self.log())?;
         if denying && self.unchangeable(&input.loaded.config).is_err() {
@@ -77,7 +87,8 @@ impl Reloader {
         let policy = (input.policy, input.version);
         let (allow_all, guards) = (self.again.allow_all, Some(&before.guards));
         let snapshot =
-            guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?;
+            guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?
+                .continuing(&before);
         Ok(Ready { config, known, servers, snapshot, in_force, protection, announced })
     }
 
@@ -109,7 +120,8 @@ impl Reloader {
             (begun.admin != config.admin, "admin"),
             (begun.tls != config.tls, "tls"),
             (begun.state != config.state, "state"),
-            (begun.naming != config.naming || begun.separator != config.separator, "naming"),
+            (begun.naming != config.naming, "naming"),
+            (begun.separator != config.separator, "separator"),
             (begun.list_timeout != config.list_timeout, "list_timeout"),
             (begun.limits_of != config.limits_of, "limits_of"),
             (begun.audit != config.audit, "audit"),

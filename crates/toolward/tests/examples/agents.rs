@@ -31,8 +31,9 @@ fn a_client_starts_the_gate_around_its_server() {
 
 #[test]
 fn two_agents_have_two_views_over_http() {
-    let example =
-        example("per-agent").env("READER_TOKEN", "r-secret").env("MAINTAINER_TOKEN", "m-secret");
+    let example = example("per-agent")
+        .env("READER_TOKEN", "reader-secret-of-16")
+        .env("MAINTAINER_TOKEN", "maintainer-secret-of-16");
     let gateway = example.serve();
     let page = example.file("README.md").replace(":7410", &format!(":{}", gateway.port));
     let lines: Vec<&str> = page
@@ -53,7 +54,8 @@ fn two_agents_have_two_views_over_http() {
     let reads = ["search_issues", "get_issue", "weekly_report"];
     assert_eq!(tools(run(lines[0])), reads.map(|name| format!("tracker__{name}")));
     let refused = run(lines[1]);
-    let words = "tracker__close_issue is not permitted. Allowed: tracker/hint:read-only";
+    let words = "tracker__close_issue is not permitted. Allowed: tracker__get_issue, \
+                 tracker__search_issues, tracker__weekly_report";
     assert_eq!(refused["error"]["message"], words, "{refused}");
     // The same lines by the other agent.
     let other = |line: &str| line.replace("READER", "MAINTAINER");

@@ -28,7 +28,7 @@ fn a_limit_refuses_what_is_too_much_and_says_when_to_try_again() {
 #[test]
 fn hooks_are_asked_before_a_call() {
     let hooks = |name: &str, value: &str| {
-        example("hooks").env("WRITER_TOKEN", "w-secret").env(name, value).with_npx()
+        example("hooks").env("WRITER_TOKEN", "writer-secret-of-16").env(name, value).with_npx()
     };
     let Some(example) = hooks("MYPROJECT_AUDIT_LOG", "lines.log") else { return };
     std::fs::write(example.folder().join("production.txt"), "text").unwrap();

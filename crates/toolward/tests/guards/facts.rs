@@ -163,7 +163,7 @@ fn the_example_configuration_is_in_order() {
     let output = Command::new(env!("CARGO_BIN_EXE_toolward"))
         .args(["check", "-c"])
         .arg(folder.path().join("toolward.yaml"))
-        .env("WRITER_TOKEN", "x")
+        .env("WRITER_TOKEN", "a-writer-token-for-check")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

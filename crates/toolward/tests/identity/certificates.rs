@@ -155,7 +155,7 @@ fn the_certificate_is_read_again_when_its_files_change() {
     place("first");
     let tls = json!({"cert": papers.path("now.pem"), "key": papers.path("now.key")});
     let gate = secure(setup, tls);
-    let token = "Authorization: Bearer token-a\r\n";
+    let token = "Authorization: Bearer token-of-agent-a\r\n";
     let (shown, answer) = papers.ask(gate.port, None, token).unwrap();
     assert_eq!(shown, der("first"));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -228,7 +228,7 @@ fn a_client_s_certificate_is_an_agent_where_the_configuration_says_so() {
         "client_ca": papers.path("clients.pem"),
     });
     let gate = secure(setup, tls);
-    let token = |agent: &str| format!("Authorization: Bearer token-{agent}\r\n");
+    let token = |agent: &str| format!("Authorization: Bearer token-of-agent-{agent}\r\n");
     for (client, agent) in
         [("named", "reviewer"), ("host", "build"), ("uri", "deploy"), ("known", "known")]
     {

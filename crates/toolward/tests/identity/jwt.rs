@@ -276,13 +276,13 @@ fn a_listed_token_and_a_jwt_live_beside_each_other() {
     let agents = json!({
         "dev": {"claims": {"sub": "dev"}, "tokens": ["${DEV}"], "allow": {"servers": ["*"]}},
     });
-    let gate = gate_with(&issuer, json!({}), agents).env("DEV", "listed.token.1").start();
-    assert_eq!(with(&gate, "listed.token.1").session().list(), ["s__t", "s__more"]);
+    let gate = gate_with(&issuer, json!({}), agents).env("DEV", "listed.token.1.of.dev").start();
+    assert_eq!(with(&gate, "listed.token.1.of.dev").session().list(), ["s__t", "s__more"]);
     let jwt = issuer.key("p").sign(&issuer.claims(AUDIENCE, json!({"sub": "dev"})));
     let begun = with(&gate, jwt.clone()).session();
     assert_eq!(begun.list(), ["s__t", "s__more"]);
     // The holder of a JWT is not the holder of the token, though both are one agent.
     let list = request(json!(1), "tools/list", json!({}));
-    assert_eq!(with(&gate, "listed.token.1").post(&begun.headers(), &list).status, 404);
+    assert_eq!(with(&gate, "listed.token.1.of.dev").post(&begun.headers(), &list).status, 404);
     assert_eq!(with(&gate, jwt).post(&begun.headers(), &list).status, 200);
 }

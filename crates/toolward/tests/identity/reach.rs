@@ -17,7 +17,7 @@ fn hosts_and_origins_beside_loopback_are_those_of_the_configuration() {
     let ask = |host: &str, origin: Option<&str>| {
         let origin = origin.map(|origin| format!("Origin: {origin}\r\n")).unwrap_or_default();
         let head = format!(
-            "POST /mcp HTTP/1.1\r\nHost: {host}\r\n{origin}Authorization: Bearer token-a\r\n\
+            "POST /mcp HTTP/1.1\r\nHost: {host}\r\n{origin}Authorization: Bearer token-of-agent-a\r\n\
              Accept: */*\r\nContent-Type: application/json\r\n"
         );
         let body = initialize(LEGACY).to_string();

@@ -53,8 +53,8 @@ fn a_listed_token_is_the_agent_and_nothing_is_nobody() {
             .agents(agents())
             .set("defaults", json!({"deny_on_missing_agent": denied}))
             .start();
-        assert_eq!(tools(python(&peers, &url(&gate), &["--token", "token-a"])), json!(["s__t"]));
-        let wrong = python(&peers, &url(&gate), &["--token", "token-b"]);
+        assert_eq!(tools(python(&peers, &url(&gate), &["--token", "token-of-agent-a"])), json!(["s__t"]));
+        let wrong = python(&peers, &url(&gate), &["--token", "token-of-agent-b"]);
         assert!(wrong.is_err(), "{wrong:?}");
         let nothing = python(&peers, &url(&gate), &[]);
         match denied {
@@ -95,7 +95,7 @@ fn on_stdio_the_launch_or_a_token_in_the_environment_names_the_agent() {
     let file = setup.file().to_str().unwrap().to_string();
     let home = format!("HOME={}", setup.path("").display());
     let see = |variables: &[&str], flags: &[&str]| -> Vec<String> {
-        let mut words = vec!["/usr/bin/env", &home, "TOKEN_OF_a=token-a", "TOKEN_OF_b=token-b"];
+        let mut words = vec!["/usr/bin/env", &home, "TOKEN_OF_a=token-of-agent-a", "TOKEN_OF_b=token-of-agent-b"];
         words.extend(variables);
         words.extend([env!("CARGO_BIN_EXE_toolward"), "stdio", "-c", &file]);
         words.extend(flags);
@@ -106,16 +106,16 @@ fn on_stdio_the_launch_or_a_token_in_the_environment_names_the_agent() {
     };
     assert_eq!(see(&[], &["--agent", "a"]), ["s__t"]);
     assert_eq!(see(&[], &["--agent", "b"]), ["s__t", "s__more"]);
-    assert_eq!(see(&["TOOLWARD_TOKEN=token-a"], &[]), ["s__t"]);
-    assert_eq!(see(&["TOOLWARD_TOKEN=token-b"], &["--agent", "b"]), ["s__t", "s__more"]);
+    assert_eq!(see(&["TOOLWARD_TOKEN=token-of-agent-a"], &[]), ["s__t"]);
+    assert_eq!(see(&["TOOLWARD_TOKEN=token-of-agent-b"], &["--agent", "b"]), ["s__t", "s__more"]);
     assert_eq!(see(&[], &[]), Vec::<String>::new(), "no name");
 }
 
 #[test]
 fn a_wrong_or_another_s_token_on_stdio_does_not_start() {
     for (token, flags) in [
-        ("token-c", &[][..]),
-        ("token-a", &["--agent", "b"][..]),
+        ("token-of-agent-c", &[][..]),
+        ("token-of-agent-a", &["--agent", "b"][..]),
         ("eyJhbGciOiJub25lIn0.e30.", &[][..]),
     ] {
         let mut lines = setup()

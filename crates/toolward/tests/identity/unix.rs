@@ -56,7 +56,7 @@ fn a_mapped_user_is_the_agent_and_another_has_no_name() {
     // The port knows nobody by a uid.
     assert_eq!(gate.nobody().post(&[], &initialize(LEGACY)).status, 401);
     // A token must agree with the user.
-    let (status, answer) = ask(&socket, "Authorization: Bearer token-other\r\n");
+    let (status, answer) = ask(&socket, "Authorization: Bearer token-of-agent-other\r\n");
     assert_eq!(status, 401, "{answer}");
     assert!(answer.contains("WWW-Authenticate: Bearer error=\"invalid_token\""), "{answer}");
     assert_eq!(ask(&socket, "Authorization: Bearer wrong\r\n").0, 401);
@@ -75,8 +75,8 @@ fn an_unmapped_user_has_no_name_and_a_token_gives_it_one() {
     }));
     let socket = gate.file("gate.sock");
     assert_eq!(ask(&socket, "").0, 401);
-    assert_eq!(ask(&socket, "Authorization: Bearer token-a\r\n").0, 200);
-    assert_eq!(ask(&socket, "Authorization: Bearer token-other\r\n").0, 200);
+    assert_eq!(ask(&socket, "Authorization: Bearer token-of-agent-a\r\n").0, 200);
+    assert_eq!(ask(&socket, "Authorization: Bearer token-of-agent-other\r\n").0, 200);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn without_mapped_users_the_socket_is_this_user_s_alone() {
     let socket = gate.file("gate.sock");
     assert_eq!(mode(&socket), 0o600);
     assert_eq!(ask(&socket, "").0, 401);
-    assert_eq!(ask(&socket, "Authorization: Bearer token-a\r\n").0, 200);
+    assert_eq!(ask(&socket, "Authorization: Bearer token-of-agent-a\r\n").0, 200);
 }
 
 #[test]

@@ -297,7 +297,7 @@ impl Drop for Web {
 /// An agent's place at a gateway.
 pub fn place(gate: &Gate, agent: &str, path: &str) -> At {
     let url = format!("http://127.0.0.1:{}{path}", gate.port);
-    At::Url { url, token: format!("token-{agent}") }
+    At::Url { url, token: format!("token-of-agent-{agent}") }
 }
 
 /// Calls as they are named on the address of all servers.

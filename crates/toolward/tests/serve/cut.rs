@@ -24,7 +24,7 @@ fn refused(gate: &Gate, words: &str, cut: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn a_file_that_was_cut_takes_nothing_away() {
+fn a_layer_the_tests_and_the_need_for_a_name_go_by_a_restart_only() {
     let setup = setup().agents(only(&["read"])).web("s", "modern", two());
     std::fs::write(setup.path("list.yaml"), "allowed_tools: [read]\n").unwrap();
     let gate = setup
@@ -47,6 +47,103 @@ fn a_file_that_was_cut_takes_nothing_away() {
     refused(&gate, "callers would no longer need a name", |config| {
         config["defaults"] = json!({"deny_on_missing_agent": false});
     });
+}
+
+/// Asks the gateway by its state directory: files may be invalid.
+fn reload(gate: &Gate, flags: &[&str]) -> (i32, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+    command.args(["reload", "--state"]).arg(gate.file("state")).args(flags);
+    let output = command.env_clear().output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap(), said)
+}
+
+/// A policy that is valid at many positions at which it can be cut.
+const POLICY: &str = "\
+agents:
+  a:
+    allow:
+      servers: [s]
+    deny:
+      tools:
+        s:
+          - write
+          - 'remove_*'
+  b:
+    allow:
+      servers: [s]
+      tools: {s: [read]}
+";
+
+#[test]
+fn a_file_that_was_cut_takes_nothing_away() {
+    let setup = setup().agents(json!({"a": {}})).web("s", "modern", two());
+    std::fs::write(setup.path("policy.yaml"), POLICY).unwrap();
+    let gate = setup.set("policies", json!(["policy.yaml"])).start();
+    let (agent, file) = (gate.agent("a"), gate.file("policy.yaml"));
+    assert_eq!(listed(&agent), ["s__read"]);
+    let mut valid = Vec::new();
+    for end in 0..POLICY.len() {
+        // Some programs end every file with a newline, a cut one too.
+        for cut in [POLICY[..end].to_string(), format!("{}\n", &POLICY[..end])] {
+            if cut == POLICY {
+                continue;
+            }
+            replace(&file, &cut);
+            let (code, told) = reload(&gate, &[]);
+            assert_eq!(code, 3, "cut at {end}: {told}");
+            if told.contains("cut short") {
+                assert!(told.contains("toolward reload --accept"), "{told}");
+                valid.push(cut);
+            }
+        }
+    }
+    assert_eq!(listed(&agent), ["s__read"]);
+    assert!(valid.len() > 20, "{}", valid.len());
+    let cut = POLICY.split("    deny").next().unwrap();
+    assert!(valid.iter().any(|valid| valid == cut));
+    // The watcher refuses it too, and says what takes it.
+    gate.said.lock().unwrap().clear();
+    replace(&file, cut);
+    said(&gate, "toolward reload --accept");
+    assert_eq!(listed(&agent), ["s__read"]);
+    let (code, told) = reload(&gate, &["--accept"]);
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(listed(&agent), ["s__read", "s__write"]);
+}
+
+#[test]
+fn an_accepted_file_still_has_to_pass_the_tests() {
+    let setup = setup().agents(json!({"a": {}})).web("s", "modern", two());
+    std::fs::write(setup.path("policy.yaml"), POLICY).unwrap();
+    let tests = json!([{"as": "a", "allow": ["s/read"], "deny": ["s/write"]}]);
+    let gate = setup.set("policies", json!(["policy.yaml"])).set("tests", tests).start();
+    let file = gate.file("policy.yaml");
+    replace(&file, POLICY.split("    deny").next().unwrap());
+    let (code, told) = reload(&gate, &["--accept"]);
+    assert!(code == 3 && told.contains("1 test of the policy failed"), "{code} {told}");
+    assert_eq!(listed(&gate.agent("a")), ["s__read"]);
+    // Without the last agent the tests still pass: it is the same kind of text.
+    replace(&file, POLICY.split("  b:").next().unwrap());
+    let (code, told) = beside(&gate, &["reload"]);
+    assert!(code == 3 && told.contains("toolward reload --accept"), "{code} {told}");
+    let (code, told) = reload(&gate, &["--accept"]);
+    assert_eq!(code, 0, "{told}");
+}
+
+#[test]
+fn a_policy_script_that_was_cut_is_not_taken_up() {
+    use std::os::unix::fs::PermissionsExt;
+    let setup = setup().agents(only(&["read"])).web("s", "modern", two());
+    let script =
+        "mcp_tools_policy_check() {\n  return 0\n}\nmcp_tools_policy_check() {\n  return 1\n}\n";
+    let file = setup.path("policy.sh");
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    let gate = setup.set("hooks", json!([{"name": "h", "policy_sh": "policy.sh"}])).start();
+    std::fs::write(&file, &script[..script.len() / 2]).unwrap();
+    let (code, told) = beside(&gate, &["reload"]);
+    assert!(code == 3 && told.contains("toolward reload --accept"), "{code} {told}");
 }
 
 #[test]

@@ -36,9 +36,9 @@ fn a_secret_that_is_missing_is_waited_for() {
     let (code, told) = beside(&gate, &["status"]);
     assert!(code == 0 && told.contains("NOTHING IS ALLOWED") && told.contains("token"), "{told}");
     let mut agent = gate.agent("a");
-    agent.token = Some("late".into());
+    agent.token = Some("a-token-that-is-late".into());
     assert_eq!(agent.modern_reply(json!(1), "tools/list", json!({})).status, 401);
-    std::fs::write(gate.file("token"), "late\n").unwrap();
+    std::fs::write(gate.file("token"), "a-token-that-is-late\n").unwrap();
     eventually("it is in force", || {
         (agent.modern_reply(json!(1), "tools/list", json!({})).status == 200).then_some(())
     });
@@ -76,7 +76,7 @@ fn run(setup: &Setup) -> Running {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", setup.path("home"))
-        .env("TOKEN_OF_a", "token-a")
+        .env("TOKEN_OF_a", "token-of-agent-a")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -123,7 +123,7 @@ fn where_the_file_says_another_address_the_process_starts_anew() {
     let said = running.said.lock().unwrap().clone();
     assert!(said.contains("the process starts anew in place"), "{said}");
     assert_eq!(running.child.id(), id);
-    let agent = super::harness::agent_at(port, "token-a");
+    let agent = super::harness::agent_at(port, "token-of-agent-a");
     assert_eq!(listed(&agent), ["s__read"]);
     // The record of the first life is closed.
     let records = super::record::all(&setup.path("audit"));

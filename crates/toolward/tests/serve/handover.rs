@@ -36,8 +36,8 @@ fn a_socket_of_the_service_manager_is_used() {
         .args(["-c", MANAGER, &port.to_string(), env!("CARGO_BIN_EXE_toolward"), "serve", "-c"])
         .arg(&config)
         .env("HOME", setup.path(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -71,8 +71,8 @@ fn the_next_gateway_takes_over_and_sessions_go_on() {
         .args(["serve", "--take-over", "-c"])
         .arg(gate.file("toolward.yaml"))
         .env("HOME", gate.file(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -93,8 +93,8 @@ fn next(gate: &Gate, file: &str, flags: &[&str]) -> std::process::Child {
         .arg("-c")
         .arg(gate.file(file))
         .env("HOME", gate.file(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(std::fs::File::create(gate.file("next")).unwrap())
         .spawn()
@@ -121,7 +121,7 @@ fn only_the_gateway_of_the_same_address_is_taken_over() {
     std::fs::write(gate.file("other.yaml"), config.to_string()).unwrap();
     let child = next(&gate, "other.yaml", &["--take-over"]);
     eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", other)).ok());
-    assert_eq!(agent_at(other, "token-a").list(), ["s__a"]);
+    assert_eq!(agent_at(other, "token-of-agent-a").list(), ["s__a"]);
     // The one that was there still is.
     assert_eq!(gate.agent("a").list(), ["s__a"]);
     assert!(alive(gate.child.as_ref().unwrap().id()));
@@ -175,8 +175,8 @@ fn a_socket_file_of_the_service_manager_is_left_to_it() {
         .args([env!("CARGO_BIN_EXE_toolward"), "serve", "-c"])
         .arg(setup.file())
         .env("HOME", setup.path(""))
-        .env("TOKEN_OF_a", "token-a")
-        .env("TOKEN_OF_b", "token-b")
+        .env("TOKEN_OF_a", "token-of-agent-a")
+        .env("TOKEN_OF_b", "token-of-agent-b")
         .stdin(Stdio::null())
         .stderr(std::fs::File::create(setup.path("said")).unwrap())
         .spawn()

@@ -61,12 +61,13 @@ impl Setup {
         self
     }
 
-    /// The agents; those without tokens get `token-NAME`.
+    /// The agents; those without tokens get `token-of-agent-NAME`.
     pub fn agents(mut self, mut agents: Value) -> Setup {
         for (name, agent) in agents.as_object_mut().unwrap() {
             if agent.get("tokens").is_none() && name != "default" {
                 agent["tokens"] = json!([format!("${{TOKEN_OF_{name}}}")]);
-                self.environment.push((format!("TOKEN_OF_{name}"), format!("token-{name}")));
+                self.environment
+                    .push((format!("TOKEN_OF_{name}"), format!("token-of-agent-{name}")));
             }
         }
         self.set("agents", agents)
@@ -120,6 +121,18 @@ impl Setup {
         tools: Value,
         environment: &[(&str, &str)],
     ) -> Setup {
+        let port = self.start_web(name, era, tools, environment);
+        self.server(name, json!({"url": format!("http://127.0.0.1:{port}/mcp")}))
+    }
+
+    /// Starts a server on HTTP; gives its port.
+    pub fn start_web(
+        &mut self,
+        name: &str,
+        era: &str,
+        tools: Value,
+        environment: &[(&str, &str)],
+    ) -> u16 {
         let list = self.path(&format!("{name}.json"));
         std::fs::write(&list, tools.to_string()).unwrap();
         let mut child = Command::new("python3")
@@ -135,7 +148,7 @@ impl Setup {
         let mut port = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
         self.web.push(child);
-        self.server(name, json!({"url": format!("http://127.0.0.1:{}/mcp", port.trim())}))
+        port.trim().parse().unwrap()
     }
 
     /// The configuration as a file.
@@ -212,12 +225,19 @@ impl Setup {
     }
 }
 
-impl Drop for Setup {
-    fn drop(&mut self) {
-        for web in &mut self.web {
+impl Setup {
+    /// Ends the servers on HTTP.
+    pub fn stop_web(&mut self) {
+        for mut web in self.web.drain(..) {
             let _ = web.kill();
             let _ = web.wait();
         }
+    }
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        self.stop_web();
     }
 }
 
@@ -295,7 +315,11 @@ impl Gate {
 
     /// A client with an agent's token.
     pub fn agent(&self, name: &str) -> Agent {
-        Agent { port: self.port, token: Some(format!("token-{name}")), path: "/mcp".into() }
+        Agent {
+            port: self.port,
+            token: Some(format!("token-of-agent-{name}")),
+            path: "/mcp".into(),
+        }
     }
 
     pub fn nobody(&self) -> Agent {
@@ -352,7 +376,7 @@ impl Gate {
         data.clone()
     }
 
-    /// Processes whose parent is the gateway.
+    /// Processes whose parent is the gateway, without the one that watches over them.
     pub fn children(&self) -> Vec<u32> {
         let own = self.child.as_ref().unwrap().id();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -362,7 +386,9 @@ impl Gate {
             let rest = stat.rsplit(')').next().unwrap_or_default();
             let mut fields = rest.split_whitespace();
             let state = fields.next();
-            state != Some("Z") && fields.next() == Some(&own.to_string())
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let is_guard = line.ends_with(b"\0guard\0");
+            state != Some("Z") && fields.next() == Some(&own.to_string()) && !is_guard
         })
         .collect()
     }

@@ -12,8 +12,8 @@ fn only_a_token_names_an_agent() {
         .agents(json!({
             "a": {"allow": {"servers": ["*"], "tools": {"*": ["t"]}}},
             "b": {"allow": {"servers": ["*"]}},
-            // The hash of `token-h`.
-            "h": {"tokens": ["sha256:620443eb8a61870674ec7ba4a508fec88f71dcd0fa42d862020a640d1e0bdf79"]},
+            // The hash of `token-of-agent-h`.
+            "h": {"tokens": ["sha256:e6600588b3df400d1197d3f119f9553a36449a626ceba6982892c011e4eb2cf0"]},
         }))
         .start();
     assert_eq!(gate.agent("h").session().list(), Vec::<String>::new());
@@ -21,25 +21,25 @@ fn only_a_token_names_an_agent() {
     let begin = initialize(LEGACY).to_string();
     let as_header = |value: &str| gate.nobody().send("POST", &[("Authorization", value)], &begin);
     for scheme in ["Bearer", "bearer", "BEARER", "bEaReR"] {
-        assert_eq!(as_header(&format!("{scheme} token-a")).status, 200, "{scheme}");
+        assert_eq!(as_header(&format!("{scheme} token-of-agent-a")).status, 200, "{scheme}");
     }
     let missing = gate.nobody().send("POST", &[], &begin);
     assert_eq!(missing.status, 401);
     assert!(missing.header("www-authenticate").unwrap().starts_with("Bearer"));
     for wrong in [
-        "Bearer token-",
-        "Bearer token-c",
-        "Bearer TOKEN-A",
+        "Bearer token-of-agent-",
+        "Bearer token-of-agent-c",
+        "Bearer TOKEN-OF-AGENT-A",
         "Bearer",
-        "Bearer token-a x",
-        "token-a",
-        "Basic token-a",
-        "Basic dG9rZW4tYTo=",
-        "Token token-a",
-        "Bearer token-a, Bearer token-b",
-        "Bearer \"token-a\"",
-        "Bearertoken-a",
-        "Digest token-a",
+        "Bearer token-of-agent-a x",
+        "token-of-agent-a",
+        "Basic token-of-agent-a",
+        "Basic dG9rZW4tb2YtYWdlbnQtYTo=",
+        "Token token-of-agent-a",
+        "Bearer token-of-agent-a, Bearer token-of-agent-b",
+        "Bearer \"token-of-agent-a\"",
+        "Bearertoken-of-agent-a",
+        "Digest token-of-agent-a",
         "Bearer ${TOKEN_OF_a}",
         "",
     ] {
@@ -49,14 +49,14 @@ fn only_a_token_names_an_agent() {
         assert!(reply.body.is_empty() || !String::from_utf8_lossy(&reply.body).contains("token"));
     }
     for path in
-        ["/mcp?token=token-a", "/mcp?access_token=token-a", "/mcp/s?Authorization=Bearer%20token-a"]
+        ["/mcp?token=token-of-agent-a", "/mcp?access_token=token-of-agent-a", "/mcp/s?Authorization=Bearer%20token-a"]
     {
         assert_eq!(gate.nobody().at(path).send("POST", &[], &begin).status, 401, "{path}");
     }
     for (name, value) in [
         ("X-Agent", "b"),
-        ("Cookie", "token=token-a"),
-        ("Proxy-Authorization", "Bearer token-a"),
+        ("Cookie", "token=token-of-agent-a"),
+        ("Proxy-Authorization", "Bearer token-of-agent-a"),
         ("X-Forwarded-User", "b"),
         ("Mcp-Agent", "b"),
     ] {
@@ -100,7 +100,7 @@ fn only_a_token_names_an_agent() {
         assert_eq!((&record["agent"], &record["identity"]), (&json!("a"), &json!("token")));
     }
     let record = std::fs::read_to_string(gate.file("audit/audit.jsonl")).unwrap();
-    assert!(!record.contains("token-a") && !gate.said.lock().unwrap().contains("token-a"));
+    assert!(!record.contains("token-of-agent-a") && !gate.said.lock().unwrap().contains("token-of-agent-a"));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_token_names_the_agent_on_stdio_too() {
             .standard(arguments)
             .ready()
     };
-    let listed = start("token-a", &[]).ask(&request(json!(1), "tools/list", json!({})));
+    let listed = start("token-of-agent-a", &[]).ask(&request(json!(1), "tools/list", json!({})));
     assert_eq!(listed["result"]["tools"].as_array().unwrap().len(), 1, "{listed}");
 }
 
@@ -191,7 +191,7 @@ fn a_client_s_credentials_stay_here_and_a_server_s_come_from_the_configuration()
             assert!(headers.get("origin").is_none());
         }
         let all = json!(log).to_string();
-        assert!(!all.contains("token-a") && !all.contains("client-secret"));
+        assert!(!all.contains("token-of-agent-a") && !all.contains("client-secret"));
         // An unset variable is an error, and a set one is in no message.
         assert!(!gate.said.lock().unwrap().contains("upstream-secret"));
         let (code, said) = setup()

@@ -11,7 +11,7 @@ fn gate() -> Gate {
     setup().stdio("s", "legacy", names(&["t"])).agents(everyone()).start()
 }
 
-const HEAD: &str = "Authorization: Bearer token-a\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+const HEAD: &str = "Authorization: Bearer token-of-agent-a\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
 #[test]
 fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed() {
@@ -61,7 +61,7 @@ fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed
         ("a header without a colon", with("nonsense\r\n")),
         ("an empty name", with(": x\r\n")),
         ("a NUL", with("X: a\0b\r\n")),
-        ("two authorizations", with("Authorization: Bearer token-b\r\n")),
+        ("two authorizations", with("Authorization: Bearer token-of-agent-b\r\n")),
         ("two content types", with("Content-Type: application/json\r\n")),
         ("two sessions", with("Mcp-Session-Id: a\r\nmcp-session-id: b\r\n")),
         ("two origins", with("Origin: http://localhost\r\nOrigin: http://evil.example\r\n")),
@@ -92,7 +92,7 @@ fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed
             "a trailer",
             post(
                 &format!("{host}{te}"),
-                &chunked.replace("0\r\n\r\n", "0\r\nAuthorization: Bearer token-b\r\n\r\n"),
+                &chunked.replace("0\r\n\r\n", "0\r\nAuthorization: Bearer token-of-agent-b\r\n\r\n"),
             ),
         ),
     ] {
@@ -161,7 +161,7 @@ fn what_is_well_framed_is_read_however_it_comes() {
     assert_eq!(connection.head().status, 100);
     connection.send(body.as_bytes());
     assert_eq!(text(&connection.reply().json()), "did t");
-    connection.send(expecting.replace("token-a", "token-x").as_bytes());
+    connection.send(expecting.replace("token-of-agent-a", "token-of-agent-x").as_bytes());
     assert_eq!(connection.head().status, 401, "whoever may not ask is not asked for more");
 
     let closing = plain.replacen("\r\nHost", "\r\nConnection: close\r\nHost", 1);

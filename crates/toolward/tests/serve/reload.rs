@@ -179,7 +179,7 @@ fn servers_come_go_and_stay() {
 #[test]
 fn secrets_in_files_are_read_again() {
     let setup = setup();
-    std::fs::write(setup.path("token"), "first").unwrap();
+    std::fs::write(setup.path("token"), "the-first-token-of-a").unwrap();
     let agents = json!({"a": {"tokens": ["${file:token}"], "allow": {"servers": ["*"]}}});
     let gate = setup.agents(agents).web("s", "modern", two()).start();
     let with = |token: &str| {
@@ -187,13 +187,13 @@ fn secrets_in_files_are_read_again() {
         agent.token = Some(token.into());
         agent
     };
-    assert_eq!(listed(&with("first")).len(), 2);
-    replace(&gate.file("token"), "second");
+    assert_eq!(listed(&with("the-first-token-of-a")).len(), 2);
+    replace(&gate.file("token"), "the-second-token-of-a");
     eventually("the new token is good", || {
-        let reply = with("second").modern_reply(json!(1), "tools/list", json!({}));
+        let reply = with("the-second-token-of-a").modern_reply(json!(1), "tools/list", json!({}));
         (reply.status == 200).then_some(())
     });
-    let old = with("first").modern_reply(json!(1), "tools/list", json!({}));
+    let old = with("the-first-token-of-a").modern_reply(json!(1), "tools/list", json!({}));
     assert_eq!(old.status, 401);
 }
 
@@ -332,7 +332,7 @@ fn no_damaged_file_takes_effect() {
         let output = command.output().unwrap();
         let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
         check.args(["check", "-c"]).arg(&file).env_clear();
-        check.env("HOME", gate.file("")).env("TOKEN_OF_a", "token-a");
+        check.env("HOME", gate.file("")).env("TOKEN_OF_a", "token-of-agent-a");
         let valid = check.output().unwrap().status.code() != Some(3);
         match output.status.code() {
             Some(0) => {

@@ -59,7 +59,7 @@ fn started(setup: &Setup, arguments: &[&str]) -> Child {
         .args(arguments)
         .env_clear()
         .env("HOME", setup.path(""))
-        .env("TOKEN_OF_a", "token-a")
+        .env("TOKEN_OF_a", "token-of-agent-a")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

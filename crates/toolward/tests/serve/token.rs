@@ -32,7 +32,7 @@ fn ends(mut lines: Lines) {
 
 #[test]
 fn a_token_that_is_taken_back_ends_the_connection() {
-    let mut lines = with_token("token-a").standard(&[]).ready();
+    let mut lines = with_token("token-of-agent-a").standard(&[]).ready();
     let call = request(json!(2), "tools/call", json!({"name": "s__quick", "arguments": {}}));
     assert!(lines.ask(&call)["result"].is_object());
     change(&lines, |config| {
@@ -44,7 +44,7 @@ fn a_token_that_is_taken_back_ends_the_connection() {
 
 #[test]
 fn whoever_waits_when_the_token_is_taken_back_is_told_so() {
-    let setup = setup().agents(everyone()).env("TOOLWARD_TOKEN", "token-a");
+    let setup = setup().agents(everyone()).env("TOOLWARD_TOKEN", "token-of-agent-a");
     let mut lines = setup.stdio("s", "legacy", names(&["slow"])).standard(&[]).ready();
     let slow = json!({"name": "s__slow", "arguments": {"seconds": 20}});
     let list = request(json!(2), "tools/list", json!({}));
@@ -64,7 +64,7 @@ fn whoever_waits_when_the_token_is_taken_back_is_told_so() {
 
 #[test]
 fn a_gateway_that_denied_everything_ends_when_it_knows_the_token() {
-    let setup = with_token("token-a").set("agent", json!({}));
+    let setup = with_token("token-of-agent-a").set("agent", json!({}));
     let mut lines = setup.standard(&["--on-invalid-policy=deny-all"]).ready();
     let list = request(json!(2), "tools/list", json!({}));
     assert_eq!(lines.ask(&list)["result"]["tools"], json!([]));
@@ -74,7 +74,7 @@ fn a_gateway_that_denied_everything_ends_when_it_knows_the_token() {
 
 #[test]
 fn a_token_that_is_given_to_another_ends_the_connection() {
-    let lines = with_token("token-a").standard(&[]).ready();
+    let lines = with_token("token-of-agent-a").standard(&[]).ready();
     change(&lines, |config| {
         config["agents"]["a"]["tokens"] = json!(["${TOKEN_OF_b}"]);
         config["agents"]["b"]["tokens"] = json!(["${TOKEN_OF_a}"]);
@@ -84,7 +84,7 @@ fn a_token_that_is_given_to_another_ends_the_connection() {
 
 #[test]
 fn other_changes_leave_the_connection() {
-    let mut lines = with_token("token-a").standard(&["--agent", "a"]).ready();
+    let mut lines = with_token("token-of-agent-a").standard(&["--agent", "a"]).ready();
     change(&lines, |config| {
         config["agents"]["a"]["deny"] = json!({"tools": {"s": ["wait"]}});
         config["agents"].as_object_mut().unwrap().remove("b");
@@ -101,8 +101,10 @@ fn other_changes_leave_the_connection() {
 fn a_wrong_token_is_recorded() {
     let wrong = [
         ("no-such-token", &[][..], "TOOLWARD_TOKEN is not the token of any agent"),
+        ("", &[][..], "TOOLWARD_TOKEN is not the token of any agent"),
+        ("", &["--agent", "a"][..], "TOOLWARD_TOKEN is not the token of any agent"),
         (
-            "token-a",
+            "token-of-agent-a",
             &["--agent", "b"][..],
             "TOOLWARD_TOKEN is the token of another agent than --agent names",
         ),

@@ -51,11 +51,11 @@ fn whatever_is_refused_over_http_is_counted() {
     let with = |id: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/list"}).to_string();
     for (why, body) in [
         ("the message is not valid JSON", "{".to_string()),
-        ("an object has the same key twice", "{\"id\":1,\"id\":2}".into()),
-        ("several messages came at once", format!("[{}]", with("x"))),
-        ("the message is none of the protocol", "\"x\"".into()),
-        ("the message is none of the protocol", "{\"jsonrpc\":\"1.0\",\"id\":1}".into()),
-        ("the message is nested too deep", format!("{{\"jsonrpc\":\"2.0\",\"x\":{deep}}}")),
+        ("duplicate key in an object", "{\"id\":1,\"id\":2}".into()),
+        ("batches are not accepted", format!("[{}]", with("x"))),
+        ("not a valid JSON-RPC message", "\"x\"".into()),
+        ("not a valid JSON-RPC message", "{\"jsonrpc\":\"1.0\",\"id\":1}".into()),
+        ("the message is nested too deeply", format!("{{\"jsonrpc\":\"2.0\",\"x\":{deep}}}")),
         ("there is no session", with("x")),
     ] {
         sent(agent, 400, why, a.send("POST", &[], &body));
@@ -74,9 +74,9 @@ fn whatever_is_refused_over_http_is_counted() {
         let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
         let reply = a.post(&headers, &body);
         let why = match reply.json()["error"]["code"].as_i64() {
-            Some(-32601) if method.starts_with("nothing") => "the method is not known",
+            Some(-32601) if method.starts_with("nothing") => "unknown method",
             Some(-32601) => "the method does not pass",
-            Some(-32602) => "parameters are missing or wrong",
+            Some(-32602) => "missing or invalid parameters",
             _ => panic!("{method}: {reply:?}"),
         };
         let status = reply.status;
@@ -87,7 +87,7 @@ fn whatever_is_refused_over_http_is_counted() {
     let html = [("Accept", "text/html")];
     let why = "the client does not accept what is answered";
     sent(agent, 406, why, a.send("POST", &html, &with("x")));
-    let huge = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token-a\r\n\
+    let huge = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer token-of-agent-a\r\n\
                 Content-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n";
     sent(agent, 413, "the message is too large", gate.raw(huge));
     // A session of another agent, and one that never was.
@@ -117,11 +117,11 @@ fn whatever_is_refused_over_http_is_counted() {
         sent(agent, answer.status, "the method does not pass", answer);
     }
     let silent = json!({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "s__t"}});
-    let why = "a request has no id, or a notification has one";
+    let why = "a request without an id, or a notification with one";
     sent(agent, 202, why, session.post(&silent));
     let cursor = request(json!(8), "tools/list", json!({"cursor": "x"}));
     let reply = session.post(&cursor);
-    sent(agent, reply.status, "parameters are missing or wrong", reply);
+    sent(agent, reply.status, "missing or invalid parameters", reply);
     let all: u64 = expected.values().sum();
     eventually("all are counted", || (total(&audit) >= all).then_some(()));
     assert_eq!(counted(&audit), expected);
@@ -133,7 +133,7 @@ fn whatever_is_refused_over_http_is_counted() {
         .output()
         .unwrap();
     let out = String::from_utf8(out.stdout).unwrap();
-    assert!(out.contains("turned away 1: several messages came"), "{out}");
+    assert!(out.contains("turned away 1: batches are not accepted"), "{out}");
 }
 
 #[test]

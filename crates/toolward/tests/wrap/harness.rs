@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::record;
 
 pub const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
-/// What the client's environment holds, and the server's must not.
+/// What the client's environment holds, and the record must not.
 pub const SECRET: &str = "secret-of-the-client";
 
 /// A wrapped server and the client that talks to it.
@@ -57,6 +57,8 @@ impl Setup {
             .arg(path("tools.json"))
             .args(self.page.map(|page| page.to_string()))
             .env("SECRET_OF_THE_CLIENT", SECRET)
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
+            .env("TOOLWARD_OTHER", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(std::fs::File::create(path("stderr")).unwrap());

@@ -8,15 +8,58 @@ use serde_json::{Value, json};
 
 use crate::harness::*;
 
-#[test]
-fn the_server_sees_only_declared_variables() {
-    let flags = vec!["--env".into(), "GIVEN=1".into()];
+/// The names of the server's variables.
+fn environment(flags: &[&str]) -> Vec<String> {
+    let flags = flags.iter().map(|flag| flag.to_string()).collect();
     let mut wrapped =
         Setup { flags, ..setup("allowed_tools: [\"*\"]\n", names(&["environment"])) }.ready();
     let answer = wrapped.call("environment", json!({}));
-    let seen: Vec<&str> = Wrapped::text(&answer).split(' ').collect();
-    assert!(seen.contains(&"GIVEN") && seen.contains(&"PATH"));
-    assert!(!seen.contains(&"SECRET_OF_THE_CLIENT"));
+    Wrapped::text(&answer).split(' ').map(String::from).collect()
+}
+
+#[test]
+fn the_server_gets_the_environment_that_the_client_chose() {
+    let seen = environment(&["--env", "GIVEN=1"]);
+    for name in ["GIVEN", "PATH", "SECRET_OF_THE_CLIENT", "HTTPS_PROXY"] {
+        assert!(seen.iter().any(|seen| seen == name), "{name}: {seen:?}");
+    }
+    assert!(!seen.iter().any(|seen| seen.starts_with("TOOLWARD_")), "{seen:?}");
+}
+
+#[test]
+fn with_a_clean_environment_the_server_gets_connectivity_and_declared_variables() {
+    let seen = environment(&["--clean-env", "--env", "GIVEN=1"]);
+    for name in ["GIVEN", "PATH", "HTTPS_PROXY"] {
+        assert!(seen.iter().any(|seen| seen == name), "{name}: {seen:?}");
+    }
+    assert!(!seen.iter().any(|seen| seen == "SECRET_OF_THE_CLIENT"), "{seen:?}");
+}
+
+#[test]
+fn a_server_that_ends_is_reported_with_the_variables_that_it_did_not_get() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["wrap", "--clean-env", "--audit"])
+        .arg(tempfile::tempdir().unwrap().path())
+        .args(["--", "sh", "-c", "exit 1"])
+        .env("API_KEY_OF_THE_SERVER", "hunter2")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let begin = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }});
+    writeln!(stdin, "{begin}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("API_KEY_OF_THE_SERVER"), "{said} {answer}");
+    assert!(!said.contains("hunter2") && !answer.contains("hunter2"));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::ownership::is_read_only;
+
 /// As many links as the kernel follows.
 const MOST_LINKS: usize = 40;
 
@@ -17,6 +19,12 @@ fn of_user(file: &Path, user: u32) -> Result<(), String> {
     let shown = file.display();
     let found = std::fs::symlink_metadata(file)
         .map_err(|error| format!("{shown} cannot be read: {error}"))?;
+    let absolute = std::path::absolute(file).map_err(|error| format!("{shown}: {error}"))?;
+    let around = absolute.parent().unwrap_or(Path::new("/"));
+    // Files of a Kubernetes volume are links, and nobody can change them.
+    if is_read_only(around) && file.is_file() {
+        return links_on_the_way(around, user).map_err(|link| exchangeable(file, &link));
+    }
     if !found.is_file() {
         let what = if found.is_symlink() { "a symbolic link" } else { "no regular file" };
         return Err(format!("{shown} is {what}; give the file itself"));
@@ -37,9 +45,11 @@ fn of_user(file: &Path, user: u32) -> Result<(), String> {
     if is_writable(&around) {
         return Err(format!("the folder of {shown} can be written by others: `chmod go-w` it"));
     }
-    links_on_the_way(folder, user).map_err(|link| {
-        format!("{shown} is reached by {}, which others can exchange", link.display())
-    })
+    links_on_the_way(folder, user).map_err(|link| exchangeable(&file, &link))
+}
+
+fn exchangeable(file: &Path, link: &Path) -> String {
+    format!("{} is reached by {}, which others can exchange", file.display(), link.display())
 }
 
 /// Links on the way to a folder are as good as the folders that hold them. The error is a link that

@@ -3,13 +3,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Environment;
+use crate::groups::Group;
+pub use crate::groups::end_all;
+use crate::program;
 use crate::upstream::launch::INHERITED;
 
 /// How to start a hook.
@@ -28,6 +30,15 @@ impl Program {
         environment: Environment,
     ) -> Program {
         Program { program, arguments, environment, everything: false }
+    }
+
+    /// The same, with its file found: a bare name is looked for in `PATH` once. The error says why it
+    /// cannot be started.
+    pub(super) fn resolved(self) -> Result<Program, String> {
+        let declared = self.environment.declared.iter().rev().find(|(name, _)| name == "PATH");
+        let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
+        let file = runnable(&self.program, search.as_deref())?;
+        Ok(Program { program: file.into(), ..self })
     }
 
     /// The same, with the gateway's whole environment.
@@ -61,7 +72,7 @@ impl Program {
         }
         command.envs(self.environment.declared.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn()?;
-        let group = Group::new(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+        let group = Group::led_by(child.id());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, child.stderr.take()) else {
             return Err(io::Error::other("it has no standard streams"));
@@ -72,6 +83,22 @@ impl Program {
     /// Why it could not be started.
     pub(super) fn cannot_start(&self, error: &io::Error) -> String {
         format!("`{}` cannot be started: {error}", self.program.to_string_lossy())
+    }
+}
+
+/// The file of a hook's program, or why it cannot be run.
+pub fn runnable(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, String> {
+    let shown = program.to_string_lossy();
+    let Some(file) = program::find(program, search) else {
+        return Err(format!("`{shown}` was not found in PATH"));
+    };
+    match file.metadata() {
+        Err(error) => Err(format!("{} cannot be run: {error}", file.display())),
+        Ok(found) if !found.is_file() => Err(format!("{} is not a file", file.display())),
+        Ok(_) if !program::is_executable(&file) => {
+            Err(format!("{} is not executable: `chmod +x` it", file.display()))
+        }
+        Ok(_) => Ok(file),
     }
 }
 
@@ -89,41 +116,4 @@ pub(super) struct Running {
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
-}
-
-/// A process and everything it started, which ends with this value.
-pub(super) struct Group(Option<Pid>);
-
-/// Groups that have not ended yet.
-static LIVE: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
-
-fn live() -> MutexGuard<'static, Vec<Pid>> {
-    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the processes of all hooks, for a program that is about to leave without further ado.
-pub fn end_all() {
-    for group in live().drain(..) {
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-impl Group {
-    fn new(leader: Option<Pid>) -> Group {
-        live().extend(leader);
-        Group(leader)
-    }
-
-    pub(super) fn kill(&mut self) {
-        if let Some(group) = self.0.take() {
-            let _ = kill_process_group(group, Signal::KILL);
-            live().retain(|other| *other != group);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }

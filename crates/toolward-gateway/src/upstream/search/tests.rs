@@ -1,9 +1,8 @@
 //! A search that goes on while clients are served, against a scripted server.
 
-use toolward_policy::selector::Glob;
 use toolward_wire::Revision;
 
-use super::super::{Definition, Launch, Reach, Servers};
+use super::super::{Definition, Launch, Reach, Servers, Timeouts};
 use super::*;
 use crate::client::{Caller, Scope};
 
@@ -21,13 +20,14 @@ fn servers(folder: &std::path::Path) -> Servers {
         program: "python3".into(),
         arguments: words.into_iter().chain(files).collect(),
         environment: Vec::new(),
+        inherit: Default::default(),
         folder: None,
-    };
+    }
+    .resolved();
     let definition = Definition {
         name: "s".into(),
         reach: Reach::Child(launch),
-        timeouts: Vec::<(Glob, Duration)>::new(),
-        timeout: PATIENCE,
+        timeouts: Timeouts::default(),
         share: false,
         max_children: 8,
         eager: false,

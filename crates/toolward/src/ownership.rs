@@ -1,0 +1,84 @@
+//! Which of the gateway's files other users could change.
+//!
+//! Such hooks and secrets are refused, in `check` and at start: they are code and credentials. Configuration,
+//! policy and state are reported.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use toolward_config::config::{Config, HookKind, Jwks};
+use toolward_config::{Diagnostic, Level, Loaded};
+use toolward_gateway::ownership::exposed;
+use toolward_gateway::program;
+use toolward_gateway::upstream::Log;
+
+use crate::exit::Failure;
+use crate::policy_input::invalid;
+
+/// Files and directories that other users could change.
+pub(crate) fn findings(loaded: &Loaded) -> Vec<Diagnostic> {
+    let config = &loaded.config;
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    let mut look = |what: &str, path: &Path, level: Level| {
+        if is_given(path) || !seen.insert(path.to_owned()) {
+            return;
+        }
+        if let Some(exposed) = exposed(path) {
+            let message = format!("the {what} {} is not safe: {}", path.display(), exposed.why);
+            findings.push(Diagnostic::new(level, &message).help(exposed.help));
+        }
+    };
+    for path in hook_files(config) {
+        look("hook", &path, Level::Error);
+    }
+    for path in config.secret_files() {
+        look("secret", &path, Level::Error);
+    }
+    if let Some(tls) = &config.tls {
+        look("private key", &tls.key, Level::Error);
+        let rest = [Some(&tls.cert), tls.client_ca.as_ref()];
+        rest.into_iter().flatten().for_each(|path| look("certificate", path, Level::Warning));
+    }
+    if let Some(Jwks::File(path)) = config.jwt.as_ref().map(|jwt| &jwt.jwks) {
+        look("key set", path, Level::Warning);
+    }
+    for path in &loaded.files {
+        look("file", path, Level::Warning);
+    }
+    if let Some(state) = &config.state {
+        look("state directory", state, Level::Warning);
+    }
+    findings
+}
+
+/// Refuses to start with hooks or secrets that other users could change, and logs the other findings.
+pub(crate) fn refuse(loaded: &Loaded, log: &Log) -> Result<(), Failure> {
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        findings(loaded).into_iter().partition(|finding| finding.level == Level::Error);
+    for warning in &warnings {
+        log(&format!("warning: {}; {}", warning.message(), warning.help_text()));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
+}
+
+/// Whether a directory belongs to this user or root, and other users cannot write to it.
+pub(crate) fn is_own_directory(path: &Path) -> bool {
+    path.is_dir() && exposed(path).is_none()
+}
+
+/// Programs of enabled hooks; a `policy_sh` file has a stricter check of its own.
+fn hook_files(config: &Config) -> Vec<PathBuf> {
+    let search = std::env::var_os("PATH");
+    let hooks = config.hooks.iter().filter(|hook| hook.enabled);
+    let program = |kind: &HookKind| match kind {
+        HookKind::Exec { program, .. } => program::find(program.as_ref(), search.as_deref()),
+        HookKind::PolicySh(_) | HookKind::Http(_) => None,
+    };
+    hooks.filter_map(|hook| program(&hook.kind)).collect()
+}
+
+/// Files that were opened by the parent process, such as `<(COMMAND)` of a shell.
+fn is_given(path: &Path) -> bool {
+    path.starts_with("/dev") || path.starts_with("/proc")
+}

@@ -1,0 +1,267 @@
+//! Files and processes around the gateway: who owns them, how they are found, and how they end.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::harness::*;
+use super::reload::{beside, said, two};
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    mode(path, 0o755);
+}
+
+/// The processes whose command line contains a word.
+fn with_word(word: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        alive(*pid) && String::from_utf8_lossy(&line).contains(word)
+    };
+    pids.filter(has).collect()
+}
+
+/// A word that no other test has in a command line.
+fn own_word(what: &str) -> String {
+    format!("{what}-of-{}", std::process::id())
+}
+
+#[test]
+fn servers_and_their_children_end_with_a_killed_gateway() {
+    let setup = setup().agents(everyone()).stdio("s", "legacy", two());
+    let word = own_word("grandchild");
+    // It does not notice that its input is closed, and neither does what it started.
+    let run = setup.path("run");
+    let config = std::fs::read_to_string(setup.file()).unwrap();
+    let server = serde_json::from_str::<Value>(&config).unwrap()["servers"]["s"].clone();
+    let line: Vec<&str> =
+        server["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let program = server["command"].as_str().unwrap();
+    let text = format!(
+        "#!/bin/sh\ntrap '' HUP\nsh -c 'trap \"\" TERM; while :; do sleep 1; done' {word} &\n\
+         {program} {} \nsleep 600\n",
+        line.join(" ")
+    );
+    script(&run, &text);
+    let mut gate = setup.server("s", json!({"command": run})).start();
+    assert_eq!(gate.agent("a").list().len(), 2);
+    assert_eq!(with_word(&word).len(), 1);
+    let servers = gate.children();
+    assert_eq!(servers.len(), 1);
+    gate.kill();
+    eventually("the server and its children end", || {
+        (with_word(&word).is_empty() && !servers.iter().any(|pid| alive(*pid))).then_some(())
+    });
+}
+
+#[test]
+fn hooks_end_with_a_killed_gateway() {
+    let setup = setup().agents(everyone()).web("s", "modern", two());
+    let word = own_word("hook");
+    let hook = setup.path("hook");
+    script(&hook, &format!("#!/bin/sh\ntrap '' TERM\nsh -c 'while :; do sleep 1; done' {word}\n"));
+    let hooks = json!([{"name": "h", "exec": [hook], "timeout": "60s"}]);
+    let mut gate = setup.set("hooks", hooks).start();
+    let agent = gate.agent("a");
+    let body = json!({"name": "s__read", "arguments": {}});
+    let call = agent.modern_open(json!(1), "tools/call", body);
+    eventually("the hook runs", || (!with_word(&word).is_empty()).then_some(()));
+    gate.kill();
+    drop(call);
+    eventually("the hook ends", || with_word(&word).is_empty().then_some(()));
+}
+
+#[test]
+fn a_guard_that_was_killed_is_replaced() {
+    let setup = setup().agents(everyone()).stdio("one", "legacy", two());
+    let mut gate = setup.stdio("two", "legacy", two()).with("two", "start", json!("lazy")).start();
+    assert_eq!(gate.agent("a").at("/mcp/one").list().len(), 2);
+    let guard = || -> Vec<u32> {
+        let own = gate.child.as_ref().unwrap().id().to_string();
+        let is_own = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let rest = stat.rsplit(')').next().unwrap_or_default().to_string();
+            rest.split_whitespace().nth(1) == Some(&own)
+        };
+        let named = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.ends_with(b"\0guard\0")
+        };
+        with_word("guard").into_iter().filter(|pid| is_own(pid) && named(pid)).collect()
+    };
+    let first = guard();
+    assert_eq!(first.len(), 1);
+    let killed = Command::new("kill").args(["-9", &first[0].to_string()]).status().unwrap();
+    assert!(killed.success());
+    assert_eq!(gate.agent("a").at("/mcp/two").list().len(), 2);
+    let second = eventually("there is another one", || {
+        let now = guard();
+        (now.len() == 1 && now != first).then_some(now)
+    });
+    let servers = gate.children();
+    assert_eq!(servers.len(), 2);
+    gate.kill();
+    eventually("all end", || {
+        let left = servers.iter().chain(&second).any(|pid| alive(*pid));
+        (!left).then_some(())
+    });
+}
+
+#[test]
+fn a_unix_listener_replaces_a_socket_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (precious, path) = (folder.path().join("notes.txt"), folder.path().join("s.sock"));
+    std::fs::write(&precious, "precious").unwrap();
+    let on = |path: &Path| {
+        let listen = json!(["127.0.0.1:0", format!("unix:{}", path.display())]);
+        setup().agents(everyone()).stdio("s", "legacy", two()).set("listen", listen)
+    };
+    let (code, said) = on(&precious).fails();
+    assert!(code == 3 && said.contains("not a socket"), "{code} {said}");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
+    // One that nobody listens on is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let mut gate = on(&path).start();
+    assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+    assert_eq!(gate.agent("a").list().len(), 2);
+    // Whatever lies there at the end is not ours to remove.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "kept").unwrap();
+    gate.signal("-TERM");
+    assert_eq!(gate.ended(), 0);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "kept");
+}
+
+#[test]
+fn a_bare_command_is_never_taken_from_the_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let marker = folder.path().join("ran");
+    script(&folder.path().join("some-server"), &format!("#!/bin/sh\ntouch {}\n", marker.display()));
+    let system = std::env::var("PATH").unwrap();
+    for path in [format!(".:{system}"), format!(":{system}"), format!("{system}:")] {
+        let output = Command::new(env!("CARGO_BIN_EXE_toolward"))
+            .args(["tools", "save", "-o", "-", "--", "some-server"])
+            .current_dir(folder.path())
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("`some-server` was not found in PATH"), "{said}");
+    }
+    assert!(!marker.exists());
+}
+
+#[test]
+fn check_shows_which_program_a_bare_command_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    script(&bin.join("some-server"), "#!/bin/sh\n");
+    let config = folder.path().join("toolward.yaml");
+    let text = "servers: {s: {command: some-server}, t: {command: no-such-server}}\n\
+                allowed_tools: [a]\n";
+    std::fs::write(&config, text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["check", "-c"])
+        .arg(&config)
+        .env("PATH", &bin)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&format!("s runs {}/some-server", bin.display())), "{said}");
+    assert!(said.contains("`no-such-server` is not in PATH"), "{said}");
+}
+
+#[test]
+fn hooks_and_secrets_that_others_can_write_are_refused() {
+    let world = |hook: u32, secret: u32| {
+        let setup = setup().web("s", "modern", two());
+        script(&setup.path("hook"), "#!/bin/sh\n");
+        std::fs::write(setup.path("token"), "a-token-from-a-file").unwrap();
+        mode(&setup.path("hook"), hook);
+        mode(&setup.path("token"), secret);
+        let agents = json!({"a": {"tokens": ["${file:token}"], "allow": {"servers": ["*"]}}});
+        let hook = setup.path("hook");
+        setup.agents(agents).set("hooks", json!([{"name": "h", "exec": [hook]}]))
+    };
+    let (code, said) = world(0o775, 0o600).fails();
+    assert!(code == 3 && said.contains("the hook") && said.contains("its group"), "{said}");
+    let (code, said) = world(0o755, 0o606).fails();
+    assert!(code == 3 && said.contains("the secret") && said.contains("every user"), "{said}");
+    let gate = world(0o755, 0o644).start();
+    // Once it runs, a reload does not take such a file either.
+    mode(&gate.file("token"), 0o666);
+    let (code, told) = beside(&gate, &["reload"]);
+    assert!(code == 3 && told.contains("chmod go-w"), "{told}");
+    let (code, told) = beside(&gate, &["check"]);
+    assert!(code == 3 && told.contains("the secret"), "{told}");
+}
+
+#[test]
+fn configuration_that_others_can_write_is_reported() {
+    let setup = setup().agents(everyone()).web("s", "modern", two());
+    std::fs::write(setup.path("list.yaml"), "allowed_tools: ['*']\n").unwrap();
+    mode(&setup.path("list.yaml"), 0o664);
+    std::fs::create_dir(setup.path("state")).unwrap();
+    mode(&setup.path("state"), 0o770);
+    let gate = setup.set("policies", json!(["list.yaml"])).start();
+    said(&gate, "its group can write to");
+    said(&gate, "the state directory");
+    let (_, told) = beside(&gate, &["check"]);
+    assert!(told.contains("list.yaml is not safe") && told.contains("chmod go-w"), "{told}");
+}
+
+#[test]
+fn files_on_a_read_only_mount_are_accepted() {
+    let setup = setup().agents(everyone()).web("s", "modern", two());
+    let volume = setup.path("volume");
+    std::fs::create_dir(&volume).unwrap();
+    if !super::sink::mount("size=1m", &volume) {
+        eprintln!("skipped: this user cannot mount a disk");
+        return;
+    }
+    let _mounted = super::sink::Mounted(&volume);
+    // As kubelet lays out a ConfigMap.
+    std::fs::create_dir(volume.join("..2026")).unwrap();
+    script(&volume.join("..2026/hook"), "#!/bin/sh\n");
+    std::fs::write(volume.join("..2026/policy.sh"), "mcp_tools_policy_check() { return 0; }\n")
+        .unwrap();
+    mode(&volume.join("..2026/hook"), 0o777);
+    std::os::unix::fs::symlink("..2026", volume.join("..data")).unwrap();
+    for file in ["hook", "policy.sh"] {
+        std::os::unix::fs::symlink(format!("..data/{file}"), volume.join(file)).unwrap();
+    }
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(&volume).status().unwrap();
+    assert!(remounted.success());
+    let hooks = json!([
+        {"name": "h", "exec": [volume.join("hook")]},
+        {"name": "p", "policy_sh": volume.join("policy.sh")},
+    ]);
+    let gate = setup.set("hooks", hooks).start();
+    let answer = gate.agent("a").call("s__read", json!({}));
+    assert_eq!(answer["error"], Value::Null, "{answer}");
+    drop(gate);
+}
+
+#[test]
+fn a_gateway_is_taken_over_from_only_in_a_directory_of_this_user() {
+    use std::os::unix::fs::chown;
+    if rustix::process::geteuid().as_raw() != 0 {
+        return;
+    }
+    let setup = setup().agents(everyone()).web("s", "modern", two());
+    let control = setup.path("state/control");
+    std::fs::create_dir_all(&control).unwrap();
+    chown(&control, Some(1000), None).unwrap();
+    let gate = setup.flag("--take-over").start();
+    said(&gate, "the state directory is missing or not this user's");
+}
