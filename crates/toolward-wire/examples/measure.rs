@@ -1,5 +1,5 @@
-//! How fast bodies are scanned: `cargo run --release -p toolward-wire --example measure [FILE…]`.
-//! Files are JSON, for instance saved tool lists; without any, made-up bodies are taken.
+//! Measures the throughput of the scanner: `cargo run --release -p toolward-wire --example measure [FILE…]`.
+//! Files contain JSON, such as saved tool lists. Without files, built-in bodies are used.
 
 #![allow(clippy::print_stdout)]
 
@@ -18,7 +18,7 @@ fn main() -> std::io::Result<()> {
         let message = Message::parse(black_box(call[..].into()), MAX_REQUEST_BYTES, Sender::Client);
         let _ = black_box(message);
     });
-    println!("{:<24}{:>10}{:>13.0} ns a message", "call, as a Message", call.len(), each);
+    println!("{:<24}{:>10}{:>13.0} ns per message", "call, parsed", call.len(), each);
     let head = b"POST /mcp HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: agent/1.0\r\n\
         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
         Mcp-Session-Id: 0f6a8f1e-8c1d-4a39-9d0e-6f0c4f6d2a51\r\nMcp-Protocol-Version: 2025-11-25\r\n\
@@ -27,12 +27,12 @@ fn main() -> std::io::Result<()> {
         let mut buffer = BytesMut::from(black_box(&head[..]));
         let _ = black_box(http::read_request(&mut buffer, &HeadLimits::default()));
     });
-    println!("{:<24}{:>10}{:>13.0} ns a head", "head of a request", head.len(), each);
+    println!("{:<24}{:>10}{:>13.0} ns per head", "request head", head.len(), each);
     let mut text =
         br#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":""#.to_vec();
-    text.extend(b"A line of a file that somebody asked for, with \\\"quotes\\\".\\n".repeat(2000));
+    text.extend(b"A line of a requested file, with \\\"quotes\\\".\\n".repeat(2000));
     text.extend(br#""}]}}"#);
-    measure("text answer", &text);
+    measure("text response", &text);
     let numbers: Vec<String> = (0..20_000).map(|n| format!("{}.{}", n * 37, n % 100)).collect();
     measure("numbers", format!("[{}]", numbers.join(",")).as_bytes());
     for file in std::env::args().skip(1) {
@@ -44,7 +44,7 @@ fn main() -> std::io::Result<()> {
 
 fn measure(name: &str, body: &[u8]) {
     if let Err(error) = scan(body, MAX_RESPONSE_BYTES, Strictness::Everywhere) {
-        println!("{name:<24}{:>10} refused: {error}", body.len());
+        println!("{name:<24}{:>10} rejected: {error}", body.len());
         return;
     }
     let each = time(|| {
@@ -55,7 +55,7 @@ fn measure(name: &str, body: &[u8]) {
     println!("{name:<24}{:>10}{each:>13.0} ns {rate:>9.0} MB/s", body.len());
 }
 
-/// Nanoseconds a turn: the best of several rounds, as other work on the machine only adds.
+/// Nanoseconds per iteration: the best of several rounds, since other load only adds time.
 fn time(mut turn: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
     let begin = Instant::now();

@@ -1,5 +1,7 @@
-//! A call's arguments as they were sent. Policy reads them from here, so that what is decided on is
-//! what is forwarded, and no second parser can disagree.
+//! The arguments of a call, for policy conditions.
+//!
+//! Policy reads the arguments from the bytes that are forwarded. There is no second parser that could
+//! disagree with the scanner.
 
 use std::borrow::Cow;
 
@@ -34,22 +36,22 @@ impl<'b> Arguments<'b> {
         self.raw
     }
 
-    /// The top-level members in their order, with their names unescaped.
+    /// The top-level members in document order, with unescaped names.
     pub fn members(self) -> impl Iterator<Item = (Cow<'b, str>, Raw<'b>)> {
         self.raw.members().map(|member| (member.name(), member.value))
     }
 
-    /// The value at a path of keys.
+    /// The value at a path of object keys.
     pub fn at<'p>(self, path: impl IntoIterator<Item = &'p str>) -> Option<Raw<'b>> {
         path.into_iter().try_fold(self.raw, |raw, key| raw.member(key))
     }
 
-    /// The whole object as a tree.
+    /// Converts the whole object to a `serde_json` tree.
     pub fn to_json(self) -> Value {
         self.raw.to_json()
     }
 
-    /// Two keys that a reader who ignores case takes for one.
+    /// Finds two top-level keys that a case-insensitive parser confuses.
     pub fn case_collision(self) -> Option<(String, String)> {
         if self.is_collision_free() {
             return None;
@@ -63,7 +65,8 @@ impl<'b> Arguments<'b> {
         })
     }
 
-    /// Whether it is plain that no key has a twin: there are few, all in ASCII and without escapes.
+    /// Fast path of [`case_collision`](Self::case_collision): whether the keys are few, ASCII, without
+    /// escape sequences, and all different.
     fn is_collision_free(self) -> bool {
         let mut seen: [&[u8]; MAX_LINEAR_KEYS] = [b""; MAX_LINEAR_KEYS];
         for (at, member) in self.raw.members().enumerate() {
@@ -82,4 +85,5 @@ impl<'b> Arguments<'b> {
     }
 }
 
+/// Maximum number of keys that are compared pairwise.
 const MAX_LINEAR_KEYS: usize = 16;

@@ -1,6 +1,6 @@
-//! Whole numbers in digits.
+//! Formatting and parsing of unsigned decimal integers.
 
-/// The digits of a number, without an allocation.
+/// The decimal digits of a number, without an allocation.
 pub(crate) struct Digits {
     bytes: [u8; 20],
     from: u8,
@@ -25,7 +25,7 @@ impl Digits {
     }
 }
 
-/// Digits and nothing else: the standard parser would take a sign too.
+/// Parses decimal digits. Unlike the standard parser, it does not accept a sign.
 pub(crate) fn parse(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_and_read_as_the_standard_does() {
+    fn numbers_are_formatted_and_parsed_like_the_standard_library_does() {
         let mut number = u64::MAX;
         loop {
             for near in [number.saturating_sub(1), number, number.saturating_add(1)] {

@@ -1,26 +1,31 @@
-//! The keys of all open objects, to find one that stands twice.
+//! Detection of duplicate keys.
+//!
+//! The scanner adds each key once and asks whether the same object already has it. Keys are compared
+//! after unescaping.
 
 use std::ops::Range;
 
 use crate::span::Span;
 use crate::string;
 
-/// Objects up to this size are checked key by key, larger ones sorted at their end: no input costs
-/// more than `n log n`, and nothing depends on a hash that could be collided.
-const COMPARED_ONE_BY_ONE: usize = 24;
+/// Up to this many keys are compared pairwise; larger objects are sorted when they are closed.
+///
+/// So no input costs more than `n log n`, and there is no hash table to attack with collisions.
+const MAX_PAIRWISE_KEYS: usize = 24;
 
+/// The keys of all open objects.
 pub(crate) struct KeyTracker {
     keys: Vec<Key>,
-    /// Unescaped forms of the keys that hold escapes.
+    /// The unescaped form of each key that contains an escape sequence.
     unescaped: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
 struct Key {
-    /// Equal for equal keys, and mostly different otherwise.
+    /// Equal for equal keys, and usually different for different keys.
     fingerprint: u64,
     text: Span,
-    /// The text lies in `unescaped`, not in the body.
+    /// Whether the text is in `unescaped` instead of the body.
     owned: bool,
 }
 
@@ -33,15 +38,18 @@ impl KeyTracker {
         self.keys.len() as u32
     }
 
-    /// Adds a key of the innermost object, and says whether it repeats another.
+    /// Adds a key to the innermost object, and returns whether it duplicates another.
+    ///
+    /// `from` is the number of keys that belong to enclosing objects. In a large object, duplicates are
+    /// found by [`close`](Self::close).
     #[inline]
     pub(crate) fn push(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
         let text = Span::new(content.start, content.end);
-        let said = body.get(content).unwrap_or_default();
-        self.add(Key { fingerprint: fingerprint(said), text, owned: false }, body, from)
+        let key = body.get(content).unwrap_or_default();
+        self.add(Key { fingerprint: fingerprint(key), text, owned: false }, body, from)
     }
 
-    /// The same for a key that holds escapes.
+    /// Like [`push`](Self::push), for a key that contains an escape sequence.
     #[cold]
     pub(crate) fn push_escaped(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
         let start = self.unescaped.len();
@@ -54,7 +62,7 @@ impl KeyTracker {
     #[inline]
     fn add(&mut self, key: Key, body: &[u8], from: u32) -> bool {
         let repeated = match self.keys.get(from as usize..) {
-            Some(earlier) if earlier.len() < COMPARED_ONE_BY_ONE => {
+            Some(earlier) if earlier.len() < MAX_PAIRWISE_KEYS => {
                 earlier.iter().any(|other| other.fingerprint == key.fingerprint)
                     && self.is_among(earlier, key, body)
             }
@@ -64,7 +72,7 @@ impl KeyTracker {
         repeated
     }
 
-    /// Whether a key of the same fingerprint is the same key.
+    /// Whether an earlier key with the same fingerprint is equal to `key`.
     #[cold]
     fn is_among(&self, earlier: &[Key], key: Key, body: &[u8]) -> bool {
         let text = key.of(body, &self.unescaped);
@@ -73,17 +81,18 @@ impl KeyTracker {
         })
     }
 
-    /// The key that was added last, unescaped.
+    /// The key added last, unescaped.
     #[inline]
     pub(crate) fn last<'a>(&'a self, body: &'a [u8]) -> &'a [u8] {
         self.keys.last().map(|key| key.of(body, &self.unescaped)).unwrap_or_default()
     }
 
-    /// Forgets the keys of the innermost object: true where it was large and held one twice.
+    /// Removes the keys of the innermost object, and returns whether it was a large object with a
+    /// duplicate key.
     #[inline]
     pub(crate) fn close(&mut self, body: &[u8], from: u32) -> bool {
         let from = from as usize;
-        let repeated = self.keys.len() - from > COMPARED_ONE_BY_ONE && self.repeats(body, from);
+        let repeated = self.keys.len() - from > MAX_PAIRWISE_KEYS && self.repeats(body, from);
         self.keys.truncate(from);
         if from == 0 {
             self.unescaped.clear();
@@ -91,7 +100,7 @@ impl KeyTracker {
         repeated
     }
 
-    /// Whether a key stands twice in a large object.
+    /// Whether a large object has a duplicate key.
     #[cold]
     fn repeats(&mut self, body: &[u8], from: usize) -> bool {
         let unescaped = &self.unescaped;
@@ -116,7 +125,7 @@ impl Key {
     }
 }
 
-/// Eight bytes of each end, and the length.
+/// A cheap fingerprint of a key: up to eight bytes from each end, and its length.
 fn fingerprint(key: &[u8]) -> u64 {
     let length = (key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) {

@@ -62,7 +62,8 @@ impl<'a> Splice<'a> {
         let ends = self.cuts.iter().map(|(span, _)| span.start).chain([end]);
         let kept = starts.zip(ends).map(|(start, end)| Span { start, end });
         let longest = kept.enumerate().max_by_key(|(_, span)| span.length());
-        let Some((at, middle)) = longest.filter(|(_, span)| span.length() >= MIN_SHARED_BYTES) else {
+        let Some((at, middle)) = longest.filter(|(_, span)| span.length() >= MIN_SHARED_BYTES)
+        else {
             return [self.apply(body).into(), Bytes::new(), Bytes::new()];
         };
         let after = self.cuts.split_off(at);

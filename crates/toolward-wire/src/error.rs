@@ -1,4 +1,4 @@
-//! Why a message is refused, and as what it is answered.
+//! Errors of message parsing, with the JSON-RPC code and HTTP status of each.
 
 use std::fmt;
 
@@ -6,34 +6,35 @@ use crate::id::Id;
 use crate::jsonrpc_error::{StatusCase, code};
 use crate::scan_error::{Fault, ScanError};
 
-/// Why a message is refused.
+/// A message that was rejected.
 #[derive(Debug, Clone)]
 pub struct MessageError {
     pub problem: MessageProblem,
-    /// The id to answer to, where one could be read.
+    /// The id for the error response, if the message has a valid one.
     pub id: Option<Id>,
 }
 
+/// The reason a message was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageProblem {
     Json(ScanError),
-    /// Several messages in an array.
+    /// An array of messages.
     Batch,
     NotAnObject,
-    /// A member that equals a protocol member only after case folding.
+    /// A member that differs from a protocol member only in case.
     CaseVariant {
         part: &'static str,
         key: String,
     },
     /// `jsonrpc` is not "2.0".
     Version,
-    /// The members do not make up a request, notification or answer.
+    /// The members do not form a request, notification or response.
     Envelope,
     BadId,
     BadMethod,
     /// An `error` without an integer `code` and a string `message`.
     BadError,
-    /// A member that has to be an object is not one.
+    /// A member that must be an object is not one.
     NotObject {
         member: &'static str,
     },
@@ -42,11 +43,11 @@ pub enum MessageProblem {
         member: &'static str,
         expected: &'static str,
     },
-    /// A modern request without a `_meta` member that it must have, or with one of another type.
+    /// A required `_meta` member of a modern request that is missing or of the wrong type.
     MissingMeta {
         key: &'static str,
     },
-    /// A method that the table does not have for this sender and era.
+    /// A method that is not in the table for this sender and era.
     UnknownMethod {
         method: String,
     },
@@ -57,7 +58,7 @@ pub enum MessageProblem {
 }
 
 impl MessageError {
-    /// The code of the JSON-RPC error.
+    /// The JSON-RPC error code.
     pub fn code(&self) -> i32 {
         match self.problem.case() {
             StatusCase::MalformedJson => code::PARSE_ERROR,
@@ -69,7 +70,7 @@ impl MessageError {
 }
 
 impl MessageProblem {
-    /// The row of the status table.
+    /// The case that determines the HTTP status.
     pub fn case(&self) -> StatusCase {
         match self {
             Self::Json(ScanError { fault: Fault::TooLarge { .. }, .. }) => StatusCase::TooLarge,
@@ -82,30 +83,31 @@ impl MessageProblem {
             _ => StatusCase::MalformedEnvelope,
         }
     }
-}
 
-impl MessageProblem {
-    /// The kind of problem, without anything that a sender wrote.
+    /// A summary that contains no text from the sender.
+    ///
+    /// The audit log aggregates rejected messages by it, and an attacker must not be able to choose
+    /// the text.
     pub fn summary(&self) -> &'static str {
         match self {
             Self::Json(error) => match error.fault {
                 Fault::TooLarge { .. } => "the message is too large",
-                Fault::DuplicateKey => "an object has the same key twice",
-                Fault::TooDeep => "the message is nested too deep",
+                Fault::DuplicateKey => "duplicate key in an object",
+                Fault::TooDeep => "the message is nested too deeply",
                 _ => "the message is not valid JSON",
             },
-            Self::Batch => "several messages came at once",
-            Self::CaseVariant { .. } => "a member differs from the protocol's only in case",
+            Self::Batch => "batches are not accepted",
+            Self::CaseVariant { .. } => "a member differs from a protocol member only in case",
             Self::NotAnObject
             | Self::Version
             | Self::Envelope
             | Self::BadId
             | Self::BadMethod
-            | Self::BadError => "the message is none of the protocol",
-            Self::NotObject { .. } | Self::BadParam { .. } => "parameters are missing or wrong",
-            Self::MissingMeta { .. } => "the request does not say what it must",
-            Self::UnknownMethod { .. } => "the method is not known",
-            Self::WrongKind { .. } => "a request has no id, or a notification has one",
+            | Self::BadError => "not a valid JSON-RPC message",
+            Self::NotObject { .. } | Self::BadParam { .. } => "missing or invalid parameters",
+            Self::MissingMeta { .. } => "a required `_meta` member is missing",
+            Self::UnknownMethod { .. } => "unknown method",
+            Self::WrongKind { .. } => "a request without an id, or a notification with one",
         }
     }
 }
@@ -115,13 +117,14 @@ impl fmt::Display for MessageProblem {
         match self {
             Self::Json(error) => write!(f, "{error}"),
             Self::Batch => write!(f, "batches are not accepted: send one message at a time"),
-            Self::NotAnObject => write!(f, "a message is a JSON object"),
+            Self::NotAnObject => write!(f, "a message must be a JSON object"),
             Self::CaseVariant { part, key } => {
-                write!(f, "`{}` in {part} differs from a protocol member only in case", Plain(key))
+                let key = EscapedText(key);
+                write!(f, "`{key}` in {part} differs from a protocol member only in case")
             }
             Self::Version => write!(f, "`jsonrpc` must be \"2.0\""),
             Self::Envelope => {
-                write!(f, "a message has either `method`, or one of `result` and `error`")
+                write!(f, "a message must have either `method`, or one of `result` and `error`")
             }
             Self::BadId => write!(f, "`id` must be a string or an integer"),
             Self::BadMethod => write!(f, "`method` must be a non-empty string"),
@@ -133,9 +136,9 @@ impl fmt::Display for MessageProblem {
                 write!(f, "`params.{member}` must be {expected}")
             }
             Self::MissingMeta { key } => write!(f, "`params._meta` must have `{key}`"),
-            Self::UnknownMethod { method } => write!(f, "unknown method `{}`", Plain(method)),
+            Self::UnknownMethod { method } => write!(f, "unknown method `{}`", EscapedText(method)),
             Self::WrongKind { method } => {
-                write!(f, "`{method}` was sent with or without an `id` where it must be otherwise")
+                write!(f, "`{method}` must have an `id` if it is a request, and none otherwise")
             }
         }
     }
@@ -149,10 +152,10 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// Foreign text in a message for people: short, and without control or formatting characters.
-struct Plain<'a>(&'a str);
+/// Untrusted text for an error message: truncated, and with everything but printable ASCII escaped.
+struct EscapedText<'a>(&'a str);
 
-impl fmt::Display for Plain<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars().take(64) {
             match character {

@@ -1,8 +1,8 @@
-//! One request's life, as a state machine without I/O.
+//! Sans-I/O state machine of one request, from the client to the server and back.
 //!
-//! Whoever holds the connections feeds it what happens and carries out what comes back. It sees to
-//! it that exactly one [`ExchangeEnd`] comes out, that ids and progress tokens return to the client as the
-//! client wrote them, and that what is late or belongs to nobody is dropped and counted.
+//! The caller owns the connections, reports events and performs the returned [`Step`]. The state
+//! machine guarantees that exactly one [`ExchangeEnd`] is returned, and that ids and progress tokens
+//! return to the client as the client wrote them. Late and unrelated messages are dropped and counted.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::method::{Era, MethodRow, server_request};
 use crate::names::meta;
 use crate::raw::Raw;
 
-/// A client's request on its way through a server.
+/// A request in flight.
 ///
 /// ```
 /// use toolward_wire::exchange::{ExchangeEnd, Event, Exchange, ServerRequests};
@@ -29,71 +29,73 @@ use crate::raw::Raw;
 /// let out = exchange.address(request.edit()).finish();
 /// assert!(out.starts_with(br#"{"jsonrpc":"2.0","id":42,"#));
 ///
-/// let answer = br#"{"jsonrpc":"2.0","id":42,"result":{"content":[]}}"#;
-/// let answer = Message::parse(answer[..].into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap();
-/// let step = exchange.upstream(answer);
+/// let response = br#"{"jsonrpc":"2.0","id":42,"result":{"content":[]}}"#;
+/// let response = Message::parse(response[..].into(), MAX_RESPONSE_BYTES, Sender::Server).unwrap();
+/// let step = exchange.upstream(response);
 /// let Some(Event::Done(ExchangeEnd::Response { body, .. })) = step.event else { panic!() };
 /// assert_eq!(body.concat(), br#"{"jsonrpc":"2.0","id":"c-1","result":{"content":[]}}"#);
 /// ```
 #[derive(Debug)]
 pub struct Exchange {
-    /// The client's id and progress token, as it wrote them.
+    /// The client's id and progress token, as the client wrote them.
     id: Option<Id>,
     token: Option<Id>,
-    /// Both towards the server.
+    /// The id and progress token that the server sees.
     minted: Id,
-    /// The server's era.
+    /// The era of the server.
     era: Era,
     row: &'static MethodRow,
     wants_log: bool,
     questions: ServerRequests,
-    /// The server's ids of questions that the client has not answered yet.
+    /// The server's ids of requests that the client has not responded to yet.
     open: Vec<Id>,
-    state: State,
+    state: ExchangeState,
     dropped: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ExchangeState {
     Running,
-    /// A modern server has asked: its request is over, and goes on with the client's answers.
+    /// A modern server returned `input_required`. The request is repeated with the client's input.
     Parked,
     Done,
 }
 
-/// Whether the server may ask the client.
+/// Whether requests from the server reach the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerRequests {
-    /// A legacy question is answered with an error; a modern one ends the exchange.
+    /// A legacy request gets an error response. A modern `input_required` ends the exchange.
     Refuse,
     Pass,
 }
 
-/// What the client is to hear of.
+/// An event for the client.
 #[derive(Debug)]
 pub enum Event {
-    /// A notification, ready to be sent.
+    /// A notification, ready to send.
     Notify(Bytes),
-    /// The server asks the client.
+    /// A request from the server.
     ServerRequest(ServerRequest),
-    /// The end; nothing comes after it.
+    /// The end of the exchange. No event follows.
     Done(ExchangeEnd),
 }
 
-/// A server's question to the client, as the server wrote it.
+/// A request from the server to the client, as the server wrote it.
 #[derive(Debug)]
 pub enum ServerRequest {
-    /// A legacy request. The answer goes to [`Exchange::answered`] under this id.
+    /// A legacy request. Pass the response to [`Exchange::answered`] with this id.
     Legacy { id: Id, message: Message },
     /// A modern `input_required` result. The exchange is parked until [`Exchange::resume`].
     InputRequired { message: Message },
 }
 
-/// How an exchange ends.
+/// The end of an exchange.
 #[derive(Debug)]
 pub enum ExchangeEnd {
-    /// The server's answer: as it came, and with the client's id, ready to be sent. The pieces are sent
-    /// one after the other; that of a long answer shares the memory of the message.
+    /// The server's response.
+    ///
+    /// `message` is the original. `body` has the client's id and is ready to send, in three consecutive
+    /// pieces; the middle piece of a large response shares the memory of the message.
     Response {
         message: Message,
         body: [Bytes; 3],
@@ -103,39 +105,40 @@ pub enum ExchangeEnd {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The client gave up; it hears nothing more.
+    /// The client canceled the request. It receives nothing more.
     Cancelled,
-    /// Nothing was sent: the server could not be reached, or rejected the request unread.
+    /// The request was not sent: the server is unreachable, or rejected the request unread.
     Unsent,
-    /// The server's connection ended. Whether it did the work is not known.
+    /// The server's connection was closed. It is not known whether the request was executed.
     Gone,
     TimedOut,
-    /// An answer of a shape that the protocol does not have here.
+    /// The response is not one that the protocol allows here.
     BadAnswer,
-    /// The server asked something that the client is not to be asked.
+    /// The server requested input, and [`ServerRequests::Refuse`] applies.
     Asked,
-    /// The answer has more bytes than may pass: so many, where that is known.
+    /// The response exceeds the size limit. `size` is its length in bytes, if known.
     TooLarge {
         size: Option<u64>,
     },
-    /// The server answered, and there is no memory for the answer.
+    /// The server responded, but the memory budget has no room for the response.
     Undeliverable,
 }
 
-/// What follows from one thing that happened.
+/// What the caller has to do after an event.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Step {
     pub event: Option<Event>,
     /// A message to send to the server.
     pub upstream: Option<Bytes>,
-    /// A message of the server that is not about this request, such as a changed list.
+    /// A message from the server that does not belong to this request, such as `list_changed`.
     pub elsewhere: Option<Message>,
 }
 
 impl Exchange {
-    /// `minted` is the id, and the progress token, that the server sees; it is used once for each
-    /// connection.
+    /// Creates the exchange of a request.
+    ///
+    /// `minted` is the id and progress token that the server sees. It must be unique per connection.
     pub fn new(
         request: &Message,
         row: &'static MethodRow,
@@ -149,23 +152,23 @@ impl Exchange {
             minted: Id::number(minted),
             era,
             row,
-            // A modern client says in each request whether it wants to hear.
+            // A modern client opts in to log messages with each request.
             wants_log: request.meta(meta::PROTOCOL_VERSION).is_none()
                 || request.meta(meta::LOG_LEVEL).is_some(),
             questions,
             open: Vec::new(),
-            state: State::Running,
+            state: ExchangeState::Running,
             dropped: 0,
         }
     }
 
-    /// Puts the minted id and token into the request.
+    /// Replaces the client's id and progress token with the ones for the server.
     pub fn address<'m>(&self, edit: Edit<'m>) -> Edit<'m> {
         let edit = edit.id(&self.minted);
         if self.token.is_some() { edit.progress_token(&self.minted) } else { edit }
     }
 
-    /// The id under which the server knows the request.
+    /// The id that the server sees.
     pub fn minted(&self) -> &Id {
         &self.minted
     }
@@ -176,15 +179,15 @@ impl Exchange {
     }
 
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ExchangeState::Done
     }
 
-    /// How many messages were dropped: late ones, and ones that belong to nobody.
+    /// The number of late or unrelated messages that were dropped.
     pub fn dropped(&self) -> u32 {
         self.dropped
     }
 
-    /// A message of the server that came for this request.
+    /// The server sent a message on the stream of this request.
     pub fn upstream(&mut self, message: Message) -> Step {
         match message.kind() {
             Kind::Response | Kind::Error => self.answer(message),
@@ -193,12 +196,12 @@ impl Exchange {
         }
     }
 
-    /// The client gave up.
+    /// The client canceled the request.
     pub fn cancelled(&mut self) -> Step {
         self.give_up(Failure::Cancelled)
     }
 
-    /// The time for an answer is over.
+    /// The request timed out.
     pub fn timed_out(&mut self) -> Step {
         self.give_up(Failure::TimedOut)
     }
@@ -208,56 +211,57 @@ impl Exchange {
         self.fail(Failure::Unsent)
     }
 
-    /// The server's connection ended.
+    /// The server's connection was closed.
     pub fn gone(&mut self) -> Step {
         self.fail(Failure::Gone)
     }
 
-    /// The server's answer could not be read.
+    /// The server's response could not be parsed.
     pub fn unreadable(&mut self) -> Step {
         self.fail(Failure::BadAnswer)
     }
 
-    /// The server's answer has more bytes than may pass: so many, where that is known.
+    /// The server's response exceeds the size limit. `size` is its length in bytes, if known.
     pub fn too_large(&mut self, size: Option<u64>) -> Step {
         self.fail(Failure::TooLarge { size })
     }
 
-    /// The server answers, and there is no memory for the answer.
+    /// The memory budget has no room for the server's response.
     pub fn undeliverable(&mut self) -> Step {
         self.fail(Failure::Undeliverable)
     }
 
-    /// The client's answer to a legacy question.
-    pub fn answered(&mut self, question: &Id, answer: &Message) -> Step {
-        let known = self.open.iter().position(|open| open == question);
-        let is_answer = matches!(answer.kind(), Kind::Response | Kind::Error);
+    /// The client responded to a legacy request from the server.
+    pub fn answered(&mut self, request: &Id, response: &Message) -> Step {
+        let known = self.open.iter().position(|open| open == request);
+        let is_response = matches!(response.kind(), Kind::Response | Kind::Error);
         match known {
-            Some(at) if self.state == State::Running && is_answer => {
+            Some(at) if self.state == ExchangeState::Running && is_response => {
                 let id = self.open.swap_remove(at);
-                Step { upstream: Some(answer.edit().id(&id).finish()), ..Step::default() }
+                Step { upstream: Some(response.edit().id(&id).finish()), ..Step::default() }
             }
             _ => self.drop_one(),
         }
     }
 
-    /// A parked exchange goes on: the request is sent again, with the answers and a new id.
+    /// Resumes a parked exchange under a new id. The caller sends the request again, with the client's
+    /// input. Returns false if the exchange is not parked.
     pub fn resume(&mut self, minted: u64) -> bool {
-        let parked = self.state == State::Parked;
+        let parked = self.state == ExchangeState::Parked;
         if parked {
             self.minted = Id::number(minted);
-            self.state = State::Running;
+            self.state = ExchangeState::Running;
         }
         parked
     }
 
     fn answer(&mut self, message: Message) -> Step {
-        // An error without an id, on a stream of this request's own, can only mean this request.
+        // An error without an id, on the stream of this request, can only refer to this request.
         let ours = match message.id() {
             Some(id) => *id == self.minted,
             None => message.kind() == Kind::Error,
         };
-        if self.state != State::Running || !ours {
+        if self.state != ExchangeState::Running || !ours {
             return self.drop_one();
         }
         if self.era == Era::Modern
@@ -267,14 +271,14 @@ impl Exchange {
                 if self.questions == ServerRequests::Refuse {
                     return self.fail(Failure::Asked);
                 }
-                self.state = State::Parked;
+                self.state = ExchangeState::Parked;
                 return Step::event(Event::ServerRequest(ServerRequest::InputRequired { message }));
             }
             if !kind.is_str("complete") {
                 return self.fail(Failure::BadAnswer);
             }
         }
-        self.state = State::Done;
+        self.state = ExchangeState::Done;
         let body = match &self.id {
             Some(id) => message.edit().id(id).finish_shared(),
             None => [message.body().clone(), Bytes::new(), Bytes::new()],
@@ -287,14 +291,16 @@ impl Exchange {
             Some("notifications/progress") => {
                 let ours = message.progress_token().is_some_and(|token| token == self.minted);
                 match &self.token {
-                    Some(token) if ours && self.state == State::Running => {
+                    Some(token) if ours && self.state == ExchangeState::Running => {
                         let body = message.edit().progress_token(token).finish();
                         Step::event(Event::Notify(body))
                     }
                     _ => self.drop_one(),
                 }
             }
-            Some("notifications/message") if self.wants_log && self.state == State::Running => {
+            Some("notifications/message")
+                if self.wants_log && self.state == ExchangeState::Running =>
+            {
                 Step::event(Event::Notify(message.into_body()))
             }
             Some("notifications/message" | "notifications/cancelled") | None => self.drop_one(),
@@ -312,7 +318,7 @@ impl Exchange {
             return reply(result_body(&id, b"{}"));
         }
         let may = self.row.may_request_input && self.questions == ServerRequests::Pass;
-        if self.state != State::Running || !may || server_request(&method).is_none() {
+        if self.state != ExchangeState::Running || !may || server_request(&method).is_none() {
             self.dropped += 1;
             return reply(error_body(Some(&id), code::METHOD_NOT_FOUND, "not available", None));
         }
@@ -323,9 +329,9 @@ impl Exchange {
         Step::event(Event::ServerRequest(ServerRequest::Legacy { id, message }))
     }
 
-    /// Ends before the server did, and tells it so.
+    /// Ends the exchange and sends the server a `notifications/cancelled`.
     fn give_up(&mut self, failure: Failure) -> Step {
-        let was_running = self.state == State::Running;
+        let was_running = self.state == ExchangeState::Running;
         let mut step = self.fail(failure);
         if was_running {
             let mut params = b"{\"requestId\":".to_vec();
@@ -337,10 +343,10 @@ impl Exchange {
     }
 
     fn fail(&mut self, failure: Failure) -> Step {
-        if self.state == State::Done {
+        if self.state == ExchangeState::Done {
             return Step::default();
         }
-        self.state = State::Done;
+        self.state = ExchangeState::Done;
         Step::event(Event::Done(ExchangeEnd::Failed(failure)))
     }
 
@@ -356,7 +362,7 @@ impl Step {
     }
 }
 
-/// The id of the request that a `notifications/cancelled` is about.
+/// The id of the request that a `notifications/cancelled` refers to.
 pub fn cancelled_request(message: &Message) -> Option<Id> {
     message.param("requestId").and_then(|raw: Raw<'_>| Id::of(raw))
 }

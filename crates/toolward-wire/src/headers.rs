@@ -1,5 +1,7 @@
-//! The headers of 2026-07-28, which repeat parts of the body for those who do not read it. The body
-//! is the truth: what comes in must equal it, what goes out is made from it.
+//! HTTP headers that mirror parts of the body, introduced in 2026-07-28.
+//!
+//! They let proxies route without parsing the body. The body is authoritative: headers of an incoming
+//! request must match it, and headers of an outgoing request are generated from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,20 +19,20 @@ use crate::raw::{Raw, Shape};
 
 pub use crate::names::header::{METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
-/// A header that does not agree with the body: -32020.
+/// A header that does not match the body. The JSON-RPC error code is -32020.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mismatch {
     Missing {
         header: String,
     },
-    /// Not printable ASCII, or not base64 where it says so.
+    /// Not printable ASCII, or declared as base64 but not valid base64.
     Unreadable {
         header: String,
     },
     Differs {
         header: String,
     },
-    /// The body has no such value.
+    /// The body has no corresponding value.
     Unexpected {
         header: String,
     },
@@ -40,12 +42,12 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { header } => write!(f, "the header `{header}` is missing"),
-            Self::Unreadable { header } => write!(f, "the header `{header}` cannot be read"),
+            Self::Unreadable { header } => write!(f, "the header `{header}` cannot be decoded"),
             Self::Differs { header } => {
-                write!(f, "the header `{header}` differs from the body")
+                write!(f, "the header `{header}` does not match the body")
             }
             Self::Unexpected { header } => {
-                write!(f, "the header `{header}` has no counterpart in the body")
+                write!(f, "the header `{header}` has no corresponding value in the body")
             }
         }
     }
@@ -53,7 +55,7 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// The three standard headers of a request, as they came.
+/// The three standard headers of an incoming request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandardHeaders<'a> {
     pub protocol_version: Option<&'a str>,
@@ -65,17 +67,17 @@ impl StandardHeaders<'_> {
     /// Compares the headers of a modern request with its body.
     pub fn check(&self, message: &Message, row: &MethodRow) -> Result<(), Mismatch> {
         let version = message.meta(meta::PROTOCOL_VERSION);
-        repeats(PROTOCOL_VERSION, self.protocol_version, version, false)?;
-        repeats(METHOD, self.method, message.raw_method(), false)?;
-        // The extension that has tasks is younger than many clients: there the header may be missing.
+        check_mirrored(PROTOCOL_VERSION, self.protocol_version, version, false)?;
+        check_mirrored(METHOD, self.method, message.raw_method(), false)?;
+        // Many clients predate the tasks extension, so its header is optional.
         if self.name.is_none() && row.subject == PolicySubject::Task {
             return Ok(());
         }
-        repeats(NAME, self.name, mirrored(message, row), true)
+        check_mirrored(NAME, self.name, mirrored(message, row), true)
     }
 }
 
-/// The three standard headers for a modern request that goes out.
+/// Generates the three standard headers of an outgoing modern request.
 pub fn standard(message: &Message, row: &MethodRow) -> Vec<(&'static str, String)> {
     let mut headers = Vec::with_capacity(3);
     if let Some(version) = message.meta(meta::PROTOCOL_VERSION).and_then(Raw::as_str) {
@@ -88,7 +90,7 @@ pub fn standard(message: &Message, row: &MethodRow) -> Vec<(&'static str, String
     headers
 }
 
-/// The name that `Mcp-Name` repeats: of tools, prompts, resources and tasks.
+/// The value that `Mcp-Name` mirrors: the name of a tool, prompt, resource or task.
 fn mirrored<'m>(message: &'m Message, row: &MethodRow) -> Option<Raw<'m>> {
     use PolicySubject::{Prompt, Resource, Task, Tool};
     match (row.subject, row.name_at) {
@@ -97,14 +99,14 @@ fn mirrored<'m>(message: &'m Message, row: &MethodRow) -> Option<Raw<'m>> {
     }
 }
 
-/// Whether a header repeats a string of the body.
-fn repeats(
+/// Checks that a header matches a string in the body.
+fn check_mirrored(
     header: &str,
     sent: Option<&str>,
     body: Option<Raw<'_>>,
     encoded: bool,
 ) -> Result<(), Mismatch> {
-    // Nearly always one is the other, as it stands.
+    // Fast path: the two are nearly always the same bytes.
     if let (Some(sent), Some(body)) = (sent, body)
         && body.is_unescaped_str(sent)
         && is_value(sent.as_bytes())
@@ -112,10 +114,10 @@ fn repeats(
     {
         return Ok(());
     }
-    equal(header, sent, body.and_then(Raw::as_str).as_deref(), encoded)
+    check_equal(header, sent, body.and_then(Raw::as_str).as_deref(), encoded)
 }
 
-fn equal(
+fn check_equal(
     header: &str,
     sent: Option<&str>,
     body: Option<&str>,
@@ -141,7 +143,7 @@ fn equal(
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// A value as a header may carry it: as it is, or in base64 where that would not arrive unchanged.
+/// Encodes a header value: unchanged if it is safe in a header, in base64 otherwise.
 ///
 /// ```
 /// use toolward_wire::headers::{decode, encode};
@@ -157,7 +159,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)))
 }
 
-/// What a header's value says; `None` where it cannot be read in exactly one way.
+/// Decodes a header value. Returns `None` if it is invalid.
 pub fn decode(value: &str) -> Option<Cow<'_, str>> {
     match sentinel(value) {
         Some(inner) => {
@@ -172,7 +174,7 @@ fn sentinel(value: &str) -> Option<&str> {
     value.strip_prefix(OPEN)?.strip_suffix(CLOSE)
 }
 
-/// The `Mcp-Param-*` headers of one tool, from the `x-mcp-header` marks in its input schema.
+/// The `Mcp-Param-*` headers of a tool, from the `x-mcp-header` annotations in its input schema.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParamHeaders {
     headers: Vec<ParamHeader>,
@@ -180,35 +182,37 @@ pub struct ParamHeaders {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ParamHeader {
-    /// With its prefix, in lower case.
+    /// The full header name, in lower case.
     name: String,
     path: Vec<String>,
     integer: bool,
 }
 
-/// Why a tool's marks are invalid: such a tool is dropped where it comes over HTTP.
+/// An invalid `x-mcp-header` annotation. The tool is dropped if its server uses HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamHeaderError {
-    /// Not a string that can be part of a header's name.
+    /// Not a string that can be part of a header name.
     BadName { path: String },
-    /// Two marks with the same name.
+    /// Two annotations have the same name.
     Repeated { name: String },
     /// The property is not a string, integer or boolean.
     BadType { path: String },
-    /// The property cannot be reached through `properties` alone.
+    /// The property is not reachable through `properties` alone.
     Unreachable,
 }
 
 impl fmt::Display for ParamHeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BadName { path } => write!(f, "`x-mcp-header` at `{path}` is not a header name"),
-            Self::Repeated { name } => write!(f, "`x-mcp-header` has `{name}` twice"),
+            Self::BadName { path } => {
+                write!(f, "`x-mcp-header` at `{path}` is not a valid header name")
+            }
+            Self::Repeated { name } => write!(f, "duplicate `x-mcp-header` value `{name}`"),
             Self::BadType { path } => {
                 write!(f, "`x-mcp-header` at `{path}` is not on a string, integer or boolean")
             }
             Self::Unreachable => {
-                write!(f, "`x-mcp-header` stands where `properties` alone do not lead")
+                write!(f, "`x-mcp-header` on a schema not reachable through `properties` alone")
             }
         }
     }
@@ -216,10 +220,10 @@ impl fmt::Display for ParamHeaderError {
 
 impl std::error::Error for ParamHeaderError {}
 
-const MARK: &str = "x-mcp-header";
+const ANNOTATION: &str = "x-mcp-header";
 
 impl ParamHeaders {
-    /// Reads the marks of an input schema.
+    /// Reads the annotations of an input schema.
     ///
     /// ```
     /// use serde_json::json;
@@ -236,7 +240,7 @@ impl ParamHeaders {
     /// ```
     pub fn read(schema: &Value) -> Result<ParamHeaders, ParamHeaderError> {
         let mut found = ParamHeaders::default();
-        if marked(schema).is_some() {
+        if annotation(schema).is_some() {
             return Err(ParamHeaderError::Unreachable);
         }
         found.object(schema, &mut Vec::new())?;
@@ -247,7 +251,7 @@ impl ParamHeaders {
         self.headers.is_empty()
     }
 
-    /// A schema that `properties` alone lead to.
+    /// Reads a schema that is reachable through `properties` alone.
     fn object(&mut self, schema: &Value, path: &mut Vec<String>) -> Result<(), ParamHeaderError> {
         let Value::Object(keywords) = schema else {
             return Ok(());
@@ -261,7 +265,7 @@ impl ParamHeaders {
                         path.pop();
                     }
                 }
-                _ if subschemas(keyword, value).any(any_mark) => {
+                _ if subschemas(keyword, value).any(has_annotation) => {
                     return Err(ParamHeaderError::Unreachable);
                 }
                 _ => {}
@@ -275,9 +279,9 @@ impl ParamHeaders {
         property: &Value,
         path: &mut Vec<String>,
     ) -> Result<(), ParamHeaderError> {
-        if let Some(mark) = marked(property) {
+        if let Some(annotation) = annotation(property) {
             let at = || path.join(".");
-            let token = mark.as_str().filter(|name| is_token(name));
+            let token = annotation.as_str().filter(|name| is_token(name));
             let token = token.ok_or_else(|| ParamHeaderError::BadName { path: at() })?;
             let kind = property.get("type").and_then(Value::as_str);
             if !matches!(kind, Some("string" | "integer" | "boolean")) {
@@ -293,7 +297,7 @@ impl ParamHeaders {
         self.object(property, path)
     }
 
-    /// The headers for a call that goes out.
+    /// Generates the headers of an outgoing call.
     pub fn make(&self, arguments: Option<Arguments<'_>>) -> Vec<(String, String)> {
         self.headers
             .iter()
@@ -304,8 +308,8 @@ impl ParamHeaders {
             .collect()
     }
 
-    /// Compares the headers of a call that came in; `sent` gives a header's value by its name in
-    /// lower case.
+    /// Compares the headers of an incoming call with its arguments. `sent` returns the value of a header
+    /// by its lower-case name.
     pub fn check<'h>(
         &self,
         arguments: Option<Arguments<'_>>,
@@ -313,22 +317,22 @@ impl ParamHeaders {
     ) -> Result<(), Mismatch> {
         for header in &self.headers {
             let (sent, body) = (sent(&header.name), header.body(arguments));
-            let agrees = equal(&header.name, sent, body.as_deref(), true);
-            if let Err(Mismatch::Differs { .. }) = agrees
+            let result = check_equal(&header.name, sent, body.as_deref(), true);
+            if let Err(Mismatch::Differs { .. }) = result
                 && header.integer
                 && let (Some(sent), Some(body)) = (sent.and_then(decode), body)
-                && whole(&sent).is_some_and(|sent| Some(sent) == whole(&body))
+                && integer_part(&sent).is_some_and(|sent| Some(sent) == integer_part(&body))
             {
                 continue;
             }
-            agrees?;
+            result?;
         }
         Ok(())
     }
 }
 
 impl ParamHeader {
-    /// The value in the body as text; `None` where there is none, or none that a header can say.
+    /// The value in the body as text. `None` if it is missing, or of a type that headers cannot carry.
     fn body<'b>(&self, arguments: Option<Arguments<'b>>) -> Option<Cow<'b, str>> {
         let value = arguments?.at(self.path.iter().map(String::as_str))?;
         match value.shape() {
@@ -340,8 +344,8 @@ impl ParamHeader {
     }
 }
 
-/// An integer, also as `42.0`, without its trailing zeros.
-fn whole(text: &str) -> Option<&str> {
+/// The integer part of a number without a fraction, such as `42` or `42.0`.
+fn integer_part(text: &str) -> Option<&str> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = whole.strip_prefix('-').unwrap_or(whole);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -349,12 +353,14 @@ fn whole(text: &str) -> Option<&str> {
     (is_number && is_whole).then_some(whole)
 }
 
-/// A schema's own mark. A property that is called so is no mark: it stands under `properties`.
-fn marked(schema: &Value) -> Option<&Value> {
-    schema.as_object().and_then(|schema| schema.get(MARK))
+/// The annotation of a schema.
+///
+/// A property that happens to be called `x-mcp-header` is not one, because it is below `properties`.
+fn annotation(schema: &Value) -> Option<&Value> {
+    schema.as_object().and_then(|schema| schema.get(ANNOTATION))
 }
 
-/// The schemas directly under a keyword.
+/// The subschemas directly below a keyword.
 fn subschemas<'v>(keyword: &str, value: &'v Value) -> Box<dyn Iterator<Item = &'v Value> + 'v> {
     match keyword {
         // Data, not schemas.
@@ -370,16 +376,16 @@ fn subschemas<'v>(keyword: &str, value: &'v Value) -> Box<dyn Iterator<Item = &'
     }
 }
 
-/// Whether a mark stands anywhere in a schema.
-fn any_mark(schema: &Value) -> bool {
+/// Whether a schema has an annotation at any depth.
+fn has_annotation(schema: &Value) -> bool {
     let Value::Object(keywords) = schema else {
         return false;
     };
-    keywords.contains_key(MARK)
-        || keywords.iter().any(|(keyword, value)| subschemas(keyword, value).any(any_mark))
+    keywords.contains_key(ANNOTATION)
+        || keywords.iter().any(|(keyword, value)| subschemas(keyword, value).any(has_annotation))
 }
 
-/// The characters of a header's name (RFC 9110, token).
+/// Whether `name` is a token (RFC 9110), the syntax of a header name.
 fn is_token(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(allowed)

@@ -1,9 +1,9 @@
-//! HTTP/1.1 heads and bodies, read strictly.
+//! Strict HTTP/1.1 parser and writer.
 //!
-//! Libraries accept a length together with a coding, two hosts, or a bare line feed, and drop the
-//! evidence before anyone can look. Two readers that disagree about where a request ends are two
-//! readers that disagree about what was asked. Here one strict reader decides: what could be read
-//! in two ways is refused.
+//! Ambiguous messages are rejected. HTTP libraries accept both `Content-Length` and
+//! `Transfer-Encoding`, two `Host` headers, or a bare line feed, and drop the evidence before the
+//! application can look at it. Two parsers that disagree about the end of a request also disagree about
+//! its content, which is the basis of request smuggling.
 //!
 //! ```
 //! use bytes::BytesMut;
@@ -22,7 +22,7 @@
 //! http::write_response(&mut out, 202, &[], ResponseBody::Empty, true).unwrap();
 //! assert_eq!(out, b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n");
 //!
-//! // Which of the two says where the body ends?
+//! // Rejected: two headers specify the length of the body.
 //! let mut twice = BytesMut::from(&b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\
 //!     Transfer-Encoding: chunked\r\n\r\n"[..]);
 //! assert_eq!(http::read_request(&mut twice, &HeadLimits::default()).unwrap_err().status(), 400);

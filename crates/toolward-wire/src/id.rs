@@ -1,4 +1,4 @@
-//! Request ids and progress tokens: a string or an integer, kept as it was written.
+//! Request ids and progress tokens.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,79 +8,84 @@ use crate::decimal::{self, Digits};
 use crate::raw::{Raw, Shape};
 use crate::string;
 
-/// An id or a progress token. It goes back to its owner byte for byte; two are equal when they
-/// mean the same (`"a"` and `"\u0061"` do, `1` and `"1"` do not).
+/// A request id or progress token: a string or an integer.
+///
+/// It is returned to its sender byte for byte. Equality compares values, not spelling: `"a"` equals
+/// `"\u0061"`, and `1` does not equal `"1"`.
 #[derive(Clone)]
 pub struct Id {
-    raw: Text,
+    raw: IdBytes,
 }
 
-/// Most ids are counted up, and need no allocation.
+/// The JSON of an id. Short ids, such as sequence numbers, need no allocation.
 #[derive(Clone)]
-enum Text {
-    Short { length: u8, bytes: [u8; SHORT] },
-    Long(Box<[u8]>),
+enum IdBytes {
+    Inline { length: u8, bytes: [u8; MAX_INLINE_BYTES] },
+    Heap(Box<[u8]>),
 }
 
-const SHORT: usize = 22;
+const MAX_INLINE_BYTES: usize = 22;
 
-impl Text {
-    fn new(raw: &[u8]) -> Text {
-        let mut bytes = [0; SHORT];
+impl IdBytes {
+    fn new(raw: &[u8]) -> IdBytes {
+        let mut bytes = [0; MAX_INLINE_BYTES];
         match bytes.get_mut(..raw.len()) {
-            Some(place) => {
-                place.copy_from_slice(raw);
-                Text::Short { length: raw.len() as u8, bytes }
+            Some(prefix) => {
+                prefix.copy_from_slice(raw);
+                IdBytes::Inline { length: raw.len() as u8, bytes }
             }
-            None => Text::Long(raw.into()),
+            None => IdBytes::Heap(raw.into()),
         }
     }
 }
 
 impl Id {
-    /// Takes a string or an integer, and nothing else.
+    /// Creates an id from a JSON value. Returns `None` unless it is a string or an integer.
     pub fn of(raw: Raw<'_>) -> Option<Id> {
         let fits = raw.shape() == Shape::String || raw.is_integer();
-        fits.then(|| Id { raw: Text::new(raw.bytes()) })
+        fits.then(|| Id { raw: IdBytes::new(raw.bytes()) })
     }
 
     pub fn number(number: u64) -> Id {
-        Id { raw: Text::new(Digits::of(number).bytes()) }
+        Id { raw: IdBytes::new(Digits::of(number).bytes()) }
     }
 
     pub fn text(text: &str) -> Id {
-        Id { raw: Text::new(&string::quote(text)) }
+        Id { raw: IdBytes::new(&string::quote(text)) }
     }
 
-    /// As it was written.
+    /// The JSON of the id, as it was written.
     pub fn raw(&self) -> &[u8] {
         match &self.raw {
-            Text::Short { length, bytes } => bytes.get(..usize::from(*length)).unwrap_or_default(),
-            Text::Long(raw) => raw,
+            IdBytes::Inline { length, bytes } => {
+                bytes.get(..usize::from(*length)).unwrap_or_default()
+            }
+            IdBytes::Heap(raw) => raw,
         }
     }
 
-    /// The integer that a gateway minted.
+    /// The value of an unsigned integer, such as an id that the gateway generated.
     pub fn as_number(&self) -> Option<u64> {
         decimal::parse(self.raw())
     }
 
-    /// What it means: strings with their opening quote and unescaped, so that no string equals a
-    /// number.
-    fn meaning(&self) -> Cow<'_, [u8]> {
+    /// The form used to compare and hash ids.
+    ///
+    /// Strings are unescaped and keep their opening quote, so that no string equals a number.
+    fn canonical(&self) -> Cow<'_, [u8]> {
         let raw = self.raw();
         if !raw.contains(&b'\\') {
             return Cow::Borrowed(raw.strip_suffix(b"\"").unwrap_or(raw));
         }
-        let mut said = vec![b'"'];
-        string::unescape_into(crate::raw::content(raw), &mut said);
-        Cow::Owned(said)
+        let mut text = vec![b'"'];
+        string::unescape_into(crate::raw::content(raw), &mut text);
+        Cow::Owned(text)
     }
 }
 
 impl PartialEq for Id {
     fn eq(&self, other: &Id) -> bool {
-        self.raw() == other.raw() || self.meaning() == other.meaning()
+        self.raw() == other.raw() || self.canonical() == other.canonical()
     }
 }
 
@@ -88,7 +93,7 @@ impl Eq for Id {}
 
 impl Hash for Id {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.meaning().hash(state);
+        self.canonical().hash(state);
     }
 }
 

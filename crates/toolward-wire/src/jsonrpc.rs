@@ -5,7 +5,9 @@ use bytes::Bytes;
 use crate::id::Id;
 use crate::string;
 
-/// An error answer. An id that could not be read is null, as JSON-RPC has it.
+/// Builds an error response.
+///
+/// Without an id, because the request had no valid one, `id` is null as JSON-RPC requires.
 ///
 /// ```
 /// use toolward_wire::jsonrpc::error_body;
@@ -30,7 +32,7 @@ pub fn error_body(id: Option<&Id>, code: i32, message: &str, data: Option<&[u8]>
     body.into()
 }
 
-/// A result answer; `result` is a JSON object as bytes.
+/// Builds a response with a result. `result` is the JSON of an object.
 pub fn result_body(id: &Id, result: &[u8]) -> Bytes {
     let mut body = open(Some(id), b"\"result\":", result.len());
     body.extend_from_slice(result);
@@ -38,7 +40,7 @@ pub fn result_body(id: &Id, result: &[u8]) -> Bytes {
     body.into()
 }
 
-/// A request or, without an id, a notification; `params` is a JSON object as bytes.
+/// Builds a request or, without an id, a notification. `params` is the JSON of an object.
 pub fn request_body(id: Option<&Id>, method: &str, params: Option<&[u8]>) -> Bytes {
     let mut body = Vec::with_capacity(64 + method.len() + params.map_or(0, <[u8]>::len));
     body.extend_from_slice(b"{\"jsonrpc\":\"2.0\",");
@@ -57,6 +59,7 @@ pub fn request_body(id: Option<&Id>, method: &str, params: Option<&[u8]>) -> Byt
     body.into()
 }
 
+/// Starts a response, with room for `more` bytes.
 fn open(id: Option<&Id>, part: &[u8], more: usize) -> Vec<u8> {
     let id = id.map_or(&b"null"[..], Id::raw);
     let mut body = Vec::with_capacity(80 + id.len() + more);

@@ -1,4 +1,4 @@
-//! Answers that the gateway makes itself, and the status table.
+//! JSON-RPC error codes, and the HTTP status of each error.
 
 use crate::method::Era;
 
@@ -9,20 +9,20 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i32 = -32601;
     pub const INVALID_PARAMS: i32 = -32602;
     pub const INTERNAL_ERROR: i32 = -32603;
-    /// A header and the body disagree.
+    /// An HTTP header differs from the body.
     pub const HEADER_MISMATCH: i32 = -32020;
     pub const MISSING_CLIENT_CAPABILITY: i32 = -32021;
     pub const UNSUPPORTED_VERSION: i32 = -32022;
-    /// Legacy: a resource that does not exist.
+    /// Legacy only: the resource does not exist.
     pub const RESOURCE_NOT_FOUND: i32 = -32002;
-    /// 2025-11-25: the client must first visit a URL.
+    /// 2025-11-25 only: the user must visit a URL first.
     pub const URL_ELICITATION_REQUIRED: i32 = -32042;
 }
 
-/// A case of the status table.
+/// A condition that determines the HTTP status of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusCase {
-    /// Not one JSON value that every reader reads alike.
+    /// Not a single, unambiguous JSON value.
     MalformedJson,
     MalformedEnvelope,
     BadParams,
@@ -34,27 +34,29 @@ pub enum StatusCase {
     UnknownMethod,
     NoSession,
     UnknownSession,
-    /// A notification or a response was taken.
+    /// A notification or a response was accepted.
     Accepted,
     /// GET or DELETE without a session.
     NoStream,
     Refusal,
 }
 
-/// The HTTP status, and the code of the JSON-RPC error where one belongs to the case.
+/// An HTTP status, and the JSON-RPC error code if the response is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     pub http: u16,
     pub code: Option<i32>,
 }
 
-/// The status table; `None` where the era does not have the case.
+/// The HTTP status of a case, or `None` if the case cannot occur in the era.
 pub const fn status(case: StatusCase, era: Era) -> Option<Status> {
     let modern = matches!(era, Era::Modern);
     let (http, code) = match case {
         StatusCase::MalformedJson => (400, Some(code::PARSE_ERROR)),
         StatusCase::MalformedEnvelope => (400, Some(code::INVALID_REQUEST)),
-        StatusCase::BadParams => (400, Some(code::INVALID_PARAMS)),
+        StatusCase::BadParams if modern => (400, Some(code::INVALID_PARAMS)),
+        // Not 400: older SDKs end the whole session on that.
+        StatusCase::BadParams => (200, Some(code::INVALID_PARAMS)),
         StatusCase::TooLarge => (413, Some(code::INVALID_REQUEST)),
         StatusCase::MissingMeta if modern => (400, Some(code::INVALID_PARAMS)),
         StatusCase::HeaderMismatch if modern => (400, Some(code::HEADER_MISMATCH)),
@@ -62,7 +64,7 @@ pub const fn status(case: StatusCase, era: Era) -> Option<Status> {
         StatusCase::UnsupportedVersion => (400, Some(code::INVALID_REQUEST)),
         StatusCase::MissingCapability if modern => (400, Some(code::MISSING_CLIENT_CAPABILITY)),
         StatusCase::UnknownMethod if modern => (404, Some(code::METHOD_NOT_FOUND)),
-        // In the legacy era 404 says that the session is gone.
+        // Not 404: for a legacy client that means the session has expired.
         StatusCase::UnknownMethod => (200, Some(code::METHOD_NOT_FOUND)),
         StatusCase::NoSession if !modern => (400, Some(code::INVALID_REQUEST)),
         StatusCase::UnknownSession if !modern => (404, Some(code::INVALID_REQUEST)),

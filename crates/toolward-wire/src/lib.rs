@@ -1,9 +1,9 @@
-//! MCP on the wire, read strictly: what crosses Toolward, as pure functions on bytes.
+//! Strict parsing and in-place editing of MCP messages, as pure functions on bytes.
 //!
-//! A body is scanned once. What comes out is a [`Message`]: the same bytes, and where their parts
-//! lie. Nothing is turned into SDK types and written again, so that what is forwarded is byte for
-//! byte what was decided on, unknown fields included; only what the gateway owns is replaced in
-//! place. No I/O enters here, no clock, and no policy.
+//! A body is scanned once. The result is a [`Message`]: the original bytes plus the offsets of their
+//! parts. Messages are never deserialized into SDK types and serialized again, so the bytes that are
+//! forwarded are the bytes the policy decided on, unknown fields included. Only the members that the
+//! gateway owns are replaced, in place. The crate does no I/O, reads no clock and knows no policy.
 //!
 //! ```
 //! use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, Message, Sender, method::NameAt};
@@ -23,26 +23,29 @@
 //!     "params": {"name": "read", "arguments": {"path": "/srv"}, "x-new": [1.50]}}"#
 //! );
 //!
-//! // Two readers could see two tools here, so nobody gets to read it.
+//! // Two parsers could see two different tools here, so the message is rejected.
 //! let twice = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call",
 //!     "params":{"name":"read","\u006eame":"rm"}}"#;
 //! assert!(Message::parse(twice[..].into(), MAX_REQUEST_BYTES, Sender::Client).is_err());
 //! ```
 //!
-//! # The rooms
+//! # Modules
 //!
-//! | module | is |
+//! | module | contents |
 //! |---|---|
-//! | [`scan`] | the strict JSON scanner; [`Raw`] walks what it accepted |
-//! | [`Message`], [`Edit`], [`Id`] | the envelope: parts by name, and changes in place |
-//! | [`method`] | the table of methods, revisions and eras |
-//! | [`Arguments`] | a call's arguments, for policy |
-//! | [`list`] | lists, entry by entry |
+//! | [`scan`] | the strict JSON scanner; [`Raw`] traverses values that it accepted |
+//! | [`Message`], [`Edit`], [`Id`] | the JSON-RPC envelope: members by name, edits in place |
+//! | [`method`] | the table of methods, protocol revisions and eras |
+//! | [`Arguments`] | the arguments of a call, for policy conditions |
+//! | [`list`] | tool, prompt and resource lists, entry by entry |
 //! | [`line`], [`sse`] | framing on stdio and on HTTP |
-//! | [`http`] | HTTP/1.1 heads and bodies, read strictly |
-//! | [`headers`] | headers that repeat the body, in 2026-07-28 |
-//! | [`jsonrpc`], [`jsonrpc_error`] | messages that the gateway builds, error codes and the status table |
-//! | [`exchange`] | one request's life |
+//! | [`http`] | a strict HTTP/1.1 parser and writer |
+//! | [`headers`] | the HTTP headers that mirror the body, since 2026-07-28 |
+//! | [`names`] | member, `_meta` and header names of the protocol |
+//! | [`jsonrpc`], [`jsonrpc_error`] | messages the gateway builds itself, error codes, HTTP statuses |
+//! | [`exchange`] | the state machine of one request |
+//!
+//! A module imports only modules below it; there are no cycles.
 
 mod arguments;
 mod decimal;
@@ -65,6 +68,7 @@ pub mod names;
 mod raw;
 pub mod scan;
 mod scan_error;
+pub mod skim;
 mod span;
 pub mod sse;
 pub mod string;

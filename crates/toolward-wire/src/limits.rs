@@ -1,10 +1,10 @@
 //! Size limits of JSON messages.
 
-/// Containers inside each other, the outermost counted.
+/// Maximum nesting depth of arrays and objects, including the outermost one.
 pub const MAX_DEPTH: usize = 64;
-/// Members of one object.
+/// Maximum number of members in one object.
 pub const MAX_MEMBERS: usize = 10_000;
-/// The default size cap of a request.
+/// Default maximum size of a request, in bytes.
 pub const MAX_REQUEST_BYTES: usize = 4 << 20;
-/// The default size cap of an answer.
+/// Default maximum size of a response, in bytes.
 pub const MAX_RESPONSE_BYTES: usize = 64 << 20;

@@ -1,14 +1,14 @@
-//! One message a line: the framing of stdio.
+//! Newline-delimited framing, as on stdio.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::id::Id;
 use crate::skim::Skim;
 
-/// The least that can be read at once.
+/// Minimum free capacity of the buffer before a read.
 const MIN_READ_BYTES: usize = 4 << 10;
 
-/// Cuts a stream of bytes into lines, each at most `limit` bytes long.
+/// Splits a byte stream into lines of at most `limit` bytes.
 ///
 /// ```
 /// use toolward_wire::line::LineDecoder;
@@ -23,16 +23,18 @@ const MIN_READ_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub struct LineDecoder {
     buffer: BytesMut,
-    /// Bytes at the start of the buffer that hold no newline.
+    /// The number of bytes at the start of the buffer that contain no newline.
     searched: usize,
     limit: usize,
-    /// The rest of a line that was too long is passed over.
+    /// Whether the rest of an overlong line is being skipped.
     skipping: bool,
-    /// What is known of it, where someone wants to know.
+    /// The overlong line, if the decoder reports it.
     overlong: Option<OverlongLine>,
 }
 
-/// A line that was passed over: its length, and its ends, by which it can be told what it was.
+/// A line that exceeded the limit and was skipped.
+///
+/// Its first and last bytes are kept, because they usually contain the id of the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OverlongLine {
     pub length: u64,
@@ -41,9 +43,9 @@ pub struct OverlongLine {
     skim: Skim,
 }
 
-/// So much of either end is kept.
+/// Number of bytes kept from each end of an overlong line.
 const KEPT_END_BYTES: usize = 128;
-/// So much of it is read at once.
+/// Capacity of the buffer while an overlong line is skipped.
 const SKIP_BUFFER_BYTES: usize = 64 << 10;
 
 impl OverlongLine {
@@ -64,7 +66,7 @@ impl OverlongLine {
     }
 }
 
-/// A line was longer than the limit; it was passed over.
+/// A line exceeded the limit and was skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineTooLong {
     pub limit: usize,
@@ -83,18 +85,20 @@ impl LineDecoder {
         LineDecoder { buffer: BytesMut::new(), searched: 0, limit, skipping: false, overlong: None }
     }
 
-    /// One that tells of a line that is too long only at its end, when [`overlong`](Self::overlong) knows
-    /// both.
+    /// Creates a decoder that reports an overlong line when its end is reached.
+    ///
+    /// [`overlong`](Self::overlong) then returns its length and both its ends. Other decoders report the
+    /// error as soon as the limit is exceeded.
     pub fn reporting_overlong(limit: usize) -> LineDecoder {
         LineDecoder { overlong: Some(OverlongLine::default()), ..LineDecoder::new(limit) }
     }
 
-    /// What is known of the line that was too long.
+    /// The last overlong line.
     pub fn overlong(&self) -> Option<&OverlongLine> {
         self.overlong.as_ref()
     }
 
-    /// From here on a line may have `limit` bytes.
+    /// Changes the limit for lines that are not complete yet.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -103,15 +107,18 @@ impl LineDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The buffer, for reading into it without a copy: append only. It has room for a usual message,
-    /// so that one is not read in pieces.
+    /// The buffer, for reading into it without a copy. Only append to it.
+    ///
+    /// It has free capacity for a typical message, so that one is not read in pieces.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.buffer.reserve(MIN_READ_BYTES);
         &mut self.buffer
     }
 
-    /// The next whole line without its end. Empty lines are passed over. A line that is too long
-    /// is an error once, and the lines after it come as usual.
+    /// The next complete line, without its line end.
+    ///
+    /// Empty lines are skipped. An overlong line is returned as one error, and decoding continues after
+    /// it.
     pub fn next_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         loop {
             let fresh = self.buffer.get(self.searched..).unwrap_or_default();
@@ -151,14 +158,14 @@ impl LineDecoder {
                 continue;
             }
             if line.len() > SKIP_BUFFER_BYTES {
-                // The memory of a long line is freed with the line, not kept for the next one.
+                // Free the memory of a long line with the line instead of reusing it.
                 self.buffer = BytesMut::from(&self.buffer[..]);
             }
             return Some(Ok(line.freeze()));
         }
     }
 
-    /// Forgets the bytes of a line that is too long.
+    /// Discards the buffered bytes of an overlong line. `begins` is true for its first bytes.
     fn skip_buffered(&mut self, begins: bool) {
         if let Some(overlong) = &mut self.overlong {
             if begins {
@@ -167,33 +174,35 @@ impl LineDecoder {
             overlong.add(&self.buffer);
         }
         match begins {
-            // A buffer that was large once is not kept.
+            // Do not keep the large buffer.
             true => self.buffer = BytesMut::with_capacity(SKIP_BUFFER_BYTES),
             false => self.buffer.clear(),
         }
         self.searched = 0;
     }
 
-    /// The bytes that wait for the rest of their line.
+    /// The buffered bytes of an incomplete line.
     pub fn unfinished(&self) -> &[u8] {
         if self.skipping { &[] } else { &self.buffer }
     }
 
-    /// How many bytes wait for the rest of their line.
+    /// The number of buffered bytes.
     pub fn pending(&self) -> usize {
         self.buffer.len()
     }
 }
 
-/// Writes a message as one line. A newline in a message can only be space between its parts, for
-/// strings hold none unescaped; it is written as a space, and every other byte as it is.
+/// Appends a message as one line.
+///
+/// Newlines become spaces. In JSON they can only be whitespace between tokens, because strings must
+/// escape them. Every other byte is unchanged.
 pub fn encode(body: &[u8], out: &mut Vec<u8>) {
     out.reserve(body.len() + 1);
     one_line(body, out);
     out.push(b'\n');
 }
 
-/// Appends `body` with its newlines turned into spaces.
+/// Appends `body` with newlines replaced by spaces.
 pub(crate) fn one_line(body: &[u8], out: &mut Vec<u8>) {
     let from = out.len();
     out.extend_from_slice(body);

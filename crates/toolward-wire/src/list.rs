@@ -1,12 +1,13 @@
-//! A server's list, read entry by entry from its raw array: one malformed entry is dropped and
-//! reported, the others pass with all their fields.
+//! Tool, prompt, resource and template lists, parsed entry by entry.
+//!
+//! A malformed entry is dropped and reported. The other entries keep all their fields, byte for byte.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
 
-use crate::edit::{Place, Splice, change_object};
+use crate::edit::{MemberSpans, Splice, change_object};
 use crate::message::Message;
 use crate::method::PolicySubject;
 use crate::names::is_variant_of;
@@ -15,7 +16,7 @@ use crate::scan::{self, ScanError};
 use crate::span::Span;
 use crate::string;
 
-/// The four lists.
+/// The kind of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListKind {
     Tools,
@@ -35,7 +36,7 @@ impl ListKind {
         }
     }
 
-    /// The member of the result that holds the array.
+    /// The member of the result that contains the array.
     pub const fn member(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -45,7 +46,7 @@ impl ListKind {
         }
     }
 
-    /// The member of an entry by which it is asked for.
+    /// The member that identifies an entry in requests.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",
@@ -63,10 +64,10 @@ pub struct List {
     pub next_cursor: Option<String>,
 }
 
-/// Why a whole page cannot be read.
+/// An error that makes a whole page unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListError {
-    /// The result has no such array.
+    /// The result does not contain the array.
     NoArray {
         member: &'static str,
     },
@@ -88,23 +89,24 @@ impl std::error::Error for ListError {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MalformedEntry {
     pub index: usize,
-    /// Its name, where it has one.
+    /// The name of the entry, if it has one.
     pub name: Option<String>,
     pub problem: EntryError,
 }
 
+/// The reason an entry was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryError {
     NotAnObject,
-    /// A key stands twice, or something else that readers read differently, at any depth.
+    /// A duplicate key or another ambiguity, at any depth.
     Json(ScanError),
-    /// The member that names it is missing, empty or not a string.
+    /// The identifying member is missing, empty or not a string.
     NoName {
         member: &'static str,
     },
     /// An earlier entry has the same name.
     Repeated,
-    /// A member differs from one that the gateway reads only in case.
+    /// A member differs only in case from one that the gateway reads.
     CaseVariant {
         key: String,
     },
@@ -115,7 +117,7 @@ impl fmt::Display for EntryError {
         match self {
             Self::NotAnObject => write!(f, "the entry is not an object"),
             Self::Json(error) => write!(f, "{error}"),
-            Self::NoName { member } => write!(f, "`{member}` is not a non-empty string"),
+            Self::NoName { member } => write!(f, "`{member}` must be a non-empty string"),
             Self::Repeated => write!(f, "an earlier entry has the same name"),
             Self::CaseVariant { key } => {
                 write!(f, "`{key}` differs from a protocol member only in case")
@@ -125,12 +127,13 @@ impl fmt::Display for EntryError {
 }
 
 /// Members of an entry that the gateway reads.
-const READ: &[&str] =
+const READ_MEMBERS: &[&str] =
     &["name", "uri", "uriTemplate", "description", "inputSchema", "annotations", "_meta"];
 
 impl List {
-    /// Reads the page in a result. `seen` holds the names of the pages before, and gets those of
-    /// this one.
+    /// Reads one page of a list from a response.
+    ///
+    /// `seen` contains the names on earlier pages. The names on this page are added.
     pub fn read(
         message: &Message,
         kind: ListKind,
@@ -172,7 +175,7 @@ impl List {
     }
 }
 
-/// One entry: a tool, prompt, resource or template, with all its fields.
+/// An entry: a tool, prompt, resource or template, with all its fields.
 #[derive(Debug, Clone)]
 pub struct Entry {
     bytes: Bytes,
@@ -180,7 +183,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads an entry from elsewhere than an answer.
+    /// Parses an entry that does not come from a response.
     pub fn parse(bytes: Bytes, kind: ListKind) -> Result<Entry, EntryError> {
         let span = scan::check(&bytes, usize::MAX).map_err(EntryError::Json)?;
         Entry::scanned(bytes.slice(span.range()), kind)
@@ -195,7 +198,7 @@ impl Entry {
         for member in raw.members() {
             if member.is(kind.key()) {
                 name = member.value.as_str();
-            } else if is_variant_of(READ, member.name().as_bytes()) {
+            } else if is_variant_of(READ_MEMBERS, member.name().as_bytes()) {
                 return Err(EntryError::CaseVariant { key: member.name().into_owned() });
             }
         }
@@ -213,7 +216,7 @@ impl Entry {
         &self.name
     }
 
-    /// The entry as it was sent.
+    /// The entry as received.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -222,13 +225,13 @@ impl Entry {
         Raw::scanned(&self.bytes)
     }
 
-    /// Begins to change what clients see of it.
+    /// Starts an edit of the entry, for the list that clients see.
     pub fn edit(&self) -> EntryEdit<'_> {
         EntryEdit { entry: self, changes: Vec::new(), enums: Vec::new() }
     }
 }
 
-/// Collects changes to an entry; every other byte stays.
+/// A builder for changes to an entry. Every other byte stays.
 ///
 /// ```
 /// use toolward_wire::list::{Entry, ListKind};
@@ -244,7 +247,7 @@ impl Entry {
 #[must_use]
 pub struct EntryEdit<'a> {
     entry: &'a Entry,
-    /// New values of members, by their keys.
+    /// The changed members, by key.
     changes: Vec<(&'static str, Vec<u8>)>,
     enums: Vec<(Span, Vec<u8>)>,
 }
@@ -264,7 +267,7 @@ impl<'a> EntryEdit<'a> {
         self
     }
 
-    /// Leaves of `inputSchema.properties.KEY.enum` only the strings in `keep`, in their order.
+    /// Restricts `inputSchema.properties.KEY.enum` to the strings in `keep`, in document order.
     pub fn keep_enum(mut self, key: &str, keep: &[&str]) -> EntryEdit<'a> {
         let path = ["inputSchema", "properties", key, "enum"];
         if let Some((values, span)) = find(self.entry.raw(), &path)
@@ -292,11 +295,12 @@ impl<'a> EntryEdit<'a> {
             return self.entry.bytes.clone();
         }
         let mut splice = Splice::new();
-        let places: Vec<RawMember<'_>> = self.entry.raw().members().collect();
+        let members: Vec<RawMember<'_>> = self.entry.raw().members().collect();
         let changes = self.changes.iter().map(|(key, value)| (*key, Some(&value[..])));
-        let find =
-            |key: &str| places.iter().find(|member| member.is(key)).map(|member| member.value_span);
-        change_object(&mut splice, 0, find, places.iter().copied(), changes);
+        let find = |key: &str| {
+            members.iter().find(|member| member.is(key)).map(|member| member.value_span)
+        };
+        change_object(&mut splice, 0, find, members.iter().copied(), changes);
         for (span, values) in self.enums {
             splice.replace(span, values);
         }
@@ -304,7 +308,7 @@ impl<'a> EntryEdit<'a> {
     }
 }
 
-impl Place for RawMember<'_> {
+impl MemberSpans for RawMember<'_> {
     fn is(&self, name: &str) -> bool {
         RawMember::is(self, name)
     }
@@ -318,7 +322,7 @@ impl Place for RawMember<'_> {
     }
 }
 
-/// The value at a path of keys, and where it lies in the bytes of `raw`.
+/// The value at a path of object keys, and its span in the bytes of `raw`.
 fn find<'b>(raw: Raw<'b>, path: &[&str]) -> Option<(Raw<'b>, Span)> {
     let whole = Span::new(0, raw.bytes().len());
     path.iter().try_fold((raw, whole), |(raw, span), key| {
@@ -327,7 +331,7 @@ fn find<'b>(raw: Raw<'b>, path: &[&str]) -> Option<(Raw<'b>, Span)> {
     })
 }
 
-/// Entries as a JSON array, to be kept and sent many times.
+/// Builds a JSON array of entries.
 pub fn array<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     let mut array = vec![b'['];
     for entry in entries {
@@ -340,8 +344,9 @@ pub fn array<'a>(entries: impl IntoIterator<Item = &'a [u8]>) -> Bytes {
     array.into()
 }
 
-/// The result of a list request. `more` are further members with their JSON values, such as
-/// `resultType` and `ttlMs`.
+/// Builds the result of a list request.
+///
+/// `more` contains additional members and their JSON values, such as `resultType` and `ttlMs`.
 pub fn result(
     kind: ListKind,
     array: &[u8],

@@ -1,14 +1,14 @@
-//! The members of a message whose places were noted by the scanner.
+//! Index of the members of a message, built by the scanner.
 
 use std::borrow::Cow;
 
 use crate::span::Span;
 use crate::string;
 
-/// An object of a message whose members are noted.
+/// An object of a message whose members are indexed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Section {
-    // Not zero: a frame of the scanner that is all zero costs least.
+    // Starts at 1 so that an empty scanner frame is all zeros, which is the cheapest to initialize.
     Envelope = 1,
     Params,
     ParamsMeta,
@@ -17,23 +17,24 @@ pub(crate) enum Section {
     Error,
 }
 
+/// An indexed member.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     label: Label,
     pub(crate) section: Section,
-    /// The key holds escapes.
+    /// Whether the key contains an escape sequence.
     pub(crate) escaped: bool,
-    /// The key with its quotes.
+    /// The key, including its quotes.
     pub(crate) key: Span,
     pub(crate) value: Span,
 }
 
-/// The section and the length of a key: what most other members differ in.
+/// The section and length of a key: a quick check that rules out most other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label(u32);
 
 impl Label {
-    /// Of a key that holds escapes, and has no length before they are undone.
+    /// The label of a key with an escape sequence, whose length is not known yet.
     const ESCAPED: Label = Label(0);
 
     #[inline]
@@ -43,25 +44,25 @@ impl Label {
 }
 
 impl Member {
-    /// The key, unescaped, which is UTF-8.
+    /// The unescaped key. It is valid UTF-8.
     #[inline]
     pub(crate) fn name<'b>(&self, body: &'b [u8]) -> Cow<'b, [u8]> {
         let content = self.key_content(body);
         if self.escaped { string::unescaped(content) } else { Cow::Borrowed(content) }
     }
 
-    /// The key as sent, without its quotes.
+    /// The key as received, without its quotes.
     #[inline]
     pub(crate) fn key_content<'b>(&self, body: &'b [u8]) -> &'b [u8] {
         Span { start: self.key.start + 1, end: self.key.end - 1 }.of(body)
     }
 }
 
-/// All noted members, in their order.
+/// All indexed members of a message, in document order.
 #[derive(Debug, Clone)]
 pub(crate) struct MemberIndex {
     members: Vec<Member>,
-    /// Some key holds escapes.
+    /// Whether any key contains an escape sequence.
     escaped: bool,
 }
 
@@ -70,7 +71,7 @@ impl MemberIndex {
         MemberIndex { members: Vec::with_capacity(capacity), escaped: false }
     }
 
-    /// Adds a member whose value begins at `value`: how many there are now.
+    /// Adds a member whose value starts at `value`. Returns the new number of members.
     #[inline]
     pub(crate) fn begin(
         &mut self,
@@ -89,7 +90,7 @@ impl MemberIndex {
         self.members.len() as u32
     }
 
-    /// The value of the member at `index` ends at `end`.
+    /// Sets the end of the value of the member at `index`.
     #[inline]
     pub(crate) fn end(&mut self, index: u32, end: usize) {
         if let Some(member) = self.members.get_mut(index as usize) {
@@ -105,7 +106,7 @@ impl MemberIndex {
         self.members.iter().filter(move |member| member.section == section)
     }
 
-    /// The member of this name, of which there is at most one.
+    /// Finds the member with this name. There is at most one, since duplicates are rejected.
     #[inline(always)]
     pub(crate) fn find(&self, section: Section, name: &str, body: &[u8]) -> Option<&Member> {
         let label = Label::new(section, name.len());

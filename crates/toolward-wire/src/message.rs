@@ -1,5 +1,7 @@
-//! A message: scanned bytes, and where their parts lie. It is never written anew as a whole; what
-//! the gateway owns is replaced in place ([`Message::edit`]).
+//! JSON-RPC messages: the original bytes and an index of their members.
+//!
+//! A message is never serialized again as a whole. The members that the gateway owns are replaced in
+//! place, with [`Message::edit`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,22 +26,22 @@ pub struct Message {
     kind: Kind,
     id: Option<Id>,
     members: MemberIndex,
-    /// The payload is well-formed, but not what every reader reads alike.
+    /// The payload is well-formed, but parsers may disagree about it.
     is_ambiguous: bool,
 }
 
-/// What a message is.
+/// The kind of a JSON-RPC message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Request,
     Notification,
-    /// An answer with a result.
+    /// A response with a result.
     Response,
-    /// An answer with an error; its id may be missing.
+    /// A response with an error. Its id may be missing.
     Error,
 }
 
-/// The protocol's own `_meta` members of a modern request.
+/// The `_meta` members that the protocol defines for a modern request.
 #[derive(Debug, Clone)]
 pub struct RequestMeta<'m> {
     pub version: Cow<'m, str>,
@@ -49,11 +51,11 @@ pub struct RequestMeta<'m> {
 }
 
 impl Message {
-    /// Reads a message of at most `limit` bytes.
+    /// Parses a message of at most `limit` bytes.
     ///
-    /// What a client sends is strict to the last member. In an answer of a server, payload below
-    /// the members that a gateway reads must only be well-formed: what tools return is for the
-    /// client to read, with all that JSON allows.
+    /// Messages from a client are checked strictly throughout. In a response from a server, payload that
+    /// the gateway does not read only has to be well-formed JSON: a tool's output is for the client to
+    /// interpret, and rejecting it would break working servers.
     pub fn parse(body: Bytes, limit: usize, sender: Sender) -> Result<Message, MessageError> {
         let strictness = match sender {
             Sender::Client => Strictness::Everywhere,
@@ -94,7 +96,7 @@ impl Message {
         }
         let kind = match (parts.method, parts.result, parts.error) {
             (Some(method), None, None) => {
-                // Nothing is written as nothing only.
+                // The only spelling of an empty string is `""`.
                 if !method.is_string() || method.bytes() == b"\"\"" {
                     return Err(MessageProblem::BadMethod);
                 }
@@ -137,8 +139,7 @@ impl Message {
         Ok(kind)
     }
 
-    /// Finds what is checked, in one pass that also refuses what is a protocol member to some
-    /// readers only.
+    /// Collects the members to be checked, and rejects case variants of protocol members, in one pass.
     fn parts(&self) -> Result<Parts<'_>, MessageProblem> {
         let mut parts = Parts::default();
         for member in self.members.iter() {
@@ -168,8 +169,9 @@ impl Message {
         Ok(parts)
     }
 
-    /// The row of a request's or notification's method, after checking that the message is what
-    /// the row says: its kind, and the name of what it is about.
+    /// Looks up the method of a request or notification in the method table.
+    ///
+    /// Also checks that the message has the kind and the name parameter that the table requires.
     pub fn row(&self, sender: Sender, era: Era) -> Result<&'static MethodRow, MessageError> {
         let fail = |problem| MessageError { problem, id: self.id.clone() };
         let method = self.raw_method().and_then(Raw::string_bytes).unwrap_or_default();
@@ -187,7 +189,7 @@ impl Message {
         Ok(row)
     }
 
-    /// What a modern request says of itself.
+    /// Reads the protocol version, capabilities and other `_meta` members of a modern request.
     pub fn request_meta(&self) -> Result<RequestMeta<'_>, MessageError> {
         let missing = |key| MessageError {
             problem: MessageProblem::MissingMeta { key },
@@ -207,7 +209,7 @@ impl Message {
         self.kind
     }
 
-    /// The bytes as they came.
+    /// The original bytes.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
@@ -216,12 +218,12 @@ impl Message {
         self.body
     }
 
-    /// The whole message as a value.
+    /// The whole message as a JSON value.
     pub fn raw(&self) -> Raw<'_> {
         Raw::scanned(self.root.of(&self.body))
     }
 
-    /// The id; `None` for a notification, and for an error that answers nothing in particular.
+    /// The id. `None` for a notification, and for an error response without an id.
     pub fn id(&self) -> Option<&Id> {
         self.id.as_ref()
     }
@@ -252,7 +254,8 @@ impl Message {
         self.envelope("result")
     }
 
-    /// The members of `result` in their order. They are known, and nothing is walked for them.
+    /// The members of `result` in document order. They come from the index, without traversing the
+    /// value.
     pub fn result_members(&self) -> impl Iterator<Item = RawMember<'_>> {
         let start = self.find_member(Section::Envelope, "result").map_or(0, |it| it.value.start);
         self.members(Section::Result)
@@ -269,7 +272,7 @@ impl Message {
         self.find(Section::ResultMeta, name)
     }
 
-    /// `error.code`, where it fits.
+    /// `error.code`, if it fits in 64 bits.
     pub fn error_code(&self) -> Option<i64> {
         self.find(Section::Error, "code").and_then(Raw::as_i64)
     }
@@ -282,12 +285,12 @@ impl Message {
         self.find(Section::Error, "data")
     }
 
-    /// The arguments of a call, which are an object.
+    /// The arguments of a call.
     pub fn arguments(&self) -> Option<Arguments<'_>> {
         self.param("arguments").map(Arguments::new)
     }
 
-    /// The token under which a request wants progress, or of which a notification reports.
+    /// The progress token that a request asks for, or that a progress notification refers to.
     pub fn progress_token(&self) -> Option<Id> {
         let at = match self.kind {
             Kind::Request => self.meta(meta::PROGRESS_TOKEN),
@@ -296,7 +299,7 @@ impl Message {
         at.and_then(Id::of)
     }
 
-    /// What the message is about, where its row says that it has a name.
+    /// The name of the tool, prompt, resource or task, at the position given by the method table.
     pub fn name(&self, at: NameAt) -> Result<Option<Cow<'_, str>>, MessageProblem> {
         match at {
             NameAt::Nowhere => Ok(None),
@@ -346,7 +349,7 @@ impl Message {
     }
 }
 
-/// The members of a message that are checked before anyone reads it.
+/// The members that are checked by [`Message::parse`].
 #[derive(Default)]
 struct Parts<'m> {
     version: Option<Raw<'m>>,
@@ -360,13 +363,13 @@ struct Parts<'m> {
     arguments: Option<Raw<'m>>,
     params_meta: Option<Raw<'m>>,
     result_meta: Option<Raw<'m>>,
-    /// The token under which a request wants progress.
+    /// The progress token that a request asks for.
     wanted_token: Option<Raw<'m>>,
-    /// The token of which a notification reports.
+    /// The progress token that a notification refers to.
     reported_token: Option<Raw<'m>>,
 }
 
-/// A section as people know it.
+/// The name of a section in error messages.
 fn section_name(section: Section) -> &'static str {
     match section {
         Section::Envelope => "the envelope",

@@ -1,9 +1,11 @@
-//! The methods of MCP: one row each. Methods differ in this table, not in code paths; what is not
-//! in it for a sender and an era is unknown.
+//! The method table: one row for each MCP method.
+//!
+//! Differences between methods are data in this table, not code paths. A method that the table does not
+//! list for a sender and an era is rejected as unknown.
 
 use std::fmt;
 
-/// A published revision of the protocol, in order.
+/// A published protocol version. Versions compare by date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
     R2024_11_05,
@@ -13,7 +15,10 @@ pub enum Revision {
     R2026_07_28,
 }
 
-/// Legacy revisions begin with `initialize`; in modern ones each request stands alone.
+/// The two families of protocol versions.
+///
+/// Legacy versions start with an `initialize` handshake. In modern ones every request is
+/// self-contained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Era {
     Legacy,
@@ -65,14 +70,14 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Who sent a message.
+/// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
     Client,
     Server,
 }
 
-/// Who may send a method.
+/// The senders that may use a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     FromClient,
@@ -96,20 +101,20 @@ pub enum MethodKind {
     Notification,
 }
 
-/// Where a method names what it is about.
+/// The position of the name of a method's subject, such as the tool of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameAt {
     Nowhere,
     /// A required string member of `params`.
     Param(&'static str),
-    /// `params.ref`: a prompt's `name` or a template's `uri`.
+    /// `params.ref`: the `name` of a prompt or the `uri` of a template.
     Ref,
 }
 
-/// What policy is asked about.
+/// The subject that policy decides on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicySubject {
-    /// The protocol's own affairs.
+    /// None: the method is about the protocol itself.
     Nothing,
     ToolList,
     Tool,
@@ -120,22 +125,22 @@ pub enum PolicySubject {
     Resource,
     Completion,
     Task,
-    /// A server's question to the client: sampling, elicitation, roots.
+    /// A request from a server to the client: sampling, elicitation, roots.
     ClientRequest,
 }
 
-/// One method.
+/// A row of the method table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MethodRow {
     pub name: &'static str,
     pub direction: Direction,
     pub kind: MethodKind,
-    /// The first and the last revision that have it.
+    /// The first and the last revision that have the method.
     pub revisions: (Revision, Revision),
     pub name_at: NameAt,
-    /// A modern result carries `ttlMs` and `cacheScope`.
+    /// Whether a modern result has `ttlMs` and `cacheScope`.
     pub cacheable: bool,
-    /// The server may ask the client while it works on it.
+    /// Whether the server may request input from the client before it responds.
     pub may_request_input: bool,
     pub subject: PolicySubject,
 }
@@ -153,7 +158,7 @@ impl MethodRow {
     }
 }
 
-/// The row of a method that `sender` may send in `era`.
+/// Looks up a method that `sender` may use in `era`.
 ///
 /// ```
 /// use toolward_wire::method::{Era, Sender, lookup};
@@ -172,12 +177,13 @@ pub(crate) fn lookup_bytes(name: &[u8], sender: Sender, era: Era) -> Option<&'st
         .find(|row| row.name.as_bytes() == name && row.direction.admits(sender) && row.is_in(era))
 }
 
-/// The row of a question that a server may ask a client: a legacy request, or an entry of a modern
+/// Looks up a request that a server may send to a client: a legacy request, or an entry of a modern
 /// `inputRequests`.
 pub fn server_request(name: &str) -> Option<&'static MethodRow> {
     METHODS.iter().find(|row| row.name == name && row.subject == PolicySubject::ClientRequest)
 }
 
+/// All rows of the table.
 pub fn rows() -> &'static [MethodRow] {
     METHODS
 }
@@ -238,7 +244,7 @@ impl MethodRow {
     }
 }
 
-/// The most used first.
+/// Sorted by frequency, most frequent first.
 static METHODS: &[MethodRow] = &[
     request("tools/call", FromClient, ALL, On::Tool).at("name").may_request_input(),
     request("tools/list", FromClient, ALL, On::ToolList).cacheable(),

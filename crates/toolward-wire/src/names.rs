@@ -1,5 +1,9 @@
-//! The member names of the protocol, to find those that differ from one only in case. Some readers
-//! fold case: `Name` beside `name` would be two tools, depending on who reads.
+//! Member, `_meta` and header names of the protocol, and detection of their case variants.
+//!
+//! Some parsers ignore case. A message with both `Name` and `name` would name two different tools,
+//! depending on the parser, so case variants of protocol members are rejected.
+//!
+//! Each list is sorted by frequency, most frequent first.
 
 use crate::member_index::Section;
 use crate::string::{equal_folded, fold};
@@ -52,7 +56,6 @@ const PARAMS: &[&str] = &[
     "toolChoice",
 ];
 
-/// As with all words here, the most used come first.
 const RESULT: &[&str] = &[
     "content",
     "resultType",
@@ -77,10 +80,10 @@ const RESULT: &[&str] = &[
     "instructions",
 ];
 
-/// The prefix of the protocol's own `_meta` keys.
+/// The prefix of `_meta` keys reserved for the protocol.
 pub const RESERVED_META: &str = "io.modelcontextprotocol/";
 
-/// HTTP headers of 2026-07-28, in lower case.
+/// Names of the HTTP headers introduced in 2026-07-28, in lower case.
 pub mod header {
     pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
     pub const METHOD: &str = "mcp-method";
@@ -88,7 +91,7 @@ pub mod header {
     pub const PARAM_PREFIX: &str = "mcp-param-";
 }
 
-/// KeyTracker of `_meta`.
+/// Keys of `_meta` objects.
 pub mod meta {
     pub const PROGRESS_TOKEN: &str = "progressToken";
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -117,7 +120,7 @@ const META: &[&str] = &[
     meta::BAGGAGE,
 ];
 
-/// Whether `key`, which is UTF-8, is a case variant of a protocol member of that section.
+/// Whether `key` differs only in case from a protocol member of the section. `key` must be UTF-8.
 pub(crate) fn is_case_variant(section: Section, key: &[u8]) -> bool {
     match section {
         Section::Envelope => is_variant_of(ENVELOPE, key),
@@ -130,18 +133,19 @@ pub(crate) fn is_case_variant(section: Section, key: &[u8]) -> bool {
     }
 }
 
-pub(crate) fn is_variant_of(words: &[&str], key: &[u8]) -> bool {
-    if words.iter().any(|word| word.as_bytes() == key) {
+/// Whether `key` differs only in case from one of `names`, which are ASCII.
+pub(crate) fn is_variant_of(names: &[&str], key: &[u8]) -> bool {
+    if names.iter().any(|name| name.as_bytes() == key) {
         return false;
     }
-    // The words are ASCII, where case is a matter of single bytes.
     if key.is_ascii() {
-        return words.iter().any(|word| key.eq_ignore_ascii_case(word.as_bytes()));
+        return names.iter().any(|name| key.eq_ignore_ascii_case(name.as_bytes()));
     }
     let key = std::str::from_utf8(key).unwrap_or_default();
-    words.iter().any(|word| equal_folded(word, key))
+    names.iter().any(|name| equal_folded(name, key))
 }
 
+/// Whether `key` starts with a case variant of [`RESERVED_META`].
 fn is_variant_of_reserved(key: &[u8]) -> bool {
     let Some(start) = key.get(..RESERVED_META.len()) else { return false };
     if start == RESERVED_META.as_bytes() {

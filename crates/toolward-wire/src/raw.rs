@@ -1,5 +1,7 @@
-//! A JSON value as the bytes it was sent with. Only the scanner makes one, so that walking it needs
-//! no checks and cannot disagree with what was scanned.
+//! Borrowed JSON values in their original bytes.
+//!
+//! A [`Raw`] is only created from bytes that the scanner accepted. Traversing it needs no checks and
+//! cannot disagree with the scan.
 
 use std::borrow::Cow;
 
@@ -11,7 +13,7 @@ use crate::span::Span;
 use crate::string;
 use crate::swar;
 
-/// A scanned JSON value, without space around it.
+/// A scanned JSON value, without surrounding whitespace.
 ///
 /// ```
 /// use toolward_wire::Raw;
@@ -26,7 +28,7 @@ pub struct Raw<'b> {
     bytes: &'b [u8],
 }
 
-/// The six kinds of JSON value.
+/// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     Null,
@@ -40,24 +42,24 @@ pub enum Shape {
 /// A member of an object.
 #[derive(Debug, Clone, Copy)]
 pub struct RawMember<'b> {
-    /// The content of the key, as sent and without its quotes.
+    /// The key as received, without its quotes.
     key: &'b [u8],
-    /// The key holds escapes.
+    /// Whether the key contains an escape sequence.
     escaped: bool,
     pub value: Raw<'b>,
-    /// Where the key with its quotes lies in the object's bytes.
+    /// The span of the key, including its quotes, in the bytes of the object.
     pub key_span: Span,
-    /// Where the value lies in the object's bytes.
+    /// The span of the value in the bytes of the object.
     pub value_span: Span,
 }
 
 impl<'b> Raw<'b> {
-    /// Scans any JSON value, as strictly as a request is read.
+    /// Scans any JSON value, as strictly as a request.
     pub fn scan(bytes: &'b [u8], limit: usize) -> Result<Raw<'b>, ScanError> {
         Ok(Raw { bytes: scan::check(bytes, limit)?.of(bytes) })
     }
 
-    /// INVARIANT: `bytes` are one value that the scanner accepted.
+    /// INVARIANT: `bytes` is a single value that the scanner accepted.
     pub(crate) fn scanned(bytes: &'b [u8]) -> Raw<'b> {
         Raw { bytes }
     }
@@ -85,34 +87,37 @@ impl<'b> Raw<'b> {
         self.shape() == Shape::String
     }
 
-    /// A number without fraction and exponent.
+    /// Whether this is a number without a fraction or an exponent.
     pub fn is_integer(self) -> bool {
         self.shape() == Shape::Number && self.bytes.iter().skip(1).all(u8::is_ascii_digit)
     }
 
-    /// What a string says. Payload of an answer may hold half of a surrogate pair, which reads as
-    /// a replacement character.
+    /// The unescaped text of a string.
+    ///
+    /// An unpaired surrogate, which is tolerated in the payload of a response, becomes a replacement
+    /// character.
     pub fn as_str(self) -> Option<Cow<'b, str>> {
         self.is_string().then(|| string::unescape(content(self.bytes)))
     }
 
-    /// What a string says, as bytes.
+    /// The unescaped text of a string, as bytes.
     pub(crate) fn string_bytes(self) -> Option<Cow<'b, [u8]>> {
         self.is_string().then(|| string::unescaped(content(self.bytes)))
     }
 
-    /// Whether a string says `text`, and without escapes.
+    /// Whether this is the string `text`, written without escape sequences.
     pub(crate) fn is_unescaped_str(self, text: &str) -> bool {
         self.is_string()
             && content(self.bytes) == text.as_bytes()
             && !swar::any(text.as_bytes(), swar::backslashes)
     }
 
+    /// Whether this is the string `text`, with or without escape sequences.
     pub(crate) fn is_str(self, text: &str) -> bool {
-        self.string_bytes().is_some_and(|said| *said == *text.as_bytes())
+        self.string_bytes().is_some_and(|bytes| *bytes == *text.as_bytes())
     }
 
-    /// An integer that fits.
+    /// The value of an integer that fits in 64 bits.
     pub fn as_i64(self) -> Option<i64> {
         if !self.is_integer() {
             return None;
@@ -128,34 +133,36 @@ impl<'b> Raw<'b> {
         }
     }
 
-    /// The members of an object in their order; none of anything else.
+    /// The members of an object, in document order. Empty for any other type.
     pub fn members(self) -> Members<'b> {
         Members { bytes: self.bytes, at: if self.is_object() { 1 } else { self.bytes.len() } }
     }
 
-    /// The elements of an array in their order; none of anything else.
+    /// The elements of an array, in document order. Empty for any other type.
     pub fn elements(self) -> Elements<'b> {
         let is_array = self.shape() == Shape::Array;
         Elements { bytes: self.bytes, at: if is_array { 1 } else { self.bytes.len() } }
     }
 
-    /// The value under a key.
+    /// The value of the member `name` of an object.
     pub fn member(self, name: &str) -> Option<Raw<'b>> {
         self.members().find(|member| member.is(name)).map(|member| member.value)
     }
 
-    /// Shows every number in the value, as it was sent.
-    pub fn numbers(self, show: &mut dyn FnMut(&str)) {
+    /// Calls `visit` with every number in the value, as it was written.
+    pub fn numbers(self, visit: &mut dyn FnMut(&str)) {
         match self.shape() {
-            Shape::Number => show(std::str::from_utf8(self.bytes).unwrap_or_default()),
-            Shape::Array => self.elements().for_each(|(element, _)| element.numbers(show)),
-            Shape::Object => self.members().for_each(|member| member.value.numbers(show)),
+            Shape::Number => visit(std::str::from_utf8(self.bytes).unwrap_or_default()),
+            Shape::Array => self.elements().for_each(|(element, _)| element.numbers(visit)),
+            Shape::Object => self.members().for_each(|member| member.value.numbers(visit)),
             Shape::Null | Shape::Bool | Shape::String => {}
         }
     }
 
-    /// The same value as a tree. Payload of an answer may hold what a tree cannot: of two equal
-    /// keys the last holds, and a number beyond a double is null.
+    /// Converts the value to a `serde_json` tree.
+    ///
+    /// The payload of a response may be ambiguous: the last of two equal keys wins, and a number beyond
+    /// the range of a double becomes null.
     pub fn to_json(self) -> Value {
         match self.shape() {
             Shape::Null => Value::Null,
@@ -175,7 +182,7 @@ impl<'b> Raw<'b> {
 }
 
 impl<'b> RawMember<'b> {
-    /// A member of a message's object that begins at `start`.
+    /// Creates a member from the index of a message. The object starts at `start` in `body`.
     pub(crate) fn indexed(member: &Member, body: &'b [u8], start: u32) -> RawMember<'b> {
         RawMember {
             key: member.key_content(body),
@@ -186,7 +193,7 @@ impl<'b> RawMember<'b> {
         }
     }
 
-    /// The key, unescaped.
+    /// The unescaped key.
     pub fn name(&self) -> Cow<'b, str> {
         match self.escaped {
             true => string::unescape(self.key),
@@ -194,7 +201,7 @@ impl<'b> RawMember<'b> {
         }
     }
 
-    /// The key as it was sent, if that is what it says.
+    /// The key as received, if it contains no escape sequence.
     pub(crate) fn plain_name(&self) -> Option<&'b [u8]> {
         (!self.escaped).then_some(self.key)
     }
@@ -207,13 +214,15 @@ impl<'b> RawMember<'b> {
     }
 }
 
-/// A string's bytes without the quotes.
+/// The bytes of a string without its quotes.
 pub(crate) fn content(string: &[u8]) -> &[u8] {
     string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
 }
 
-/// Integers that fit stay integers; what is beyond a double, which only payload of an answer can
-/// be, is null.
+/// Converts a number. Integers that fit in 64 bits stay integers.
+///
+/// A number beyond the range of a double becomes null. The scanner tolerates one only in the payload
+/// of a response.
 fn number(bytes: &[u8]) -> Value {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     let integer = !bytes.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
@@ -228,7 +237,7 @@ fn number(bytes: &[u8]) -> Value {
     text.parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
 }
 
-/// See [`Raw::members`].
+/// Iterator over the members of an object. See [`Raw::members`].
 #[derive(Debug, Clone)]
 pub struct Members<'b> {
     bytes: &'b [u8],
@@ -255,7 +264,8 @@ impl<'b> Iterator for Members<'b> {
     }
 }
 
-/// See [`Raw::elements`]; each with its place in the array's bytes.
+/// Iterator over the elements of an array, each with its span in the bytes of the array. See
+/// [`Raw::elements`].
 #[derive(Debug, Clone)]
 pub struct Elements<'b> {
     bytes: &'b [u8],
@@ -273,7 +283,7 @@ impl<'b> Iterator for Elements<'b> {
     }
 }
 
-/// Where the next member or element begins, after an optional comma.
+/// The start of the next member or element, after an optional comma.
 fn next_item(bytes: &[u8], at: usize) -> Option<usize> {
     let mut at = skip_space(bytes, at);
     if bytes.get(at) == Some(&b',') {
@@ -292,7 +302,7 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The end of the value that begins at `at`. The bytes were scanned, so that brackets pair up.
+/// The end of the value that starts at `at`. Brackets are balanced, because the bytes were scanned.
 fn value_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(b'"') => string::end(bytes, at).0,

@@ -1,9 +1,12 @@
-//! The strict JSON scanner: the one reader of bytes that came from outside.
+//! Strict, single-pass JSON scanner for untrusted bytes.
 //!
-//! One pass, no recursion, no tree. It says whether the bytes are exactly one JSON value that every
-//! parser reads alike, and notes where the members of a message's envelope, `params`, `result`,
-//! `error` and `_meta` lie. What it accepts may afterwards be walked as [`Raw`](crate::Raw) without
-//! checks.
+//! The scanner uses neither recursion nor a tree. It accepts exactly one JSON value that every parser
+//! reads the same way, and indexes the members of a message's envelope, `params`, `result`, `error`
+//! and `_meta`. An accepted value can be traversed as [`Raw`](crate::Raw) without further checks.
+//!
+//! Why not a JSON library: libraries accept duplicate keys, lone surrogates and out-of-range numbers,
+//! and each resolves them differently. A policy decision is only worth something if the server sees
+//! the same value as the gateway.
 
 pub use crate::scan_error::{Fault, ScanError};
 
@@ -14,36 +17,38 @@ use crate::span::Span;
 use crate::string;
 use crate::swar;
 
-/// How much of a message must read alike for every reader: no duplicate keys, no half of a
-/// surrogate pair, no number beyond a double.
+/// The parts of a message in which ambiguous JSON is rejected.
+///
+/// Ambiguous are duplicate keys, unpaired surrogates and numbers beyond the range of a double: parsers
+/// disagree about their meaning. Syntax errors are rejected everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// All of it.
+    /// The whole message.
     Everywhere,
-    /// The objects that a gateway reads: envelope, `params`, `result`, `error`, their `_meta`, and
-    /// all of `inputRequests`. The rest must be well-formed; what is wrong with it otherwise is
-    /// noted in [`Outline::ambiguity`].
+    /// Only the objects that the gateway reads: the envelope, `params`, `result`, `error`, their
+    /// `_meta`, and everything in `inputRequests`. An ambiguity elsewhere is accepted and reported in
+    /// [`Outline::ambiguity`].
     Response,
 }
 
-/// Where the parts of a scanned message lie.
+/// The result of a scan: the position of the value and of its indexed members.
 #[derive(Debug, Clone)]
 pub struct Outline {
-    /// The value without the space around it.
+    /// The span of the value, without surrounding whitespace.
     pub root: Span,
     pub(crate) members: MemberIndex,
-    /// The first that [`Strictness::Response`] let pass.
+    /// The first ambiguity that [`Strictness::Response`] tolerated.
     pub ambiguity: Option<ScanError>,
 }
 
-/// Scans a message: one JSON value of at most `limit` bytes.
+/// Scans a message: a single JSON value of at most `limit` bytes.
 pub fn scan(bytes: &[u8], limit: usize, strictness: Strictness) -> Result<Outline, ScanError> {
     let mut scanner = Scanner::new(bytes, strictness, true);
     scanner.run(limit)?;
     Ok(scanner.outline)
 }
 
-/// Checks any JSON value, as strictly as a request is read.
+/// Checks any JSON value with [`Strictness::Everywhere`], without indexing members.
 pub fn check(bytes: &[u8], limit: usize) -> Result<Span, ScanError> {
     let mut scanner = Scanner::new(bytes, Strictness::Everywhere, false);
     scanner.run(limit)?;
@@ -54,10 +59,11 @@ struct Scanner<'b> {
     bytes: &'b [u8],
     at: usize,
     strictness: Strictness,
-    /// The innermost open container; where none is open, what stands for the whole.
+    /// The innermost open container, or a frame for the whole input if none is open.
     top: Frame,
-    /// How many containers are open, and what was the top before each of them.
+    /// The number of open containers.
     depth: usize,
+    /// The enclosing frames; the first `depth` are in use.
     around: [Frame; MAX_DEPTH],
     keys: KeyTracker,
     outline: Outline,
@@ -67,37 +73,37 @@ struct Scanner<'b> {
 #[derive(Clone, Copy)]
 struct Frame {
     is_object: bool,
-    /// All below belongs to `inputRequests`.
-    requests: bool,
+    /// The container is part of `inputRequests`.
+    in_input_requests: bool,
     section: Option<Section>,
-    /// The section that the value of the current member is.
-    leads: Option<Section>,
-    /// The number of keys of the containers around this one.
+    /// The section that the value of the current member forms, if it is an object.
+    value_section: Option<Section>,
+    /// The number of tracked keys that belong to enclosing containers.
     keys_from: u32,
-    /// The noted member whose value is being read, counted from one.
+    /// The indexed member whose value is being read, as index + 1; 0 if there is none.
     pending: u32,
 }
 
 impl Frame {
     const NONE: Frame = Frame {
         is_object: false,
-        requests: false,
+        in_input_requests: false,
         section: None,
-        leads: None,
+        value_section: None,
         keys_from: 0,
         pending: 0,
     };
 }
 
 impl<'b> Scanner<'b> {
-    /// Of a message the parts are noted.
+    /// Creates a scanner. If `message` is true, it indexes the members of a message.
     fn new(bytes: &'b [u8], strictness: Strictness, message: bool) -> Scanner<'b> {
-        let leads = message.then_some(Section::Envelope);
+        let value_section = message.then_some(Section::Envelope);
         Scanner {
             bytes,
             at: 0,
             strictness,
-            top: Frame { leads, ..Frame::NONE },
+            top: Frame { value_section, ..Frame::NONE },
             depth: 0,
             around: const { [Frame::NONE; MAX_DEPTH] },
             keys: KeyTracker::new(),
@@ -110,12 +116,12 @@ impl<'b> Scanner<'b> {
     }
 
     fn run(&mut self, limit: usize) -> Result<(), ScanError> {
-        // Places are kept in 32 bits.
+        // Offsets are stored in 32 bits.
         let limit = limit.min(u32::MAX as usize - 1);
         if self.bytes.len() > limit {
             return Err(ScanError { fault: Fault::TooLarge { limit }, at: limit });
         }
-        // Nearly all messages are ASCII, which is found out faster.
+        // Nearly all messages are ASCII, which is cheaper to check than UTF-8.
         if !swar::is_ascii(self.bytes)
             && let Err(error) = std::str::from_utf8(self.bytes)
         {
@@ -138,8 +144,7 @@ impl<'b> Scanner<'b> {
         Ok(())
     }
 
-    /// Reads one value with all that is in it; each turn of the loop begins at a member or at a
-    /// value.
+    /// Reads one value and everything nested in it. Each iteration starts at a member or at a value.
     fn values(&mut self) -> Result<(), ScanError> {
         loop {
             if self.top.is_object {
@@ -149,8 +154,8 @@ impl<'b> Scanner<'b> {
                 Some(b'"') => {
                     let string = string::check(self.bytes, self.at)?;
                     self.at = string.end;
-                    if let Some(at) = string.lone {
-                        self.differs(Fault::LoneSurrogate, at)?;
+                    if let Some(at) = string.lone_surrogate {
+                        self.ambiguous(Fault::LoneSurrogate, at)?;
                     }
                 }
                 Some(b'{') => {
@@ -168,9 +173,9 @@ impl<'b> Scanner<'b> {
                     self.close()?;
                 }
                 Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.word(b"true")?,
-                Some(b'f') => self.word(b"false")?,
-                Some(b'n') => self.word(b"null")?,
+                Some(b't') => self.literal(b"true")?,
+                Some(b'f') => self.literal(b"false")?,
+                Some(b'n') => self.literal(b"null")?,
                 _ => return Err(self.expected(Fault::ExpectedValue)),
             }
             if self.after_value()? {
@@ -179,7 +184,8 @@ impl<'b> Scanner<'b> {
         }
     }
 
-    /// After a value: true at the end of the root, false where the next member or value begins.
+    /// Reads what follows a value. Returns true at the end of the root value, and false if another
+    /// member or element follows.
     #[inline(always)]
     fn after_value(&mut self) -> Result<bool, ScanError> {
         while self.depth > 0 {
@@ -201,7 +207,7 @@ impl<'b> Scanner<'b> {
         Ok(true)
     }
 
-    /// Opens a container, up to what is in it.
+    /// Enters a container and skips to its first member or element.
     #[inline(always)]
     fn open(&mut self, is_object: bool) -> Result<(), ScanError> {
         let Some(place) = self.around.get_mut(self.depth) else {
@@ -211,9 +217,9 @@ impl<'b> Scanner<'b> {
         self.depth += 1;
         self.top = Frame {
             is_object,
-            requests: self.top.requests,
-            section: self.top.leads.filter(|_| is_object),
-            leads: None,
+            in_input_requests: self.top.in_input_requests,
+            section: self.top.value_section.filter(|_| is_object),
+            value_section: None,
             keys_from: self.keys.count(),
             pending: 0,
         };
@@ -225,7 +231,7 @@ impl<'b> Scanner<'b> {
     #[inline(always)]
     fn close(&mut self) -> Result<(), ScanError> {
         if self.top.is_object && self.keys.close(self.bytes, self.top.keys_from) {
-            self.differs(Fault::DuplicateKey, self.at)?;
+            self.ambiguous(Fault::DuplicateKey, self.at)?;
         }
         self.depth -= 1;
         self.top = self.around[self.depth];
@@ -233,17 +239,18 @@ impl<'b> Scanner<'b> {
         Ok(())
     }
 
-    /// Reads a key and its colon, up to the value.
+    /// Reads a key and its colon, and skips to the value.
     #[inline(always)]
     fn key(&mut self) -> Result<(), ScanError> {
         let start = self.at;
         if self.peek() != Some(b'"') {
             return Err(self.expected(Fault::ExpectedKey));
         }
-        let string::CheckedString { end, escaped, lone } = string::check(self.bytes, start)?;
+        let string::CheckedString { end, escaped, lone_surrogate } =
+            string::check(self.bytes, start)?;
         self.at = end;
-        if let Some(at) = lone {
-            self.differs(Fault::LoneSurrogate, at)?;
+        if let Some(at) = lone_surrogate {
+            self.ambiguous(Fault::LoneSurrogate, at)?;
         }
         let (content, from) = (start + 1..end - 1, self.top.keys_from);
         let repeated = match escaped {
@@ -251,7 +258,7 @@ impl<'b> Scanner<'b> {
             true => self.keys.push_escaped(self.bytes, content.clone(), from),
         };
         if repeated {
-            self.differs(Fault::DuplicateKey, start)?;
+            self.ambiguous(Fault::DuplicateKey, start)?;
         }
         if self.keys.count() - from > MAX_MEMBERS as u32 {
             return Err(ScanError { fault: Fault::TooManyMembers, at: start });
@@ -267,40 +274,40 @@ impl<'b> Scanner<'b> {
                 false => self.bytes.get(content).unwrap_or_default(),
                 true => self.keys.last(self.bytes),
             };
-            self.top.leads = leads(section, key);
-            self.top.requests = section == Section::Result && key == b"inputRequests";
+            self.top.value_section = section_of_value(section, key);
+            self.top.in_input_requests = section == Section::Result && key == b"inputRequests";
             let key = Span::new(start, end);
             self.top.pending = self.outline.members.begin(section, key, escaped, self.at);
         }
         Ok(())
     }
 
-    /// Readers could differ here.
+    /// Rejects an ambiguity, or records it if the current position tolerates one.
     #[cold]
-    fn differs(&mut self, fault: Fault, at: usize) -> Result<(), ScanError> {
+    fn ambiguous(&mut self, fault: Fault, at: usize) -> Result<(), ScanError> {
         let error = ScanError { fault, at };
-        if self.is_guarded() {
+        if self.is_strict_here() {
             return Err(error);
         }
         self.outline.ambiguity.get_or_insert(error);
         Ok(())
     }
 
-    /// Whether what readers could read differently is refused here, not just noted.
-    fn is_guarded(&self) -> bool {
+    /// Whether an ambiguity at the current position is rejected instead of recorded.
+    fn is_strict_here(&self) -> bool {
         self.strictness == Strictness::Everywhere
             || self.depth == 0
             || self.top.section.is_some()
-            || self.top.requests
+            || self.top.in_input_requests
     }
 
-    fn word(&mut self, word: &[u8]) -> Result<(), ScanError> {
+    fn literal(&mut self, literal: &[u8]) -> Result<(), ScanError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        if rest.starts_with(word) {
-            self.at += word.len();
+        if rest.starts_with(literal) {
+            self.at += literal.len();
             return Ok(());
         }
-        let cut = word.starts_with(rest);
+        let cut = literal.starts_with(rest);
         Err(self.fault(if cut { Fault::UnexpectedEnd } else { Fault::ExpectedValue }))
     }
 
@@ -321,27 +328,28 @@ impl<'b> Scanner<'b> {
         let mut risky = self.at - start > 300;
         if self.peek() == Some(b'.') {
             self.at += 1;
-            self.some_digits()?;
+            self.required_digits()?;
         }
         if matches!(self.peek(), Some(b'e' | b'E')) {
             self.at += 1;
             if matches!(self.peek(), Some(b'+' | b'-')) {
                 self.at += 1;
             }
-            self.some_digits()?;
+            self.required_digits()?;
             risky = true;
         }
-        // Beyond the range of a double, readers differ: infinity, null, or an error.
+        // Parsers read a number beyond the range of a double as infinity, null or an error.
         if risky {
             let text = std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default();
             if !text.parse::<f64>().is_ok_and(f64::is_finite) {
-                self.differs(Fault::NumberOutOfRange, start)?;
+                self.ambiguous(Fault::NumberOutOfRange, start)?;
             }
         }
         Ok(())
     }
 
-    fn some_digits(&mut self) -> Result<(), ScanError> {
+    /// Reads one digit or more.
+    fn required_digits(&mut self) -> Result<(), ScanError> {
         match self.peek() {
             Some(b'0'..=b'9') => {
                 self.digits();
@@ -375,15 +383,15 @@ impl<'b> Scanner<'b> {
         ScanError { fault, at: self.at }
     }
 
-    /// Something else stands here, or nothing.
+    /// An error at the current position: `fault`, or the end of the input.
     #[cold]
     fn expected(&self, fault: Fault) -> ScanError {
         self.fault(if self.at < self.bytes.len() { fault } else { Fault::UnexpectedEnd })
     }
 }
 
-/// The section that a member's value is.
-fn leads(section: Section, key: &[u8]) -> Option<Section> {
+/// The section that the value of the member `key` forms.
+fn section_of_value(section: Section, key: &[u8]) -> Option<Section> {
     match (section, key) {
         (Section::Envelope, b"params") => Some(Section::Params),
         (Section::Envelope, b"result") => Some(Section::Result),

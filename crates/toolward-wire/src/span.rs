@@ -1,8 +1,8 @@
-//! A place in a body.
+//! Byte ranges in a body.
 
 use std::ops::Range;
 
-/// A range of bytes in a body, small and `Copy`.
+/// A byte range in a body, stored in 32-bit offsets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Span {
     pub start: u32,
@@ -25,16 +25,18 @@ impl Span {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// The bytes that this span covers; none where it does not belong to `body`.
+    /// The bytes of `body` in this range, or none if it is out of bounds.
     #[inline]
     pub fn of(self, body: &[u8]) -> &[u8] {
         body.get(self.range()).unwrap_or_default()
     }
 
+    /// This span relative to `offset`.
     pub(crate) fn before(self, offset: u32) -> Span {
         Span { start: self.start.saturating_sub(offset), end: self.end.saturating_sub(offset) }
     }
 
+    /// This span moved forward by `offset`.
     pub(crate) fn after(self, offset: u32) -> Span {
         Span { start: self.start + offset, end: self.end + offset }
     }

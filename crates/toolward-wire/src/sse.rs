@@ -1,33 +1,33 @@
-//! Server-sent events, the framing of streamed HTTP answers.
+//! Server-sent events, the framing of streamed HTTP responses.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::line::one_line;
 
-/// One event.
+/// A server-sent event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The event's type; `message` where none is given.
+    /// The event type. `None` means `message`.
     pub event: Option<String>,
     pub data: Bytes,
     pub id: Option<String>,
-    /// Milliseconds to wait before connecting again.
+    /// The reconnection delay in milliseconds.
     pub retry: Option<u64>,
 }
 
 impl SseEvent {
-    /// An event without data carries no message: it gives an id or a retry time.
+    /// Whether this event has no data, and so only sets the last event id or the reconnection delay.
     pub fn is_primer(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// Whether this is an ordinary event, which carries a message.
+    /// Whether this event carries a message.
     pub fn is_message(&self) -> bool {
         !self.is_primer() && self.event.as_deref().is_none_or(|event| event == "message")
     }
 }
 
-/// An event was larger than the limit. The stream cannot be read on.
+/// An event exceeded the limit. Decoding cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventTooLarge {
     pub limit: usize,
@@ -41,7 +41,7 @@ impl std::fmt::Display for EventTooLarge {
 
 impl std::error::Error for EventTooLarge {}
 
-/// Reads a stream of events, piece by piece.
+/// An incremental decoder for a stream of events.
 ///
 /// ```
 /// use toolward_wire::sse::SseDecoder;
@@ -56,31 +56,31 @@ impl std::error::Error for EventTooLarge {}
 #[derive(Debug)]
 pub struct SseDecoder {
     input: BytesMut,
-    /// What lies before is read.
+    /// The input before this offset has been consumed.
     at: usize,
-    /// From `at` up to here there is no end of a line.
+    /// There is no line end between `at` and this offset.
     searched: usize,
-    /// A newline right at the start belongs to the carriage return before it.
+    /// The previous line ended with a carriage return, so a newline at `at` belongs to it.
     after_return: bool,
     started: bool,
     limit: usize,
-    /// Bytes in the fields of the event so far.
+    /// The size of the fields of the current event, in bytes.
     size: usize,
     failed: bool,
     event: Option<String>,
     data: Vec<u8>,
-    /// The data so far, where it is one long line that was not copied.
+    /// The data of the current event, if it is one long line that was not copied.
     long: Option<Bytes>,
     has_data: bool,
     id: Option<String>,
     retry: Option<u64>,
 }
 
-/// A longer line of data is not copied out of the input.
-const LONG_LINE: usize = 16 << 10;
+/// Maximum length of a data line that is copied. A longer one shares the memory of the input.
+const MAX_COPIED_LINE_BYTES: usize = 16 << 10;
 
 impl SseDecoder {
-    /// An event, and a line, may have `limit` bytes.
+    /// Creates a decoder. Neither an event nor a line may exceed `limit` bytes.
     pub fn new(limit: usize) -> SseDecoder {
         SseDecoder {
             input: BytesMut::new(),
@@ -110,13 +110,13 @@ impl SseDecoder {
         self.input.extend_from_slice(bytes);
     }
 
-    /// How many bytes are held of events that are not complete.
+    /// The number of buffered bytes of incomplete events.
     pub fn held(&self) -> usize {
         let long = self.long.as_ref().map_or(0, Bytes::len);
         self.input.len().saturating_sub(self.at) + self.data.len() + long
     }
 
-    /// The next whole event.
+    /// The next complete event.
     pub fn next_event(&mut self) -> Option<Result<SseEvent, EventTooLarge>> {
         if self.failed {
             return None;
@@ -160,10 +160,10 @@ impl SseDecoder {
             if let Some(error) = self.too_large(end - start) {
                 return Some(Err(error));
             }
-            if end - start > LONG_LINE {
+            if end - start > MAX_COPIED_LINE_BYTES {
                 let mut line = input.split_to(end);
                 line.advance(start);
-                // The rest does not keep the memory of the long line.
+                // Copy the rest, so that it does not keep the memory of the long line alive.
                 *input = BytesMut::from(&input[..]);
                 (self.at, self.searched) = (1, 1);
                 if !line.starts_with(b":") {
@@ -187,7 +187,7 @@ impl SseDecoder {
     }
 
     fn too_large(&mut self, more: usize) -> Option<EventTooLarge> {
-        // The names of the fields are not counted against the data.
+        // The limit is for the data, so leave room for field names.
         if self.size + more > self.limit.saturating_add(64) {
             self.failed = true;
             (self.data, self.long) = (Vec::new(), None);
@@ -196,7 +196,7 @@ impl SseDecoder {
         None
     }
 
-    /// A long line: data that comes in one line is shared, everything else is copied.
+    /// Handles a long line. Data in a single line is shared, everything else is copied.
     fn long_field(&mut self, line: Bytes) {
         match line.strip_prefix(b"data:") {
             Some(value) if !self.has_data => {
@@ -235,7 +235,7 @@ impl SseDecoder {
         }
     }
 
-    /// At an empty line: the event, if there was any field.
+    /// Ends the current event at an empty line. Returns `None` if it has no fields.
     fn dispatch(&mut self) -> Option<SseEvent> {
         self.size = 0;
         self.has_data = false;
@@ -249,7 +249,7 @@ impl SseDecoder {
     }
 }
 
-/// Writes an event that carries a message. Newlines between the message's parts become spaces.
+/// Appends an event that carries a message. Newlines in the body become spaces.
 pub fn encode(event: Option<&str>, id: Option<&str>, body: &[u8], out: &mut Vec<u8>) {
     fields(event, id, None, out);
     out.extend_from_slice(b"data: ");
@@ -257,13 +257,13 @@ pub fn encode(event: Option<&str>, id: Option<&str>, body: &[u8], out: &mut Vec<
     out.extend_from_slice(b"\n\n");
 }
 
-/// Writes an event without data, which tells the client an id to resume from.
+/// Appends an event without data, which gives the client an id to resume from.
 pub fn encode_primer(id: &str, retry: Option<u64>, out: &mut Vec<u8>) {
     fields(None, Some(id), retry, out);
     out.extend_from_slice(b"data:\n\n");
 }
 
-/// Writes a comment, which keeps the connection alive.
+/// Appends a comment, which keeps the connection alive.
 pub fn encode_keep_alive(out: &mut Vec<u8>) {
     out.extend_from_slice(b":\n\n");
 }
@@ -273,7 +273,7 @@ fn fields(event: Option<&str>, id: Option<&str>, retry: Option<u64>, out: &mut V
         if let Some(value) = value {
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b": ");
-            // A field that could end its line would let its value write fields of its own.
+            // A line end in a value would let it inject fields.
             out.extend(value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | 0)));
             out.push(b'\n');
         }

@@ -1,41 +1,41 @@
-//! JSON strings as bytes: where one ends, what it says, how to write one.
+//! JSON strings as bytes: checking, unescaping, writing and case folding.
 
 use std::borrow::Cow;
 
 use crate::scan_error::{Fault, ScanError};
 use crate::swar;
 
-/// A string that was checked.
+/// The result of checking a string.
 pub(crate) struct CheckedString {
-    /// The offset after its closing quote.
+    /// The offset after the closing quote.
     pub(crate) end: usize,
-    /// It holds an escape.
+    /// Whether the string contains an escape sequence.
     pub(crate) escaped: bool,
-    /// The offset of the first escape that is half of a surrogate pair.
-    pub(crate) lone: Option<usize>,
+    /// The offset of the first escape sequence that is an unpaired surrogate.
+    pub(crate) lone_surrogate: Option<usize>,
 }
 
-/// Checks the string that begins with the quote at `start`.
+/// Checks the string that starts with the quote at `start`.
 #[inline]
 pub(crate) fn check(bytes: &[u8], start: usize) -> Result<CheckedString, ScanError> {
     let at = plain_until(bytes, start + 1);
     match bytes.get(at) {
-        Some(b'"') => Ok(CheckedString { end: at + 1, escaped: false, lone: None }),
+        Some(b'"') => Ok(CheckedString { end: at + 1, escaped: false, lone_surrogate: None }),
         _ => check_from(bytes, at),
     }
 }
 
-/// Checks the rest of a string, from a byte on that is not plain.
+/// Checks the rest of a string, starting at a byte that is not plain.
 #[inline(never)]
 fn check_from(bytes: &[u8], mut at: usize) -> Result<CheckedString, ScanError> {
-    let (mut escaped, mut lone) = (false, None);
+    let (mut escaped, mut lone_surrogate) = (false, None);
     loop {
         match bytes.get(at) {
-            Some(b'"') => return Ok(CheckedString { end: at + 1, escaped, lone }),
+            Some(b'"') => return Ok(CheckedString { end: at + 1, escaped, lone_surrogate }),
             Some(b'\\') => {
                 let (end, is_lone) = escape(bytes, at)?;
                 if is_lone {
-                    lone = lone.or(Some(at));
+                    lone_surrogate = lone_surrogate.or(Some(at));
                 }
                 at = end;
                 escaped = true;
@@ -47,8 +47,9 @@ fn check_from(bytes: &[u8], mut at: usize) -> Result<CheckedString, ScanError> {
     }
 }
 
-/// The offset after the string that begins at `start`, which was checked before; and whether it
-/// holds an escape.
+/// Finds the end of an already checked string that starts at `start`.
+///
+/// Returns the offset after its closing quote, and whether it contains an escape sequence.
 #[inline]
 pub(crate) fn end(bytes: &[u8], start: usize) -> (usize, bool) {
     let at = plain_until(bytes, start + 1);
@@ -58,7 +59,7 @@ pub(crate) fn end(bytes: &[u8], start: usize) -> (usize, bool) {
     }
 }
 
-/// The end of a string, from an escape on.
+/// Finds the end of a string, starting at an escape sequence.
 #[inline(never)]
 fn end_from(bytes: &[u8], mut at: usize) -> usize {
     loop {
@@ -72,11 +73,11 @@ fn end_from(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The offset of the first byte from `at` on that is a quote, a backslash or a control character.
+/// The offset of the first quote, backslash or control character at or after `at`.
 #[inline(always)]
 fn plain_until(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
-    // Most strings are short.
+    // Most strings are short, so the first eight bytes are checked inline.
     let Some((chunk, after)) = rest.split_first_chunk() else {
         return at + plain_length(rest);
     };
@@ -91,8 +92,10 @@ fn plain_length(bytes: &[u8]) -> usize {
     swar::find(bytes, swar::string_marks)
 }
 
-/// Checks the escape at the backslash: the offset after it, after both halves of a pair; and
-/// whether it is one half without the other.
+/// Checks the escape sequence at the backslash at `at`.
+///
+/// Returns the offset after it (after both halves of a surrogate pair), and whether it is an unpaired
+/// surrogate.
 #[inline]
 fn escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
     match bytes.get(at + 1) {
@@ -114,7 +117,7 @@ fn unicode_escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
     }
 }
 
-/// The second half of a surrogate pair, where its escape stands at `at`.
+/// The low surrogate, if its escape sequence is at `at`.
 fn low_half(bytes: &[u8], at: usize) -> Option<u32> {
     let rest = bytes.get(at..)?;
     rest.starts_with(b"\\u")
@@ -122,7 +125,7 @@ fn low_half(bytes: &[u8], at: usize) -> Option<u32> {
         .filter(|unit| (0xdc00..0xe000).contains(unit))
 }
 
-/// The four digits of a `\u` escape.
+/// Reads the four hex digits of a `\u` escape sequence.
 fn hex(bytes: &[u8], at: usize) -> Result<u32, ScanError> {
     let mut unit = 0;
     for offset in at + 2..at + 6 {
@@ -137,31 +140,34 @@ fn hex(bytes: &[u8], at: usize) -> Result<u32, ScanError> {
     Ok(unit)
 }
 
-/// What the content of a checked string says, with a replacement character for half of a surrogate
-/// pair; `content` stands without its quotes.
+/// Unescapes the content of a checked string, given without its quotes.
+///
+/// Unpaired surrogates become replacement characters.
 pub(crate) fn unescape(content: &[u8]) -> Cow<'_, str> {
     match unescaped(content) {
-        Cow::Borrowed(said) => Cow::Borrowed(std::str::from_utf8(said).unwrap_or_default()),
-        Cow::Owned(said) => Cow::Owned(String::from_utf8(said).unwrap_or_default()),
+        Cow::Borrowed(bytes) => Cow::Borrowed(std::str::from_utf8(bytes).unwrap_or_default()),
+        Cow::Owned(bytes) => Cow::Owned(String::from_utf8(bytes).unwrap_or_default()),
     }
 }
 
-/// The same as bytes, which are UTF-8: for comparisons, which need not find that out again.
+/// Like [`unescape`], but returns bytes.
+///
+/// The bytes are valid UTF-8. Comparisons use this to avoid validating them a second time.
 pub(crate) fn unescaped(content: &[u8]) -> Cow<'_, [u8]> {
     if !swar::any(content, swar::backslashes) {
         return Cow::Borrowed(content);
     }
-    let mut said = Vec::with_capacity(content.len());
-    unescape_into(content, &mut said);
-    Cow::Owned(said)
+    let mut text = Vec::with_capacity(content.len());
+    unescape_into(content, &mut text);
+    Cow::Owned(text)
 }
 
-pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
+pub(crate) fn unescape_into(content: &[u8], out: &mut Vec<u8>) {
     let mut at = 0;
     loop {
         let rest = content.get(at..).unwrap_or_default();
         let plain = swar::find(rest, swar::backslashes);
-        said.extend_from_slice(rest.get(..plain).unwrap_or_default());
+        out.extend_from_slice(rest.get(..plain).unwrap_or_default());
         if plain == rest.len() {
             return;
         }
@@ -181,26 +187,27 @@ pub(crate) fn unescape_into(content: &[u8], said: &mut Vec<u8>) {
                     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
                     at += 6;
                 }
-                // Half of a pair says nothing that UTF-8 could say.
+                // An unpaired surrogate cannot be encoded in UTF-8.
                 let character = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
-                said.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 continue;
             }
             Some(&other) => other,
             None => b'\\',
         };
-        said.push(plain);
+        out.push(plain);
         at += 2;
     }
 }
 
-/// Writes `text` as a JSON string. Line and paragraph separators are escaped too, because some
-/// readers of lines take them for the end of one.
+/// Appends `text` as a JSON string.
+///
+/// U+2028 and U+2029 are escaped too, because some line readers treat them as line ends.
 pub fn write(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len() + 2);
     out.push(b'"');
-    // Most texts need no escape anywhere.
+    // Most texts need no escaping.
     if swar::any(bytes, swar::not_plain) {
         write_escaped(text, out);
     } else {
@@ -230,7 +237,7 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
             // U+2028 and U+2029.
             [0xe2, 0x80, 0xa8, ..] => (3, b"\\u2028"),
             [0xe2, 0x80, 0xa9, ..] => (3, b"\\u2029"),
-            // Another character that begins as they do.
+            // Another character with the same first byte.
             [..] => {
                 at += 1;
                 continue;
@@ -244,20 +251,21 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(bytes.get(written..).unwrap_or_default());
 }
 
-/// `text` as a JSON string.
+/// Returns `text` as a JSON string.
 pub fn quote(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 2);
     write(text, &mut out);
     out
 }
 
-/// Equal for a reader that ignores case. Unicode folding, because some readers do that too (`ſ` is
-/// an `s` to them).
+/// Compares two names the way a case-insensitive parser does.
+///
+/// Uses Unicode case folding, because some parsers do (they read `ſ` as `s`).
 pub fn equal_folded(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b) || (!(a.is_ascii() && b.is_ascii()) && fold(a) == fold(b))
 }
 
-/// The form under which two names that a careless reader takes for one are equal.
+/// Folds the case of a name: names that a case-insensitive parser confuses have the same result.
 pub fn fold(text: &str) -> String {
     if text.is_ascii() {
         return text.to_ascii_lowercase();
@@ -270,8 +278,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_escaped_where_it_must_be() {
-        // Places in a word, and characters that begin as the separators do.
+    fn strings_are_escaped_where_necessary() {
+        // Different offsets within a word, and characters with the separators' first byte.
         for before in ["", "a", "seven77", "eight888", "é and more than a word"] {
             for (text, written) in [
                 ("\"\\/", "\\\"\\\\/"),

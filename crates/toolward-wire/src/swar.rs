@@ -1,31 +1,33 @@
-//! Eight bytes at a time, in a word.
+//! SWAR byte search: eight bytes at a time in a 64-bit word.
 //!
-//! A mark is the high bit of a byte. Borrows run upwards only: the lowest mark of a word is a true
-//! one, and a word without marks holds nothing of what was looked for.
+//! A matching byte is marked by its high bit. Borrows propagate upwards only, so the lowest mark of a
+//! word is always correct, and a word without marks has no match. Marks above the lowest one may be
+//! wrong.
 
-const HIGH: u64 = every(0x80);
+const HIGH: u64 = splat(0x80);
 
-/// A word that has `byte` eight times.
-const fn every(byte: u8) -> u64 {
+/// A word in which every byte is `byte`.
+const fn splat(byte: u8) -> u64 {
     0x0101_0101_0101_0101 * byte as u64
 }
 
-/// Marks the bytes below `limit`, which is at most 0x80. Its other bits mean nothing.
+/// Marks the bytes below `limit`, which must be at most 0x80. All bits but the high ones are
+/// meaningless.
 #[inline(always)]
 const fn below(word: u64, limit: u8) -> u64 {
-    word.wrapping_sub(every(limit)) & !word
+    word.wrapping_sub(splat(limit)) & !word
 }
 
 #[inline(always)]
 const fn equal(word: u64, byte: u8) -> u64 {
-    below(word ^ every(byte), 1)
+    below(word ^ splat(byte), 1)
 }
 
 /// Marks quotes, backslashes and control characters.
 #[inline(always)]
 pub(crate) const fn string_marks(word: u64) -> u64 {
-    // With this bit turned, a quote is what a space was: the first after the control characters.
-    (below(word ^ every(0x02), 0x21) | equal(word, b'\\')) & HIGH
+    // Flipping this bit maps the quote (0x22) to 0x20, next to the control characters.
+    (below(word ^ splat(0x02), 0x21) | equal(word, b'\\')) & HIGH
 }
 
 #[inline(always)]
@@ -38,37 +40,37 @@ pub(crate) const fn colons(word: u64) -> u64 {
     equal(word, b':') & HIGH
 }
 
-/// Marks [`string_marks`], and what is not ASCII.
+/// Marks what [`string_marks`] does, and non-ASCII bytes.
 #[inline(always)]
 pub(crate) const fn not_plain(word: u64) -> u64 {
     string_marks(word) | (word & HIGH)
 }
 
-/// Marks [`string_marks`], and the byte with which line and paragraph separators begin.
+/// Marks what [`string_marks`] does, and the first byte of U+2028 and U+2029.
 #[inline(always)]
 pub(crate) const fn to_escape(word: u64) -> u64 {
     string_marks(word) | (equal(word, 0xe2) & HIGH)
 }
 
-/// Marks control characters, the tab among them.
+/// Marks control characters, including tabs.
 #[inline(always)]
 const fn controls(word: u64) -> u64 {
     (below(word, 0x20) | equal(word, 0x7f)) & HIGH
 }
 
-/// Marks control characters, the tab among them, and what is not ASCII.
+/// Marks control characters, including tabs, and non-ASCII bytes.
 #[inline(always)]
 pub(crate) const fn not_text(word: u64) -> u64 {
     controls(word) | (word & HIGH)
 }
 
-/// The index of the byte with the lowest mark.
+/// The index of the first marked byte.
 #[inline(always)]
 pub(crate) const fn lowest(marks: u64) -> usize {
     (marks.trailing_zeros() / 8) as usize
 }
 
-/// The offset of the first marked byte, or the length.
+/// The offset of the first marked byte, or the length if there is none.
 #[inline(always)]
 pub(crate) fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> usize {
     let (chunks, rest) = bytes.as_chunks();
@@ -80,12 +82,14 @@ pub(crate) fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> usize {
         }
         at += 8;
     }
-    // Behind the rest there are zeros, which may be marked too.
+    // The word is padded with zeros, which may be marked too.
     let marked = marks(rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
     at + if marked != 0 { lowest(marked).min(rest.len()) } else { rest.len() }
 }
 
-/// Whether a byte is marked. Some are looked at twice, so that none is looked at alone.
+/// Whether any byte is marked.
+///
+/// The last word may overlap the one before it, which avoids a byte-by-byte loop.
 #[inline(always)]
 pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     let Some(last) = bytes.last_chunk() else {
@@ -95,26 +99,26 @@ pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
         || marks(u64::from_le_bytes(*last)) != 0
 }
 
-/// Like the standard method, which takes 64 bytes at a time and what is left one by one.
+/// Like the standard method, which checks 64 bytes at a time but the remainder byte by byte.
 pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
     let (most, rest) = bytes.split_at(bytes.len() / 64 * 64);
     most.is_ascii() && !any(rest, |word| word & HIGH)
 }
 
-/// Less than eight bytes as a word, with nothing in it that is ever marked.
+/// Loads fewer than eight bytes into a word, padded with bytes that are never marked.
 #[inline(always)]
 fn short(bytes: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         return u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << 32;
     }
-    bytes.iter().fold(every(b'a'), |word, byte| word << 8 | u64::from(*byte))
+    bytes.iter().fold(splat(b'a'), |word, byte| word << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Each of these bytes, among all others, at every place of texts of every length.
+    /// Checks every byte value at every offset of texts of every length.
     fn holds(marks: fn(u64) -> u64, wanted: fn(u8) -> bool) {
         for length in 0..20 {
             for byte in 0..=255u8 {
@@ -127,7 +131,7 @@ mod tests {
                 }
             }
         }
-        // What stands behind a mark does not matter for where the first one is.
+        // Bytes after a match do not affect the position of the first one.
         for pair in 0..=u16::MAX {
             let [first, second] = pair.to_le_bytes();
             let text = [b'a', first, second, b'a', b'a', b'a', b'a', b'a', b'a'];
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ascii_is_so_at_any_length() {
+    fn ascii_is_detected_at_any_length() {
         for length in 0..200 {
             let mut text = vec![b'a'; length];
             assert!(is_ascii(&text));

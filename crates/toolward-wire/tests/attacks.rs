@@ -1,4 +1,4 @@
-//! Bodies that two readers could read in two ways, or that cost more than they are worth.
+//! Attacks: ambiguous messages, and messages that are expensive to parse.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -26,7 +26,7 @@ fn call(params: &str) -> String {
 }
 
 #[test]
-fn malformed_json_is_named() {
+fn malformed_json_is_reported_by_kind() {
     let cases: &[(&[u8], Fault)] = &[
         (b"", Fault::Empty),
         (b" \n", Fault::Empty),
@@ -121,7 +121,7 @@ fn the_last_key_of_an_object_of_any_size_is_compared_with_all_others() {
 }
 
 #[test]
-fn keys_that_look_alike_to_a_hash_cost_no_more() {
+fn keys_with_equal_fingerprints_cost_no_more() {
     // Same length, same first and last eight bytes.
     let keys: Vec<String> = (0..9_000).map(|n| format!("\"aaaaaaaa{n:0200}bbbbbbbb\":0")).collect();
     let body = format!("{{{}}}", keys.join(","));
@@ -131,7 +131,7 @@ fn keys_that_look_alike_to_a_hash_cost_no_more() {
 }
 
 #[test]
-fn envelopes_that_are_none_are_refused() {
+fn invalid_envelopes_are_rejected() {
     let cases = [
         ("[]", code::INVALID_REQUEST),
         (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, code::INVALID_REQUEST),
@@ -171,7 +171,7 @@ fn envelopes_that_are_none_are_refused() {
 }
 
 #[test]
-fn params_that_could_be_read_in_two_ways_are_refused() {
+fn ambiguous_params_are_rejected() {
     let cases = [
         r#"{"name":"a","Name":"b"}"#,
         r#"{"NAME":"b"}"#,
@@ -196,12 +196,12 @@ fn params_that_could_be_read_in_two_ways_are_refused() {
     for params in [r#"{"name":"a","name":"b"}"#, r#"{"name":"a","\u006eame":"b"}"#] {
         assert_eq!(from_client(call(params)).unwrap_err().code(), code::PARSE_ERROR);
     }
-    // Arguments belong to the tool: names that fold alike are policy's matter, not the envelope's.
+    // Arguments belong to the tool: policy handles case variants there, not the envelope check.
     from_client(call(r#"{"name":"a","arguments":{"Name":1,"name":2}}"#)).unwrap();
 }
 
 #[test]
-fn a_row_checks_kind_and_name() {
+fn a_method_row_checks_kind_and_name() {
     let row = |body: &str| from_client(body).unwrap().row(Sender::Client, Era::Legacy);
     let problem = |body: &str| row(body).unwrap_err().problem;
     assert!(row(&call(r#"{"name":"a"}"#)).is_ok());
@@ -231,7 +231,7 @@ fn a_row_checks_kind_and_name() {
 }
 
 #[test]
-fn a_modern_request_must_state_its_terms() {
+fn a_modern_request_must_have_its_meta_members() {
     let body = |meta: &str| call(&format!(r#"{{"name":"a","_meta":{meta}}}"#));
     let version = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28""#;
     let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
@@ -251,7 +251,7 @@ fn a_modern_request_must_state_its_terms() {
 }
 
 #[test]
-fn answers_are_strict_where_the_gateway_reads() {
+fn responses_are_strict_where_the_gateway_reads_them() {
     let answer =
         |result: &str| from_server(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
     for refused in [
@@ -299,7 +299,7 @@ fn answers_are_strict_where_the_gateway_reads() {
         );
         assert!(from_server(&told).is_err(), "{told}");
     }
-    // What a server asks or tells is no answer, and strict throughout.
+    // Requests and notifications from a server are strict throughout.
     let told =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":{"a":1,"a":1}}}"#;
     assert!(from_server(told).is_err());
@@ -316,7 +316,7 @@ fn answers_are_strict_where_the_gateway_reads() {
 }
 
 #[test]
-fn payload_that_says_more_than_text_can_be_read_all_the_same() {
+fn ambiguous_payload_can_be_traversed() {
     let body = concat!(
         r#"{"jsonrpc":"2.0","id":1,"result":{"p":["#,
         r#""\ud800","a\udc00\ud800","\ud800\ud83d\ude00","\ud800\n",1e400,-1e400,"#,
@@ -360,7 +360,7 @@ fn ids_return_as_they_were_written() {
 }
 
 #[test]
-fn foreign_text_in_a_refusal_is_tame() {
+fn untrusted_text_in_an_error_is_escaped() {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"a\u001b[31m\u202e\n"}"#;
     let refused = from_client(body).unwrap().row(Sender::Client, Era::Modern).unwrap_err();
     let text = refused.to_string();
@@ -368,7 +368,7 @@ fn foreign_text_in_a_refusal_is_tame() {
 }
 
 #[test]
-fn a_key_is_what_it_says_and_not_how_it_is_written() {
+fn keys_are_compared_unescaped() {
     let text = br#"{"a\\b": 1, "\u0063": 2, "result": {"\u0074ask": {}}}"#;
     let raw = Raw::scan(text, MAX_REQUEST_BYTES).unwrap();
     let member = |name: &str| raw.member(name).and_then(Raw::as_i64);

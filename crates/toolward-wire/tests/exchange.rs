@@ -1,4 +1,4 @@
-//! One request, one end, and nobody else's bytes.
+//! The exchange state machine: one end per request, and no other request's bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -74,7 +74,7 @@ fn progress_carries_the_clients_own_token() {
 }
 
 #[test]
-fn the_answer_has_the_clients_id_and_ends_it() {
+fn the_response_has_the_clients_id_and_ends_the_exchange() {
     let mut exchange = exchange("", Era::Legacy, ServerRequests::Refuse);
     assert!(answered(exchange.upstream(server(&ANSWER.replace("42", "41")))).is_none());
     assert!(answered(exchange.upstream(server(&ANSWER.replace("42", "\"42\"")))).is_none());
@@ -91,7 +91,7 @@ fn the_answer_has_the_clients_id_and_ends_it() {
 }
 
 #[test]
-fn giving_up_tells_the_server_once() {
+fn cancellation_is_sent_to_the_server_once() {
     let mut exchange = exchange("", Era::Legacy, ServerRequests::Refuse);
     let step = exchange.cancelled();
     assert_eq!(failed(&step), Some(Failure::Cancelled));
@@ -108,7 +108,7 @@ fn giving_up_tells_the_server_once() {
 }
 
 #[test]
-fn a_changed_list_goes_elsewhere_and_logs_only_to_those_who_want_them() {
+fn list_changed_is_unrelated_and_log_messages_are_opt_in() {
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
@@ -123,7 +123,7 @@ fn a_changed_list_goes_elsewhere_and_logs_only_to_those_who_want_them() {
 }
 
 #[test]
-fn legacy_questions_are_refused_or_passed_with_the_servers_id() {
+fn legacy_server_requests_are_refused_or_passed_with_the_servers_id() {
     let ask = r#"{"jsonrpc":"2.0","id":"s-9","method":"elicitation/create","params":{}}"#;
     let mut refusing = exchange("", Era::Legacy, ServerRequests::Refuse);
     let step = refusing.upstream(server(ask));
@@ -136,7 +136,7 @@ fn legacy_questions_are_refused_or_passed_with_the_servers_id() {
     let Some(Event::ServerRequest(ServerRequest::Legacy { id, .. })) =
         passing.upstream(server(ask)).event
     else {
-        panic!("the question did not pass");
+        panic!("the request did not pass");
     };
     let reply = br#"{"jsonrpc":"2.0","id":77,"result":{"action":"decline"}}"#;
     let reply = Message::parse(reply[..].into(), MAX_REQUEST_BYTES, Sender::Client).unwrap();
@@ -148,7 +148,7 @@ fn legacy_questions_are_refused_or_passed_with_the_servers_id() {
 }
 
 #[test]
-fn modern_results_of_unknown_shape_are_failures() {
+fn modern_results_of_unknown_type_are_failures() {
     let result = |kind: &str| {
         server(&format!(r#"{{"jsonrpc":"2.0","id":42,"result":{{"resultType":{kind}}}}}"#))
     };
@@ -172,7 +172,7 @@ fn modern_results_of_unknown_shape_are_failures() {
 
 proptest! {
     #[test]
-    fn exactly_one_end_comes_out(
+    fn an_exchange_ends_exactly_once(
         inputs in prop::collection::vec(0..8usize, 0..12), modern in any::<bool>(), pass in any::<bool>(),
     ) {
         let era = if modern { Era::Modern } else { Era::Legacy };

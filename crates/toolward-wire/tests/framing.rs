@@ -1,4 +1,4 @@
-//! HeadLines and events at their edges.
+//! Edge cases of line and event framing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ fn a_message_never_becomes_two_lines() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_passed_over_and_the_next_is_read() {
+fn an_overlong_line_is_skipped_and_the_next_one_is_read() {
     for step in [1, 3, 100] {
         let mut decoder = LineDecoder::new(8);
         let mut found = Vec::new();
@@ -33,7 +33,7 @@ fn a_line_that_is_too_long_is_passed_over_and_the_next_is_read() {
 }
 
 #[test]
-fn the_ends_of_a_line_that_is_too_long_can_be_known() {
+fn the_ends_of_an_overlong_line_are_kept() {
     let long = format!("{{\"id\":7,{}\"z\":8}}", "x".repeat(5000));
     let stream = format!("ab\n{long}\r\ncd\n123456789\nef\n");
     for step in [1, 7, 1000, 100_000] {
@@ -49,13 +49,13 @@ fn the_ends_of_a_line_that_is_too_long_can_be_known() {
         assert_eq!(found.len(), 5, "{step}");
         assert_eq!((&found[0], &found[2]), (&Ok("ab".into()), &Ok("cd".into())));
         let overlong = found[1].as_ref().unwrap_err();
-        // A return before the end of the line may be counted.
+        // A carriage return before the newline may be counted.
         assert!(overlong.length.abs_diff(long.len() as u64) <= 1, "{step}: {}", overlong.length);
         assert!(overlong.start.starts_with(b"{\"id\":7,x") && overlong.start.len() == 128);
         assert!(String::from_utf8_lossy(&overlong.end).trim_end().ends_with("x\"z\":8}"));
         assert_eq!((found[3].as_ref().unwrap_err().length, &found[4]), (9, &Ok("ef".into())));
     }
-    // How long a line may be can change on the way.
+    // The limit can change while a line is incomplete.
     let mut decoder = LineDecoder::reporting_overlong(8);
     decoder.set_limit(20);
     decoder.push(b"123456789012\n");
@@ -69,7 +69,7 @@ fn events(stream: &[u8]) -> Vec<SseEvent> {
 }
 
 #[test]
-fn events_are_read_as_the_standard_says() {
+fn events_are_parsed_as_the_standard_requires() {
     let read = events(b"\xef\xbb\xbfdata: a\ndata:b\n\n: c\n\nevent: endpoint\ndata: /m\n\nid: 7\nretry: 10\ndata:\n\ndata:  x\n\nid:\0\n\ndata: cut");
     assert_eq!(read.len(), 4);
     assert_eq!(&read[0].data[..], b"a\nb");
@@ -97,7 +97,7 @@ fn an_event_that_is_too_large_ends_the_stream() {
 }
 
 #[test]
-fn what_is_written_reads_back() {
+fn encoded_messages_can_be_decoded() {
     let mut out = Vec::new();
     sse::encode_primer("e-1", Some(500), &mut out);
     sse::encode_keep_alive(&mut out);

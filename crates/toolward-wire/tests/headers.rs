@@ -1,4 +1,4 @@
-//! Headers that repeat the body must repeat it exactly.
+//! Headers that mirror the body must match it exactly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn check(
 }
 
 #[test]
-fn what_goes_out_would_be_taken_in() {
+fn generated_headers_pass_the_check() {
     for (method, params) in [
         ("tools/call", r#""name":"get_weather","#),
         ("tools/call", r#""name":"Wetter für 世界","#),
@@ -49,7 +49,7 @@ fn what_goes_out_would_be_taken_in() {
 }
 
 #[test]
-fn headers_against_the_body_are_refused() {
+fn headers_that_differ_from_the_body_are_rejected() {
     let call = request("tools/call", r#""name":"read","#);
     assert!(check(&call, "2026-07-28", "tools/call", Some("read")).is_ok());
     assert!(check(&call, "2026-07-28", "tools/call", Some("=?base64?cmVhZA==?=")).is_ok());
@@ -80,7 +80,7 @@ fn headers_against_the_body_are_refused() {
 }
 
 #[test]
-fn marks_are_valid_only_where_properties_lead() {
+fn annotations_are_valid_only_below_properties() {
     let string = json!({"type": "string", "x-mcp-header": "A"});
     let read = |schema: serde_json::Value| ParamHeaders::read(&schema);
     assert!(read(json!({"properties": {"a": string}})).is_ok());
@@ -140,7 +140,7 @@ fn param_headers_follow_the_arguments() {
         assert!(marks.check(arguments, sent(count)).is_err(), "{count}");
     }
     assert!(marks.check(arguments, |_| None).is_err());
-    // Null and absent alike: no header is made, and none is taken.
+    // Null is treated like an absent value: no header is generated, and none is accepted.
     let absent = Some(Arguments::new(Raw::scan(br#"{"region":null}"#, 1024).unwrap()));
     assert!(marks.make(absent).is_empty());
     assert!(marks.check(absent, |_| None).is_ok());

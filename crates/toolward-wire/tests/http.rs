@@ -1,4 +1,4 @@
-//! Heads of HTTP/1.1, rule by rule.
+//! Rules for HTTP/1.1 heads, one by one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn response(bytes: impl AsRef<[u8]>) -> Result<Option<ResponseHead>, HeadError> 
     http::read_response(&mut BytesMut::from(bytes.as_ref()), &HeadLimits::default())
 }
 
-/// A request with these lines after its own line and `Host`.
+/// Parses a request with these lines after the request line and `Host`.
 fn post(fields: &str) -> Result<RequestHead, HeadError> {
     request(format!("POST /mcp HTTP/1.1\r\nHost: a\r\n{fields}\r\n")).map(Option::unwrap)
 }
@@ -25,7 +25,7 @@ fn answer(lines: &str) -> Result<ResponseHead, HeadError> {
 }
 
 #[test]
-fn a_request_is_read_as_it_was_sent() {
+fn a_request_is_parsed_as_sent() {
     let head = b"POST /a%2Fb/../c?x=1?y HTTP/1.1\r\nHost: Example.COM:80\r\n\
         X-One:\t v  w \t\r\nx-one:\r\nAccept: \xc3\xa9\r\nContent-Length: 007\r\n\r\n";
     let mut buffer = BytesMut::from(&head[..]);
@@ -46,7 +46,7 @@ fn a_request_is_read_as_it_was_sent() {
     let values = |name| read.headers.values(name).collect::<Vec<_>>();
     assert_eq!(values("X-one"), [&b"v  w"[..], b""]);
     assert_eq!(values("accept"), ["é".as_bytes()]);
-    // As long as another.
+    // The same length as another name.
     assert!(values("expect").is_empty() && values("nothing").is_empty());
     let fields: Vec<_> = read.headers.iter().collect();
     assert_eq!(fields[1], ("X-One", &b"v  w"[..]));
@@ -56,7 +56,7 @@ fn a_request_is_read_as_it_was_sent() {
 }
 
 #[test]
-fn secrets_in_fields_are_not_shown() {
+fn field_values_are_not_printed_by_debug() {
     let read = post("Authorization: Bearer s3cret\r\n").unwrap();
     let shown = format!("{read:?}");
     assert!(shown.contains("Authorization") && !shown.contains("s3cret"), "{shown}");
@@ -127,7 +127,7 @@ fn request_lines() {
 }
 
 #[test]
-fn lines_end_in_both() {
+fn lines_end_in_cr_lf() {
     use HeadError::*;
     for (head, problem) in [
         ("GET / HTTP/1.1\nHost: a\n\n", BadLineEnd),
@@ -286,7 +286,7 @@ fn duplicate(name: &str) -> HeadError {
 }
 
 #[test]
-fn what_stands_once() {
+fn singleton_fields_are_not_duplicated() {
     for name in [
         "host",
         "content-length",
@@ -369,7 +369,7 @@ fn limits_of_heads() {
 }
 
 #[test]
-fn every_problem_is_a_sentence_and_has_a_status() {
+fn every_error_has_a_message_and_a_status() {
     use HeadError::*;
     for (problem, status) in [
         (BadLineEnd, 400),
@@ -432,7 +432,7 @@ fn status_lines() {
         let read = response(format!("{line}\r\n\r\n"));
         assert_eq!(read.unwrap_err(), HeadError::BadStatusLine, "{line}");
     }
-    // What cannot become one is refused before its line ends.
+    // An invalid status line is rejected before its end.
     assert_eq!(response("\x15").unwrap_err(), HeadError::BadStatusLine);
     assert!(response("HTT").unwrap().is_none());
     for (head, problem) in [
@@ -475,7 +475,7 @@ fn lengths_of_responses() {
 }
 
 #[test]
-fn interim_responses_are_passed_over() {
+fn interim_responses_are_skipped() {
     let mut buffer = BytesMut::from(
         &b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 2"[..],
     );

@@ -1,4 +1,4 @@
-//! Bodies of HTTP/1.1, and what is written.
+//! HTTP/1.1 bodies, and serialization of heads and chunks.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use toolward_wire::http::{
     self, BadField, BodyError, BodyLength, BodyReader, BodyStream, Piece, ResponseBody,
 };
 
-/// Reads a body that comes in pieces of `step` bytes: the body and what was left over.
+/// Reads a body that arrives in pieces of `step` bytes. Returns the body and the rest of the buffer.
 fn body(
     length: BodyLength,
     limit: usize,
@@ -116,7 +116,7 @@ fn bodies_until_the_connection_ends() {
 }
 
 #[test]
-fn streams_give_what_there_is() {
+fn streams_return_available_bytes() {
     let data = |text: &'static str| Ok(Piece::Data(text.into()));
     let mut buffer = BytesMut::from(&b"5\r\nhel"[..]);
     let mut stream = BodyStream::new(BodyLength::Chunked);
@@ -145,7 +145,7 @@ fn streams_give_what_there_is() {
 }
 
 #[test]
-fn responses_as_they_are_written() {
+fn responses_are_serialized() {
     use ResponseBody::*;
     for (status, body, keep_alive, written) in [
         (200, Length(3), true, "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 3\r\n\r\n"),
@@ -164,7 +164,7 @@ fn responses_as_they_are_written() {
 }
 
 #[test]
-fn requests_as_they_are_written() {
+fn requests_are_serialized() {
     let mut out = Vec::new();
     let fields = [("Accept", "application/json"), ("X", "")];
     http::write_request(&mut out, "POST", "/mcp?x", "h:1", &fields, Some(2)).unwrap();
@@ -177,7 +177,7 @@ fn requests_as_they_are_written() {
 }
 
 #[test]
-fn nothing_is_written_that_could_write_more() {
+fn fields_cannot_inject_fields() {
     let bad = |name: &str| Err(BadField { name: name.into() });
     let mut out = b"before".to_vec();
     for value in
@@ -231,7 +231,7 @@ fn nothing_is_written_that_could_write_more() {
 }
 
 #[test]
-fn chunks_as_they_are_written() {
+fn chunks_are_serialized() {
     let mut out = Vec::new();
     http::write_chunk(&mut out, b"");
     http::write_chunk(&mut out, b"0123456789abcdef");

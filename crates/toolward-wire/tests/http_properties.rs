@@ -1,5 +1,5 @@
-//! What holds for any head and body: it does not matter how the bytes arrive, what is written reads
-//! back, and another reader sees what this one saw.
+//! Properties of HTTP parsing: results do not depend on how bytes arrive, serialized heads can be
+//! parsed, and another parser agrees.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use toolward_wire::http::{
     self, BodyLength, BodyReader, BodyStream, HeadLimits, Method, Piece, ResponseBody,
 };
 
-/// Heads that are nearly right: parts that are each fine or not, put together.
+/// Generates nearly valid heads from valid and invalid parts.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     const LINES: &[&str] = &[
         "GET / HTTP/1.1",
@@ -46,7 +46,7 @@ fn head() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop::option::weighted(0.1, (any::<prop::sample::Index>(), any::<u8>()));
     (line, prop::collection::vec(field, 0..6), end(), byte).prop_map(|(line, fields, end, byte)| {
         let mut head = [line.0, line.1].concat();
-        // Most heads are to get as far as their last rule.
+        // Most heads should reach the last rule.
         head.push_str(if fields.len() % 3 == 0 { "" } else { "Host: a:8\r\n" });
         fields.iter().for_each(|(field, end)| head.extend([*field, *end]));
         head.push_str(end);
@@ -70,7 +70,7 @@ fn pieces<'b>(bytes: &'b [u8], cuts: &[prop::sample::Index]) -> Vec<&'b [u8]> {
     at.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
 }
 
-/// Everything that a read says, as text, and what is left of the bytes.
+/// The result of a read as text, and the remaining bytes.
 fn outcome<T, E>(
     pieces: &[&[u8]],
     read: fn(&mut BytesMut, &HeadLimits) -> Result<Option<T>, E>,
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn another_reader_sees_the_same_request(head in head()) {
+    fn another_parser_reads_the_same_request(head in head()) {
         let mut buffer = BytesMut::from(&head[..]);
         let Ok(Some(ours)) = http::read_request(&mut buffer, &HeadLimits::default()) else {
             return Ok(());
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn another_reader_sees_the_same_response(head in head()) {
+    fn another_parser_reads_the_same_response(head in head()) {
         let mut buffer = BytesMut::from(&head[..]);
         let Ok(Some(ours)) = http::read_response(&mut buffer, &HeadLimits::default()) else {
             return Ok(());
@@ -206,7 +206,7 @@ proptest! {
             }
         }
 
-        // The stream without a limit gives the same bytes.
+        // A stream without a limit returns the same bytes.
         let mut stream = BodyStream::new(BodyLength::Chunked);
         let (mut buffer, mut streamed, mut ended) = (BytesMut::new(), Vec::new(), false);
         'pieces: for piece in &pieces {
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_read_back(
+    fn serialized_requests_can_be_parsed(
         method in prop::sample::select(&["GET", "POST", "DELETE", "PATCH"][..]),
         path in "/[!-~]{0,20}",
         host in "[a-zA-Z0-9.-]{1,12}(:[1-9][0-9]{0,3})?",
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_read_back(
+    fn serialized_responses_can_be_parsed(
         status in 200u16..600,
         value in "[ -~\t]{0,20}",
         body in prop_oneof![

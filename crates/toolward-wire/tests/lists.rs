@@ -1,4 +1,4 @@
-//! Lists: entry by entry, byte for byte.
+//! Lists are parsed entry by entry and keep their bytes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,7 +19,7 @@ fn tools(result: &str) -> Result<List, ListError> {
 }
 
 #[test]
-fn one_malformed_entry_does_not_blind_the_rest() {
+fn a_malformed_entry_does_not_affect_the_others() {
     let list = tools(
         r#"{"tools": [
             {"name": "a", "execution": {"taskSupport" : "optional"}, "n": 1.50},
@@ -44,7 +44,7 @@ fn one_malformed_entry_does_not_blind_the_rest() {
 }
 
 #[test]
-fn an_entry_is_strict_to_its_last_member() {
+fn an_entry_is_strict_at_any_depth() {
     let list = tools(
         r#"{"tools": [
             {"name": "a", "inputSchema": {"default": "\ud800"}}, {"name": "b\udc00"},
@@ -59,7 +59,7 @@ fn an_entry_is_strict_to_its_last_member() {
 }
 
 #[test]
-fn a_name_is_taken_across_pages() {
+fn names_are_unique_across_pages() {
     let mut seen = HashSet::new();
     List::read(&answer(r#"{"tools":[{"name":"a"}]}"#), ListKind::Tools, &mut seen).unwrap();
     let second =
@@ -69,7 +69,7 @@ fn a_name_is_taken_across_pages() {
 }
 
 #[test]
-fn an_answer_of_another_shape_is_no_list() {
+fn a_response_without_the_array_is_not_a_list() {
     let member = "tools";
     for result in ["{}", r#"{"tools":null}"#, r#"{"tools":{}}"#, r#"{"prompts":[]}"#] {
         assert_eq!(tools(result).unwrap_err(), ListError::NoArray { member }, "{result}");
@@ -82,7 +82,7 @@ fn an_answer_of_another_shape_is_no_list() {
 }
 
 #[test]
-fn each_kind_is_asked_for_by_its_own_key() {
+fn each_kind_has_its_own_identifying_key() {
     let read = |kind: ListKind, entry: &str| {
         let result = format!(r#"{{"{}":[{entry}]}}"#, kind.member());
         let list = List::read(&answer(&result), kind, &mut HashSet::new()).unwrap();
@@ -97,7 +97,7 @@ fn each_kind_is_asked_for_by_its_own_key() {
 }
 
 #[test]
-fn edits_leave_every_other_byte() {
+fn edits_keep_every_other_byte() {
     let bytes = r#"{ "title":"T" , "name" :"a","inputSchema":{"x":[1.0],"properties":{"do":{"enum" : [ "x",
         "\u0079", 3, "z" ] ,"description":"d"}}},"annotations":{"category":"c"} }"#;
     let tool = Entry::parse(Bytes::copy_from_slice(bytes.as_bytes()), ListKind::Tools).unwrap();
@@ -134,7 +134,7 @@ fn a_list_is_built_from_raw_entries() {
 }
 
 #[test]
-fn an_entry_is_the_tree_that_any_reader_sees() {
+fn an_entry_converts_to_the_tree_any_parser_reads() {
     let definition = json!({"name": "a", "n": [1, -2, 3.5, 1e300, u64::MAX, true, null, "é\n"]});
     let tool = Entry::parse(definition.to_string().into(), ListKind::Tools).unwrap();
     assert_eq!(tool.raw().to_json(), definition);

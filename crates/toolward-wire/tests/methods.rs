@@ -1,4 +1,4 @@
-//! The table of methods, and the table of statuses.
+//! The method table and the status table.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use toolward_wire::method::{MethodKind, PolicySubject, lookup, rows, server_requ
 use toolward_wire::{Era, Revision, Sender, code};
 
 #[test]
-fn the_table_is_closed_and_has_one_row_for_each_way() {
+fn the_table_is_closed_and_has_one_row_per_direction() {
     for row in rows() {
         for (sender, era) in [
             (Sender::Client, Era::Legacy),
@@ -53,7 +53,7 @@ fn eras_have_their_own_methods() {
 }
 
 #[test]
-fn revisions_read_back_and_have_an_era() {
+fn revisions_can_be_parsed_and_have_an_era() {
     for revision in Revision::ALL {
         assert_eq!(Revision::parse(revision.as_str()), Some(revision));
     }
@@ -63,7 +63,7 @@ fn revisions_read_back_and_have_an_era() {
 }
 
 #[test]
-fn statuses_are_those_of_the_table() {
+fn statuses_match_the_table() {
     let of = |case, era| status(case, era).map(|status| (status.http, status.code));
     use Era::{Legacy, Modern};
     assert_eq!(of(StatusCase::MalformedJson, Modern), Some((400, Some(code::PARSE_ERROR))));

@@ -1,4 +1,4 @@
-//! What holds for any input: the scanner agrees with a reference, edits change nothing else, and
+//! Properties for any input: the scanner agrees with a reference, edits change nothing else, and
 //! framing does not depend on how bytes arrive.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -13,7 +13,7 @@ use toolward_wire::{
     Arguments, Id, MAX_DEPTH, MAX_REQUEST_BYTES, Message, Raw, RawMember, Sender, headers, string,
 };
 
-/// The reference: serde_json says what is JSON; depth and duplicates are counted from outside.
+/// The reference: serde_json decides what is JSON. Depth and duplicates are counted separately.
 fn reference(bytes: &[u8]) -> Option<Value> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let (mut depth, mut deepest, mut colons, mut quoted, mut escaped) = (0, 0, 0, false, false);
@@ -39,7 +39,7 @@ fn reference(bytes: &[u8]) -> Option<Value> {
             _ => 0,
         }
     }
-    // A key that stands twice is one member in the tree, but has two colons.
+    // A duplicate key is one member in the tree, but has two colons.
     (deepest <= MAX_DEPTH && members(&value) == colons).then_some(value)
 }
 
@@ -104,7 +104,7 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Objects with many members, above and below the size at which the search for duplicates changes.
+/// Objects with many members, around the size at which duplicate detection changes its algorithm.
 fn wide() -> impl Strategy<Value = String> {
     prop::collection::vec((0..200u32, any::<bool>()), 0..60).prop_map(|keys| {
         let members: Vec<String> = keys
@@ -125,7 +125,7 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let (Ok(raw), Some(value)) = (found, expected) {
         prop_assert_eq!(normal(&raw.to_json()), normal(&value));
     }
-    // What the rule for answers forgives, it says.
+    // The response rule reports every ambiguity that it tolerates.
     let response = scan(bytes, usize::MAX, Strictness::Response);
     if let Ok(outline) = response {
         prop_assert_eq!(check(bytes, usize::MAX).is_ok(), outline.ambiguity.is_none());
@@ -133,7 +133,7 @@ fn agree(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Floats are not compared: serde_json's default reading may be off in the last digit.
+/// Floats are not compared, because serde_json's default parser may be off in the last digit.
 fn normal(value: &Value) -> String {
     match value {
         Value::Number(number) if number.is_f64() => "a float".into(),
@@ -167,20 +167,20 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         agree(&bytes)?;
         let _ = Message::parse(bytes.into(), MAX_REQUEST_BYTES, Sender::Server);
     }
 
     #[test]
-    fn a_float_is_what_its_text_says(float in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL) {
+    fn floats_are_parsed_exactly(float in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL) {
         let text = format!("{float:e}");
         let value = Raw::scan(text.as_bytes(), usize::MAX).unwrap().to_json();
         prop_assert_eq!(value.as_f64(), Some(float));
     }
 
     #[test]
-    fn a_written_string_reads_back(text in any::<String>()) {
+    fn written_strings_can_be_read(text in any::<String>()) {
         let quoted = string::quote(&text);
         prop_assert!(!quoted.contains(&b'\n') && !quoted.contains(&b'\r'));
         let raw = Raw::scan(&quoted, usize::MAX).unwrap();
@@ -188,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_sees_every_member(text in json()) {
+    fn traversal_visits_every_member(text in json()) {
         if let Ok(raw) = Raw::scan(text.as_bytes(), usize::MAX) {
             let value = raw.to_json();
             if let Value::Object(map) = &value {
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn twins_are_found_among_few_keys_and_many(
+    fn case_collisions_are_found_among_few_keys_and_many(
         keys in prop::collection::vec("[aA][bBé][cC]?(k|K|ſ|s|\\\\u0053)?", 0..20),
     ) {
         let members: Vec<String> = keys.iter().map(|key| format!("\"{key}\":0")).collect();
@@ -214,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn noted_members_are_those_of_a_walk(result in json(), space in "[ \n]{0,2}") {
+    fn indexed_members_match_a_traversal(result in json(), space in "[ \n]{0,2}") {
         let body = format!("{space}{{\"jsonrpc\":\"2.0\",\"id\":1,{space}\"result\"{space}:{result}}}");
         let read = Message::parse(body.into(), MAX_REQUEST_BYTES, Sender::Server);
         if let Ok(message) = read {
@@ -231,14 +231,14 @@ proptest! {
     }
 
     #[test]
-    fn header_values_read_back(text in any::<String>()) {
+    fn header_values_can_be_decoded(text in any::<String>()) {
         let encoded = headers::encode(&text);
         prop_assert!(encoded.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')));
         prop_assert_eq!(headers::decode(&encoded).unwrap(), &text[..]);
     }
 
     #[test]
-    fn edits_change_what_they_name_and_nothing_else(
+    fn edits_change_only_the_named_members(
         before in json(), after in json(), space in "[ \n]{0,2}",
         meta in prop::collection::vec("[a-e]", 0..4), set in "[a-e]", removed in "[a-e]",
     ) {
@@ -253,7 +253,7 @@ proptest! {
         let Ok(message) = parse(body.clone().into()) else { return Ok(()) };
         prop_assert_eq!(&message.edit().finish()[..], body.as_bytes());
 
-        // There and back again.
+        // Reverting the edit restores the original bytes.
         let there = message.edit().id(&Id::number(5)).set_param_str("name", "né\n").finish();
         let changed = parse(there).unwrap();
         prop_assert_eq!(changed.id().unwrap().raw(), b"5");
@@ -321,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn an_event_cannot_be_broken_out_of(
+    fn values_cannot_inject_event_fields(
         event in "[ -~\n\r\0]{1,10}", id in "[ -~\n\r\0]{1,10}", body in "[!-~][ -~\n\r]{0,20}",
     ) {
         let mut stream = Vec::new();

@@ -1,26 +1,26 @@
-//! Bodies: whole ones, and ones that are read as they come.
+//! Request and response bodies, complete or streamed.
 
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
     Empty,
     Known(u64),
     Chunked,
-    /// Of responses only.
+    /// Responses only.
     UntilClose,
 }
 
-/// What is wrong with a body. Nothing that follows on the connection can be trusted.
+/// An invalid body. The connection cannot be used any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyError {
     TooLarge,
-    /// The chunks are not what they must be.
+    /// The chunked encoding is invalid.
     Malformed,
-    /// The connection ended first.
+    /// The connection was closed before the end of the body.
     CutShort,
 }
 
@@ -28,23 +28,23 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooLarge => "the body is too large",
-            Self::Malformed => "the chunks of the body are malformed",
-            Self::CutShort => "the connection ended before the body did",
+            Self::Malformed => "the body has an invalid chunked encoding",
+            Self::CutShort => "the connection was closed before the end of the body",
         })
     }
 }
 
 impl std::error::Error for BodyError {}
 
-/// Reads a body piece by piece, of any length: for streams of events.
+/// Reads a body of any length piece by piece, for event streams.
 #[derive(Debug)]
 pub struct BodyStream {
-    state: State,
-    /// How many bytes may still come.
+    state: BodyState,
+    /// The number of bytes left before the limit is exceeded.
     allowed: u64,
 }
 
-/// What is next in a body.
+/// The next piece of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// At least one byte.
@@ -54,24 +54,24 @@ pub enum Piece {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
-    /// So many bytes are left.
+enum BodyState {
+    /// The number of bytes left.
     Known(u64),
     ChunkSize,
-    /// So many bytes of the chunk are left.
+    /// The number of bytes left in the chunk.
     Chunk(u64),
-    /// What ends a chunk.
+    /// The line end after a chunk.
     ChunkEnd,
-    /// What ends the last chunk: nothing may stand there, because fields that come after a body
-    /// come after it was decided on.
+    /// The line end after the last chunk. Trailer fields are rejected, because they arrive after the
+    /// request was decided on.
     Trailer,
     UntilClose,
     Done,
     Failed(BodyError),
 }
 
-/// A chunk's size has at most so many digits.
-const SIZE_DIGITS: usize = 8;
+/// Maximum number of hex digits in a chunk size.
+const MAX_CHUNK_SIZE_DIGITS: usize = 8;
 
 impl BodyStream {
     pub fn new(length: BodyLength) -> BodyStream {
@@ -80,34 +80,34 @@ impl BodyStream {
 
     fn with_limit(length: BodyLength, limit: u64) -> BodyStream {
         let state = match length {
-            BodyLength::Empty | BodyLength::Known(0) => State::Done,
-            BodyLength::Known(length) if length > limit => State::Failed(BodyError::TooLarge),
-            BodyLength::Known(length) => State::Known(length),
-            BodyLength::Chunked => State::ChunkSize,
-            BodyLength::UntilClose => State::UntilClose,
+            BodyLength::Empty | BodyLength::Known(0) => BodyState::Done,
+            BodyLength::Known(length) if length > limit => BodyState::Failed(BodyError::TooLarge),
+            BodyLength::Known(length) => BodyState::Known(length),
+            BodyLength::Chunked => BodyState::ChunkSize,
+            BodyLength::UntilClose => BodyState::UntilClose,
         };
         BodyStream { state, allowed: limit }
     }
 
-    /// Takes the next piece from the buffer. After a problem there is only that problem.
+    /// Takes the next piece from the buffer. After an error, every call returns the same error.
     pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyError> {
         let next = self.step(buffer);
-        if let Err(problem) = next {
-            self.state = State::Failed(problem);
+        if let Err(error) = next {
+            self.state = BodyState::Failed(error);
         }
         next
     }
 
-    /// The connection has ended, and all that came was read.
+    /// Reports the end of the connection, after everything in the buffer was read.
     pub fn at_eof(&mut self) -> Result<(), BodyError> {
         match self.state {
-            State::UntilClose | State::Done => {
-                self.state = State::Done;
+            BodyState::UntilClose | BodyState::Done => {
+                self.state = BodyState::Done;
                 Ok(())
             }
-            State::Failed(problem) => Err(problem),
+            BodyState::Failed(error) => Err(error),
             _ => {
-                self.state = State::Failed(BodyError::CutShort);
+                self.state = BodyState::Failed(BodyError::CutShort);
                 Err(BodyError::CutShort)
             }
         }
@@ -116,32 +116,34 @@ impl BodyStream {
     fn step(&mut self, buffer: &mut BytesMut) -> Result<Piece, BodyError> {
         loop {
             match self.state {
-                State::Done => return Ok(Piece::End),
-                State::Failed(problem) => return Err(problem),
+                BodyState::Done => return Ok(Piece::End),
+                BodyState::Failed(error) => return Err(error),
                 _ if buffer.is_empty() => return Ok(Piece::NeedMore),
-                State::UntilClose => {
+                BodyState::UntilClose => {
                     let data = buffer.split().freeze();
                     let left = self.allowed.checked_sub(data.len() as u64);
                     self.allowed = left.ok_or(BodyError::TooLarge)?;
                     return Ok(Piece::Data(data));
                 }
-                State::Known(left) => {
+                BodyState::Known(left) => {
                     let (data, left) = take(buffer, left);
-                    self.state = if left == 0 { State::Done } else { State::Known(left) };
+                    self.state = if left == 0 { BodyState::Done } else { BodyState::Known(left) };
                     return Ok(Piece::Data(data));
                 }
-                State::Chunk(left) => {
+                BodyState::Chunk(left) => {
                     let (data, left) = take(buffer, left);
-                    self.state = if left == 0 { State::ChunkEnd } else { State::Chunk(left) };
+                    self.state =
+                        if left == 0 { BodyState::ChunkEnd } else { BodyState::Chunk(left) };
                     return Ok(Piece::Data(data));
                 }
-                State::ChunkSize => {
+                BodyState::ChunkSize => {
                     let Some(size) = chunk_size(buffer)? else { return Ok(Piece::NeedMore) };
                     let left = self.allowed.checked_sub(size);
                     self.allowed = left.ok_or(BodyError::TooLarge)?;
-                    self.state = if size == 0 { State::Trailer } else { State::Chunk(size) };
+                    self.state =
+                        if size == 0 { BodyState::Trailer } else { BodyState::Chunk(size) };
                 }
-                State::ChunkEnd | State::Trailer => {
+                BodyState::ChunkEnd | BodyState::Trailer => {
                     let start = buffer.get(..2).unwrap_or(buffer);
                     if !b"\r\n".starts_with(start) {
                         return Err(BodyError::Malformed);
@@ -150,27 +152,29 @@ impl BodyStream {
                         return Ok(Piece::NeedMore);
                     }
                     buffer.advance(2);
-                    let last = matches!(self.state, State::Trailer);
-                    self.state = if last { State::Done } else { State::ChunkSize };
+                    let last = matches!(self.state, BodyState::Trailer);
+                    self.state = if last { BodyState::Done } else { BodyState::ChunkSize };
                 }
             }
         }
     }
 }
 
-/// Takes what there is of `left` bytes; how many are left then.
+/// Takes up to `left` bytes from the buffer, and returns them with the number of bytes still left.
 fn take(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
     let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
     (buffer.split_to(length).freeze(), left - length as u64)
 }
 
-/// Reads the line with a chunk's size, which is hex digits and nothing else: extensions have no use
-/// but to be read differently by two readers.
+/// Reads the line with the size of a chunk. Returns `None` if the line is incomplete.
+///
+/// Only hex digits are accepted. Chunk extensions are unused in practice, and parsers disagree about
+/// them.
 fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyError> {
     let mut size = 0u64;
     for (at, byte) in buffer.iter().enumerate() {
         match (byte, (*byte as char).to_digit(16)) {
-            (_, Some(digit)) if at < SIZE_DIGITS => size = size * 16 + u64::from(digit),
+            (_, Some(digit)) if at < MAX_CHUNK_SIZE_DIGITS => size = size * 16 + u64::from(digit),
             (b'\r', _) if at > 0 => {
                 return match buffer.get(at + 1) {
                     Some(b'\n') => {
@@ -187,13 +191,13 @@ fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyError> {
     Ok(None)
 }
 
-/// Reads a whole body of at most `limit` bytes.
+/// Reads a complete body of at most `limit` bytes.
 #[derive(Debug)]
 pub struct BodyReader {
     stream: BodyStream,
     length: BodyLength,
     limit: usize,
-    /// What came in chunks.
+    /// The data of the chunks so far.
     collected: Vec<u8>,
 }
 
@@ -206,9 +210,10 @@ impl BodyReader {
         Ok(BodyReader { stream, length, limit, collected: Vec::new() })
     }
 
-    /// The body, once all of it has come; it is taken from the buffer, and what follows it stays.
-    /// A body of known length waits in the buffer and is not copied. A body that goes on until the
-    /// connection ends is complete with [`BodyReader::at_eof`] only.
+    /// Takes the body from the buffer, or returns `None` if it is incomplete.
+    ///
+    /// Bytes after the body stay in the buffer. A body of known length accumulates in the buffer and is
+    /// not copied. A body that ends with the connection is only returned by [`BodyReader::at_eof`].
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyError> {
         match self.length {
             BodyLength::Known(length) if (buffer.len() as u64) < length => Ok(None),
@@ -218,12 +223,12 @@ impl BodyReader {
         }
     }
 
-    /// How many bytes have been taken from the buffer and are held here.
+    /// The number of bytes taken from the buffer and held by the reader.
     pub fn held(&self) -> usize {
         self.collected.len()
     }
 
-    /// The connection has ended: the body, if that was to be its end.
+    /// Reports the end of the connection, and returns the body if that completes it.
     pub fn at_eof(&mut self, buffer: &mut BytesMut) -> Result<Bytes, BodyError> {
         match self.length {
             BodyLength::UntilClose if buffer.len() > self.limit => Err(BodyError::TooLarge),

@@ -1,15 +1,15 @@
-//! Which bytes may stand where.
+//! Character classes of HTTP syntax.
 
 use std::net::Ipv6Addr;
 
 use crate::{decimal, swar};
 
-/// The characters of names, methods and codings.
+/// Characters of field names, methods and transfer codings.
 const TOKEN: u8 = 1;
-/// The characters of hosts.
+/// Characters of host names.
 const HOST: u8 = 2;
 
-/// What each byte may be part of.
+/// The classes of each byte.
 const CLASSES: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -26,7 +26,7 @@ const CLASSES: [u8; 256] = {
     table
 };
 
-/// Each byte, and upper case letters in lower case.
+/// Maps ASCII letters to lower case.
 const LOWER: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -37,15 +37,16 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Whether two names are the same in any case.
+/// Compares two names, ignoring ASCII case.
 #[inline]
-pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn eq_ignore_case(a: &[u8], b: &[u8]) -> bool {
     let lower = |byte: &u8| LOWER[usize::from(*byte)];
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| lower(a) == lower(b))
 }
 
-/// Whether there are bytes, and all are of a class. Without early exits, which would cost more than
-/// they save.
+/// Whether `bytes` is not empty and all bytes are in a class.
+///
+/// Does not return early, which would cost more than it saves.
 #[inline]
 fn all(bytes: &[u8], class: u8) -> bool {
     !bytes.is_empty()
@@ -60,25 +61,25 @@ pub(super) fn is_token(bytes: &[u8]) -> bool {
     all(bytes, TOKEN)
 }
 
-/// Characters that stand for themselves in a target. A fragment is for the client alone.
+/// Whether all bytes are allowed in a request target. A fragment is never sent to a server.
 pub(super) fn is_target(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#')
 }
 
-/// Printable characters of ASCII, and tabs.
+/// Whether all bytes are printable ASCII characters or tabs.
 fn is_text(bytes: &[u8]) -> bool {
-    // Tabs are so rare that they need not be fast.
+    // Tabs are rare, so they take the slow path.
     !swar::any(bytes, swar::not_text)
         || bytes.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
 }
 
-/// Whether a value arrives unchanged in a field: text without white space around it.
+/// Whether a field value is transmitted unchanged: text without surrounding whitespace.
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     !is_space(bytes.first()) && !is_space(bytes.last()) && is_text(bytes)
 }
 
-/// Without the white space that HTTP allows around a value.
+/// Strips the whitespace that HTTP allows around a value.
 pub(super) fn trim(bytes: &[u8]) -> &[u8] {
     let mut bytes = trim_start(bytes);
     while let [rest @ .., b' ' | b'\t'] = bytes {
@@ -94,8 +95,10 @@ pub(super) fn trim_start(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// `host` or `host:port`. The standard allows more in a name than any real host has; what is left
-/// out here could only be read in two ways.
+/// Whether `text` is `host` or `host:port`.
+///
+/// Stricter than the standard, which allows characters that no real host name has and that parsers
+/// interpret differently.
 pub(super) fn is_authority(text: &str) -> bool {
     let (host_is_fine, port) = match text.strip_prefix('[') {
         Some(rest) => {

@@ -1,11 +1,11 @@
-//! Why a head is refused.
+//! Errors in the head of a request or response.
 
 use std::fmt;
 
-/// What is wrong with a head. After one, nothing that follows on the connection can be trusted.
+/// An invalid head. The connection cannot be used any further.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeadError {
-    /// A line feed without a carriage return before it, or the other way round.
+    /// A line feed without a preceding carriage return, or a carriage return without a line feed.
     BadLineEnd,
     ControlByte,
     BadRequestLine,
@@ -23,14 +23,14 @@ pub enum HeadError {
     },
     NoHost,
     BadHost,
-    /// The target has an authority, and it is not the one in `Host`.
+    /// The authority in the request target differs from `Host`.
     HostDiffers,
     BadContentLength,
     BadTransferEncoding,
     UnknownTransferCoding,
     /// Both `Content-Length` and `Transfer-Encoding`.
     TwoLengths,
-    /// `Transfer-Encoding` in HTTP/1.0, which does not have it.
+    /// `Transfer-Encoding` in HTTP/1.0, which does not define it.
     CodingInOldVersion,
     UnknownExpectation,
     HeadTooLarge {
@@ -39,15 +39,16 @@ pub enum HeadError {
     TooManyFields {
         limit: usize,
     },
-    /// Of a response.
+    /// Responses only.
     BadStatusLine,
-    /// Of a response: 101, which nobody asked for.
+    /// Responses only: an unsolicited 101.
     SwitchedProtocols,
 }
 
 impl HeadError {
-    /// The status that tells a client. A server's answer with a problem is a 502 to whoever waits
-    /// for it, whatever the problem.
+    /// The status of the response to an invalid request.
+    ///
+    /// For an invalid response from a server, the gateway responds with 502 regardless of the error.
     pub fn status(&self) -> u16 {
         match self {
             Self::TargetTooLong { .. } => 414,
@@ -68,7 +69,7 @@ impl fmt::Display for HeadError {
                 return write!(f, "the request target is longer than {limit} bytes");
             }
             Self::DuplicateField { name } => {
-                return write!(f, "the header `{name}` is there twice");
+                return write!(f, "duplicate header `{name}`");
             }
             Self::HeadTooLarge { limit } => {
                 return write!(f, "the head is larger than {limit} bytes");
@@ -77,26 +78,24 @@ impl fmt::Display for HeadError {
                 return write!(f, "the head has more than {limit} headers");
             }
             Self::BadLineEnd => "a line of the head does not end in CR LF",
-            Self::ControlByte => "the head has a control character",
+            Self::ControlByte => "the head contains a control character",
             Self::BadRequestLine => "the request line is not `METHOD target HTTP/1.1`",
-            Self::BadVersion => "only HTTP/1.1 and HTTP/1.0 are spoken here",
+            Self::BadVersion => "only HTTP/1.1 and HTTP/1.0 are supported",
             Self::BadTarget => "the request target is not a path",
-            Self::Tunnel => "there are no tunnels here",
-            Self::FoldedField => "a header goes on over a second line",
+            Self::Tunnel => "CONNECT is not supported",
+            Self::FoldedField => "a header continues on a second line",
             Self::BadFieldName => "a line of the head is not `Name: value`",
             Self::NoHost => "the header `host` is missing",
-            Self::BadHost => "the header `host` is not a host and a port",
-            Self::HostDiffers => "the header `host` is not the host in the request target",
-            Self::BadContentLength => "the header `content-length` is not one number",
+            Self::BadHost => "the header `host` is not a valid host and port",
+            Self::HostDiffers => "the header `host` differs from the host in the request target",
+            Self::BadContentLength => "the header `content-length` is not a single number",
             Self::BadTransferEncoding => "the header `transfer-encoding` is not `chunked`",
-            Self::UnknownTransferCoding => "no transfer coding but `chunked` is spoken here",
-            Self::TwoLengths => {
-                "the head has both `content-length` and `transfer-encoding`, which contradict"
-            }
-            Self::CodingInOldVersion => "HTTP/1.0 has no `transfer-encoding`",
-            Self::UnknownExpectation => "no expectation but `100-continue` is met here",
+            Self::UnknownTransferCoding => "`chunked` is the only supported transfer coding",
+            Self::TwoLengths => "the head has both `content-length` and `transfer-encoding`",
+            Self::CodingInOldVersion => "`transfer-encoding` is not allowed in HTTP/1.0",
+            Self::UnknownExpectation => "`100-continue` is the only supported expectation",
             Self::BadStatusLine => "the status line is not `HTTP/1.1 status reason`",
-            Self::SwitchedProtocols => "the server switched protocols, which nobody asked for",
+            Self::SwitchedProtocols => "the server switched protocols without being asked to",
         };
         f.write_str(text)
     }

@@ -1,4 +1,4 @@
-//! What the heads of requests and responses share: their lines and fields.
+//! Lines and header fields, common to requests and responses.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use memchr::memchr_iter;
 
 use super::body::BodyLength;
-use super::chars::{is_token, same, trim, trim_start};
+use super::chars::{eq_ignore_case, is_token, trim, trim_start};
 use super::error::HeadError;
 use crate::{decimal, swar};
 
-/// How large a head may be.
+/// Size limits of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadLimits {
     pub bytes: usize,
@@ -24,16 +24,16 @@ impl Default for HeadLimits {
     }
 }
 
-/// The fields of a head, in their order, as they were sent.
+/// The header fields of a head, in their original order and spelling.
 #[derive(Clone)]
 pub struct Headers {
     head: Bytes,
     fields: Vec<Field>,
-    /// The lengths of the names: most names that are asked for are of none of them.
+    /// The lengths of all field names, which rule out most lookups of missing fields.
     lengths: LengthSet,
 }
 
-/// LengthSet, each as a bit; two that differ by 64 share one.
+/// A set of lengths as a bitmap. Lengths that differ by a multiple of 64 share a bit.
 #[derive(Debug, Clone, Copy, Default)]
 struct LengthSet(u64);
 
@@ -49,7 +49,7 @@ impl LengthSet {
     }
 }
 
-/// Where a field lies in the head.
+/// The offsets of a field in the head.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     name: u32,
@@ -59,13 +59,13 @@ struct Field {
 }
 
 impl Field {
-    /// A line that has not been read.
+    /// A line that has not been parsed yet.
     fn of_line(line: Range<usize>) -> Field {
         let (start, end) = (line.start as u32, line.end as u32);
         Field { name: start, name_end: start, value: end, value_end: end }
     }
 
-    /// Finds the name and the value in a line.
+    /// Parses the line into a name and a value.
     fn read(&mut self, head: &[u8]) -> Result<(), HeadError> {
         let line = head.get(self.name as usize..self.value_end as usize).unwrap_or_default();
         if matches!(line.first(), Some(b' ' | b'\t')) {
@@ -75,7 +75,7 @@ impl Field {
         let Some((name, [_, value @ ..])) = line.split_at_checked(colon) else {
             return Err(HeadError::BadFieldName);
         };
-        // White space before the colon is no part of a token either.
+        // This also rejects whitespace before the colon.
         if !is_token(name) {
             return Err(HeadError::BadFieldName);
         }
@@ -96,35 +96,36 @@ impl Field {
         head.get(self.value as usize..self.value_end as usize).unwrap_or_default()
     }
 
-    /// Whether it has this name in any case. Most others are of another length.
+    /// Compares the name, ignoring case. Lengths are compared first, because they usually differ.
     #[inline]
     fn is(&self, head: &[u8], name: &[u8]) -> bool {
-        (self.name_end - self.name) as usize == name.len() && same(self.name(head), name)
+        (self.name_end - self.name) as usize == name.len() && eq_ignore_case(self.name(head), name)
     }
 }
 
 impl Headers {
-    /// The value of the first field of this name in any case, without white space around it; `None`
-    /// also where it is not ASCII.
+    /// The value of the first field with this name, without surrounding whitespace.
+    ///
+    /// Names are compared without case. Returns `None` if the value is not ASCII.
     pub fn get(&self, name: &str) -> Option<&str> {
         std::str::from_utf8(self.find(name)?).ok().filter(|value| swar::is_ascii(value.as_bytes()))
     }
 
-    /// How many fields have this name in any case.
+    /// The number of fields with this name, ignoring case.
     pub fn count(&self, name: &str) -> usize {
         self.values(name).count()
     }
 
-    /// All fields, with their names as sent.
+    /// All fields, with their names as received.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter().map(|field| self.field(field))
     }
 
-    /// The fields whose names begin so in any case, with their names as sent.
+    /// The fields whose names start with `prefix`, ignoring case, with their names as received.
     pub fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = (&str, &[u8])> {
         let fits = move |field: &&Field| {
             let begin = field.name(&self.head).get(..prefix.len());
-            begin.is_some_and(|begin| same(begin, prefix.as_bytes()))
+            begin.is_some_and(|begin| eq_ignore_case(begin, prefix.as_bytes()))
         };
         self.fields.iter().filter(fits).map(|field| self.field(field))
     }
@@ -134,7 +135,7 @@ impl Headers {
         (name.unwrap_or_default(), field.value(&self.head))
     }
 
-    /// Each value of the fields of this name in any case, as sent.
+    /// The values of all fields with this name, ignoring case.
     #[inline]
     pub fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let fields = match self.lengths.may_have(name.len()) {
@@ -155,15 +156,18 @@ impl Headers {
         self.head.get(part).unwrap_or_default()
     }
 
-    /// Refuses a name that stands twice where `alone` says that it may not.
-    pub(super) fn reject_duplicates(&self, alone: fn(&[u8]) -> bool) -> Result<(), HeadError> {
+    /// Rejects a second field with the same name if `is_singleton` is true for the name.
+    pub(super) fn reject_duplicates(
+        &self,
+        is_singleton: fn(&[u8]) -> bool,
+    ) -> Result<(), HeadError> {
         let mut before = LengthSet::default();
         for (at, field) in self.fields.iter().enumerate() {
             let name = field.name(&self.head);
             let mut earlier = self.fields.iter().take(at);
             if before.may_have(name.len())
                 && earlier.any(|earlier| earlier.is(&self.head, name))
-                && alone(name)
+                && is_singleton(name)
             {
                 let name = String::from_utf8_lossy(name).to_ascii_lowercase();
                 return Err(HeadError::DuplicateField { name });
@@ -173,14 +177,15 @@ impl Headers {
         Ok(())
     }
 
-    /// Whether the sender will close the connection after this.
+    /// Whether `Connection` has the option `close`.
     pub(super) fn has_close_option(&self) -> bool {
         let is_close = |option: &[u8]| trim(option).eq_ignore_ascii_case(b"close");
         self.values("connection").any(|value| value.split(|byte| *byte == b',').any(is_close))
     }
 
-    /// What the fields say about the length of the body. That each of them stands at most once is
-    /// checked before.
+    /// The length of the body according to the header fields.
+    ///
+    /// The caller must have rejected duplicates of these fields. `old` is true for HTTP/1.0.
     pub(super) fn body_length(&self, old: bool) -> Result<Option<BodyLength>, HeadError> {
         let (length, coding) = (self.find("content-length"), self.find("transfer-encoding"));
         match (length, coding) {
@@ -208,30 +213,30 @@ impl Headers {
     }
 }
 
-/// Names only: values may be secrets.
+/// Prints names only, because values may be secrets.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter().map(|(name, _)| name)).finish()
     }
 }
 
-/// A whole head that was cut from the buffer.
+/// A complete head that was split off the buffer.
 pub(super) struct HeadLines {
     head: Bytes,
     first_end: usize,
-    /// The lines after the first, as fields of which only the beginning and the end are known.
+    /// The lines after the first one, as fields that have not been parsed yet.
     rest: Vec<Field>,
 }
 
-/// Cuts a head from the buffer; `None` while its end has not come.
+/// Splits a head off the buffer. Returns `None` if the head is incomplete.
 ///
-/// What is wrong is found at the same byte however the bytes arrive, and line ends as soon as they
-/// do: nobody is made to wait for the end of a head that has no end.
-pub(super) fn cut(
+/// An error is detected at the same byte no matter how the bytes are split into reads. An invalid line
+/// end is detected as soon as it arrives, so an endless head does not keep the connection waiting.
+pub(super) fn split_head(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
 ) -> Result<Option<HeadLines>, HeadError> {
-    // Places are kept in 32 bits.
+    // Offsets are stored in 32 bits.
     let limit = limits.bytes.min(u32::MAX as usize);
     let window = buffer.get(..limit).unwrap_or(buffer);
     let (mut start, mut first_end, mut rest) = (0, None, Vec::with_capacity(16));
@@ -241,11 +246,11 @@ pub(super) fn cut(
         };
         match first_end {
             None => first_end = Some(end),
-            // An empty line ends the head; one before everything else is a line that is not a
-            // head's.
+            // An empty line ends the head. At the very start it counts as the first line, which is then
+            // invalid.
             Some(first_end) if end == start => {
                 let head = buffer.split_to(feed + 1).freeze();
-                plain(&head, rest.len() + 2)?;
+                check_control_bytes(&head, rest.len() + 2)?;
                 return Ok(Some(HeadLines { head, first_end, rest }));
             }
             Some(_) if rest.len() >= limits.fields => {
@@ -261,9 +266,10 @@ pub(super) fn cut(
     Ok(None)
 }
 
-/// No control characters but the tab and the ends of lines, each of which is known to have its
-/// carriage return.
-fn plain(head: &[u8], line_ends: usize) -> Result<(), HeadError> {
+/// Rejects control characters other than tabs and line ends.
+///
+/// The caller has checked that each line feed follows a carriage return.
+fn check_control_bytes(head: &[u8], line_ends: usize) -> Result<(), HeadError> {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
     if count(head, is_control) == 2 * line_ends {
         return Ok(());
@@ -274,8 +280,10 @@ fn plain(head: &[u8], line_ends: usize) -> Result<(), HeadError> {
     }
 }
 
-/// How many bytes are like that. In pieces that can be counted in a byte, and without early exits:
-/// this lets the loop take many bytes at a time.
+/// Counts the bytes for which `is` returns true.
+///
+/// The loop has no early exit and counts in a byte, in pieces of at most 255 bytes. This lets the
+/// compiler vectorize it.
 #[inline(always)]
 fn count(bytes: &[u8], is: impl Fn(u8) -> bool) -> usize {
     let piece = |piece: &[u8]| piece.iter().fold(0, |count, byte| count + u8::from(is(*byte)));
@@ -288,7 +296,7 @@ impl HeadLines {
         self.head.get(..self.first_end).unwrap_or_default()
     }
 
-    /// Reads the fields.
+    /// Parses the header fields.
     pub(super) fn headers(self) -> Result<Headers, HeadError> {
         let HeadLines { head, rest: mut fields, .. } = self;
         let mut lengths = LengthSet::default();

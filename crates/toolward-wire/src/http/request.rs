@@ -1,4 +1,4 @@
-//! The heads of requests.
+//! Parsing of request heads.
 
 use std::ops::Range;
 
@@ -8,14 +8,15 @@ use memchr::memchr;
 use super::body::BodyLength;
 use super::chars::{is_authority, is_target, is_token, is_token_byte};
 use super::error::HeadError;
-use super::head::{HeadLimits, Headers, cut};
+use super::head::{HeadLimits, Headers, split_head};
 use crate::names::header::PARAM_PREFIX;
 
-/// How long a request's target may be.
+/// Maximum length of a request target, in bytes.
 pub const MAX_TARGET: usize = 8 << 10;
-/// How long its line may be, before it is known what in it is too long.
+/// Maximum length of a request line whose end has not arrived, in bytes.
 const MAX_LINE: usize = MAX_TARGET + 64;
 
+/// A request method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -23,7 +24,7 @@ pub enum Method {
     Delete,
     Options,
     Head,
-    /// Nothing here is asked for with it.
+    /// Any other method. No endpoint supports one.
     Other,
 }
 
@@ -31,28 +32,30 @@ pub enum Method {
 #[derive(Debug, Clone)]
 pub struct RequestHead {
     pub method: Method,
-    /// As sent, up to a `?`; nothing is decoded. `*` for `OPTIONS *`.
+    /// The path as received, without percent-decoding. `*` for `OPTIONS *`.
     pub path: String,
-    /// What follows the `?`.
+    /// The part of the target after `?`.
     pub query: Option<String>,
     pub headers: Headers,
     pub body: BodyLength,
     pub keep_alive: bool,
-    /// The client waits for a `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// `Host` in lower case.
+    /// `Host`, in lower case.
     pub host: String,
-    /// HTTP/1.0.
+    /// Whether this is an HTTP/1.0 request.
     pub old: bool,
 }
 
-/// Reads a request's head and takes it from the buffer; `None` while more bytes are needed. May be
-/// called again with a longer buffer as often as bytes arrive.
+/// Parses the head of a request and removes it from the buffer.
+///
+/// Returns `None` if the head is incomplete. Call it again with the same buffer when more bytes have
+/// arrived.
 pub fn read_request(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
 ) -> Result<Option<RequestHead>, HeadError> {
-    // Whoever speaks TLS here, or sends an empty line, hears of it at once.
+    // Reject TLS handshakes and empty lines immediately.
     if buffer.first().is_some_and(|byte| !is_token_byte(*byte)) {
         return Err(HeadError::BadRequestLine);
     }
@@ -60,7 +63,7 @@ pub fn read_request(
     if window.get(..MAX_LINE).is_some_and(|start| memchr(b'\n', start).is_none()) {
         return Err(HeadError::TargetTooLong { limit: MAX_TARGET });
     }
-    let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
+    let Some(lines) = split_head(buffer, limits)? else { return Ok(None) };
     let RequestLine { method, target, old } = RequestLine::read(lines.first())?;
     let headers = lines.headers()?;
     let target = std::str::from_utf8(headers.in_first_line(target));
@@ -81,7 +84,7 @@ pub fn read_request(
     };
     let body = headers.body_length(old)?.unwrap_or(BodyLength::Empty);
     let keep_alive = !old && !headers.has_close_option();
-    // HTTP/1.0 does not know the answer to an expectation.
+    // HTTP/1.0 does not define `100 Continue`.
     let expects_continue = expects && !old;
     Ok(Some(RequestHead {
         method,
@@ -98,7 +101,7 @@ pub fn read_request(
 
 struct RequestLine {
     method: Method,
-    /// Where it lies in the line. It is ASCII.
+    /// The range of the target in the line. The target is ASCII.
     target: Range<usize>,
     old: bool,
 }
@@ -144,8 +147,10 @@ impl RequestLine {
     }
 }
 
-/// The path and the query of a target. One that names its host must name the same as `Host`: else
-/// whoever looks at one of them would be deceived.
+/// Splits a target into path and query.
+///
+/// A target in absolute form must have the same authority as `Host`. Otherwise two checks that look at
+/// different ones could disagree.
 fn origin(target: &str, method: Method, host: &str) -> Result<(String, Option<String>), HeadError> {
     if target == "*" && method == Method::Options {
         return Ok((target.to_string(), None));
@@ -171,7 +176,7 @@ fn origin(target: &str, method: Method, host: &str) -> Result<(String, Option<St
     })
 }
 
-/// Fields of which a second one could be read instead of the first.
+/// Whether a field may occur only once. With duplicates, parsers disagree about which one applies.
 fn is_singleton(name: &[u8]) -> bool {
     const SINGLETONS: [&str; 13] = [
         "host",

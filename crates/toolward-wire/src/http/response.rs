@@ -1,23 +1,26 @@
-//! The heads of responses, from servers further up.
+//! Parsing of response heads.
 
 use bytes::BytesMut;
 
 use super::body::BodyLength;
 use super::error::HeadError;
-use super::head::{HeadLimits, Headers, cut};
+use super::head::{HeadLimits, Headers, split_head};
 
-/// The head of a response. The response to a `HEAD` request has no body, whatever its head says.
+/// The head of a response.
+///
+/// The response to a `HEAD` request has no body, regardless of its head.
 #[derive(Debug, Clone)]
 pub struct ResponseHead {
     pub status: u16,
     pub headers: Headers,
     pub body: BodyLength,
-    /// Whether the connection can be used again once the body is read.
+    /// Whether the connection can be reused after the body was read.
     pub keep_alive: bool,
 }
 
-/// Reads a response's head and takes it from the buffer; `None` while more bytes are needed.
-/// Interim responses before it are passed over.
+/// Parses the head of a response and removes it from the buffer.
+///
+/// Returns `None` if the head is incomplete. Interim responses are skipped.
 pub fn read_response(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
@@ -28,7 +31,7 @@ pub fn read_response(
         if !START.starts_with(start) {
             return Err(HeadError::BadStatusLine);
         }
-        let Some(lines) = cut(buffer, limits)? else { return Ok(None) };
+        let Some(lines) = split_head(buffer, limits)? else { return Ok(None) };
         let (status, old) = status_line(lines.first())?;
         let headers = lines.headers()?;
         match status {
@@ -41,19 +44,21 @@ pub fn read_response(
 
 fn finish(status: u16, old: bool, headers: Headers) -> Result<ResponseHead, HeadError> {
     headers.reject_duplicates(is_singleton)?;
-    let said = headers.body_length(old)?;
+    let declared = headers.body_length(old)?;
     let body = match status {
         204 | 304 => BodyLength::Empty,
-        _ => said.unwrap_or(BodyLength::UntilClose),
+        _ => declared.unwrap_or(BodyLength::UntilClose),
     };
-    // A server that announces a body where none can be may send it all the same.
-    let confused = status == 204 && !matches!(said, None | Some(BodyLength::Known(0)));
+    // A server that declares a body for a 204 may actually send it, so do not reuse the connection.
+    let unexpected = status == 204 && !matches!(declared, None | Some(BodyLength::Known(0)));
     let keep_alive =
-        !old && !confused && body != BodyLength::UntilClose && !headers.has_close_option();
+        !old && !unexpected && body != BodyLength::UntilClose && !headers.has_close_option();
     Ok(ResponseHead { status, headers, body, keep_alive })
 }
 
-/// `HTTP/1.1 200 OK`. The reason is any text; servers that have none often leave out the space too.
+/// Parses a status line such as `HTTP/1.1 200 OK`. Returns the status, and whether it is HTTP/1.0.
+///
+/// The reason is ignored. Servers without one often omit the space as well.
 fn status_line(line: &[u8]) -> Result<(u16, bool), HeadError> {
     let old = match line.get(..8) {
         Some(b"HTTP/1.1") => false,
@@ -74,7 +79,7 @@ fn status_line(line: &[u8]) -> Result<(u16, bool), HeadError> {
     }
 }
 
-/// Fields of which a second one could be read instead of the first.
+/// Whether a field may occur only once. With duplicates, parsers disagree about which one applies.
 fn is_singleton(name: &[u8]) -> bool {
     const SINGLETONS: [&str; 6] = [
         "content-length",

@@ -1,16 +1,18 @@
-//! Heads and chunks, as they are written. A field that could end its line would let its value write
-//! fields of its own: nothing is written then.
+//! Serialization of heads and chunks.
+//!
+//! A field whose value contains a line end could inject fields. Such a head is not written at all.
 
 use std::fmt;
 
 use super::chars::{is_authority, is_target, is_token, is_value};
 use crate::decimal::Digits;
 
-/// Something that cannot be written into a head. It is not repaired either, because whoever made
-/// it meant something by it.
+/// A value that cannot be written into a head.
+///
+/// It is an error rather than sanitized, because the caller expects the value to arrive unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadField {
-    /// The name of the field; or `method`, `target`, `status`.
+    /// The name of the field, or `method`, `target` or `status`.
     pub name: String,
 }
 
@@ -22,16 +24,16 @@ impl BadField {
 
 impl fmt::Display for BadField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` cannot be written into the head of a message", self.name)
+        write!(f, "invalid value for `{}` in the head of a message", self.name)
     }
 }
 
 impl std::error::Error for BadField {}
 
-/// What is at most written into a head beside what its writer is given.
-const OWN_PART: usize = 128;
+/// Capacity for the parts of a head that do not depend on its fields, in bytes.
+const FIXED_HEAD_BYTES: usize = 128;
 
-/// What follows the head of a response.
+/// The body that follows the head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseBody {
     Empty,
@@ -40,9 +42,10 @@ pub enum ResponseBody {
     UntilClose,
 }
 
-/// Appends the head of a response. How the body ends is said here, and `fields` may not say it too.
-/// Interim responses, 204 and 304 have no body, whatever `body` says. On an error nothing is
-/// appended.
+/// Appends the head of a response.
+///
+/// The headers that determine the length of the body are added here and must not be in `fields`.
+/// Interim responses, 204 and 304 have no body, regardless of `body`. On an error, nothing is appended.
 pub fn write_response(
     out: &mut Vec<u8>,
     status: u16,
@@ -54,7 +57,7 @@ pub fn write_response(
         return Err(BadField::new("status"));
     }
     check(fields)?;
-    out.reserve(OWN_PART + length(fields));
+    out.reserve(FIXED_HEAD_BYTES + length(fields));
     if status == 200 {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     } else {
@@ -72,7 +75,7 @@ pub fn write_response(
         ResponseBody::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
         ResponseBody::UntilClose => {}
     }
-    // A body that ends with the connection ends it.
+    // A body that ends with the connection requires closing it.
     if !keep_alive || body == ResponseBody::UntilClose {
         out.extend_from_slice(b"Connection: close\r\n");
     }
@@ -80,8 +83,9 @@ pub fn write_response(
     Ok(())
 }
 
-/// Appends the head of a request; `body` is the length of the body, if it has one. On an error
-/// nothing is appended.
+/// Appends the head of a request.
+///
+/// `body` is the length of the body, if there is one. On an error, nothing is appended.
 pub fn write_request(
     out: &mut Vec<u8>,
     method: &str,
@@ -100,7 +104,7 @@ pub fn write_request(
         return Err(BadField::new("host"));
     }
     check(fields)?;
-    out.reserve(OWN_PART + method.len() + target.len() + host.len() + length(fields));
+    out.reserve(FIXED_HEAD_BYTES + method.len() + target.len() + host.len() + length(fields));
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
@@ -115,9 +119,9 @@ pub fn write_request(
     Ok(())
 }
 
-/// Appends a chunk of a body. No data is no chunk: an empty one would end the body.
+/// Appends a chunk of a body. Empty data is skipped, because an empty chunk would end the body.
 pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
-    // A size has at most eight digits.
+    // A chunk size has at most eight digits.
     for data in data.chunks(0xffff_ffff) {
         out.reserve(data.len() + 12);
         out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
@@ -126,28 +130,28 @@ pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
     }
 }
 
-/// Appends what ends a body in chunks.
+/// Appends the end of a chunked body.
 pub fn write_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
 fn check(fields: &[(&str, &str)]) -> Result<(), BadField> {
     for (name, value) in fields {
-        // How a body ends, and whether the connection does, is said by whoever writes the head.
-        let ours = match name.len() {
+        // These headers are generated here, from the arguments.
+        let reserved = match name.len() {
             10 => name.eq_ignore_ascii_case("connection"),
             14 => name.eq_ignore_ascii_case("content-length"),
             17 => name.eq_ignore_ascii_case("transfer-encoding"),
             _ => false,
         };
-        if ours || !is_value(value.as_bytes()) || !is_token(name.as_bytes()) {
+        if reserved || !is_value(value.as_bytes()) || !is_token(name.as_bytes()) {
             return Err(BadField::new(name));
         }
     }
     Ok(())
 }
 
-/// How long the fields are as lines.
+/// The length of the fields as lines.
 fn length(fields: &[(&str, &str)]) -> usize {
     fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
 }
