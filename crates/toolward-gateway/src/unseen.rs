@@ -145,6 +145,8 @@ impl Gateway {
         let subject = tool.name();
         let about = About { agent, server, subject, action: action.as_deref() };
         let words = Words::of(snapshot, &decision, about);
+        let why = policy.why(&cell, client.caller.policy(), &call, decision);
+        let words = words.because(&policy.reason_why(&why, about));
         let words = match (found, decision.step) {
             (Some(_), Step::NoSuchTool) => words.because("the agent has no tool of this name here"),
             (None, Step::NoSuchTool) if server.is_empty() => {

@@ -57,7 +57,8 @@
 //! | [`number`] | which numbers can be decided on |
 //! | [`rate`] | how often an entry lets calls pass |
 //! | [`explain`] | the plain matcher, step by step; a property test says that it agrees with the cells |
-//! | [`reason`], [`refusal`] | decisions in words, for people and for agents |
+//! | [`reason`], [`why`] | decisions in words, for people |
+//! | [`allowed`], [`refusal`] | refusals, for agents: what they can call instead, and the text and data they get |
 //! | [`lint`], [`testing`] | rules that cannot mean what was wanted; tests that stand in a policy |
 //!
 //! # Deciding many times

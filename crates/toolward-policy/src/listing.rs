@@ -50,7 +50,9 @@ impl Allowed {
             Some((layer, list)) => self.of_allowlist(policy, what, layer, list),
             None => Found { names: self.nearest(what, |_| true), ..Found::default() },
         };
-        found.text()
+        // Names of tools that are found step by step are not in the agent's own list.
+        let in_list = !self.servers.iter().any(|(_, prefix)| prefix.ends_with('/'));
+        found.text(in_list)
     }
 
     /// Entries of an allowlist as written. `hint:` entries, and those that cover the refused call,
@@ -139,7 +141,7 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    fn text(&self) -> String {
+    fn text(&self, in_list: bool) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut room = MAX_CHARS;
         let mut push = |part: String| {
@@ -158,7 +160,7 @@ impl Found<'_> {
         let more_names = self.names.all - names;
         let listed = match (more_entries + more_names, more_entries) {
             (0, _) => String::new(),
-            (more, 0) => format!(" ({more} more in tools/list)"),
+            (more, 0) if in_list => format!(" ({more} more in tools/list)"),
             (more, _) => format!(" ({more} more)"),
         };
         match parts.is_empty() {

@@ -247,8 +247,9 @@ fn shown(sent: Sent<'_>, redact: &dyn Redact) -> String {
 
 /// "it is allowed only when A, or when B, or under a condition on the caller".
 fn conditions(unmet: &[Unmet]) -> String {
+    let quotable = || unmet.iter().filter(|one| one.condition.reads_call_alone());
     let mut quoted: Vec<String> = Vec::new();
-    for one in unmet.iter().filter(|one| one.condition.reads_call_alone()) {
+    for one in quotable() {
         let text = escaped(&cut(&one_line(one.condition.source()), MAX_CONDITION));
         if !quoted.contains(&text) {
             quoted.push(text);
@@ -265,21 +266,26 @@ fn conditions(unmet: &[Unmet]) -> String {
     if unmet.iter().any(|one| !one.condition.reads_call_alone()) {
         ways.push("under a condition on the caller".into());
     }
-    let mut missing: Vec<String> = Vec::new();
-    for name in
-        unmet.iter().filter(|one| one.condition.reads_call_alone()).flat_map(|one| &one.missing)
-    {
+    let failed = quotable().any(|one| one.failed);
+    let missing: Vec<&str> = quotable().flat_map(|one| &one.missing).map(String::as_str).collect();
+    format!("it is allowed only {}{}", ways.join(", or "), lacking(&missing, failed))
+}
+
+/// What conditions need and the call does not give them.
+fn lacking(missing: &[&str], failed: bool) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in missing {
         let name = format!("`{}`", escaped(name));
-        if !missing.contains(&name) {
-            missing.push(name);
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
-    let missing = match missing.as_slice() {
+    match names.as_slice() {
+        [] if failed => ", which cannot be evaluated with these arguments".into(),
         [] => String::new(),
         [one] => format!(", and the argument {one} is missing"),
         several => format!(", and the arguments {} are missing", several.join(", ")),
-    };
-    format!("it is allowed only {}{missing}", ways.join(", or "))
+    }
 }
 
 /// The arguments that quoted conditions read, as they were sent.

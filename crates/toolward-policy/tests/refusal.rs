@@ -149,6 +149,7 @@ fn a_condition_that_was_false_is_quoted_with_what_was_sent() {
     // A value of another type fails too, and nothing is missing.
     let wrong = world.call("write_file", json!({"path": 7})).text();
     assert!(wrong.contains("You sent path = 7.") && !wrong.contains("missing"), "{wrong}");
+    assert!(wrong.contains(", which cannot be evaluated with these arguments."), "{wrong}");
 }
 
 #[test]

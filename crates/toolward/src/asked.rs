@@ -175,10 +175,10 @@ impl<'a> Asked<'a> {
         neutralise(&why).into_owned()
     }
 
-    /// The engine's reason for refusing this call of a listed tool.
+    /// The engine's reason for refusing this call of a tool.
     fn engine_why(&self, decision: &Decision) -> Option<Why> {
         let refused = self.is_about_a_tool() && !self.list && decision.verdict != Verdict::Allow;
-        if !refused || !self.is_listed() {
+        if !refused {
             return None;
         }
         let cell = self.policy.cell(self.agent, self.server, self.subject()?);
@@ -226,7 +226,8 @@ impl<'a> Asked<'a> {
         let (action, called) = (stated_action(&self.call()), self.called());
         let sent =
             Sent { tool: &called, action: action.as_deref(), arguments: self.call().arguments };
-        let why = self.engine_why(decision);
+        // Of a tool that is not listed, the agent learns no reason.
+        let why = self.engine_why(decision).filter(|_| self.is_listed());
         let allowed = self.policy.allowed(self.caller(), &offers);
         allowed.refuse(self.policy, sent, why.as_ref(), self.redact, NO_DECISION)
     }

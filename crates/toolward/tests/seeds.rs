@@ -242,10 +242,10 @@ fn tools_are_allowed_by_what_they_say_of_themselves() {
     assert_eq!(text(&client.call("plain__shell", json!({}))), "did shell");
     for name in ["files__write_file", "files__delete_file", "files__claims", "plain__read_file"] {
         let refused = gate.refusal(&client.call(name, json!({})));
-        assert_eq!(
-            refused["message"],
-            format!("{name} is not permitted. Allowed: hint:read-only, shell")
-        );
+        // A hint is no name that one can call.
+        let words = format!("{name} is not permitted. Allowed: shell, files__read_file");
+        assert_eq!(refused["message"], words);
+        assert_eq!(refused["allowed_tools"], json!(["hint:read-only", "shell"]));
     }
     // Another server is connected, and the policy need not change.
     let gate = start(|setup, tools| setup.stdio("new", "legacy", tools));
@@ -269,7 +269,7 @@ fn read_only_mode_and_a_list_from_the_environment() {
         hinted("gitHex.amendLastCommit", json!({"readOnlyHint": false})),
     ]);
     let cases = [
-        ("TOOLWARD_READ_ONLY", "1", &["gitHex.getRebasePlan"][..], "hint:read-only"),
+        ("TOOLWARD_READ_ONLY", "1", &["gitHex.getRebasePlan"][..], "gitHex.getRebasePlan"),
         (
             "TOOLWARD_ALLOWED_TOOLS",
             "gitHex.get*,gitHex.performRebase",

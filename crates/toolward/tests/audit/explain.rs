@@ -19,7 +19,9 @@ fn a_past_decision_is_explained_by_the_rule_as_it_was() {
     let refused = decision(&answer);
     // The command that a refusal names is one that works.
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains(&format!("`toolward explain {refused}`")), "{text}");
+    let command = format!("Decision {refused} (a person can run: toolward explain {refused})");
+    assert!(text.ends_with(&command), "{text}");
+    assert!(text.contains("You sent path = \"/etc\"."), "{text}");
     client.call("write", json!({"path": "/srv/a"}));
     client.close();
     // The policy has changed since.
@@ -62,6 +64,15 @@ fn a_past_decision_is_explained_by_the_rule_as_it_was() {
     let said = log.run(&["explain", &refused]);
     assert!(said.code == 0 && said.out.contains("dev called s/write: deny"), "{said:?}");
     assert!(said.out.contains("6-default-deny"), "{said:?}");
+    // The text that the agent got, without the arguments that the log does not have.
+    for line in text.replace("\"/etc\"", "[not recorded]").lines() {
+        assert!(said.out.lines().any(|out| out.ends_with(line)), "{line}\n{}", said.out);
+    }
+    let record = log.records("audit.jsonl");
+    let record = record.iter().find(|record| record["id"] == *refused).unwrap();
+    let why = "`s/write` is allowed only when `args.path.startsWith(\"/srv/\")`, which is false";
+    assert!(record["reason"].as_str().unwrap().starts_with(why), "{record}");
+    assert!(said.out.contains(why), "{said:?}");
     let said = log.run(&["explain", &hidden]);
     assert!(said.code == 0 && said.out.contains("s__hidden"), "{said:?}");
 }
@@ -97,6 +108,6 @@ fn what_is_not_there_is_said() {
     let said = log.run(&["explain", "6605d2f252b7f-226f8544-0"]);
     assert!(said.code == 1 && said.err.contains("no record in "), "{said:?}");
     // A word that is no id is still a question about policy.
-    let said = log.run(&["explain", "6605d2f252b7f"]);
+    let said = log.run(&["explain", "6605d2f252b"]);
     assert!(said.code == 2 && said.err.contains("SERVER/TOOL"), "{said:?}");
 }

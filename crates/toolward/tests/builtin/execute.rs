@@ -118,7 +118,12 @@ fn a_refusal_reads_like_that_of_the_call_itself() {
             let direct =
                 direct.to_string().replace(", toolward/*", "").replace(",\"toolward/*\"", "");
             let direct = plain(serde_json::from_str(&direct).unwrap(), &[&prefixed, &address]);
-            assert_eq!(plain(through, &[&address]), direct, "{address}");
+            let through = plain(through, &[&address]);
+            assert!(
+                !through.contains("__"),
+                "names are those that `execute_tool` takes: {through}"
+            );
+            assert_eq!(without_names(&through), without_names(&direct), "{address}");
         }
     };
     both("files", "remove_file", json!({"path": "x"}));

@@ -128,7 +128,8 @@ fn scrubbed(body: &[u8]) -> String {
     for (begin, end) in [
         ("decision_id\":\"", "\""),
         ("decision_id\\\":\\\"", "\\\""),
-        ("toolward explain ", "`"),
+        ("Decision ", " ("),
+        ("toolward explain ", ")"),
         ("\"policy\":\"", "\""),
         ("\\\"policy\\\":\\\"", "\\\""),
     ] {

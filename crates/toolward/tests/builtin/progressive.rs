@@ -41,6 +41,12 @@ fn what_is_not_listed_is_not_called_directly_and_reads_as_unknown() {
         [&a as &dyn Caller, &session].map(|caller| {
             let mut data = gate.refusal(&caller.call(name, json!({"path": "x"})));
             data["decision_id"] = json!(null);
+            let message = data["message"].as_str().unwrap();
+            let (what, list) = message.split_once(". Allowed: ").unwrap();
+            // The nearest name comes first.
+            let mut names: Vec<&str> = list.split(", ").collect();
+            names.sort_unstable();
+            data["message"] = json!(format!("{what}. Allowed: {}", names.join(", ")));
             data.to_string().replace(name, "NAME")
         })
     };
@@ -79,6 +85,67 @@ fn what_policy_hides_is_hidden_step_by_step_too() {
     let refused = gate.refusal(&execute(&a, "files", "remove_file", json!({})));
     assert_eq!(refused["tool"], "files/remove_file");
     assert!(gate.calls("files").is_empty());
+}
+
+/// What a command says about an agent of this configuration, with the gateway's tool lists.
+fn asked(gate: &Gate, arguments: &[&str]) -> (i32, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+    command.args(arguments).arg("-c").arg(gate.file("toolward.yaml")).env_clear();
+    command.env("HOME", gate.file("")).env("PATH", std::env::var_os("PATH").unwrap());
+    command.envs(gate.setup.environment.iter().map(|(name, value)| (name, value)));
+    let output = command.output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn commands_show_what_the_agent_lists_and_how_it_calls_the_rest() {
+    let gate = world().agents(agents()).start();
+    gate.agent("b").list();
+    let (code, said) = asked(&gate, &["ls", "--as", "a", "--json"]);
+    assert_eq!(code, 0);
+    let rows: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let listed = |row: &&Value| row["listed"] == true;
+    assert_eq!(rows.iter().filter(listed).count(), 5);
+    assert!(rows.iter().filter(listed).all(|row| row["server"] == "toolward"));
+    let others: Vec<&Value> = rows.iter().filter(|row| !listed(row)).collect();
+    assert_eq!(others.len(), 6);
+    assert!(others.iter().all(|row| row["route"] == "execute_tool"), "{others:?}");
+    let (_, said) = asked(&gate, &["ls", "--as", "a"]);
+    assert!(said.contains("`a` sees 5 of 12 tools"), "{said}");
+    assert!(said.contains("a direct call is refused"), "{said}");
+    let (_, said) = asked(&gate, &["ls", "--as", "b"]);
+    assert!(said.contains("`b` sees 12 of 12 tools") && !said.contains("direct"), "{said}");
+
+    let (code, said) = asked(&gate, &["can-i", "--as", "a", "files/read_file"]);
+    assert!(code == 0 && said.contains("through `toolward/execute_tool`"), "{said}");
+    let (code, said) = asked(&gate, &["can-i", "--as", "a", "--list", "files/read_file"]);
+    assert!(code == 1 && said.contains("progressive discovery"), "{said}");
+    let (code, said) = asked(&gate, &["can-i", "--as", "a", "files/remove_file"]);
+    assert!(code == 1 && !said.contains("execute_tool"), "{said}");
+    let (code, said) = asked(&gate, &["can-i", "--as", "a", "toolward/search_tools"]);
+    assert!(code == 0 && !said.contains("progressive"), "{said}");
+
+    let (code, said) = asked(&gate, &["explain", "--as", "a", "files/read_file"]);
+    assert!(code == 0 && said.contains("through `toolward/execute_tool`"), "{said}");
+    assert!(said.contains("a direct call is answered with the error"), "{said}");
+    assert!(!said.contains("the call is forwarded"), "{said}");
+    let (_, said) = asked(&gate, &["explain", "--as", "a", "files/read_file", "--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["listed"], &said["route"]), (&json!(false), &json!("execute_tool")));
+}
+
+#[test]
+fn without_execute_tool_a_progressive_agent_calls_nothing_else() {
+    let mut agents = agents();
+    agents["a"]["deny"]["tools"]["toolward"] = json!(["execute_tool"]);
+    let gate = world().agents(agents).start();
+    gate.agent("b").list();
+    let (_, said) = asked(&gate, &["ls", "--as", "a"]);
+    assert!(said.contains("`a` sees 4 of 12 tools") && said.contains("calls 0 through"), "{said}");
+    for word in ["can-i", "explain"] {
+        let (code, said) = asked(&gate, &[word, "--as", "a", "files/read_file"]);
+        assert!(code == 1 && said.contains("`toolward/execute_tool` is denied"), "{said}");
+    }
 }
 
 #[test]

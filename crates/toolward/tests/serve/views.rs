@@ -131,8 +131,9 @@ fn every_agent_has_its_own_view(era: &str) {
     let answer = a.call("files__write", json!({"what": "x", "action": "y"}));
     let refused = gate.refusal(&answer);
     let allowed = json!(["files/hint:read-only", "files/interact.navigate", "notes/*", "web/*"]);
-    let words = "files__write.x is not permitted. Allowed: files/hint:read-only, \
-                 files/interact.navigate, notes/*, web/*";
+    // What can be called instead, the nearest first.
+    let words = "files__write.x is not permitted. Allowed: files__read, \
+                 files__interact.navigate, notes__get, web__shown, web__list_all";
     let expected = json!({
         "error": "tool_not_allowed", "message": words, "tool": "files__write", "action": "x",
         "allowed_tools": allowed, "retryable": false, "decision_id": refused["decision_id"],
@@ -186,12 +187,9 @@ fn hidden_and_nonexistent_are_alike_to_the_byte() {
             let client = client(&gate, era, "a", path);
             plain(&client.call(name, json!({"action": "go"})), name)
         };
-        let first = on("/mcp", "files__write");
-        for name in ["files__wrote", "secret__thing", "secret__nothing", "nowhere__thing", "x"] {
-            assert_eq!(first, on("/mcp", name), "{name}");
-        }
+        assert_eq!(on("/mcp", "files__write"), on("/mcp", "files__wrote"));
+        assert_eq!(on("/mcp", "secret__thing"), on("/mcp", "secret__other"));
         assert_eq!(on("/mcp/files", "write"), on("/mcp/files", "wrote"));
-        assert_eq!(on("/mcp/web", "internal"), on("/mcp/web", "external"));
 
         // Paths: a forbidden server is one that does not exist.
         let body = modern_body(json!(1), "tools/list", json!({})).to_string();
@@ -218,6 +216,162 @@ fn hidden_and_nonexistent_are_alike_to_the_byte() {
         }
         assert!(gate.log("secret").is_empty());
     }
+}
+
+/// The same agent where hidden tools are there, and where they are not.
+fn two_worlds(rules: Value, allowlist: Option<Value>) -> [Gate; 2] {
+    [true, false].map(|hidden| {
+        let those = |all: &[&str], shown: &[&str]| names(if hidden { all } else { shown });
+        let mut setup = setup()
+            .stdio(
+                "files",
+                "modern",
+                those(&["read", "read_secret", "write", "list"], &["read", "list"]),
+            )
+            .stdio("notes", "modern", those(&["get", "drop_all"], &["get"]))
+            .agents(json!({"a": rules.clone()}))
+            .set("message", json!("Ask Ann."));
+        if hidden {
+            setup = setup.stdio("secret", "modern", names(&["thing"]));
+        }
+        if let Some(list) = &allowlist {
+            setup = setup.set("allowed_tools", list.clone());
+        }
+        setup.start()
+    })
+}
+
+#[test]
+fn a_refusal_is_the_same_whether_or_not_the_tool_exists() {
+    let rules = json!({
+        "allow": {"servers": ["files", "notes"], "tools": {"files": [
+            "list", "read*",
+            {"tool": "write", "when": "agent == 'b'", "message": "Ask Bob."},
+        ]}},
+        "deny": {"tools": {"files": [{"tool": "read_secret", "message": "Ask Cid."}], "notes": ["drop_*"]}},
+    });
+    let list = json!(["read", "list", "get", {"tool": "write", "when": "agent == 'b'", "message": "Ask Bob."}]);
+    for (rules, allowlist) in
+        [(rules.clone(), None), (json!({}), Some(list.clone())), (rules, Some(list))]
+    {
+        let worlds = two_worlds(rules, allowlist);
+        let shown = worlds.each_ref().map(|gate| gate.agent("a").list());
+        assert_eq!(shown[0], shown[1]);
+        // Also names that are near to hidden ones.
+        for name in [
+            "files__write",
+            "files__wrote",
+            "files__read_secret",
+            "files__read_secre",
+            "read_secret",
+            "notes__drop_all",
+            "notes__drop_al",
+            "secret__thing",
+            "secret__thin",
+            "thing",
+            "x",
+            "",
+        ] {
+            for arguments in [json!({}), json!({"action": "go", "path": "/"})] {
+                let [one, other] = worlds.each_ref().map(|gate| {
+                    let answer = gate.agent("a").call(name, arguments.clone());
+                    gate.refusal(&answer);
+                    let id = answer["error"]["data"]["decision_id"].as_str().unwrap();
+                    answer.to_string().replace(id, "DECISION")
+                });
+                assert_eq!(one, other, "{name}");
+                assert!(
+                    one.contains("Ask Ann.")
+                        && !one.contains("Ask Bob")
+                        && !one.contains("Ask Cid")
+                );
+                assert!(!one.replace(&format!("\"{name}"), "").contains("secret"), "{one}");
+            }
+        }
+        let [one, other] =
+            worlds.each_ref().map(|gate| gate.agent("a").at("/mcp/files").call("write", json!({})));
+        let text = |answer: &Value| answer["error"]["message"].as_str().unwrap().to_string();
+        assert_eq!(text(&one), text(&other));
+    }
+}
+
+#[test]
+fn a_refusal_says_why_and_the_log_says_the_same() {
+    let gate = setup()
+        .stdio("files", "modern", names(&["write", "read"]))
+        .agents(json!({"a": {
+            "message": "Ask Ann.",
+            "allow": {"servers": ["*"], "tools": {"files": ["read", {
+                "tool": "write",
+                "when": "args.path.startsWith(\"drafts/\") && args.token != \"\"",
+            }]}},
+        }}))
+        .start();
+    let a = gate.agent("a");
+    let arguments = json!({"path": "b.txt", "token": "hunter2-hunter2"});
+    let answer = a.call("files__write", arguments.clone());
+    let data = gate.refusal(&answer);
+    let id = data["decision_id"].as_str().unwrap();
+    let head = "files__write is not permitted with these arguments: it is allowed only when \
+                args.path.startsWith(\"drafts/\") && args.token != \"\".";
+    let told = |path: &str, token: &str| {
+        format!(
+            "{head}\nYou sent path = {path}, token = {token}. Repeating the same call will not help.\n\
+             Ask Ann.\nDecision {id} (a person can run: toolward explain {id})"
+        )
+    };
+    assert_eq!(text(&answer), told("\"b.txt\"", "\"[redacted]\""));
+    assert_eq!(answer["result"]["isError"], true);
+    assert!(answer["result"].get("structuredContent").is_none());
+    assert_eq!(data["message"], format!("{head}\nAsk Ann."));
+    assert_eq!(data["allowed_tools"], json!(["files/read", "files/write"]));
+    // No path of a policy file reaches the agent.
+    assert!(!answer.to_string().contains("toolward.yaml"), "{answer}");
+    // Arguments are not in the log unless it is told to keep them.
+    let record = gate.records().into_iter().find(|record| record["id"] == id).unwrap();
+    assert_eq!(record["refusal"], told("[not recorded]", "[not recorded]"));
+    let reason = record["reason"].as_str().unwrap();
+    let condition = "args.path.startsWith(\"drafts/\") && args.token != \"\"";
+    assert!(
+        reason.starts_with(&format!(
+            "`files/write` is allowed only when `{condition}`, which is false"
+        )),
+        "{reason}"
+    );
+    assert!(!record.to_string().contains("b.txt") && !record.to_string().contains("hunter2"));
+
+    let answer = a.call("files__write", json!({}));
+    gate.refusal(&answer);
+    assert!(text(&answer).contains("and the arguments `path`, `token` are missing."), "{answer}");
+}
+
+#[test]
+fn an_agent_can_be_told_nothing_but_no() {
+    let rules = json!({"allow": {"servers": ["*"], "tools": {"files": [
+        "read", {"tool": "write", "when": "args.path == 'a'", "message": "Ask Bob."}]}}});
+    let mut silent = rules.clone();
+    silent["explain_to_agent"] = json!(false);
+    let gate = setup()
+        .stdio("files", "modern", names(&["write", "read"]))
+        .agents(json!({"silent": silent, "told": rules}))
+        .start();
+    let silent = gate.agent("silent");
+    let answer = silent.call("files__write", json!({"path": "b"}));
+    let data = gate.refusal(&answer);
+    assert!(text(&answer).starts_with("files__write is not permitted\nRepeating"), "{answer}");
+    assert!(
+        data.get("allowed_tools").is_none() && !answer.to_string().contains("args."),
+        "{answer}"
+    );
+    let answer = silent.call("files__gone", json!({}));
+    let data = gate.refusal(&answer);
+    assert_eq!(data["message"], "files__gone is not permitted");
+    assert!(data.get("allowed_tools").is_none());
+    // The log keeps the reason.
+    let records = gate.records();
+    assert!(records.iter().any(|record| record["reason"].to_string().contains("args.path")));
+    let told = gate.refusal(&gate.agent("told").call("files__gone", json!({})));
+    assert_eq!(told["message"], "files__gone is not permitted. Allowed: files__write, files__read");
 }
 
 fn a_dead_server_does_not_blank_the_list(era: &str) {
