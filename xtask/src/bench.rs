@@ -4,6 +4,7 @@
 
 mod build;
 mod contest;
+mod growth;
 mod guards;
 mod http;
 mod listing;
@@ -34,12 +35,13 @@ type Result<T> = std::result::Result<T, String>;
 /// A part of the measurement, with the name that `--only` takes.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
     ("list", listing::run),
     ("start", start::run),
+    ("growth", growth::run),
     ("guards", guards::run),
     ("record", record::run),
     ("verify", verify::run),

@@ -5,19 +5,21 @@ mod kill;
 mod record;
 mod reload;
 mod restart;
+mod soak;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 pub const USAGE: &str =
-    "cargo xtask torture kill|reload|restart [--times N] [--rate CALLS] [--toolward FILE]";
+    "cargo xtask torture kill|reload|restart|soak [--times N | --minutes N] [--rate CALLS] [--toolward FILE]";
 
 /// What went wrong, for people.
 type Result<T> = std::result::Result<T, String>;
 
 /// How much of it.
 struct Plan {
+    /// How often; for `soak`, how many minutes.
     times: usize,
     /// Calls a second, of all clients together.
     rate: u32,
@@ -29,12 +31,13 @@ pub fn main(words: &[&str]) -> ExitCode {
         ["kill", rest @ ..] => (kill::run, 300, 200, rest),
         ["reload", rest @ ..] => (reload::run, 1000, 300, rest),
         ["restart", rest @ ..] => (restart::run, 20, 300, rest),
+        ["soak", rest @ ..] => (soak::run, 30, 100, rest),
         _ => return usage(),
     };
     let mut plan = Plan { times, rate, toolward: PathBuf::new() };
     for pair in rest.chunks(2) {
         let fits = match *pair {
-            ["--times", number] => number.parse().map(|number| plan.times = number).is_ok(),
+            ["--times" | "--minutes", number] => number.parse().map(|number| plan.times = number).is_ok(),
             ["--rate", number] => number.parse().map(|number| plan.rate = number).is_ok(),
             ["--toolward", file] => {
                 plan.toolward = file.into();

@@ -2,7 +2,7 @@
 
 use toolward_policy::source::ServerSource;
 
-use crate::config::{Config, Discovery};
+use crate::config::Config;
 use crate::neutral::quoted;
 use crate::node::Node;
 use crate::page::Page;
@@ -23,12 +23,8 @@ pub(crate) fn source() -> ServerSource {
 pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
     let agents = root.get("agents").into_iter().flat_map(Node::entries);
     for (key, agent) in agents.filter(|_| !config.builtin) {
-        let progressive = config
-            .agents
-            .iter()
-            .any(|agent| agent.name == key.name && agent.discovery == Discovery::Progressive);
-        if let Some((discovery, _)) = agent.as_map().and_then(|map| map.entry("discovery"))
-            && progressive
+        if let Some((discovery, given)) = agent.as_map().and_then(|map| map.entry("discovery"))
+            && given.as_str() == Some("progressive")
         {
             let message = format!(
                 "{} could find no tools: the server `{NAME}` is not offered",

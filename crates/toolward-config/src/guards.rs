@@ -76,6 +76,8 @@ pub struct Hook {
     pub priority: u8,
     pub critical: bool,
     pub timeout: Duration,
+    /// How long a persistent process may take from its start to its first answer.
+    pub start_timeout: Duration,
     pub enabled: bool,
     pub arguments: bool,
     pub env: Vec<(String, Secret)>,
@@ -96,6 +98,8 @@ pub enum HookKind {
 
 /// The default of a hook's `timeout`.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The default of a hook's `start_timeout`.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Hook {
     /// A hook with nothing said about it but what it is.
@@ -106,6 +110,7 @@ impl Hook {
             priority: 50,
             critical: true,
             timeout: PATIENCE,
+            start_timeout: START_TIMEOUT,
             enabled: true,
             arguments: false,
             env: Vec::new(),
@@ -233,6 +238,7 @@ fn hook(page: &mut Page<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<H
         priority: priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(50),
         critical: flag(node, "critical", true),
         timeout: duration(node, "timeout", PATIENCE),
+        start_timeout: duration(node, "start_timeout", START_TIMEOUT),
         enabled: flag(node, "enabled", true),
         arguments: flag(node, "arguments", false),
         env: variables(page, node, folders),
@@ -272,11 +278,12 @@ fn kind(
                 page.warning(word.span, "references are not replaced in `exec`", help);
             }
             let program = program(command, folders.base);
-            Some(HookKind::Exec {
-                program,
-                args: args.to_vec(),
-                persistent: flag(node, "persistent", false),
-            })
+            let persistent = flag(node, "persistent", false);
+            if !persistent {
+                let why = "a process for each call has no start of its own: give `persistent: true`";
+                refuse(page, node, &["start_timeout"], why);
+            }
+            Some(HookKind::Exec { program, args: args.to_vec(), persistent })
         }
         "policy_sh" => {
             let why = "a `policy_sh` always shares one process, sees the tool and not the arguments, \
@@ -286,7 +293,7 @@ fn kind(
         }
         _ => {
             let why = "a hook over HTTP is no process of the gateway's";
-            refuse(page, node, &["persistent", "env", "pass_env"], why);
+            refuse(page, node, &["persistent", "start_timeout", "env", "pass_env"], why);
             page.secret(value, folders).map(HookKind::Http)
         }
     }

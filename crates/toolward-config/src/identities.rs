@@ -1,7 +1,7 @@
 //! Who agents are: `tokens`, `claims`, `uid` and `certificates` of `agents`, and `identity`. A credential
 //! that could name two agents names none, and is an error here.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde_json::Value as Json;
@@ -129,10 +129,11 @@ impl Owners {
 
 /// What is wrong with identities that are right one by one.
 pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
-    let agents = || root.get("agents").into_iter().flat_map(Node::entries);
+    let agents = root.get("agents").into_iter().flat_map(Node::entries);
+    let agents: HashMap<&str, &Node<'_>> =
+        agents.map(|(key, node)| (key.name.as_ref(), node)).collect();
     let key = |agent: &str, name: &str| -> Option<Span> {
-        let (_, node) = agents().find(|(key, _)| key.name == agent)?;
-        node.as_map()?.entry(name).map(|(key, _)| key.span)
+        agents.get(agent)?.as_map()?.entry(name).map(|(key, _)| key.span)
     };
     let listens_on_unix = config.listen.iter().any(|listen| matches!(listen, Listen::Unix(_)));
     let asks_for_certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -160,7 +161,7 @@ pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
     }
     for (_, server) in servers::listed(root) {
         let named = server.get("headers_for").into_iter().flat_map(Node::entries);
-        for (key, _) in named.filter(|(key, _)| config.agents.iter().all(|a| a.name != key.name)) {
+        for (key, _) in named.filter(|(key, _)| !agents.contains_key(key.name.as_ref())) {
             let near = nearest(&key.name, config.agents.iter().map(|agent| agent.name.as_str()));
             let help = match near {
                 Some(near) => format!("did you mean {}?", quoted(near)),
@@ -196,15 +197,11 @@ pub(crate) fn check(page: &mut Page<'_>, root: &Node<'_>, config: &Config) {
 /// Two agents that one JWT could be are an error, unless some claim tells them apart.
 fn check_claims(page: &mut Page<'_>, agents: &[Agent], key: &dyn Fn(&str, &str) -> Option<Span>) {
     let with_claims: Vec<&Agent> = agents.iter().filter(|agent| !agent.claims.is_empty()).collect();
+    let mut earlier = Distinguished::default();
     for (at, agent) in with_claims.iter().enumerate() {
-        let excludes = |other: &&&Agent| {
-            agent.claims.iter().any(|(name, value)| {
-                let differs = |(other, theirs): &(String, Json)| other == name && theirs != value;
-                !LISTS.contains(&name.as_str()) && other.claims.iter().any(differs)
-            })
+        let Some(other) = earlier.add(at, agent).and_then(|at| with_claims.get(at)) else {
+            continue;
         };
-        let earlier = with_claims.iter().take(at);
-        let Some(other) = earlier.into_iter().find(|other| !excludes(other)) else { continue };
         let (Some(first), Some(second)) = (key(&other.name, "claims"), key(&agent.name, "claims"))
         else {
             continue;
@@ -217,6 +214,64 @@ fn check_claims(page: &mut Page<'_>, agents: &[Agent], key: &dyn Fn(&str, &str) 
                 .help("give both a claim in which they differ, e.g. `sub`");
         page.report(second, diagnostic);
     }
+}
+
+/// Agents by the claims that can tell them apart.
+///
+/// One token can be two agents unless they want different values of one claim. Agents that want the same
+/// claims are a group, and each pair of groups is compared by the values of the claims they share, so that
+/// the time is linear in agents as long as there are few kinds of them.
+#[derive(Default)]
+struct Distinguished<'a> {
+    groups: Vec<Group<'a>>,
+}
+
+/// Agents that want the same claims.
+struct Group<'a> {
+    names: BTreeSet<&'a str>,
+    members: Vec<(usize, &'a Agent)>,
+    /// The first member with certain values of some of the claims.
+    first: HashMap<BTreeSet<&'a str>, HashMap<String, usize>>,
+}
+
+impl<'a> Distinguished<'a> {
+    /// Adds an agent; gives the first one before it that a token could be as well.
+    fn add(&mut self, at: usize, agent: &'a Agent) -> Option<usize> {
+        let names = agent.claims.iter().map(|(name, _)| name.as_str());
+        let names: BTreeSet<&str> = names.filter(|name| !LISTS.contains(name)).collect();
+        let same = self.groups.iter_mut().filter_map(|group| {
+            let shared: BTreeSet<&str> = names.intersection(&group.names).copied().collect();
+            let wanted = values(agent, &shared);
+            let members = &group.members;
+            let first = group.first.entry(shared).or_insert_with_key(|shared| {
+                // Of several with the same values, the first one stays.
+                let members = members.iter().rev();
+                members.map(|(at, member)| (values(member, shared), *at)).collect()
+            });
+            first.get(&wanted).copied()
+        });
+        let found = same.min();
+        let own = self.groups.iter().position(|group| group.names == names);
+        let own = own.unwrap_or_else(|| {
+            let (members, first) = (Vec::new(), HashMap::new());
+            self.groups.push(Group { names, members, first });
+            self.groups.len() - 1
+        });
+        if let Some(group) = self.groups.get_mut(own) {
+            group.members.push((at, agent));
+            for (shared, first) in &mut group.first {
+                first.entry(values(agent, shared)).or_insert(at);
+            }
+        }
+        found
+    }
+}
+
+/// The values that an agent wants of these claims, in their order.
+fn values(agent: &Agent, names: &BTreeSet<&str>) -> String {
+    let value = |name: &&str| agent.claims.iter().find(|(own, _)| own == name);
+    let values: Vec<&Json> = names.iter().filter_map(value).map(|(_, value)| value).collect();
+    serde_json::json!(values).to_string()
 }
 
 /// `identity.jwt`.

@@ -8,22 +8,30 @@
 //! |---|---|
 //! | [`line`] | a record as it is written, and the chain of hashes |
 //! | `batch` | records that are written together, and who waits for them |
+//! | `ids` | ids that sort by time and tell nothing else |
 //! | `intent` | a call under way, which ends with an outcome |
 //! | `writer` | the file: whole lines, rotation, retention, repair |
 //! | `outage` | a time in which nothing could be written |
 //! | [`segment`] | where records lie |
 //! | `crowd` | requests that are counted, because anyone can send them |
+//! | [`arguments`] | the keyed hash of a call's arguments |
 //! | [`redact`] | what of a call's arguments is recorded |
+//! | [`refusals`] | a limit on the records of an agent's refusals |
+//! | [`space`] | the free space on the disk |
 //! | [`read`] | records read back: whether they are whole, and one by one |
 
+pub mod arguments;
 mod batch;
 mod crowd;
+mod ids;
 mod intent;
 pub mod line;
 mod outage;
 pub mod read;
 pub mod redact;
+pub mod refusals;
 pub mod segment;
+pub mod space;
 mod writer;
 
 use std::io::{Error, ErrorKind};
@@ -33,11 +41,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
+use toolward_policy::Rate;
 
 use self::batch::{Batch, Wait};
 use self::crowd::Crowd;
-use self::line::{Lines, hex, micros};
-use self::redact::Arguments;
+use self::ids::Ids;
+use self::refusals::Refusals;
+use self::space::Space;
+use self::line::{Lines, micros};
+use self::arguments::RecordedArguments;
 use self::writer::{Head, How, Writer};
 use crate::decide::View;
 use crate::record::{Facts, names};
@@ -57,7 +69,11 @@ pub struct Setup {
     /// Without a record nothing happens.
     pub required: bool,
     pub keep: Keep,
-    pub arguments: Arguments,
+    pub arguments: RecordedArguments,
+    /// How many refusals and listings of an agent are recorded one by one.
+    pub refusals: Rate,
+    /// Free bytes of the disk below which there is a warning.
+    pub reserve: u64,
 }
 
 impl Setup {
@@ -65,9 +81,21 @@ impl Setup {
     pub fn in_folder(folder: impl Into<PathBuf>) -> Setup {
         let keep =
             Keep { rotate_size: 256 << 20, rotate_age: Duration::from_secs(86_400), retain: None };
-        let (on_disk, required, arguments) = (false, true, Arguments::default());
-        Setup { folder: folder.into(), on_disk, required, keep, arguments }
+        let (on_disk, required, arguments) = (false, true, RecordedArguments::default());
+        let (refusals, reserve) = (refusals::DEFAULT, space::DEFAULT);
+        Setup { folder: folder.into(), on_disk, required, keep, arguments, refusals, reserve }
     }
+}
+
+/// What becomes of calls, given the state of the audit log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recording {
+    /// They are recorded.
+    Recorded,
+    /// The log cannot be written, and calls are refused.
+    Refused,
+    /// The log cannot be written, and calls are forwarded without a record: `audit.required: false`.
+    Unrecorded,
 }
 
 /// Where records go.
@@ -81,15 +109,18 @@ pub struct Audit {
     /// Who writes where the disk is waited for.
     synced: Option<mpsc::Sender<Batch>>,
     required: bool,
+    folder: PathBuf,
     ids: Ids,
     /// How long the latest write was, where it failed.
     failed: AtomicUsize,
-    pub(crate) arguments: Arguments,
+    pub arguments: RecordedArguments,
     /// The segment that was written to last.
     segment: AtomicU64,
     /// Views whose names the record has, and in which segment.
     views: Mutex<HashMap<String, u64>>,
     crowd: Crowd,
+    refusals: Refusals,
+    space: Space,
     log: Log,
 }
 
@@ -123,26 +154,6 @@ const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 /// So many views are remembered.
 const MOST_VIEWS: usize = 10_000;
 
-/// Ids that sort by time and differ between processes.
-#[derive(Debug)]
-struct Ids {
-    process: u32,
-    counter: AtomicU64,
-}
-
-impl Ids {
-    fn next(&self) -> String {
-        let counter = self.counter.fetch_add(1, Ordering::Relaxed);
-        let mut id = Vec::with_capacity(40);
-        line::write_hex_number(micros(), 12, &mut id);
-        id.push(b'-');
-        line::write_hex_number(self.process.into(), 8, &mut id);
-        id.push(b'-');
-        line::write_hex_number(counter, 1, &mut id);
-        String::from_utf8(id).unwrap_or_default()
-    }
-}
-
 /// The record could not be written, so that nothing may happen.
 #[derive(Debug, Clone)]
 pub struct NotRecorded(Arc<Error>);
@@ -165,9 +176,7 @@ impl Audit {
     /// Opens the record in a folder, which is made if need be. Only this user can read it.
     pub fn open(setup: Setup, log: Log) -> Result<Arc<Audit>, NotRecorded> {
         make_folder(&setup.folder)?;
-        let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes).map_err(|error| Error::other(error.to_string()))?;
-        let ids = Ids { process: u32::from_le_bytes(bytes), counter: AtomicU64::new(0) };
+        let ids = Ids::new()?;
         let Setup { folder, keep, required, .. } = &setup;
         let writer = Writer::open(folder, *keep, *required, &ids, log.clone())?;
         let (synced, batches) = mpsc::channel();
@@ -178,12 +187,15 @@ impl Audit {
             writer: Mutex::new(writer),
             synced: setup.on_disk.then_some(synced),
             required: setup.required,
+            folder: setup.folder,
             ids,
             failed: AtomicUsize::new(0),
             arguments: setup.arguments,
             segment: AtomicU64::new(0),
             views: Mutex::default(),
             crowd: Crowd::default(),
+            refusals: Refusals::new(setup.refusals),
+            space: Space::new(setup.reserve),
             log,
         });
         if setup.on_disk {
@@ -195,6 +207,16 @@ impl Audit {
             })?;
         }
         Ok(audit)
+    }
+
+    /// The directory of the log.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether calls are refused while the log cannot be written.
+    pub fn is_required(&self) -> bool {
+        self.required
     }
 
     /// An id that sorts by time.
@@ -344,12 +366,17 @@ impl Audit {
         written
     }
 
-    /// Whether records are accepted. Where one was not, it is tried whether there is room for one as
-    /// long; then the record says since when there was none.
+    /// Whether calls are carried out: they are recorded, or need not be.
     pub async fn accepts(self: &Arc<Self>) -> bool {
+        self.recording().await != Recording::Refused
+    }
+
+    /// Whether calls are recorded. After a failed write, this tries to write a record of the same length;
+    /// if that works, the log gets a record of the outage.
+    pub async fn recording(self: &Arc<Self>) -> Recording {
         let failed = self.failed.load(Ordering::Acquire);
-        if !self.required || failed == 0 {
-            return true;
+        if failed == 0 {
+            return Recording::Recorded;
         }
         let how = How {
             awaited: true,
@@ -358,7 +385,11 @@ impl Audit {
             on_disk: self.synced.is_some(),
         };
         let written = lock(&self.writer).write(&Lines::default(), how, &self.ids);
-        self.noted(written, failed).is_ok()
+        match (self.noted(written, failed), self.required) {
+            (Ok(()), _) => Recording::Recorded,
+            (Err(_), true) => Recording::Refused,
+            (Err(_), false) => Recording::Unrecorded,
+        }
     }
 
     /// The segment that is written to, as far as is known without waiting for a disk.
@@ -372,6 +403,7 @@ impl Audit {
     /// Writes that a view was listed; its names only where the record has not had them yet.
     pub async fn listing(
         self: &Arc<Self>,
+        agent: Option<&Arc<str>>,
         view: &View,
         mut facts: Facts,
     ) -> Result<(), NotRecorded> {
@@ -381,8 +413,9 @@ impl Audit {
         if new {
             facts.json("names", &names(view));
         }
-        self.record(&self.id(), "list", &facts).await?;
-        if new {
+        let ticket = self.ticket(agent);
+        self.record_ticket(&ticket, "list", "", &facts).await?;
+        if new && !ticket.is_counted() {
             let mut views = lock(&self.views);
             // Names that are written twice do no harm.
             if views.len() >= MOST_VIEWS {
@@ -440,6 +473,7 @@ impl Audit {
     /// Writes everything that waits, and that the process ends.
     pub fn close(self: &Arc<Self>) {
         self.push_crowd();
+        self.push_refusals();
         (0..SLOTS).for_each(|slot| self.flush(slot, Head::Written));
         // The last one: nothing follows it, and the head is to know it.
         lock(&self.writer).look();
@@ -465,6 +499,7 @@ impl Drop for Settling {
             settling.store(false, Ordering::Relaxed);
         }
         self.audit.flush(self.slot, Head::Written);
+        self.audit.look_at_space();
     }
 }
 
@@ -483,9 +518,4 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
             false => format!("the folder {at} cannot be made: {error}"),
         })
     })
-}
-
-/// The hash under which arguments are recorded.
-pub fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(&line::hash(bytes)))
 }

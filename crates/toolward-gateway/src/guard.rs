@@ -10,13 +10,16 @@ mod left;
 mod limits;
 mod redis;
 mod selection;
+mod shown;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
+use toolward_policy::number::Precision;
+use toolward_policy::refusal::cut;
 use toolward_policy::{LimitedRule, Policy, Rate, Tool};
-use toolward_wire::Id;
+use toolward_wire::{Id, code};
 
 use self::counters::Counters;
 use self::hooks::answer::{Denial, Said};
@@ -30,10 +33,11 @@ use crate::upstream::{Log, Server};
 
 pub(crate) use left::Unanswered;
 
-pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file};
+pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file, runnable};
 pub use limits::{Counts, LimitDefinition, StoreSetup};
 pub use redis::Redis;
-pub use selection::{Agents, Selection};
+pub use selection::{Agents, ByAgent, Selection};
+pub use shown::{InFront, ShownHook, ShownLimit};
 
 /// All limits and hooks of a configuration.
 pub struct Guards {
@@ -95,6 +99,11 @@ impl Guards {
         }))
     }
 
+    /// Starts persistent hooks before the first call. Must be called on a runtime that stays.
+    pub fn start(&self) {
+        self.hooks.iter().for_each(Hook::start);
+    }
+
     /// Whether some hook is told the arguments of calls.
     pub(crate) fn read_arguments(&self) -> bool {
         self.hooks.iter().any(|hook| hook.arguments)
@@ -124,6 +133,11 @@ impl Guards {
         let mut failures = Vec::new();
         for call in calls() {
             for hook in call.meant(|plan| &plan.hooks).filter_map(|at| self.hooks.get(at)) {
+                if hook.arguments
+                    && let Some(number) = call.inexact_number()
+                {
+                    return Err(Box::new(Stopped::inexact(hook, &number)));
+                }
                 // Hooks are rare, and what asking one takes is large.
                 match Box::pin(hook.ask(call)).await {
                     Ok(Said::Allow) => {}
@@ -212,6 +226,23 @@ impl<'a> GuardedCall<'a> {
     }
 }
 
+impl GuardedCall<'_> {
+    /// A number in the arguments that a hook could read differently from the server.
+    fn inexact_number(&self) -> Option<String> {
+        let mut found = None;
+        let given = self.permit.message().arguments()?;
+        given.raw().numbers(&mut |text| {
+            if found.is_none() && Precision::of(text) == Precision::Inexact {
+                found = Some(cut(text, LONGEST_NUMBER).into_owned());
+            }
+        });
+        found
+    }
+}
+
+/// So much of a number is repeated in a refusal.
+const LONGEST_NUMBER: usize = 40;
+
 /// A call that no guard refuses.
 #[must_use]
 pub struct Passed<'g> {
@@ -275,6 +306,15 @@ impl Stopped {
     fn denied(hook: &Hook, denial: Denial) -> Stopped {
         let reason = format!("the hook `{}` refuses: {}", hook.name, denial.message);
         Stopped { why: Why::Denied(denial), by: hook.name.to_string(), reason }
+    }
+
+    /// A hook would have to judge a number that has several readings.
+    fn inexact(hook: &Hook, number: &str) -> Stopped {
+        let message = format!(
+            "the number {number} is not exact as a 64-bit integer or double, so it cannot be checked: \
+             send it with fewer digits, or as a string"
+        );
+        Stopped::denied(hook, Denial { code: code::INVALID_PARAMS, message, data: None })
     }
 
     fn failed(hook: &Hook, why: &str) -> Stopped {

@@ -240,7 +240,6 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
                 let open = !address.tls && !address.is_loopback();
                 open.then(|| Diagnostic::warning(message).help(help))
             }
-            _ => None,
         }
     };
     enabled(config).filter_map(finding).collect()

@@ -22,6 +22,8 @@ pub(super) enum Rules {
     Mixed,
     /// For every server: the names of all tools of a list of 100.
     All,
+    /// For the server `echo`: so many names, the last of which is `echo`.
+    Names(usize),
 }
 
 impl Rules {
@@ -32,6 +34,7 @@ impl Rules {
                 names.chain((1..=49).map(|at| format!("get_{at:03}_*"))).collect()
             }
             Rules::All => (1..=99).map(|at| format!("tool_{at:03}")).collect(),
+            Rules::Names(rules) => (1..rules).map(|at| format!("other_{at:06}")).collect(),
         };
         rules.push("echo".into());
         rules
@@ -40,7 +43,7 @@ impl Rules {
     /// The agent's lines, without an identity.
     fn agent(self) -> String {
         let server = match self {
-            Rules::Mixed => "echo",
+            Rules::Mixed | Rules::Names(_) => "echo",
             Rules::All => "*",
         };
         let rules: Vec<String> =

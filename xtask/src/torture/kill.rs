@@ -28,7 +28,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     let (carried_out, answered) = (Ids::default(), Ids::default());
     let mut server = Server::new(&echo::tools(3, 200)).map_err(wrong)?;
     let heard = carried_out.clone();
-    server.heard = Some(Box::new(move |params| {
+    server.on_call = Some(Box::new(move |params| {
         let arguments = json::member(params, "arguments").unwrap_or_default();
         let id = json::string(arguments, "text").unwrap_or_default();
         add(&heard, String::from_utf8_lossy(id).into_owned());

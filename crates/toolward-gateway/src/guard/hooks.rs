@@ -17,6 +17,7 @@ mod persistent;
 mod pool;
 mod process;
 mod request;
+mod share;
 mod shell;
 mod streams;
 
@@ -31,14 +32,14 @@ use self::answer::{Failed, Said};
 use self::exec::Exec;
 use self::failures::Failures;
 use self::http::Http;
-use self::persistent::{Lines, Persistent};
+use self::persistent::{Lines, Persistent, Timeouts};
 use self::process::Program;
 use self::shell::Shell;
-use super::{GuardedCall, Selection};
+use super::{GuardedCall, Selection, ShownHook};
 use crate::upstream::{Address, Log};
 
 pub use self::owned::policy_file;
-pub use self::process::end_all;
+pub use self::process::{end_all, runnable};
 
 /// A hook as the configuration has it.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct HookDefinition {
     /// A failure refuses the call.
     pub critical: bool,
     pub timeout: Duration,
+    /// How long a persistent process may take from its start to its first answer.
+    pub start_timeout: Duration,
     /// It sees the call's arguments.
     pub arguments: bool,
     pub environment: Environment,
@@ -99,17 +102,20 @@ impl Hook {
     pub(super) fn new(definition: HookDefinition, log: Log) -> Result<Hook, String> {
         let name: Arc<str> = definition.name.as_str().into();
         let (failures, timeout) = (Arc::new(Failures::new(log)), definition.timeout);
+        let timeouts = Timeouts { call: timeout, start: definition.start_timeout };
+        let wrong = |why| format!("the hook `{name}`: {why}");
         let kind = match definition.kind {
             HookKind::Exec { program, arguments, persistent } => {
                 let program = Program::new(program, arguments, definition.environment);
+                let program = program.resolved().map_err(wrong)?;
                 match persistent {
-                    true => Kind::Persistent(Persistent::new(program, timeout, &name, &failures)),
+                    true => Kind::Persistent(Persistent::new(program, timeouts, &name, &failures)),
                     false => Kind::Exec(Exec::new(program)),
                 }
             }
             HookKind::PolicySh(file) => {
-                let shell = Shell::new(file, definition.environment, timeout, &name, &failures);
-                Kind::Shell(shell.map_err(|why| format!("the hook `{name}`: {why}"))?)
+                let shell = Shell::new(file, definition.environment, timeouts, &name, &failures);
+                Kind::Shell(shell.map_err(wrong)?)
             }
             HookKind::Http(address) => Kind::Http(Box::new(Http::new(address))),
         };
@@ -125,22 +131,47 @@ impl Hook {
         })
     }
 
+    /// The hook as people see it.
+    pub(super) fn shown(&self, partial: bool) -> ShownHook {
+        let kind = match &self.kind {
+            Kind::Exec(_) => "exec",
+            Kind::Persistent(_) => "persistent",
+            Kind::Shell(_) => "policy_sh",
+            Kind::Http(_) => "http",
+        };
+        let (critical, arguments, timeout) = (self.critical, self.arguments, self.timeout);
+        let (name, every_tool) = (self.name.to_string(), self.whom.is_about_every_tool());
+        ShownHook { name, kind, critical, arguments, timeout, partial, every_tool }
+    }
+
+    /// Starts the process of a persistent hook, so that its first call does not wait for it.
+    pub(super) fn start(&self) {
+        match &self.kind {
+            Kind::Persistent(process) => process.start(),
+            Kind::Shell(shell) => shell.start(),
+            Kind::Exec(_) | Kind::Http(_) => {}
+        }
+    }
+
     /// What the hook says of a call, or how it failed.
     pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {
-        let arguments = self.arguments;
+        let (arguments, caller) = (self.arguments, call.client.caller.agent.as_deref());
         let answer = async {
             match &self.kind {
-                Kind::Exec(exec) => exec.ask(&request::json(call, arguments, None)).await,
+                Kind::Exec(exec) => exec.ask(&request::json(call, arguments, None), caller).await,
                 Kind::Persistent(process) => {
                     let body = |id| request::line(&request::json(call, arguments, Some(id)));
-                    process.ask(body, call.client.caller.agent.as_deref()).await
+                    process.ask(body, caller).await
                 }
                 Kind::Shell(shell) => shell.ask(call).await,
                 Kind::Http(http) => http.ask(&request::json(call, arguments, None)).await,
             }
         };
-        // Whatever was started for this call ends with it.
-        let answer = tokio::time::timeout(self.timeout, answer).await;
+        // Whatever was started for this call ends with it. Persistent hooks count their own time.
+        let answer = match self.kind {
+            Kind::Exec(_) | Kind::Http(_) => tokio::time::timeout(self.timeout, answer).await,
+            Kind::Persistent(_) | Kind::Shell(_) => Ok(answer.await),
+        };
         let said = match answer.unwrap_or_else(|_| Err(Failed("it did not answer in time".into())))
         {
             Ok(Said::Deny(denial)) => Ok(Said::Deny(denial.or_words(&self.name, call))),

@@ -31,6 +31,7 @@ impl Drop for Unanswered<'_> {
         }
         let GuardedCall { client, id, permit, .. } = self.call;
         let facts = record::left(self.snapshot, client, id, permit, &self.audit.arguments);
-        self.audit.note("refusal", &facts);
+        let agent = client.caller.agent.as_ref();
+        self.audit.note_ticket(agent, "refusal", permit.exposed(), &facts);
     }
 }

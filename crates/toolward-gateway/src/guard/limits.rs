@@ -11,7 +11,7 @@ use toolward_policy::{LimitedRule, Rate};
 
 use super::counters::{Charge, Counters, Pace, now};
 use super::redis::{Redis, Taken, Unreachable};
-use super::selection::{About, Selection};
+use super::selection::{About, ByAgent, Selection};
 use super::{Standing, Stopped};
 
 /// A refused call waits no longer than this.
@@ -50,6 +50,8 @@ pub struct StoreSetup {
 pub(super) struct Limits {
     all: Vec<Limit>,
     by_rule: HashMap<LimitedRule, usize>,
+    /// Limits that are not about a rule.
+    by_agent: ByAgent<usize>,
     pub(super) counters: Arc<Counters>,
     store: StoreSetup,
 }
@@ -70,11 +72,14 @@ impl Limits {
         store: StoreSetup,
         counters: Arc<Counters>,
     ) -> Limits {
-        let mut by_rule = HashMap::new();
+        let (mut by_rule, mut by_agent) = (HashMap::new(), ByAgent::default());
         let all = definitions.into_iter().enumerate().map(|(at, definition)| {
             let LimitDefinition { name, identity, counts, rate } = definition;
-            if let Counts::Rule(rule) = &counts {
-                by_rule.insert(*rule, at);
+            match &counts {
+                Counts::Rule(rule) => drop(by_rule.insert(*rule, at)),
+                Counts::Calls(whom) | Counts::Lists(whom) | Counts::Refused(whom) => {
+                    by_agent.insert(whom.agents.clone(), at);
+                }
             }
             // Another rate is another limit.
             let identity = format!("{identity} {rate}");
@@ -87,16 +92,16 @@ impl Limits {
                 key: format!("{{toolward}}:limit:{identity}").into(),
             }
         });
-        Limits { all: all.collect(), by_rule, counters, store }
+        Limits { all: all.collect(), by_rule, by_agent, counters, store }
     }
 
     /// The limits that stand over calls of a tool.
     pub(super) fn over(&self, about: About<'_>) -> Box<[Standing]> {
-        let standing = |(at, limit): (usize, &Limit)| match &limit.counts {
+        let standing = |at: usize| match &self.all.get(at)?.counts {
             Counts::Calls(whom) => Some(Standing { at, covers: whom.covers(about)? }),
             _ => None,
         };
-        self.all.iter().enumerate().filter_map(standing).collect()
+        self.of_agent(about.agent).into_iter().filter_map(standing).collect()
     }
 
     /// The limits over entries of the policy.
@@ -106,18 +111,16 @@ impl Limits {
 
     /// The limits over an agent's listings.
     pub(super) fn of_lists(&self, agent: Option<&str>) -> Vec<usize> {
-        self.matching(|counts| match counts {
-            Counts::Lists(whom) => whom.agents.include(agent),
-            _ => false,
-        })
+        self.matching(agent, |counts| matches!(counts, Counts::Lists(_)))
     }
 
     /// The limits over an agent's refused calls.
     pub(super) fn of_refused(&self, agent: Option<&str>) -> Vec<usize> {
-        self.matching(|counts| match counts {
-            Counts::Refused(whom) => whom.agents.include(agent),
-            _ => false,
-        })
+        self.matching(agent, |counts| matches!(counts, Counts::Refused(_)))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
     }
 
     /// What a limit is called, and what it allows.
@@ -125,9 +128,25 @@ impl Limits {
         self.all.get(at).map(|limit| (&*limit.name, limit.rate))
     }
 
-    fn matching(&self, wanted: impl Fn(&Counts) -> bool) -> Vec<usize> {
-        let fits = |(at, limit): (usize, &Limit)| wanted(&limit.counts).then_some(at);
-        self.all.iter().enumerate().filter_map(fits).collect()
+    /// Whether a limit counts the calls of all tools together.
+    pub(super) fn is_about_every_tool(&self, at: usize) -> bool {
+        self.all.get(at).is_some_and(|limit| match &limit.counts {
+            Counts::Calls(whom) => whom.is_about_every_tool(),
+            _ => false,
+        })
+    }
+
+    fn matching(&self, agent: Option<&str>, wanted: fn(&Counts) -> bool) -> Vec<usize> {
+        let mut found = self.of_agent(agent);
+        found.retain(|at| self.all.get(*at).is_some_and(|limit| wanted(&limit.counts)));
+        found
+    }
+
+    /// All limits over an agent that are not about a rule, in file order.
+    fn of_agent(&self, agent: Option<&str>) -> Vec<usize> {
+        let mut found: Vec<usize> = self.by_agent.of(agent).copied().collect();
+        found.sort_unstable();
+        found
     }
 
     /// Takes one of each of these limits, or says which is full.
@@ -165,17 +184,14 @@ impl Limits {
 
     /// How long the answer to a refused call of an agent has to wait.
     pub(super) fn delay(&self, agent: Option<&str>) -> Duration {
-        let fits = |counts: &Counts| match counts {
-            Counts::Refused(whom) => whom.agents.include(agent),
-            _ => false,
-        };
         let most = u64::try_from(LONGEST_DELAY.as_nanos()).unwrap_or(u64::MAX);
         let wait = |limit: &Limit| {
             let charge = Charge { slot: limit.slot, pace: limit.pace, until: 0 };
             self.counters.queue(charge, now(), most)
         };
         // Delays are counted in each process: they protect this one.
-        let waits = self.all.iter().filter(|limit| fits(&limit.counts)).map(wait);
+        let refused = self.of_refused(agent);
+        let waits = refused.iter().filter_map(|at| self.all.get(*at)).map(wait);
         Duration::from_nanos(waits.max().unwrap_or(0))
     }
 

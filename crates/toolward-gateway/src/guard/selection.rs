@@ -1,8 +1,10 @@
 //! Which calls a limit or a hook is about. Where that cannot be told, it is: a guard that is not
 //! asked guards nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use toolward_policy::selector::{Glob, Selector, fold};
 use toolward_policy::source::Case;
 use toolward_policy::{Hints, Policy, Tool};
@@ -42,22 +44,27 @@ pub enum Agents {
         patterns: Box<[Glob]>,
         /// Agents that have rules of their own. Everybody else is `default` too, with or without a
         /// name.
-        own: Box<[Arc<str>]>,
+        own: Arc<HashSet<Arc<str>>>,
     },
     /// This agent alone, whatever its name looks like.
     One(Arc<str>),
     /// Everybody but these, also those without a name.
-    Other(Box<[Arc<str>]>),
+    Other(Arc<HashSet<Arc<str>>>),
 }
 
 impl Agents {
     /// Agents by name or pattern; `own` are those that are never `default`.
     pub fn named<'a>(
         patterns: impl IntoIterator<Item = &'a str>,
-        own: impl IntoIterator<Item = &'a str>,
+        own: &Arc<HashSet<Arc<str>>>,
     ) -> Agents {
         let patterns = patterns.into_iter().map(|one| Glob::new(one, Case::Sensitive)).collect();
-        Agents::Named { patterns, own: own.into_iter().map(Into::into).collect() }
+        Agents::Named { patterns, own: own.clone() }
+    }
+
+    /// Every caller except these agents.
+    pub fn except<'a>(names: impl IntoIterator<Item = &'a str>) -> Agents {
+        Agents::Other(Arc::new(names.into_iter().map(Into::into).collect()))
     }
 
     pub fn include(&self, agent: Option<&str>) -> bool {
@@ -65,12 +72,51 @@ impl Agents {
             Agents::All => true,
             Agents::Named { patterns, own } => {
                 let meant = |name: &str| patterns.iter().any(|glob| glob.matches(name));
-                let is_default = || agent.is_none_or(|agent| own.iter().all(|n| **n != *agent));
+                let is_default = || agent.is_none_or(|agent| !own.contains(agent));
                 agent.is_some_and(meant) || (is_default() && meant(DEFAULT))
             }
             Agents::One(name) => agent == Some(name),
-            Agents::Other(names) => agent.is_none_or(|agent| names.iter().all(|n| **n != *agent)),
+            Agents::Other(names) => agent.is_none_or(|agent| !names.contains(agent)),
         }
+    }
+}
+
+/// Values by the agents they are about, so that finding those of one agent does not cost more with
+/// every other agent.
+#[derive(Debug)]
+pub struct ByAgent<T> {
+    one: HashMap<Arc<str>, Vec<T>>,
+    /// Those about several agents.
+    several: Vec<(Agents, T)>,
+}
+
+impl<T> Default for ByAgent<T> {
+    fn default() -> ByAgent<T> {
+        ByAgent { one: HashMap::new(), several: Vec::new() }
+    }
+}
+
+impl<T> ByAgent<T> {
+    pub fn insert(&mut self, agents: Agents, value: T) {
+        match agents {
+            Agents::One(name) => self.one.entry(name).or_default().push(value),
+            agents => self.several.push((agents, value)),
+        }
+    }
+
+    /// The values that are about an agent, in no particular order.
+    pub fn of<'a>(&'a self, agent: Option<&'a str>) -> impl Iterator<Item = &'a T> {
+        let own = agent.and_then(|agent| self.one.get(agent)).into_iter().flatten();
+        let several = self.several.iter().filter(move |(agents, _)| agents.include(agent));
+        own.chain(several.map(|(_, value)| value))
+    }
+}
+
+impl FromIterator<Agents> for ByAgent<()> {
+    fn from_iter<I: IntoIterator<Item = Agents>>(agents: I) -> ByAgent<()> {
+        let mut all = ByAgent::default();
+        agents.into_iter().for_each(|agents| all.insert(agents, ()));
+        all
     }
 }
 
@@ -119,6 +165,11 @@ impl Selection {
     /// Only of the tools that a selector names by themselves.
     pub fn tool(self, selector: &str) -> Selection {
         Selection { under_server: true, ..self.tools([selector]) }
+    }
+
+    /// Whether it is about all tools of all servers.
+    pub(super) fn is_about_every_tool(&self) -> bool {
+        matches!(self.servers, Servers::All) && self.tools.is_none()
     }
 
     /// Whether some call of a tool is meant, by whoever the selection is about.
@@ -186,6 +237,10 @@ mod tests {
         About { agent, server, tool, hints: Hints::none() }
     }
 
+    fn named<'a, const N: usize>(patterns: [&'a str; 1], own: [&'a str; N]) -> Agents {
+        Agents::named(patterns, &Arc::new(own.into_iter().map(Into::into).collect()))
+    }
+
     fn covers(selection: &Selection, agent: Option<&str>, server: &str, tool: &str) -> bool {
         selection.covers(about(agent, server, tool)).is_some()
     }
@@ -195,7 +250,7 @@ mod tests {
         let all = Selection::default();
         assert!(covers(&all, None, "s", "t"));
         let some =
-            Selection::of(Agents::named(["a*"], ["ab"])).servers(["s?"]).tools(["get_*", "s2.put"]);
+            Selection::of(named(["a*"], ["ab"])).servers(["s?"]).tools(["get_*", "s2.put"]);
         assert!(
             covers(&some, Some("ab"), "s1", "get_x") && covers(&some, Some("ab"), "s1", "GET_x")
         );
@@ -211,13 +266,13 @@ mod tests {
         let narrow = Selection::default().servers(["files"]).tool("f*");
         assert!(covers(&narrow, None, "files", "find") && !covers(&narrow, None, "files", "read"));
         // Whoever has no rules of its own is `default` as well, under whatever name it comes.
-        let default = Selection::of(Agents::named(["default"], ["a"]));
+        let default = Selection::of(named(["default"], ["a"]));
         assert!(covers(&default, None, "s", "t") && covers(&default, Some("b"), "s", "t"));
         assert!(covers(&default, Some("default"), "s", "t"));
         assert!(!covers(&default, Some("a"), "s", "t"));
-        let not_w = Selection::of(Agents::named(["[!w]*"], ["w"]));
+        let not_w = Selection::of(named(["[!w]*"], ["w"]));
         assert!(covers(&not_w, None, "s", "t") && !covers(&not_w, Some("w"), "s", "t"));
-        let other = Selection::of(Agents::Other(["a".into()].into()));
+        let other = Selection::of(Agents::except(["a"]));
         assert!(covers(&other, None, "s", "t") && covers(&other, Some("b"), "s", "t"));
         assert!(!covers(&other, Some("a"), "s", "t"));
     }
@@ -243,5 +298,24 @@ mod tests {
         }
         assert!(!call(r#"{"action":"near"}"#) && covers.call(None, &keys));
         assert!(far.covers(about(None, "s", "stay")).is_none());
+    }
+
+    #[test]
+    fn values_are_found_by_agent() {
+        let mut all = ByAgent::default();
+        for number in 0..1000 {
+            all.insert(Agents::One(format!("a{number}").into()), number);
+        }
+        all.insert(Agents::All, 1000);
+        all.insert(Agents::except(["a1"]), 1001);
+        let of = |agent| {
+            let mut found: Vec<usize> = all.of(agent).copied().collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(of(Some("a1")), [1, 1000]);
+        assert_eq!(of(Some("a7")), [7, 1000, 1001]);
+        assert_eq!(of(Some("other")), [1000, 1001]);
+        assert_eq!(of(None), [1000, 1001]);
     }
 }

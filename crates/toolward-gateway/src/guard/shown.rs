@@ -23,6 +23,8 @@ pub struct ShownLimit {
     pub rate: String,
     /// Only some calls of the tool count, by their action or by the rule that allows them.
     pub partial: bool,
+    /// It counts calls of all tools together.
+    pub every_tool: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct ShownHook {
     pub timeout: Duration,
     /// It is asked about some calls of the tool only, by their action.
     pub partial: bool,
+    /// It is asked about all tools.
+    pub every_tool: bool,
 }
 
 impl InFront {
@@ -87,7 +91,8 @@ impl Guards {
 
     fn shown_limit(&self, at: usize, partial: bool) -> Option<ShownLimit> {
         let (name, rate) = self.limits.named(at)?;
-        Some(ShownLimit { name: name.into(), rate: rate.to_string(), partial })
+        let every_tool = self.limits.is_about_every_tool(at);
+        Some(ShownLimit { name: name.into(), rate: rate.to_string(), partial, every_tool })
     }
 }
 

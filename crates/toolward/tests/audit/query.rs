@@ -94,6 +94,103 @@ fn filters_are_of_calls_and_so_of_their_outcomes() {
 }
 
 #[test]
+fn calls_are_counted_by_agent_and_tool() {
+    let log = log();
+    let count = |words: &[&str]| -> Vec<String> {
+        let mut all = vec!["--count-by"];
+        all.extend(words);
+        rows(&log, &all).iter().map(Value::to_string).collect()
+    };
+    assert_eq!(
+        count(&["agent,tool"]),
+        [
+            r#"{"count":2,"agent":"dev","tool":"s/write"}"#,
+            r#"{"count":1,"agent":"dev","tool":"s/hidden"}"#,
+            r#"{"count":1,"agent":"dev","tool":"s/read"}"#,
+            r#"{"count":1,"agent":"other","tool":"s/crash"}"#,
+            r#"{"count":1,"agent":"other","tool":"s/read"}"#,
+        ]
+    );
+    assert_eq!(
+        count(&["verdict"]),
+        [r#"{"count":4,"verdict":"allow"}"#, r#"{"count":2,"verdict":"deny"}"#]
+    );
+    assert_eq!(count(&["agent", "--limit", "1"]), [r#"{"count":4,"agent":"dev"}"#]);
+    assert_eq!(count(&["kind", "--kind", "start"]), [r#"{"count":2,"kind":"start"}"#]);
+    let said = log.run(&["audit", "query", "--count-by", "agent,tool", "--limit", "1"]);
+    let lines: Vec<Vec<&str>> = said.out.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(lines, [["COUNT", "AGENT", "TOOL"], ["2", "dev", "s/write"]]);
+    assert_eq!(log.run(&["audit", "query", "--count-by", "color"]).code, 2);
+}
+
+#[test]
+fn unnamed_rejected_requests_are_found_by_the_empty_name() {
+    let log = log();
+    let mut lines = log.lines("audit.jsonl");
+    let rejected = |id: u8, more: &str| {
+        format!(
+            "{{\"id\":\"ffffffffffff{id}-0-0\",\"time\":\"2026-11-16T04:26:39.454083Z\",\
+             \"kind\":\"turned-away\",\"count\":2,\"reason\":\"no token\"{more},\"prev\":\"\"}}"
+        )
+    };
+    lines.push(rejected(0, ",\"source\":\"127.0.0.1\""));
+    lines.push(rejected(1, ",\"agent\":\"dev\""));
+    log.write("audit.jsonl", &lines);
+    for flags in [&["--agent", ""][..], &["--agent", "", "--last", "9"]] {
+        let found = rows(&log, flags);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0]["source"], "127.0.0.1");
+    }
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let log = log();
+    for words in [&["audit", "query"][..], &["tail", "--no-follow"]] {
+        for columns in [80, 120] {
+            let mut command = log.command(words);
+            command.env("COLUMNS", columns.to_string());
+            let said = super::log::said(command);
+            assert_eq!(said.code, 0, "{said:?}");
+            let widest = said.out.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= columns, "{columns}: {}", said.out);
+            assert!(said.out.contains("s/read") && said.out.contains("deny"), "{}", said.out);
+            for row in rows(&log, &["--kind", "refusal"]) {
+                let id = row["id"].as_str().unwrap().split('-').next().unwrap();
+                assert!(said.out.contains(id), "{}", said.out);
+                // What is shown of an id is enough to explain it.
+                let explained = log.run(&["explain", id, "--json"]);
+                assert_eq!(explained.rows()[0]["id"], row["id"], "{explained:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn times_are_local_unless_utc_is_asked_for() {
+    let log = log();
+    let first = rows(&log, &["--kind", "intent", "--limit", "1"])[0]["time"].clone();
+    let first = first.as_str().unwrap();
+    let shown = |zone: &str, flags: &[&str]| {
+        let mut words = vec!["audit", "query", "--kind", "intent", "--limit", "1"];
+        words.extend(flags);
+        let mut command = log.command(&words);
+        command.env("TZ", zone);
+        let said = super::log::said(command);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_string()
+    };
+    let (utc, east) = (shown("EST5", &["--utc"]), shown("EST5", &[]));
+    assert_eq!(utc, format!("{}Z", &first[..23]));
+    assert!(east.ends_with("-05:00") && east[14..23] == first[14..23], "{east} {first}");
+    // What is shown is found again.
+    for zone in ["EST5", "CET-1CEST,M3.5.0,M10.5.0/3"] {
+        let local = shown(zone, &[]);
+        assert_eq!(shown(zone, &["--since", &local[..23]]), local);
+    }
+}
+
+#[test]
 fn the_last_rows_are_those_of_the_whole() {
     let log = log();
     for words in [&[][..], &["--agent", "dev"], &["--kind", "intent"], &["--verdict", "allow"]] {
@@ -258,4 +355,54 @@ fn every_command_that_reads_the_record_has_examples() {
         let said = super::log::said(command);
         assert!(said.code == 0 && said.out.contains("Examples:\n  toolward "), "{said:?}");
     }
+}
+
+#[test]
+fn arguments_are_found_by_their_keyed_hash() {
+    let log = Log::small();
+    let records = log.records("audit.jsonl");
+    let hashes = records.iter().filter_map(|record| record["arguments"].as_str());
+    let hashes: Vec<&str> = hashes.collect();
+    assert_eq!(hashes.len(), 4);
+    assert!(hashes.iter().all(|hash| hash.starts_with("hmac-sha256:")), "{hashes:?}");
+    let plain = super::log::hash("{\"path\":\"/srv/a\"}");
+    assert!(hashes.iter().all(|hash| !hash.contains(&plain)));
+    let (state, empty) = (log.path("state"), log.path("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    let (state, empty) = (state.to_str().unwrap(), empty.to_str().unwrap());
+    let ask = |arguments: &str, state: &str| {
+        log.run(&["audit", "query", "--json", "--arguments", arguments, "--state", state])
+    };
+    let given = "{ \"path\" : \"/srv/a\" }";
+    let said = ask(given, state);
+    assert_eq!((said.code, said.rows().len()), (0, 1), "{said:?}");
+    assert_eq!(said.rows()[0]["exposed_name"], "s__write");
+    let said = ask("{\"path\":\"/b\"}", state);
+    assert_eq!((said.code, said.rows().len()), (0, 0), "{said:?}");
+    // With a configuration, its state directory has the key.
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["audit", "query", "--json", "--arguments", given, "-c"])
+        .arg(log.path("toolward.yaml"))
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "{output:?}");
+    // Without the key nothing can be said, and that is said.
+    let said = ask(given, empty);
+    assert_eq!((said.code, said.rows().len()), (1, 0), "{said:?}");
+    assert!(said.err.contains("4 records were not compared"), "{said:?}");
+    assert!(std::fs::read_dir(empty).unwrap().next().is_none(), "a question makes no key");
+    // What earlier versions wrote is still compared.
+    let old: Vec<String> = log
+        .lines("audit.jsonl")
+        .iter()
+        .map(|line| match hashes.iter().find(|hash| line.contains(**hash)) {
+            Some(hash) => line.replace(hash, &format!("sha256:{plain}")),
+            None => line.clone(),
+        })
+        .collect();
+    log.write("audit.jsonl", &old);
+    let said = ask(given, empty);
+    assert_eq!((said.code, said.rows().len()), (0, 4), "{said:?}");
+    let said = log.run(&["audit", "query", "--arguments", "[1]"]);
+    assert!(said.code == 2 && said.err.contains("not a JSON object"), "{said:?}");
 }

@@ -98,24 +98,22 @@ fn a_program_denies_with_one_in_its_own_words() {
 
 #[test]
 fn a_hook_that_cannot_be_asked_refuses_the_call() {
-    let hook = |exec: Value| {
-        with_tools(&["t"]).set("hooks", json!([{"name": "h", "exec": exec, "timeout": "5s"}]))
-    };
     let within = Duration::from_secs(3);
-    // It is not there.
-    let gate = hook(json!(["./missing"])).start();
-    assert!(hook_failed(&gate, &gate.agent("a"), within).contains("cannot be started"));
-    // It may not be executed.
-    let setup = hook(json!(["./plain"]));
-    std::fs::write(setup.path("plain"), "#!/bin/sh\nexit 0\n").unwrap();
-    let gate = setup.start();
+    // It was there at the start, and is not any more.
+    let gate = with_program("#!/bin/sh\nexit 0\n", json!({})).start();
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+    std::fs::remove_file(gate.file("hook")).unwrap();
     assert!(hook_failed(&gate, &gate.agent("a"), within).contains("cannot be started"));
     // It ends otherwise than it may.
     for (script, why) in [
         ("exit 2", "ended with 2"),
         ("exit 127", "ended with 127"),
         ("kill -9 $$", "by a signal"),
-        ("echo '{\"decision\":\"deny\"}'; exit 0", "ends with 0"),
+        ("echo '{\"decision\":\"deny\"}'; exit 0", "exits with 0"),
+        ("echo checking; echo '{\"decision\":\"deny\"}'; exit 0", "exits with 0"),
+        ("echo '{\"decision\":\"allow\"}'; echo '{\"decision\":\"deny\"}'; exit 0", "exits with 0"),
+        ("echo '{\"decision\":\"allow\",\"decision\":\"deny\"}'; exit 0", "exits with 0"),
+        ("echo DENY; exit 0", "exits with 0"),
     ] {
         let gate = with_program(&format!("#!/bin/sh\n{script}\n"), json!({})).start();
         let reason = hook_failed(&gate, &gate.agent("a"), within);
@@ -267,4 +265,114 @@ fn arguments_that_a_hook_could_read_otherwise_than_the_server_are_refused() {
     let answer = gate.agent("a").modern_reply(json!(1), "tools/call", body).json();
     assert_eq!(error(&answer).0, -32602, "{answer}");
     assert!(gate.calls("s").is_empty() && !gate.file("seen").exists());
+}
+
+#[test]
+fn a_hook_that_is_missing_or_not_executable_is_an_error_at_start_in_check_and_at_reload() {
+    let hook = |exec: &str| {
+        let hook = json!([{"name": "h", "exec": [exec]}]);
+        let setup = with_tools(&["t"]).set("hooks", hook);
+        std::fs::write(setup.path("plain"), "#!/bin/sh\nexit 0\n").unwrap();
+        std::fs::create_dir(setup.path("folder")).unwrap();
+        setup
+    };
+    for (exec, why) in [
+        ("./missing", "No such file"),
+        ("./plain", "is not executable"),
+        ("./folder", "is not a file"),
+        ("no-such-program-anywhere", "was not found in PATH"),
+    ] {
+        let setup = hook(exec);
+        let (code, said) = check(&setup);
+        assert!(code == 3 && said.contains(why) && said.contains("hook `h`"), "{exec}: {said}");
+        let (code, said) = setup.fails();
+        assert!(code == 3 && said.contains(why) && said.contains("hook `h`"), "{exec}: {said}");
+    }
+    let (code, said) = check(&hook("true"));
+    assert_eq!(code, 0, "{said}");
+    // A reload that names one is refused.
+    let gate = with_program("#!/bin/sh\nexit 0\n", json!({})).start();
+    let file = gate.file("toolward.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let broken = gate.file("new");
+    std::fs::write(&broken, text.replace("./hook", "./missing")).unwrap();
+    std::fs::rename(&broken, &file).unwrap();
+    eventually("the reload is refused", || {
+        gate.said.lock().unwrap().contains("was not reloaded").then_some(())
+    });
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+}
+
+/// `toolward check`: its exit code and what it printed.
+fn check(setup: &Setup) -> (i32, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"))
+        .args(["check", "-c"])
+        .arg(setup.file())
+        .envs(setup.environment.iter().map(|(name, value)| (name, value)))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn numbers_that_a_hook_could_read_otherwise_than_the_server_are_refused() {
+    for persistent in [false, true] {
+        let allow = match persistent {
+            false => "#!/bin/sh\ncat > /dev/null\n",
+            true => {
+                "#!/usr/bin/env python3\nimport sys, json\nfor line in sys.stdin:\n    \
+                 print(json.dumps({\"id\": json.loads(line)[\"id\"], \"decision\": \"allow\"}), flush=True)\n"
+            }
+        };
+        let more = json!({"arguments": true, "critical": false, "persistent": persistent});
+        let gate = with_program(allow, more).start();
+        let a = gate.agent("a");
+        for (number, allowed) in [
+            ("1.5", true),
+            ("9007199254740993", true),
+            ("100.00000000000000001", false),
+            ("18446744073709551617", false),
+            ("[1,{\"deep\":1e-400}]", false),
+        ] {
+            let call = json!({"name": "s__t", "arguments": {"n": 0}});
+            let body = modern_body(json!(1), "tools/call", call).to_string();
+            let body = body.replacen("\"n\":0", &format!("\"n\":{number}"), 1);
+            let headers = [
+                ("MCP-Protocol-Version", MODERN),
+                ("Mcp-Method", "tools/call"),
+                ("Mcp-Name", "s__t"),
+            ];
+            let answer = a.send("POST", &headers, &body).json();
+            assert_eq!(passed(&answer), allowed, "{number}: {answer}");
+            if !allowed {
+                assert_eq!(error(&answer).0, -32602, "{answer}");
+                let record = refusals(&gate).pop().unwrap();
+                assert_eq!((&record["step"], &record["hook"]), (&json!("hook"), &json!("h")));
+            }
+        }
+        assert_eq!(gate.calls("s").len(), 2);
+    }
+}
+
+#[test]
+fn an_agent_with_slow_hooks_does_not_keep_another_waiting() {
+    let script = "#!/bin/sh\ngrep -q '\"agent\":\"a\"' && { echo $$ >> \"$PIDS\"; sleep 60; }\nexit 0\n";
+    let setup = with_program(script, json!({}));
+    let pids_file = setup.path("pids");
+    let hook = json!({
+        "name": "h", "exec": ["./hook"], "timeout": "20s", "env": {"PIDS": pids_file},
+    });
+    let gate = setup.set("hooks", json!([hook])).start();
+    let (a, b) = (gate.agent("a"), gate.agent("b"));
+    a.list();
+    b.list();
+    let call = |at: usize| a.modern_open(json!(at), "tools/call", json!({"name": "s__t"}));
+    let held: Vec<_> = (0..80).map(call).collect();
+    eventually("the agent has its share", || (pids(&pids_file).len() == 16).then_some(()));
+    for _ in 0..3 {
+        assert!(passed(&b.call("s__t", json!({}))));
+    }
+    assert_eq!(pids(&pids_file).len(), 16, "no more than its share");
+    drop(held);
 }

@@ -14,10 +14,13 @@ use super::support::*;
 fn hostile(script: &str, persistent: bool, timeout: &str) -> Gate {
     let setup = with_tools(&["t", "u"]);
     let path = program(&setup, "hook", &format!("#!/usr/bin/env bash\n{script}\n"));
-    let hook = json!({
+    let mut hook = json!({
         "name": "h", "exec": [path], "persistent": persistent, "timeout": timeout, "tools": ["t"],
         "arguments": true, "env": {"PIDS": setup.path("pids")},
     });
+    if persistent {
+        hook["start_timeout"] = json!(timeout);
+    }
     setup.set("hooks", json!([hook])).start()
 }
 

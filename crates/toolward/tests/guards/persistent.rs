@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::harness::*;
 use super::support::*;
@@ -125,4 +125,58 @@ fn the_process_ends_with_the_gateway() {
     gate.signal("-TERM");
     assert_eq!(gate.ended(), 0);
     gone(&pids);
+}
+
+/// A process that takes its time before it reads the first request.
+fn slow_start(seconds: f64, more: Value) -> Setup {
+    let setup = with_tools(&["t"]);
+    let text = HOOK.replacen("lock = ", &format!("time.sleep({seconds})\nlock = "), 1);
+    let path = program(&setup, "hook", &text);
+    let mut hook = json!({
+        "name": "h", "exec": [path], "persistent": true, "env": {"PIDS": setup.path("pids")},
+    });
+    merge(&mut hook, more);
+    setup.set("hooks", json!([hook]))
+}
+
+#[test]
+fn a_process_may_take_longer_to_start_than_to_answer() {
+    let gate = slow_start(2.0, json!({"timeout": "500ms"})).start();
+    // It is started with the gateway, before anyone asks.
+    eventually("it has started", || (pids(&gate.file("pids")).len() == 1).then_some(()));
+    let clients: Vec<_> = (0..3)
+        .map(|at| {
+            let agent = gate.agent(["a", "b"][at % 2]);
+            std::thread::spawn(move || agent.call("s__t", json!({})))
+        })
+        .collect();
+    for client in clients {
+        let answer = client.join().unwrap();
+        assert!(passed(&answer), "{answer}");
+    }
+    assert!(pids(&gate.file("pids")).len() <= 2, "each agent starts at most one meanwhile");
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+}
+
+#[test]
+fn a_process_that_does_not_start_in_time_is_ended_and_refuses() {
+    let gate = slow_start(60.0, json!({"timeout": "200ms", "start_timeout": "1s"})).start();
+    let answer = gate.agent("a").call("s__t", json!({}));
+    assert_eq!(error(&answer).0, -32603, "{answer}");
+    let first = eventually("it has started", || pids(&gate.file("pids")).first().copied());
+    gone(&[first]);
+}
+
+#[test]
+fn a_reload_starts_the_new_process_before_it_is_asked() {
+    let gate = slow_start(0.0, json!({"timeout": "5s"})).start();
+    eventually("it has started", || (pids(&gate.file("pids")).len() == 1).then_some(()));
+    let first = pids(&gate.file("pids"));
+    let file = gate.file("toolward.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let changed = gate.file("new");
+    std::fs::write(&changed, text.replace("\"5s\"", "\"6s\"")).unwrap();
+    std::fs::rename(&changed, &file).unwrap();
+    eventually("another one has started", || (pids(&gate.file("pids")).len() == 2).then_some(()));
+    gone(&first);
 }

@@ -1,5 +1,6 @@
 //! What hooks answer. A refusal stays one, however badly it is worded: only its words are ours then.
 
+use toolward_policy::refusal::cut;
 use toolward_wire::{Raw, code};
 
 use super::super::GuardedCall;
@@ -102,37 +103,47 @@ fn result_allows(result: Raw<'_>) -> Option<bool> {
     }
 }
 
-/// What a program that was started for one call says by its end.
+/// The answer of a program that was started for one call: its exit code, and what it printed.
+///
+/// A program that exits with 0 and prints anything but an allowing object has not answered: it may be a
+/// refusal that was written for another kind of hook, behind a log line or in a shape of its own.
 pub(super) fn of_exit(exit: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Result<Said, Failed> {
-    let said = Raw::scan(stdout, LONGEST).ok().filter(|said| said.is_object());
-    match (exit, said) {
-        // A program that says no and ends as if it had said yes has not answered.
-        (Some(0), Some(said)) if refuses(said) => {
-            Err(Failed("it prints a refusal and ends with 0".into()))
-        }
-        (Some(0), _) => Ok(Said::Allow),
-        (Some(1), Some(said)) => Ok(Said::Deny(Denial::of(said))),
-        (Some(1), None) => {
-            Ok(Said::Deny(Denial { message: first_line(stderr), ..Denial::plain() }))
-        }
-        (Some(other), _) => Err(Failed(match first_line(stderr).as_str() {
+    match exit {
+        Some(0) if stdout.trim_ascii().is_empty() || allows(stdout) => Ok(Said::Allow),
+        Some(0) => Err(Failed(format!(
+            "it exits with 0 and prints something other than `{{\"decision\":\"allow\"}}`: {}",
+            quoted(stdout)
+        ))),
+        Some(1) => Ok(Said::Deny(match object(stdout) {
+            Some(said) => Denial::of(said),
+            None => Denial { message: first_line(stderr), ..Denial::plain() },
+        })),
+        Some(other) => Err(Failed(match first_line(stderr).as_str() {
             "" => format!("it ended with {other}"),
             said => format!("it ended with {other}: {said}"),
         })),
-        (None, _) => Err(Failed("it was ended by a signal".into())),
+        None => Err(Failed("it was ended by a signal".into())),
     }
+}
+
+fn object(text: &[u8]) -> Option<Raw<'_>> {
+    Raw::scan(text, LONGEST).ok().filter(|said| said.is_object())
+}
+
+/// Whether a text is one object that allows, as an answer of a service may, and has no words of a refusal.
+fn allows(text: &[u8]) -> bool {
+    let words = |said: Raw<'_>| said.member("code").or_else(|| said.member("message")).is_some();
+    matches!(of_service(text), Ok(Said::Allow)) && object(text).is_some_and(|said| !words(said))
+}
+
+/// The first line of some output, for the log.
+fn quoted(text: &[u8]) -> String {
+    cut(&first_line(text.trim_ascii_start()), 100).into_owned()
 }
 
 fn first_line(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     text.lines().next().unwrap_or_default().trim().to_owned()
-}
-
-fn refuses(said: Raw<'_>) -> bool {
-    let decision =
-        said.member("decision").is_some_and(|one| one.as_str().as_deref() != Some("allow"));
-    let result = said.member("result").is_some_and(|result| result_allows(result) != Some(true));
-    decision || result || said.member("code").is_some()
 }
 
 #[cfg(test)]
@@ -202,8 +213,35 @@ mod tests {
         assert_eq!(deny("", "first\nsecond\n").message, "first");
         assert_eq!(deny("garbage", "why").message, "why");
         assert_eq!(deny("", ""), Denial::plain());
-        assert!(matches!(of_exit(Some(0), b"garbage", b""), Ok(Said::Allow)));
-        for refusal in [r#"{"code":-32602}"#, r#"{"decision":"deny"}"#, r#"{"result":false}"#] {
+        for allowed in [
+            "",
+            " \n",
+            r#"{"decision":"allow"}"#,
+            "\n{\"decision\": \"allow\"}\n",
+            r#"{"result":true}"#,
+        ] {
+            let said = of_exit(Some(0), allowed.as_bytes(), b"a line for the log");
+            assert!(matches!(said, Ok(Said::Allow)), "{allowed}");
+        }
+        for refusal in [
+            "garbage",
+            "DENY",
+            "allow",
+            "true",
+            "{}",
+            r#"{"code":-32602}"#,
+            r#"{"decision":"deny"}"#,
+            r#"{"decision":"Allow"}"#,
+            r#"{"result":false}"#,
+            r#"{"allow":false}"#,
+            r#"{"decision":"allow","code":-32602}"#,
+            r#"{"decision":"allow","message":"no"}"#,
+            r#"{"decision":"allow","decision":"deny"}"#,
+            "checking\n{\"decision\":\"deny\"}",
+            "{\"decision\":\"allow\"}\n{\"decision\":\"deny\"}",
+            "{\"decision\":\"allow\"}\ndone",
+            "\u{feff}{\"decision\":\"allow\"}",
+        ] {
             assert!(of_exit(Some(0), refusal.as_bytes(), b"").is_err(), "{refusal}");
         }
         assert!(of_exit(Some(2), b"", b"").is_err() && of_exit(None, b"", b"").is_err());

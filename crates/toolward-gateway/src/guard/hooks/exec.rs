@@ -1,30 +1,29 @@
 //! A program that is started for each call: the request on its input, the answer is how it ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Semaphore;
 
 use super::answer::{Failed, LONGEST, Said, of_exit};
 use super::process::{Program, Running};
+use super::share::Shares;
 
-/// So many processes of one hook at once; further calls wait, within their time.
-const MOST: usize = 64;
 /// Something that escaped the group may hold the output open; nobody waits for it.
 const SETTLE: Duration = Duration::from_millis(100);
 
 pub(super) struct Exec {
     program: Program,
-    room: Semaphore,
+    shares: Arc<Shares>,
 }
 
 impl Exec {
     pub(super) fn new(program: Program) -> Exec {
-        Exec { program, room: Semaphore::new(MOST) }
+        Exec { program, shares: Arc::default() }
     }
 
-    pub(super) async fn ask(&self, request: &[u8]) -> Result<Said, Failed> {
-        let _room = self.room.acquire().await;
+    pub(super) async fn ask(&self, request: &[u8], caller: Option<&str>) -> Result<Said, Failed> {
+        let _slot = self.shares.slot(caller.unwrap_or_default()).await;
         let running = self.program.start();
         let running = running.map_err(|error| Failed(self.program.cannot_start(&error)))?;
         let Running { mut group, mut child, mut stdin, stdout, stderr } = running;

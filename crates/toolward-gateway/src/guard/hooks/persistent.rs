@@ -53,44 +53,83 @@ struct Keeper {
     /// Whether it may be started now.
     may_start: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
     name: String,
-    timeout: Duration,
+    timeouts: Timeouts,
     failures: Arc<Failures>,
+}
+
+/// How long a process may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// To answer a call.
+    pub(super) call: Duration,
+    /// To give its first answer, counted from its start.
+    pub(super) start: Duration,
 }
 
 impl<F: Framing> Persistent<F> {
     pub(super) fn new(
         program: Program,
-        timeout: Duration,
+        timeouts: Timeouts,
         name: &str,
         failures: &Arc<Failures>,
     ) -> Persistent<F> {
-        Persistent::guarded(program, Box::new(|| Ok(())), timeout, name, failures)
+        Persistent::guarded(program, Box::new(|| Ok(())), timeouts, name, failures)
     }
 
     pub(super) fn guarded(
         program: Program,
         may_start: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
-        timeout: Duration,
+        timeouts: Timeouts,
         name: &str,
         failures: &Arc<Failures>,
     ) -> Persistent<F> {
         let (name, failures) = (format!("hook {name}"), failures.clone());
         Persistent {
-            keeper: Arc::new(Keeper { program, may_start, name, timeout, failures }),
+            keeper: Arc::new(Keeper { program, may_start, name, timeouts, failures }),
             pool: Arc::new(Pool::new(F::CONCURRENT)),
             next: AtomicU64::new(1),
             framing: PhantomData,
         }
     }
 
-    /// Asks with the body that belongs to an id.
+    /// Starts a process before the first call, so that no call waits for it.
+    pub(super) fn start(&self) {
+        if let Some((number, orders)) = self.pool.start_first() {
+            let (keeper, pool) = (self.keeper.clone(), Arc::downgrade(&self.pool));
+            tokio::spawn(work::<F>(keeper, pool, number, orders));
+        }
+    }
+
+    /// Asks with the body that belongs to an id. A hook that is still starting is waited for until its
+    /// start timeout; from then on, the timeout of a call applies.
     pub(super) async fn ask(
         &self,
         body: impl Fn(u64) -> Vec<u8>,
         caller: Option<&str>,
     ) -> Result<Said, Failed> {
         let since = Instant::now();
-        let deadline = since + self.keeper.timeout;
+        let late = async {
+            loop {
+                let until = self.pool.deadline(since, self.keeper.timeouts);
+                if until <= Instant::now() {
+                    return;
+                }
+                tokio::time::sleep_until(until.into()).await;
+            }
+        };
+        tokio::select! {
+            answer = self.answer(body, caller, since) => answer,
+            () = late => Err(Failed("it did not answer in time".into())),
+        }
+    }
+
+    async fn answer(
+        &self,
+        body: impl Fn(u64) -> Vec<u8>,
+        caller: Option<&str>,
+        since: Instant,
+    ) -> Result<Said, Failed> {
+        let deadline = since + self.keeper.timeouts.call;
         for alone in [false, true] {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let (done, outcome) = oneshot::channel();
@@ -165,7 +204,8 @@ async fn work<F: Framing>(
         answered: false,
         pool: pool.clone(),
         number,
-        timeout: keeper.timeout,
+        timeouts: keeper.timeouts,
+        started: Instant::now(),
         framing: PhantomData,
     };
     let end = process.serve(&mut orders).await;
@@ -184,6 +224,9 @@ async fn work<F: Framing>(
             keeper.failures.tell(&format!("{}: {how}", keeper.name));
         }
         End::Again => keeper.failures.tell(&format!("{}: {TWICE}", keeper.name)),
+        End::Gone(how) if silent && process.pending.is_empty() => {
+            keeper.failures.tell(&format!("{}: {how} before its first call", keeper.name));
+        }
         _ => {}
     }
     process.bury(end);
@@ -206,7 +249,8 @@ struct Process<F> {
     answered: bool,
     pool: Weak<Pool>,
     number: u64,
-    timeout: Duration,
+    timeouts: Timeouts,
+    started: Instant,
     framing: PhantomData<fn() -> F>,
 }
 
@@ -236,7 +280,10 @@ const TWICE: &str = "it answers twice";
 impl<F: Framing> Process<F> {
     fn push(&mut self, mut order: Order) {
         self.out.extend_from_slice(&std::mem::take(&mut order.body));
-        let deadline = Instant::now() + self.timeout;
+        let mut deadline = Instant::now() + self.timeouts.call;
+        if !self.answered {
+            deadline = deadline.max(self.started + self.timeouts.start);
+        }
         self.pending.insert(order.id, Asked { order, deadline });
     }
 
@@ -300,6 +347,12 @@ impl<F: Framing> Process<F> {
         }
         if again {
             return Err(End::Again);
+        }
+        if !answers.is_empty() {
+            // It has started: what waits is a call from now on.
+            let latest = Instant::now() + self.timeouts.call;
+            let waiting = self.pending.values_mut();
+            waiting.for_each(|asked| asked.deadline = asked.deadline.min(latest));
         }
         for (id, said) in answers {
             self.answered |= said.is_ok();

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::answer::{Failed, Said};
+use super::persistent::Timeouts;
 
 /// So many processes of one hook at once.
 const MOST: usize = 8;
@@ -77,6 +78,8 @@ struct State {
     concurrent: bool,
     /// Calls that wait for a process.
     queue: usize,
+    /// When a process gave its first answer last.
+    warm_since: Option<Instant>,
     /// Callers whose calls ended processes that had answered nothing yet: how often, and until when
     /// they wait.
     struck: HashMap<Box<str>, (u32, Instant)>,
@@ -90,6 +93,7 @@ struct Worker {
     answered: bool,
     /// A call has it for itself.
     alone: bool,
+    started: Instant,
 }
 
 impl Worker {
@@ -139,7 +143,8 @@ impl Pool {
     pub(super) fn new(concurrent: bool) -> Pool {
         let (workers, struck) = Default::default();
         let (pace, first) = Default::default();
-        let state = State { workers, next: 0, pace, first, concurrent, queue: 0, struck };
+        let (queue, warm_since) = (0, None);
+        let state = State { workers, next: 0, pace, first, concurrent, queue, warm_since, struck };
         Pool { state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -163,6 +168,28 @@ impl Pool {
         state.place(order, now, (since, deadline))
     }
 
+    /// A process for calls that are still to come, where there is none.
+    pub(super) fn start_first(&self) -> Option<(u64, mpsc::UnboundedReceiver<Order>)> {
+        let mut state = self.state();
+        if !state.workers.is_empty() {
+            return None;
+        }
+        let (number, _, received) = state.add(BTreeMap::new(), false);
+        Some((number, received))
+    }
+
+    /// Until when a call that came at `since` waits for an answer: longer while no process has given its
+    /// first answer, because they may still be starting.
+    pub(super) fn deadline(&self, since: Instant, timeouts: Timeouts) -> Instant {
+        let state = self.state();
+        if state.workers.iter().any(|worker| worker.answered) {
+            let warm = state.warm_since.map_or(since, |warm| warm.max(since));
+            return warm + timeouts.call;
+        }
+        let starting = state.workers.iter().map(|worker| worker.started + timeouts.start);
+        starting.max().map_or(since, |until| until.max(since)).max(since + timeouts.call)
+    }
+
     pub(super) fn queue(&self) -> Queued<'_> {
         self.state().queue += 1;
         Queued(self)
@@ -178,16 +205,21 @@ impl Pool {
         let mut state = self.state();
         state.struck.remove(caller);
         let mut shared = false;
-        let mut took = None;
+        let warm = state.workers.iter().any(|worker| worker.answered);
+        let (mut took, mut first) = (None, false);
         if let Some(worker) = state.workers.iter_mut().find(|worker| worker.number == number) {
             let since = worker.pending.remove(&id).map(|(since, _)| since);
             let oldest = worker.oldest();
             shared = oldest.is_some_and(|oldest| since.is_some_and(|since| oldest < since));
             took = since.map(|since| (worker.answered, since.elapsed()));
+            first = !worker.answered;
             worker.answered = true;
             worker.alone &= !worker.pending.is_empty();
         }
         state.concurrent |= shared;
+        if first && !warm {
+            state.warm_since = Some(Instant::now());
+        }
         match took {
             Some((true, took)) => state.pace = mean(state.pace, took),
             Some((false, took)) => state.first = mean(state.first, took),
@@ -246,7 +278,10 @@ impl State {
         let is_own = |worker: &Worker| worker.callers().any(|caller| *caller == *order.caller);
         // Nobody takes all of them for calls that may hang.
         let own = self.workers.iter().filter(|worker| is_own(worker)).count();
-        let enough = !shares && own >= MOST_OF_ONE;
+        // While the first process starts, further ones would only slow it down.
+        let cold = self.workers.iter().all(|worker| !worker.answered);
+        let most = if cold { 1 } else { MOST_OF_ONE };
+        let enough = !shares && own >= most;
         let takes = |worker: &Worker| {
             (worker.pending.is_empty() && !enough)
                 || (shares && !worker.alone && !worker.is_stale(patience, now))
@@ -303,13 +338,23 @@ impl State {
     }
 
     fn start(&mut self, order: Order, now: Instant) -> Place {
-        let (orders, received) = mpsc::unbounded_channel();
         let pending = BTreeMap::from([(order.id, (now, order.caller.clone()))]);
-        let number = self.next;
-        self.next += 1;
-        let alone = order.alone;
+        let (number, orders, received) = self.add(pending, order.alone);
         let _ = orders.send(order);
-        self.workers.push(Worker { number, orders, pending, answered: false, alone });
         Place::Start(number, received)
+    }
+
+    fn add(
+        &mut self,
+        pending: BTreeMap<u64, (Instant, Box<str>)>,
+        alone: bool,
+    ) -> (u64, mpsc::UnboundedSender<Order>, mpsc::UnboundedReceiver<Order>) {
+        let (orders, received) = mpsc::unbounded_channel();
+        let (number, started) = (self.next, Instant::now());
+        self.next += 1;
+        let worker =
+            Worker { number, orders: orders.clone(), pending, answered: false, alone, started };
+        self.workers.push(worker);
+        (number, orders, received)
     }
 }

@@ -78,7 +78,8 @@ pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> &'p str {
             }
             Reach::Http(_) | Reach::Own => drop(metadata.remove("path")),
         }
-        let timeout = call.server.timeout(&call.permit.decided().original);
+        let timeouts = &call.server.definition.timeouts;
+        let timeout = timeouts.reported(&call.permit.decided().original);
         let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         metadata.insert("timeoutSecs".into(), json!(whole));
         Value::Object(metadata).to_string().into()

@@ -4,7 +4,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use toolward_wire::Raw;
@@ -14,7 +13,7 @@ use super::Environment;
 use super::answer::{Denial, Failed, LONGEST, Said, passed_on};
 use super::failures::Failures;
 use super::owned::policy_file;
-use super::persistent::{Answer, Framing, Persistent};
+use super::persistent::{Answer, Framing, Persistent, Timeouts};
 use super::process::Program;
 use super::request::metadata;
 
@@ -30,7 +29,7 @@ impl Shell {
     pub(super) fn new(
         file: PathBuf,
         environment: Environment,
-        timeout: Duration,
+        timeouts: Timeouts,
         name: &str,
         failures: &Arc<Failures>,
     ) -> Result<Shell, String> {
@@ -41,7 +40,12 @@ impl Shell {
         let arguments = arguments.into_iter().chain([file.clone().into()]).collect();
         let program = Program::new("bash".into(), arguments, environment).with_everything();
         let may_start = Box::new(move || policy_file(&file));
-        Ok(Shell { process: Persistent::guarded(program, may_start, timeout, name, failures) })
+        Ok(Shell { process: Persistent::guarded(program, may_start, timeouts, name, failures) })
+    }
+
+    /// Starts bash before the first call.
+    pub(super) fn start(&self) {
+        self.process.start();
     }
 
     pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolward_gateway::audit::read::follow::Follower;
-use toolward_gateway::audit::read::lines::Backwards;
 use toolward_gateway::audit::read::{Found, opening, streams};
 
 use super::filter::{Match, Matcher};
@@ -17,14 +16,8 @@ use crate::exit::Failure;
 /// Follows all streams of a folder.
 pub(crate) struct Arriving {
     folder: PathBuf,
-    streams: Vec<Streaming>,
+    streams: Vec<Follower>,
     live: Live,
-}
-
-/// One stream, and the id of the record that was read last.
-struct Streaming {
-    follower: Follower,
-    last: Option<String>,
 }
 
 /// What has come since.
@@ -51,10 +44,8 @@ impl Arriving {
         matcher: Matcher,
         long: Duration,
     ) -> Result<Arriving, Failure> {
-        let followers = found.iter().map(|found| Ok((Follower::after(found)?, last(found))));
-        let followers = followers.collect::<Result<Vec<_>, Failure>>()?;
-        let streams =
-            followers.into_iter().map(|(follower, last)| Streaming { follower, last }).collect();
+        let streams = found.iter().map(|found| Ok(Follower::after(found)?));
+        let streams = streams.collect::<Result<Vec<_>, Failure>>()?;
         let live = Live { matcher, long, waiting: VecDeque::new(), calls: HashMap::new() };
         Ok(Arriving { folder, streams, live })
     }
@@ -64,58 +55,25 @@ impl Arriving {
     pub(crate) fn poll(&mut self, most: Option<u64>) -> Result<Arrived, Failure> {
         // Another process writes a stream of its own.
         for stream in streams(&self.folder).unwrap_or_default() {
-            if self.streams.iter().all(|known| *known.follower.stream() != stream) {
-                let follower = Follower::from_beginning(&stream);
-                self.streams.push(Streaming { follower, last: None });
+            if self.streams.iter().all(|known| *known.stream() != stream) {
+                self.streams.push(Follower::from_beginning(&stream));
             }
         }
         let mut arrived = Arrived::default();
-        for Streaming { follower, last } in &mut self.streams {
-            let mut skipped_from = None;
+        for follower in &mut self.streams {
             if let Some(most) = most.filter(|most| follower.behind() > *most) {
-                follower.skip(most / 2)?;
-                skipped_from = Some(last.take());
+                let so_far = arrived.skipped.map_or(Some(0), |skipped| skipped.records);
+                let records = so_far.zip(follower.skip(most / 2)?).map(|(one, other)| one + other);
+                arrived.skipped = Some(Skipped { records });
                 self.live.forget();
             }
             let (rows, live) = (&mut arrived.rows, &mut self.live);
-            let mut first: Option<String> = None;
-            follower.poll(&mut |line| {
-                let Some(found) = opening(line) else { return };
-                first.get_or_insert_with(|| found.id.into());
-                let last = last.get_or_insert_default();
-                last.clear();
-                last.push_str(found.id);
-                rows.extend(live.row(line));
-            })?;
-            if let Some(from) = skipped_from {
-                let so_far = arrived.skipped.map_or(Some(0), |skipped| skipped.records);
-                let between = from.zip(first).and_then(|(from, to)| between(&from, &to));
-                let records = so_far.zip(between).map(|(one, other)| one + other);
-                arrived.skipped = Some(Skipped { records });
-            }
+            follower.poll(&mut |line| rows.extend(live.row(line)))?;
         }
         arrived.rows.extend(self.live.under_way());
         arrived.rows.sort_by(|one, other| one["id"].as_str().cmp(&other["id"].as_str()));
         Ok(arrived)
     }
-}
-
-/// The id of the last record that was there.
-fn last(found: &Found) -> Option<String> {
-    let segment = found.segments.last()?;
-    let line = Backwards::new(segment.open().ok()?, segment.bytes).line().ok()??;
-    opening(&line).map(|opening| opening.id.into())
-}
-
-/// How many records of a process lie between two of its own.
-fn between(from: &str, to: &str) -> Option<u64> {
-    let parts = |id: &str| -> Option<(String, u64)> {
-        let mut parts = id.split('-').skip(1);
-        let process = parts.next()?.to_string();
-        Some((process, u64::from_str_radix(parts.next()?, 16).ok()?))
-    };
-    let ((process, from), (other, to)) = (parts(from)?, parts(to)?);
-    (process == other).then(|| to.saturating_sub(from).saturating_sub(1))
 }
 
 /// Calls that are under way.
@@ -217,12 +175,5 @@ mod tests {
         assert!(last.ends_with("-3e8"), "{last}");
         let arrived = arriving.poll(Some(1000)).unwrap();
         assert_eq!((arrived.rows.len(), arrived.skipped), (0, None));
-    }
-
-    #[test]
-    fn records_of_two_processes_are_not_counted_from_one_another() {
-        assert_eq!(between("1-a-5", "2-a-f"), Some(9));
-        assert_eq!(between("1-a-5", "2-b-f"), None);
-        assert_eq!(between("1-a-5", "0-a-4"), Some(0));
     }
 }

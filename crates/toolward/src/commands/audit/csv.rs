@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use toolward_config::neutral::neutralise;
 
 /// Members that have a column of their own; all others are in the last one, as JSON.
-const COLUMNS: [&str; 31] = [
+const COLUMNS: [&str; 30] = [
     "time",
     "kind",
     "id",
@@ -26,16 +26,15 @@ const COLUMNS: [&str; 31] = [
     "policy",
     "arguments",
     "arguments_hash",
-    "intent",
     "outcome",
     "error_code",
     "duration_us",
     "bytes_in",
     "bytes_out",
+    "ended",
     "request_id",
     "trace_id",
     "listed",
-    "prev",
 ];
 
 pub(super) fn headline() -> String {

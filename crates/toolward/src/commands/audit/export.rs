@@ -13,9 +13,10 @@ use toolward_gateway::audit::line::harmless;
 use super::filter::{Filter, Matcher};
 use super::folder::{folder, look, separator};
 use super::out::Out;
+use super::progress::Progress;
 use super::row::told;
 use super::scan::{LONGEST_CALL, Scan, left_out, time_at};
-use super::{cef, csv};
+use super::{cef, csv, rows};
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::exit::{self, Failure};
 
@@ -31,6 +32,18 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         out.plain(csv::headline().as_bytes())?;
     }
     let mut scan = Scan::new(found, filter.since_micros, LONGEST_CALL)?;
+    if args.format == ExportFormat::Csv {
+        let take = |row: Value, progress: &mut Progress| {
+            if watched {
+                progress.end();
+            }
+            out.plain(csv::row(&row).as_bytes())?;
+            Ok(ControlFlow::Continue(()))
+        };
+        let unreadable = rows::each(scan, filter, take, || Ok(()))?;
+        out.flush()?;
+        return finished(unreadable);
+    }
     // Records may be a little out of order.
     let end = filter.until_micros.map(|until| time_at(until.saturating_add(10_000_000)));
     let plain = args.format == ExportFormat::Jsonl && filter.is_plain();
@@ -58,14 +71,17 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         };
         match args.format {
             ExportFormat::Jsonl => as_it_is(line, &mut out)?,
-            ExportFormat::Csv => out.plain(csv::row(&record).as_bytes())?,
-            ExportFormat::Cef => out.plain(cef::event(&record).as_bytes())?,
+            ExportFormat::Csv | ExportFormat::Cef => out.plain(cef::event(&record).as_bytes())?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
     scan.progress.end();
     out.flush()?;
-    Ok(match left_out(scan.unreadable) {
+    finished(scan.unreadable)
+}
+
+fn finished(unreadable: u64) -> Result<u8, Failure> {
+    Ok(match left_out(unreadable) {
         Some(warning) => {
             writeln!(anstream::stderr(), "{warning}")?;
             exit::NO

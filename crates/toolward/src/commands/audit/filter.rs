@@ -1,6 +1,7 @@
 //! Which records are meant. What came of a call is found by the call that it belongs to.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use memchr::memmem::{self, Finder};
 use serde_json::Value;
@@ -8,7 +9,9 @@ use toolward_gateway::audit::read::Opening;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
+use super::clock::Clock;
 use super::scan::time_at;
+use super::sought::Sought;
 use super::when::point;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
@@ -31,14 +34,17 @@ pub(crate) struct Filter {
     pub(crate) until_micros: Option<u64>,
     /// What stands between a server and its tool in the names that clients use.
     separators: Vec<String>,
+    /// The arguments that a call must have.
+    sought: Option<Arc<Sought>>,
     /// What stands in every line that is wanted: others need not be read.
     needles: Vec<Finder<'static>>,
 }
 
 impl Filter {
     pub(crate) fn new(args: FilterArgs) -> Result<Filter, Failure> {
+        let clock = Clock::new(args.utc);
         let time = |flag: &str, text: &Option<String>| {
-            text.as_deref().map(|text| point(flag, text)).transpose()
+            text.as_deref().map(|text| point(flag, text, &clock)).transpose()
         };
         let since_micros = time("--since", &args.since)?;
         let until_micros = time("--until", &args.until)?;
@@ -68,6 +74,7 @@ impl Filter {
             since_micros,
             until_micros,
             separators: ["__", "/"].map(String::from).into(),
+            sought: None,
             needles: needles
                 .into_iter()
                 .flatten()
@@ -82,12 +89,18 @@ impl Filter {
         self
     }
 
+    /// The same, only for calls with certain arguments.
+    pub(crate) fn with_arguments(self, sought: Option<Arc<Sought>>) -> Filter {
+        Filter { sought, ..self }
+    }
+
     /// Whether time and kind say already what is wanted.
     pub(crate) fn is_plain(&self) -> bool {
         self.agent.is_none()
             && self.server.is_none()
             && self.tool.is_none()
             && self.verdict.is_none()
+            && self.sought.is_none()
     }
 
     /// Whether records of this kind are wanted.
@@ -115,7 +128,11 @@ impl Filter {
 
     fn fits(&self, record: &Value) -> bool {
         let agent = |wanted: &String| match wanted.as_str() {
-            "" => record.get("agent").is_some_and(Value::is_null),
+            // A rejected request has an agent only if one was identified.
+            "" => match record.get("agent") {
+                Some(agent) => agent.is_null(),
+                None => record["kind"] == "turned-away",
+            },
             wanted => record["agent"] == *wanted,
         };
         // A name that the agent does not see is no tool of any server: it is found by its parts.
@@ -143,6 +160,8 @@ impl Filter {
             && self.server.as_ref().is_none_or(server)
             && self.tool.as_ref().is_none_or(tool)
             && self.verdict.is_none_or(|verdict| record["verdict"] == *verdict)
+            // Last, because it counts what it cannot compare.
+            && self.sought.as_ref().is_none_or(|sought| sought.fits(record))
     }
 }
 

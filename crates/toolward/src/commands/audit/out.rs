@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::row::{Columns, json};
+use super::row::json;
+use super::table::Columns;
+use crate::render::terminal_width;
 
 /// So many rows are shown one by one.
 const AT_ONCE: usize = 100;
@@ -87,8 +89,8 @@ pub(crate) struct RowsOut {
 }
 
 impl RowsOut {
-    pub(crate) fn new(as_json: bool) -> RowsOut {
-        let columns = (!as_json).then(Columns::new);
+    pub(crate) fn new(as_json: bool, utc: bool) -> RowsOut {
+        let columns = (!as_json).then(|| Columns::new(utc));
         RowsOut { out: Out::standard(), columns, rows: 0 }
     }
 
@@ -98,8 +100,9 @@ impl RowsOut {
         match &mut self.columns {
             None => self.out.plain(format!("{}\n", json(row)).as_bytes()),
             Some(columns) => {
-                let headline = if first { columns.headline() } else { String::new() };
-                let line = headline + &columns.row(row);
+                let width = terminal_width();
+                let headline = if first { columns.headline(row, width) } else { String::new() };
+                let line = headline + &columns.row(row, width);
                 self.out.line(&line)
             }
         }

@@ -19,13 +19,13 @@ use crate::cli::RecordArgs;
 use crate::exit::{self, Failure};
 use crate::render::{BOLD, DIM, RED, paint, verdict};
 
-/// Whether a word has the form of a decision's id.
+/// Whether a word has the form of a decision's id, or of its first part, as tables on a terminal show it.
 pub(crate) fn is_id(word: &str) -> bool {
     let hex = |part: &&str| {
         !part.is_empty() && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     };
     let parts: Vec<&str> = word.split('-').collect();
-    parts.len() == 3 && word.len() <= 64 && parts.iter().all(hex) && parts[0].len() >= 12
+    parts.len() <= 3 && word.len() <= 64 && parts.iter().all(hex) && parts[0].len() >= 12
 }
 
 pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Failure> {
@@ -88,7 +88,12 @@ pub(crate) fn decision(folder: &Path, id: &str) -> Result<Option<Decision>, Fail
 
 /// Looks for a record by its id, which says when it was written.
 fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
-    let begin = format!("{{\"id\":\"{id}\"");
+    let begin = format!("{{\"id\":\"{id}");
+    // The first parts of an id are enough.
+    let is_meant = |line: &[u8]| {
+        let rest = line.strip_prefix(begin.as_bytes());
+        rest.is_some_and(|rest| matches!(rest.first(), Some(b'"' | b'-')))
+    };
     let mut decision: Option<(Decision, [u8; 32])> = None;
     for segment in found.segments.iter().skip(first_segment(found, id)) {
         let Ok(file) = segment.open() else { continue };
@@ -98,7 +103,7 @@ fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
             lines += 1;
             let Line::Whole(line) = line else { continue };
             match &mut decision {
-                None if line.starts_with(begin.as_bytes()) => {
+                None if is_meant(line) => {
                     let record = serde_json::from_slice(line).unwrap_or_default();
                     let place = format!("{}:{lines}", segment.path.display());
                     let found = Decision { record, outcome: None, place, fits: None };
@@ -109,7 +114,7 @@ fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
                     decision.fits.get_or_insert_with(|| previous(line) == Some(*own));
                     let is_outcome = memmem::find(line, b"\"intent\":\"").is_some()
                         && opening(line).is_some_and(|opening| opening.kind == "outcome")
-                        && intent_of(line) == Some(id);
+                        && intent_of(line) == decision.record["id"].as_str();
                     if is_outcome {
                         decision.outcome = serde_json::from_slice(line).ok();
                     }

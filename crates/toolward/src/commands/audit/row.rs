@@ -1,13 +1,7 @@
 //! A record as a person sees it: one row, whatever kind it is of.
 
-use anstyle::Style;
 use serde_json::{Map, Value};
-use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::harmless;
-use toolward_policy::Verdict;
-use unicode_width::UnicodeWidthStr;
-
-use crate::render::{DIM, RED, paint, verdict};
 
 /// Members that an outcome adds to its call.
 const OF_OUTCOME: [&str; 4] = ["outcome", "error_code", "duration_us", "bytes_out"];
@@ -39,88 +33,6 @@ pub(crate) fn told(outcome: Value, intent: &Value) -> Value {
 /// A row as JSON that does no harm to a terminal.
 pub(crate) fn json(row: &Value) -> String {
     harmless(&row.to_string())
-}
-
-/// Columns that grow with what stands in them: rows are shown before the last one is known.
-pub(crate) struct Columns {
-    widths: [usize; 8],
-}
-
-const HEADLINE: [&str; 8] = ["TIME", "AGENT", "WHAT", "VERDICT", "STEP", "OUTCOME", "TOOK", "ID"];
-/// Longer words are cut: JSON has all of them.
-const WIDEST: usize = 44;
-
-impl Columns {
-    pub(crate) fn new() -> Columns {
-        Columns { widths: [24, 8, 24, 7, 15, 10, 8, 0] }
-    }
-
-    pub(crate) fn headline(&mut self) -> String {
-        self.line(HEADLINE.map(|name| (name.into(), DIM)))
-    }
-
-    pub(crate) fn row(&mut self, row: &Value) -> String {
-        self.line(cells(row))
-    }
-
-    fn line(&mut self, cells: [(String, Style); 8]) -> String {
-        let mut line = String::new();
-        for ((text, style), width) in cells.into_iter().zip(&mut self.widths) {
-            let text = short(&text);
-            if *width > 0 {
-                *width = (*width).max(text.width());
-            }
-            let padding = (*width + 2).saturating_sub(text.width());
-            line.push_str(&paint(style, &text));
-            line.push_str(&" ".repeat(padding));
-        }
-        line.truncate(line.trim_end().len());
-        line + "\n"
-    }
-}
-
-fn short(text: &str) -> String {
-    let text = neutralise(text);
-    match text.char_indices().nth(WIDEST) {
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-        None => text.into_owned(),
-    }
-}
-
-fn cells(row: &Value) -> [(String, Style); 8] {
-    let plain = Style::new();
-    let text = |name: &str| row[name].as_str().unwrap_or("-").to_string();
-    // Microseconds are for programs.
-    let time = text("time");
-    let time = match time.get(..23) {
-        Some(millis) if time.len() == 27 => format!("{millis}Z"),
-        _ => time,
-    };
-    let decided = match row["verdict"].as_str() {
-        Some("allow") => verdict(Verdict::Allow),
-        Some("deny") => verdict(Verdict::Deny),
-        Some("ask") => verdict(Verdict::Ask),
-        _ => plain,
-    };
-    let outcome = match row["outcome"].as_str() {
-        Some(outcome) => outcome,
-        None if row["kind"] == "intent" => "open",
-        None => "-",
-    };
-    let ended = match outcome {
-        "ok" | "open" | "-" => plain,
-        _ => RED,
-    };
-    [
-        (time, DIM),
-        (text("agent"), plain),
-        (what(row), plain),
-        (text("verdict"), decided),
-        (text("step"), plain),
-        (outcome.into(), ended),
-        (row["duration_us"].as_u64().map_or("-".into(), took), plain),
-        (text("id"), DIM),
-    ]
 }
 
 /// `1.2 ms`

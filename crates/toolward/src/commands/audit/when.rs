@@ -3,14 +3,22 @@
 use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::micros;
 
+use super::clock::Clock;
 use crate::exit::Failure;
 
-/// Microseconds since 1970 of `10m` (ago), `2026-07-28` (its midnight) or `2026-07-28T09:30:00Z`.
-pub(super) fn point(flag: &str, text: &str) -> Result<u64, Failure> {
-    ago(text, micros()).or_else(|| date(text)).ok_or_else(|| {
+/// Microseconds since 1970 of `10m` (ago), `2026-07-28` (its midnight), `2026-07-28T09:30` or
+/// `2026-07-28T09:30:00Z`. A time without an offset is one of the clock's zone.
+pub(super) fn point(flag: &str, text: &str, clock: &Clock) -> Result<u64, Failure> {
+    let local = || match text.len() {
+        10 => date(text),
+        _ => date(&format!("{text}Z")),
+    };
+    let of_zone = || local().and_then(|written| clock.to_utc(written));
+    let absolute = || date(text).filter(|_| text.len() > 10);
+    ago(text, micros()).or_else(absolute).or_else(of_zone).ok_or_else(|| {
         Failure::usage(format!(
             "error: {flag}: `{}` is not a point in time\n  help: write 10m, 2h or 3d (ago), \
-             2026-07-28, or 2026-07-28T09:30:00Z",
+             2026-07-28, 2026-07-28T09:30, or 2026-07-28T09:30:00Z",
             neutralise(text)
         ))
     })
@@ -124,7 +132,6 @@ mod tests {
             "2025-02-29",
             "2026-13-01",
             "2026-07-28T",
-            "2026-07-28T09:30:00",
             "2026-07-28T25:00Z",
             "2026-07-28T09:30:00+2",
             "yesterday",
@@ -132,7 +139,13 @@ mod tests {
             "-5m",
             "5 parsecs",
         ] {
-            assert!(point("--since", wrong).is_err(), "{wrong}");
+            assert!(point("--since", wrong, &Clock::new(true)).is_err(), "{wrong}");
+        }
+        for (local, absolute) in
+            [("2026-07-28T09:30", "2026-07-28T09:30Z"), ("2026-07-28", "2026-07-28T00:00Z")]
+        {
+            let point = |text| point("--since", text, &Clock::new(true)).ok();
+            assert!(point(local).is_some() && point(local) == point(absolute), "{local}");
         }
         assert_eq!(ago("90s", 100_000_000), Some(10_000_000));
         assert_eq!(ago("2h", 10_000_000_000), Some(2_800_000_000));

@@ -1,0 +1,211 @@
+//! Well-behaved and hostile clients at the same time, for long. Memory must stay flat, no well-behaved
+//! call may fail, and none may take much longer than without the others.
+
+mod hostile;
+
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use toolward_testkit::echo::{self, Server};
+use toolward_testkit::histogram::Histogram;
+
+use super::client::Client;
+use super::{Gateway, Plan, Result, free_port};
+
+const GOOD: &str = "soak-well-behaved-71c2";
+const BAD: &str = "soak-hostile-9d04e";
+const CLIENTS: u32 = 4;
+/// How much the highest resident memory may grow from the second quarter of the run to the last.
+const MAX_GROWTH: f64 = 1.10;
+/// How much longer the slowest percent of calls may take beside hostile clients.
+const MAX_SLOWDOWN: f64 = 2.0;
+/// Below this, a difference says more about the machine than about the gateway.
+const NOISE: Duration = Duration::from_millis(10);
+
+/// What well-behaved clients saw.
+#[derive(Default)]
+struct Seen {
+    times: Histogram,
+    failed: u64,
+    first: Option<String>,
+}
+
+pub(super) fn run(plan: &Plan) -> Result<()> {
+    let wrong = |error: std::io::Error| error.to_string();
+    let echo = echo::http::start(Server::new(&echo::tools(3, 200)).map_err(wrong)?);
+    let echo = echo.map_err(wrong)?;
+    let folder = tempfile::tempdir().map_err(wrong)?;
+    let heavy = Heavy::start(folder.path())?;
+    let (config, port) = (folder.path().join("toolward.yaml"), free_port()?);
+    let mut text = format!("listen: 127.0.0.1:{port}\nadmin: off\nstate: state\n");
+    text.push_str("audit: {dir: audit, rotate: {size: 16MiB}}\n");
+    text.push_str("limits_of: {buffered_bytes: 128 MiB, streams: 400}\n");
+    let _ = writeln!(
+        text,
+        "servers: {{echo: {{url: \"{}\"}}, heavy: {{url: \"{}\", max_timeout: 20s}}}}",
+        echo.url(),
+        heavy.url
+    );
+    text.push_str("agents:\n");
+    for (agent, token, servers) in [("good", GOOD, "echo"), ("bad", BAD, "heavy")] {
+        std::fs::write(folder.path().join(agent), token).map_err(wrong)?;
+        let _ = write!(text, "  {agent}:\n    tokens: [\"${{file:{agent}}}\"]\n");
+        let _ = writeln!(text, "    allow: {{servers: [{servers}]}}");
+    }
+    std::fs::write(&config, text).map_err(wrong)?;
+    let (gateway, _) = Gateway::start(plan, &config, port)?;
+    let pid = gateway.0.id();
+
+    let whole = Duration::from_secs(60 * plan.times as u64);
+    let alone = well_behaved(
+        plan,
+        port,
+        (whole / 10).clamp(Duration::from_secs(10), Duration::from_secs(120)),
+    );
+    let (ended, attacks) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let attackers = hostile::start(port, BAD, &ended, &attacks);
+    let sampler = {
+        let ended = ended.clone();
+        std::thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !ended.load(Ordering::Acquire) {
+                samples.push(resident(pid));
+                std::thread::sleep(Duration::from_millis(250));
+            }
+            samples
+        })
+    };
+    let beside = well_behaved(plan, port, whole);
+    ended.store(true, Ordering::Release);
+    let samples = sampler.join().unwrap_or_default();
+    for attacker in attackers {
+        let _ = attacker.join();
+    }
+    gateway.end()?;
+    judge(&alone, &beside, &samples, attacks.load(Ordering::Relaxed))
+}
+
+fn judge(alone: &Seen, beside: &Seen, samples: &[u64], attacks: u64) -> Result<()> {
+    let most = |part: std::ops::Range<usize>| {
+        let part = samples.get(part).unwrap_or_default();
+        part.iter().copied().max().unwrap_or(0)
+    };
+    let quarter = samples.len() / 4;
+    let (early, late) = (most(quarter..2 * quarter), most(3 * quarter..samples.len()));
+    let (before, after) = (alone.times.quantile(0.99), beside.times.quantile(0.99));
+    println!("attacks      {attacks}");
+    println!("calls        {} alone, {} beside them", alone.times.count(), beside.times.count());
+    println!("failed       {} alone, {} beside them", alone.failed, beside.failed);
+    println!(
+        "p50          {:?} alone, {:?} beside them",
+        alone.times.quantile(0.5),
+        beside.times.quantile(0.5)
+    );
+    println!("p99          {before:?} alone, {after:?} beside them");
+    println!(
+        "memory       {} MiB in the second quarter, {} MiB in the last, at most",
+        early >> 20,
+        late >> 20
+    );
+    if let Some(why) = beside.first.as_ref().or(alone.first.as_ref()) {
+        return Err(format!("a well-behaved call failed: {why}"));
+    }
+    if beside.times.count() == 0 || attacks == 0 {
+        return Err("nothing was asked".into());
+    }
+    if late as f64 > early as f64 * MAX_GROWTH {
+        return Err("memory grows".into());
+    }
+    if after > NOISE.max(before.mul_f64(MAX_SLOWDOWN)) {
+        return Err("hostile clients slow the well-behaved ones down".into());
+    }
+    Ok(())
+}
+
+/// Calls in even steps for some time.
+fn well_behaved(plan: &Plan, port: u16, time: Duration) -> Seen {
+    let pause = Duration::from_secs(1) * CLIENTS / plan.rate.max(1);
+    let until = Instant::now() + time;
+    let one = move |number: u32| {
+        let (mut client, mut seen) = (Client::new(port, GOOD), Seen::default());
+        let mut next = Instant::now() + pause * number / CLIENTS;
+        for count in 0_u64.. {
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            if Instant::now() >= until {
+                break;
+            }
+            let begun = Instant::now();
+            match client.call(&format!("g{number}-{count}")) {
+                Ok(true) => seen.times.record(begun.elapsed()),
+                other => {
+                    seen.failed += 1;
+                    seen.first.get_or_insert(format!("{other:?}"));
+                }
+            }
+            next = (next + pause).max(Instant::now());
+        }
+        seen
+    };
+    let clients: Vec<_> =
+        (0..CLIENTS).map(|number| std::thread::spawn(move || one(number))).collect();
+    let mut all = Seen::default();
+    for client in clients {
+        let Ok(seen) = client.join() else { continue };
+        all.times.merge(&seen.times);
+        all.failed += seen.failed;
+        all.first = all.first.or(seen.first);
+    }
+    all
+}
+
+/// The resident memory of a process, in bytes.
+fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) << 10
+}
+
+/// The scripted server of the tests, with tools whose results are large, late or many.
+struct Heavy {
+    child: Child,
+    url: String,
+}
+
+impl Heavy {
+    fn start(folder: &Path) -> Result<Heavy> {
+        let wrong = |error: std::io::Error| format!("the scripted server: {error}");
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/toolward/tests/program/both.py");
+        let names = ["t", "large", "flood", "hang"];
+        let tools =
+            names.map(|name| serde_json::json!({"name": name, "inputSchema": {"type": "object"}}));
+        let list = folder.join("heavy.json");
+        std::fs::write(&list, serde_json::json!(tools).to_string()).map_err(wrong)?;
+        let mut child = Command::new("python3")
+            .arg(script)
+            .args(["http", "legacy", "/dev/null"])
+            .arg(list)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(wrong)?;
+        let mut port = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut port).map_err(wrong)?;
+        }
+        Ok(Heavy { child, url: format!("http://127.0.0.1:{}/mcp", port.trim()) })
+    }
+}
+
+impl Drop for Heavy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
