@@ -34,7 +34,7 @@ pub enum Inline<'a> {
 /// ```
 pub fn load_inline(policy: Inline<'_>) -> Result<Loaded, Failed> {
     let given = Given { role: Role::Either, format: None, allowlist: false, reload: false };
-    let mut assembly = Assembly::default();
+    let mut assembly = Assembly::inline();
     match policy {
         Inline::Text(content) => {
             let text = Text::new(NAME, content.strip_prefix('\u{feff}').unwrap_or(content));

@@ -13,28 +13,27 @@ pub(crate) mod search;
 mod show;
 
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use hashbrown::HashMap;
 use serde_json::{Value, json};
 use toolward_policy::ToolSet;
-use toolward_wire::{Id, MAX_ANSWER, Message, Revision, Sender};
+use toolward_wire::{Id, MAX_RESPONSE_BYTES, Message, Revision, Sender};
 
 use crate::audit::NotRecorded;
 use crate::catalogue::{Catalogue, Offered};
 use crate::client::Client;
 use crate::decide::{Permit, View};
-use crate::guard::Agents;
+use crate::guard::ByAgent;
 use crate::pipeline::Gateway;
 use crate::present::Answer;
 use crate::record;
 use crate::sight::Snapshot;
-use crate::upstream::{Caps, Definition, Reach};
+use crate::upstream::{Caps, Definition, Reach, Timeouts};
 
 /// What it is called.
 pub const NAME: &str = "toolward";
 /// The tool that others are called through, as records name it.
-pub(crate) const EXECUTE: &str = "toolward/execute_tool";
+pub const EXECUTE: &str = "toolward/execute_tool";
 /// Its tools.
 const TOOLS: &str = include_str!("builtin/tools.json");
 
@@ -43,12 +42,11 @@ pub fn definition() -> Definition {
     Definition {
         name: NAME.into(),
         reach: Reach::Own,
-        timeouts: Vec::new(),
-        timeout: Duration::from_secs(30),
+        timeouts: Timeouts::default(),
         share: true,
         max_children: 1,
         eager: false,
-        answer_bytes: MAX_ANSWER,
+        answer_bytes: MAX_RESPONSE_BYTES,
         results: Caps::default(),
     }
 }
@@ -77,7 +75,7 @@ fn made(without: &[&str]) -> Catalogue {
     }
     let page = json!({"jsonrpc": "2.0", "id": 0, "result": {"tools": tools}}).to_string();
     let mut offered = Offered::default();
-    if let Ok(page) = Message::parse(page.into(), MAX_ANSWER, Sender::Server) {
+    if let Ok(page) = Message::parse(page.into(), MAX_RESPONSE_BYTES, Sender::Server) {
         // A list of ours has nothing that could be wrong.
         let _ = offered.add_page(&page);
     }
@@ -88,14 +86,14 @@ fn made(without: &[&str]) -> Catalogue {
 #[derive(Debug, Default)]
 pub struct Discovery {
     /// Agents that see the gateway's own tools alone.
-    pub progressive: Vec<Agents>,
+    pub progressive: ByAgent<()>,
     /// What servers are for, in the operator's words.
     pub descriptions: HashMap<String, String>,
 }
 
 impl Discovery {
     pub fn is_progressive(&self, agent: Option<&str>) -> bool {
-        self.progressive.iter().any(|agents| agents.include(agent))
+        self.progressive.of(agent).next().is_some()
     }
 
     pub(crate) fn description(&self, server: &str) -> Option<&str> {
@@ -128,7 +126,7 @@ impl Gateway {
             // What is shown is a listing, and is recorded as one.
             let mut facts = record::listing(snapshot, client, id, call, &view);
             facts.text("via", &format!("{NAME}/{tool}"));
-            self.audit.listing(&view, facts).await?;
+            self.audit.listing(client.caller.agent.as_ref(), &view, facts).await?;
         }
         let outcome = if said.is_ok() { "ok" } else { "tool-error" };
         Ok((said::answer(id, client.revision, &said), outcome))

@@ -222,6 +222,9 @@ pub struct StdioArgs {
     /// For debugging: policy is evaluated and recorded, not enforced
     #[arg(long)]
     pub allow_all: bool,
+    /// The largest request of the client
+    #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = toolward_config::size)]
+    pub request_bytes: u64,
     #[command(flatten)]
     pub policy: PolicyArgs,
 }
@@ -272,6 +275,9 @@ pub struct WrapArgs {
     /// How long a call may take in total, in seconds; without it: 600, or --timeout if that is longer
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub max_timeout: Option<u64>,
+    /// The largest request of the client
+    #[arg(long, value_name = "SIZE", default_value = "64 MiB", value_parser = toolward_config::size)]
+    pub request_bytes: u64,
     /// The server's command
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

@@ -30,7 +30,7 @@ use toolward_gateway::upstream::Log;
 use crate::counted;
 use crate::ownership;
 use crate::reload::Reloader;
-use crate::running::{Registration, Running};
+use crate::running::Running;
 
 /// Asking takes no longer than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,8 +45,6 @@ fn folder(state: &Path) -> PathBuf {
 pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
-    /// How commands in other directories find it.
-    _registration: Option<Registration>,
 }
 
 impl Drop for Control {
@@ -62,7 +60,7 @@ impl Control {
         let path = folder.join(format!("{}.sock", running.process));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        Ok(Control { listener, path, _registration: running.register() })
+        Ok(Control { listener, path })
     }
 
     /// Answers for as long as the process lives.

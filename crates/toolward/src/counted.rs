@@ -59,6 +59,7 @@ pub(crate) fn policy(snapshot: &Snapshot) -> Value {
     json!({
         "version": snapshot.version,
         "layers": layers,
+        "layer_kinds": policy.layer_kinds().collect::<Vec<_>>(),
         "since": time(hits.since()),
         "decided": hits.total(),
         "hits": by_rule,

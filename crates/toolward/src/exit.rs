@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use toolward_config::Diagnostic;
+
 /// Yes, or done.
 pub(crate) const OK: u8 = 0;
 /// Denied, or a test that failed.
@@ -51,6 +53,16 @@ impl Failure {
     /// What is wrong, without colours.
     pub(crate) fn text(&self) -> String {
         anstream::adapter::strip_str(&self.message).to_string()
+    }
+
+    /// The same as a finding, for commands that report several.
+    pub(crate) fn to_diagnostic(&self) -> Diagnostic {
+        let text = self.text();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        match text.split_once("\n  help: ") {
+            Some((message, help)) => Diagnostic::error(message).help(help),
+            None => Diagnostic::error(text),
+        }
     }
 
     pub(crate) fn report(self) -> ExitCode {

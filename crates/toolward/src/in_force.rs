@@ -154,7 +154,8 @@ impl InForce {
         let servers = snapshot.servers.iter().filter(|server| server.listed().is_none());
         let unknown = servers.map(|server| server.name().to_string()).collect();
         let checked = self.checked(snapshot, &catalogue);
-        let findings = check::findings(&checked);
+        let mut findings = check::findings(&checked);
+        findings.extend(check::unset_secrets(&checked));
         let outcomes =
             toolward_policy::testing::run(&snapshot.policy, &catalogue, &self.loaded.tests);
         let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ArgMatches;
 use sha2::{Digest, Sha256};
+use toolward_config::neutral::neutralise;
 use toolward_config::{
     Diagnostic, Disk, Failed, Files, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag,
     ProcessEnv, suggest,
@@ -68,7 +69,57 @@ impl Input {
         matches: Option<&ArgMatches>,
     ) -> Result<Result<Input, Vec<Diagnostic>>, Failure> {
         let lists = tool_lists::read(&tools.lists)?;
-        Ok(Input::from(&options(policy, matches), lists, &Reads::default()))
+        let named: Vec<(String, String)> =
+            lists.iter().map(|list| (list.file.clone(), list.server.clone())).collect();
+        let mut input = Input::from(&options(policy, matches), lists, &Reads::default());
+        if let Ok(input) = &mut input {
+            let warnings = input.foreign_lists(&named);
+            input.loaded.warnings.extend(warnings);
+        }
+        Ok(input)
+    }
+
+    /// Saved tool lists, as file and server, of servers that the configuration does not have.
+    fn foreign_lists(&self, named: &[(String, String)]) -> Vec<Diagnostic> {
+        let config = &self.loaded.config;
+        let own = config.builtin.then_some(builtin::NAME);
+        let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
+        let servers: Vec<&str> = servers.collect();
+        if servers.is_empty() {
+            return Vec::new();
+        }
+        let foreign = named.iter().filter(|(_, server)| !servers.contains(&server.as_str()));
+        let warning = |(file, server): &(String, String)| {
+            let message = format!(
+                "{}: the tools of `{}`, which is not a server of the configuration",
+                neutralise(file),
+                neutralise(server)
+            );
+            let help = match suggest::nearest(server, servers.iter().copied()) {
+                Some(nearest) => format!("did you mean `{nearest}`? Then write {nearest}={file}"),
+                None => format!("servers are {}; write SERVER={file}", servers.join(", ")),
+            };
+            Diagnostic::warning(message).help(help)
+        };
+        foreign.map(warning).collect()
+    }
+
+    /// What to say about an agent that no rule names, where rules name agents: most likely a typo.
+    pub(crate) fn unknown_agent(&self, name: &str) -> Option<UnknownAgent> {
+        let configured = self.loaded.config.agents.iter().map(|agent| agent.name.as_str());
+        let mut known: Vec<&str> = self.policy.agents().into_iter().chain(configured).collect();
+        known.sort_unstable();
+        known.dedup();
+        if known.is_empty() || known.contains(&name) {
+            return None;
+        }
+        let is_default = known.contains(&"default");
+        let message = format!("no agent is called `{}`", neutralise(name));
+        let help = match suggest::nearest(name, known.iter().copied()) {
+            Some(nearest) => format!("did you mean `{}`?", neutralise(nearest)),
+            None => format!("there are {}", neutralise(&known.join(", "))),
+        };
+        Some(UnknownAgent { message, help, is_default })
     }
 
     /// Loads what the flags asked for, and remembers what was read.
@@ -174,6 +225,14 @@ impl Input {
             }
         }
     }
+}
+
+/// An agent that no rule names.
+pub(crate) struct UnknownAgent {
+    pub(crate) message: String,
+    pub(crate) help: String,
+    /// The rules of `default` are for it.
+    pub(crate) is_default: bool,
 }
 
 /// What was loaded and compiled, to be looked at once more; whoever has it.

@@ -31,7 +31,7 @@ use crate::in_force::InForce;
 use crate::policy_input::{Input, Reads};
 use crate::protection::Protection;
 use crate::render::count;
-use crate::running::Running;
+use crate::running::{Registration, Running};
 use crate::watch::{Watcher, Woken};
 
 /// What failed for another reason than what the files hold is tried again so often.
@@ -99,9 +99,21 @@ impl Again {
             denying: first.denying.clone(),
             ..State::default()
         });
-        let (page, replacing, watcher, turn, failed) = Default::default();
+        let (page, replacing, watcher, turn, failed, registration) = Default::default();
         let again = self;
-        Arc::new(Reloader { options, again, gateway, endpoint, page, replacing, watcher, turn, failed, state })
+        Arc::new(Reloader {
+            options,
+            again,
+            gateway,
+            endpoint,
+            page,
+            replacing,
+            watcher,
+            turn,
+            failed,
+            state,
+            registration,
+        })
     }
 }
 
@@ -121,6 +133,7 @@ pub(crate) struct Reloader {
     /// Told when one was refused.
     failed: Notify,
     state: Mutex<State>,
+    registration: Mutex<Option<Registration>>,
 }
 
 /// Looks at the policy that a reload is about to replace.
@@ -190,6 +203,11 @@ impl Reloader {
         &self.again.begun
     }
 
+    /// The entry by which commands in other directories find this gateway; it goes when it is taken.
+    pub(crate) fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
+        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where this gateway keeps its files, for commands that look for it.
     pub(crate) fn running(&self) -> Option<Running> {
         let absolute = |path: &Path| std::path::absolute(path).ok();
@@ -224,7 +242,10 @@ impl Reloader {
     pub(crate) async fn run(self: Arc<Self>, heir: Option<Arc<Heritage>>) {
         let control = self.running().map(|running| Control::open(&running));
         match control {
-            Some(Ok(control)) => drop(tokio::spawn(control.serve(self.clone(), heir))),
+            Some(Ok(control)) => {
+                *self.registration() = self.running().and_then(|running| running.register());
+                drop(tokio::spawn(control.serve(self.clone(), heir)));
+            }
             Some(Err(error)) => (self.log())(&format!("`toolward status` cannot ask: {error}")),
             None => {}
         }

@@ -66,6 +66,17 @@ impl Table {
     }
 }
 
+/// How wide lines may be: `COLUMNS`, or the terminal's width. `None`: output goes to a file or a pipe.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let measured = || {
+        let stdout = std::io::stdout();
+        let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+        Some(usize::from(size.ws_col))
+    };
+    stated.or_else(measured).filter(|columns| *columns > 0)
+}
+
 /// "1 tool", "2 tools".
 pub(crate) fn count(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -16,6 +16,8 @@ use crate::exit::Failure;
 pub(crate) struct ToolList {
     pub(crate) server: String,
     pub(crate) tools: ToolSet,
+    /// The file that it was read from.
+    pub(crate) file: String,
 }
 
 /// Reads what `--tools` names: a file, a folder of files, or `SERVER=FILE`.
@@ -74,6 +76,15 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     if !matches!(value["server"], Value::Null | Value::String(_)) {
         return Err(fail("`server` must be a string".into()));
     }
+    if let (Some(given), Some(own)) = (server, value["server"].as_str())
+        && given != own
+    {
+        let (name, given, own) = (neutralise(&name), neutralise(given), neutralise(own));
+        writeln!(
+            anstream::stderr(),
+            "warning: {name}: the file has the tools of `{own}`, and is used for `{given}`"
+        )?;
+    }
     let server = server.map(String::from).or_else(|| value["server"].as_str().map(String::from));
     let Some(server) = server.or(stem) else {
         return Err(fail("the server's name is not known: write SERVER=FILE".into()));
@@ -97,5 +108,5 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
             "warning: {name}: `nextCursor` says that the list goes on; this is not all"
         )?;
     }
-    Ok(ToolList { server, tools })
+    Ok(ToolList { server, tools, file: name })
 }

@@ -147,10 +147,60 @@ fn check_reports_failed_tests() {
 fn ls_shows_what_an_agent_may_do() {
     assert_snapshot!(seen(&format!("ls --as reviewer --all {SAMPLE}")));
     assert_snapshot!("ls_of_a_stranger", seen(&format!("ls --as stranger {SAMPLE}")));
+    let (folder, path) =
+        file("p.yaml", "agents:\n  reviewer:\n    allow:\n      servers: [\"*\"]\n");
+    let flags = format!("--as reviewr --policy {path} --tools examples/first-policy/tools");
+    assert_snapshot!("ls_of_a_typo", seen_in(&folder, &format!("ls {flags}")));
+    assert_snapshot!(
+        "can_i_of_a_typo",
+        seen_in(&folder, &format!("can-i tracker/get_issue {flags}"))
+    );
     assert_snapshot!(
         "ls_one_server_json",
         seen(&format!("ls --as reviewer --server browser --json {SAMPLE}"))
     );
+}
+
+#[test]
+fn a_tool_list_of_another_server_is_reported() {
+    let (folder, path) = file("trackr.json", r#"{"tools": [{"name": "get_issue"}]}"#);
+    let main = "-c examples/first-policy/toolward.yaml";
+    assert_snapshot!(seen_in(
+        &folder,
+        &format!("can-i --as reviewer tracker/get_issue {main} --tools {path}")
+    ));
+    let (folder, path) = file("x.json", r#"{"server": "files", "tools": [{"name": "get_issue"}]}"#);
+    assert_snapshot!(
+        "a_tool_list_that_names_another_server",
+        seen_in(
+            &folder,
+            &format!("ls --as reviewer --server tracker {main} --tools tracker={path}")
+        )
+    );
+}
+
+#[test]
+fn strict_checks_fail_on_warnings() {
+    let (folder, path) = file("p.yaml", "allowed_tools: [get_issue, get_issue]\n");
+    let code = |flags: &str| toolward(&words(&format!("check --policy {path} {flags}")), "").code;
+    assert_eq!((code(""), code("--strict")), (0, 1));
+    let strict = format!("check --strict --json --policy {path}");
+    assert!(seen_in(&folder, &strict).contains("\"ok\":false"));
+    let (_folder, path) = file("p.yaml", "allowed_tools: [get_issue]\n");
+    assert_eq!(toolward(&["check", "--strict", "--policy", &path], "").code, 0);
+}
+
+#[test]
+fn a_pattern_is_no_name_of_an_agent() {
+    for name in ["team-*", "dev?", "[ab]"] {
+        let content = format!("agents:\n  \"{name}\":\n    allow:\n      servers: [\"*\"]\n");
+        let (_folder, path) = file("p.yaml", &content);
+        for flag in ["--policy", "-c"] {
+            let run = toolward(&["check", flag, &path], "");
+            assert_eq!(run.code, 3, "{}", run.stderr);
+            assert!(run.stderr.contains("agents have no patterns"), "{}", run.stderr);
+        }
+    }
 }
 
 #[test]

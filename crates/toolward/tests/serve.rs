@@ -27,6 +27,8 @@ mod identity;
 mod ingress;
 #[path = "serve/life.rs"]
 mod life;
+#[path = "serve/memory.rs"]
+mod memory;
 #[path = "serve/messages.rs"]
 mod messages;
 #[path = "serve/names.rs"]

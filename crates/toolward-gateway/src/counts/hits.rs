@@ -1,5 +1,6 @@
 //! How many calls each rule decided.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
@@ -8,16 +9,36 @@ use toolward_policy::{Decision, Policy, RuleRef};
 use super::PerThread;
 use crate::audit::line::micros;
 
-/// The counts of one policy, from zero since it came into force.
+/// The hit counters of one policy. After a reload, rules that did not change keep their counts.
 #[derive(Debug)]
 pub struct Hits {
     /// Where each rule is counted. What no rule decided is counted behind them, together.
     places: HashMap<(u16, RuleRef), u32>,
+    counters: Arc<Counters>,
+    /// Counts of the policies before this one.
+    carried: Carried,
+    /// When counting began, in microseconds since 1970.
+    since: u64,
+}
+
+/// One counter per rule and thread.
+#[derive(Debug, Default)]
+struct Counters {
     counts: PerThread<Box<[AtomicU64]>>,
     /// The same, of names that the agent does not see.
     unseen: PerThread<Box<[AtomicU64]>>,
-    /// When it began, in microseconds since 1970.
-    since: u64,
+}
+
+/// What earlier policies counted. Requests that began under the previous policy still count in its
+/// counters, so those are read, not copied; older ones are sums.
+#[derive(Debug, Default)]
+struct Carried {
+    previous: Option<Arc<Counters>>,
+    /// By place: the place in the previous counters, for rules that were there, and the sums of calls
+    /// and of unlisted names before that.
+    rules: Box<[(Option<u32>, u64, u64)]>,
+    /// All calls that were counted before the previous policy.
+    total: u64,
 }
 
 /// Where a decision is counted.
@@ -27,8 +48,40 @@ pub struct Place(u32);
 impl Hits {
     pub fn of(policy: &Policy) -> Hits {
         let rules = policy.rules().into_iter().zip(0..);
-        let (counts, unseen) = Default::default();
-        Hits { places: rules.collect(), counts, unseen, since: micros() }
+        let (counters, carried) = Default::default();
+        Hits { places: rules.collect(), counters, carried, since: micros() }
+    }
+
+    /// The counters of a policy that replaces another one. A rule is the same if its file, list, selector,
+    /// condition and limit are; its position in the list may change.
+    pub(crate) fn continuing(policy: &Policy, previous: &Policy, hits: &Hits) -> Hits {
+        let mut old: HashMap<(String, usize), u32> = HashMap::new();
+        let mut times: HashMap<String, usize> = HashMap::new();
+        for (identity, (layer, rule)) in identities(previous) {
+            if let Some(place) = hits.places.get(&(layer, rule)) {
+                let time = times.entry(identity.clone()).or_default();
+                old.insert((identity, *time), *place);
+                *time += 1;
+            }
+        }
+        times.clear();
+        let mut rules: Vec<(Option<u32>, u64, u64)> = Vec::new();
+        let mut carry = |place: Option<u32>| {
+            let sums = place.map_or((0, 0), |place| hits.carried.at(place));
+            rules.push((place, sums.0, sums.1));
+        };
+        for (identity, _) in identities(policy) {
+            let time = times.entry(identity.clone()).or_default();
+            carry(old.get(&(identity, *time)).copied());
+            *time += 1;
+        }
+        carry(Some(hits.places.len() as u32));
+        let carried = Carried {
+            previous: Some(hits.counters.clone()),
+            rules: rules.into(),
+            total: hits.carried.total(),
+        };
+        Hits { carried, since: hits.since, ..Hits::of(policy) }
     }
 
     /// Where a decision is counted.
@@ -40,12 +93,12 @@ impl Hits {
 
     /// A call was decided.
     pub(crate) fn count(&self, place: Place) {
-        self.add(&self.counts, place);
+        self.add(&self.counters.counts, place);
     }
 
     /// A call of a name that the agent does not see was decided.
     pub(crate) fn count_unseen(&self, place: Place) {
-        self.add(&self.unseen, place);
+        self.add(&self.counters.unseen, place);
     }
 
     fn add(&self, counts: &PerThread<Box<[AtomicU64]>>, Place(place): Place) {
@@ -61,31 +114,71 @@ impl Hits {
         self.since
     }
 
-    fn at(&self, counts: &PerThread<Box<[AtomicU64]>>, place: u32) -> u64 {
-        let counts = counts.all().filter_map(|counts| counts.get(place as usize));
-        counts.map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-
     /// How many calls a rule decided.
     pub fn of_rule(&self, layer: u16, rule: RuleRef) -> u64 {
-        self.places.get(&(layer, rule)).map_or(0, |place| self.at(&self.counts, *place))
+        self.places.get(&(layer, rule)).map_or(0, |place| self.calls_at(*place))
     }
 
     /// How many calls of names that their agents do not see a rule decided.
     pub fn unseen_of_rule(&self, layer: u16, rule: RuleRef) -> u64 {
-        self.places.get(&(layer, rule)).map_or(0, |place| self.at(&self.unseen, *place))
+        let of = |place: &u32| at(&self.counters.unseen, *place) + self.carried.at(*place).1;
+        self.places.get(&(layer, rule)).map_or(0, of)
     }
 
     /// How many calls were decided where no rule matched.
     pub fn of_no_rule(&self) -> u64 {
-        self.at(&self.counts, self.places.len() as u32)
+        self.calls_at(self.places.len() as u32)
+    }
+
+    fn calls_at(&self, place: u32) -> u64 {
+        at(&self.counters.counts, place) + self.carried.at(place).0
     }
 
     /// How many calls were decided.
     pub fn total(&self) -> u64 {
-        let counts = self.counts.all().flat_map(|counts| counts.iter());
-        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+        sum(&self.counters.counts) + self.carried.total()
     }
+}
+
+impl Carried {
+    /// Calls and unlisted names that were counted for the rule of a place.
+    fn at(&self, place: u32) -> (u64, u64) {
+        let Some((before, calls, unseen)) = self.rules.get(place as usize) else { return (0, 0) };
+        match self.previous.as_ref().zip(*before) {
+            Some((previous, place)) => {
+                (calls + at(&previous.counts, place), unseen + at(&previous.unseen, place))
+            }
+            None => (*calls, *unseen),
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.total + self.previous.as_ref().map_or(0, |previous| sum(&previous.counts))
+    }
+}
+
+fn at(counts: &PerThread<Box<[AtomicU64]>>, place: u32) -> u64 {
+    let counts = counts.all().filter_map(|counts| counts.get(place as usize));
+    counts.map(|count| count.load(Ordering::Relaxed)).sum()
+}
+
+fn sum(counts: &PerThread<Box<[AtomicU64]>>) -> u64 {
+    let counts = counts.all().flat_map(|counts| counts.iter());
+    counts.map(|count| count.load(Ordering::Relaxed)).sum()
+}
+
+/// All rules, in the order of [`Policy::rules`], with what tells them apart.
+fn identities(policy: &Policy) -> Vec<(String, (u16, RuleRef))> {
+    let identity = |(layer, rule): (u16, RuleRef)| {
+        let text = policy.rule_at(layer, rule);
+        let identity = text.map(|text| {
+            let list = text.path.rsplit_once('[').map_or(text.path.as_str(), |(list, _)| list);
+            let limit = text.limit.map(|rate| rate.to_string());
+            format!("{:?}", (&text.layer, list, &text.selector, &text.when, limit))
+        });
+        (identity.unwrap_or_default(), (layer, rule))
+    };
+    policy.rules().into_iter().map(identity).collect()
 }
 
 #[cfg(test)]
@@ -94,33 +187,69 @@ mod tests {
     use toolward_policy::source::{AllowlistSource, Case, Entry, LayerSource, RulesSource, Source};
     use toolward_policy::{Call, Caller, Tool};
 
-    #[test]
-    fn threads_count_apart_and_are_summed() {
+    fn policy(tools: &[&str]) -> Policy {
         let list = AllowlistSource {
             path: "allowed_tools".into(),
             case: Case::Sensitive,
-            tools: vec![Entry::new("a"), Entry::new("b")],
+            tools: tools.iter().map(|tool| Entry::new(*tool)).collect(),
             prompts: None,
             resources: None,
         };
         let layers = vec![LayerSource { name: "f".into(), rules: RulesSource::Allowlist(list) }];
-        let policy = Policy::compile(Source { layers, ..Source::default() }).unwrap();
-        let hits = Hits::of(&policy);
-        let decide = |tool: &str| {
-            let call = Call { action: None, arguments: None };
-            policy.decide(Caller { agent: None, claims: None }, "s", &Tool::named(tool), &call)
+        Policy::compile(Source { layers, ..Source::default() }).unwrap()
+    }
+
+    fn decide(policy: &Policy, tool: &str) -> Decision {
+        let call = Call { action: None, arguments: None };
+        policy.decide(Caller { agent: None, claims: None }, "s", &Tool::named(tool), &call)
+    }
+
+    fn counted(policy: &Policy, hits: &Hits) -> Vec<(u64, u64)> {
+        let rules = policy.rules().into_iter();
+        rules.map(|(l, r)| (hits.of_rule(l, r), hits.unseen_of_rule(l, r))).collect()
+    }
+
+    #[test]
+    fn rules_that_a_reload_leaves_as_they_are_keep_their_counts() {
+        let count = |policy: &Policy, hits: &Hits, tool: &str| {
+            hits.count(hits.place(&decide(policy, tool)));
+            hits.count_unseen(hits.place(&decide(policy, tool)));
         };
+        let first = policy(&["a", "b", "b"]);
+        let hits = Hits::of(&first);
+        for tool in ["a", "b", "none"] {
+            count(&first, &hits, tool);
+        }
+        // `a` moves down, one `b` goes away, `c` is new.
+        let second = policy(&["c", "b", "a"]);
+        let next = Hits::continuing(&second, &first, &hits);
+        assert_eq!(counted(&second, &next), [(0, 0), (1, 1), (1, 1)]);
+        count(&second, &next, "c");
+        // A request that began before the reload still counts.
+        count(&first, &hits, "a");
+        assert_eq!(counted(&second, &next), [(1, 1), (1, 1), (2, 2)]);
+        assert_eq!((next.of_no_rule(), next.total(), next.since()), (1, 5, hits.since()));
+        let third = policy(&["a", "c"]);
+        let last = Hits::continuing(&third, &second, &next);
+        count(&third, &last, "a");
+        assert_eq!(counted(&third, &last), [(3, 3), (1, 1)]);
+        assert_eq!((last.of_no_rule(), last.total()), (1, 6));
+    }
+
+    #[test]
+    fn threads_count_apart_and_are_summed() {
+        let policy = policy(&["a", "b"]);
+        let hits = Hits::of(&policy);
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for tool in ["a", "b", "b", "none"] {
-                        hits.count(hits.place(&decide(tool)));
+                        hits.count(hits.place(&decide(&policy, tool)));
                     }
                 });
             }
         });
-        let counted: Vec<u64> =
-            policy.rules().into_iter().map(|(layer, rule)| hits.of_rule(layer, rule)).collect();
-        assert_eq!((counted, hits.of_no_rule(), hits.total()), (vec![3, 6], 3, 12));
+        let counted = counted(&policy, &hits);
+        assert_eq!((counted, hits.of_no_rule(), hits.total()), (vec![(3, 0), (6, 0)], 3, 12));
     }
 }

@@ -32,11 +32,14 @@ use crate::record::traced;
 use crate::sealed::Sealer;
 use crate::session::Cancel;
 
-const SESSION_ID: &str = "mcp-session-id";
+pub(super) const SESSION_ID: &str = "mcp-session-id";
 /// So many clients of stateless requests are remembered; more are, while they ask.
 const MOST_MODERN: usize = 1000;
 /// Events that wait for a client that does not read: one is written, one is next.
 const WAITING: usize = 1;
+/// A request that has nothing to send for this long is answered with a stream: its head and the
+/// keep-alive comments show clients and proxies that it is still being worked on.
+const QUIET: Duration = Duration::from_secs(2);
 /// Why requests are refused, as they are counted.
 const UNKNOWN_SESSION: &str = "the session is not known, or is another agent's";
 const NOT_ACCEPTED: &str = "the client does not accept what is answered";
@@ -226,7 +229,10 @@ impl Endpoint {
             return Response::refused(406, NOT_ACCEPTED);
         }
         session.prune();
-        match session.resume(head.headers.get("last-event-id")) {
+        // To a client 404 would mean that the session is gone: an event that is not known any more
+        // begins a new stream.
+        let resumed = session.resume(head.headers.get("last-event-id"));
+        match resumed.or_else(|| session.resume(None)) {
             Some(events) => Response::new(200, Content::Stream(events)),
             None => Response::refused(404, "the stream is not known"),
         }
@@ -293,6 +299,8 @@ impl Endpoint {
         let work = async move { gateway.answer(request, &notes).await };
         let mut work = Box::pin(traced(trace_parent(head), work));
         let wants_events = accepts(head, "text/event-stream");
+        let quiet = tokio::time::sleep(QUIET);
+        tokio::pin!(quiet);
         let first = loop {
             tokio::select! {
                 biased;
@@ -311,25 +319,27 @@ impl Endpoint {
                 }
                 note = told.next() => {
                     if wants_events {
-                        break note;
+                        break Frame::note(note);
                     }
                 }
+                () = &mut quiet, if wants_events => break Frame::keep_alive(),
             }
         };
-        // There is something to tell before the answer. Whoever closes the stream cancels the work.
+        // There is something to send before the answer, if only a sign of life. Whoever closes the
+        // stream cancels the work.
         let (out, events) = mpsc::channel(WAITING);
         tokio::spawn(async move {
             let mut next = Some(first);
             let answer = loop {
-                if let Some(note) = next.take()
-                    && out.send(Frame::note(note)).await.is_err()
+                if let Some(frame) = next.take()
+                    && out.send(frame).await.is_err()
                 {
                     return;
                 }
                 tokio::select! {
                     biased;
                     answer = &mut work => break answer,
-                    note = told.next() => next = Some(note),
+                    note = told.next() => next = Some(Frame::note(note)),
                     () = out.closed() => return,
                 }
             };
@@ -452,22 +462,28 @@ impl Endpoint {
             let _ = done.send(answer);
         }));
         let wants_events = accepts(head, "text/event-stream");
+        let quiet = tokio::time::sleep(QUIET);
+        tokio::pin!(quiet);
         let first = loop {
             tokio::select! {
                 biased;
                 note = told.next() => {
                     if wants_events {
-                        break note;
+                        break Some(note);
                     }
                 }
                 answer = &mut answer => {
                     return answer.ok().flatten().map_or(Response::empty(202), json);
                 }
+                () = &mut quiet, if wants_events => break None,
             }
         };
-        // There is something to tell before the answer: a stream, which can be taken up again.
+        // There is something to send before the answer, if only a sign of life: a stream, which can be
+        // resumed.
         let (number, log) = session.stream();
-        log.add(first.bytes.into(), Some(Arc::new(first.room)));
+        if let Some(first) = first {
+            log.add(first.bytes.into(), Some(Arc::new(first.room)));
+        }
         let events = session.read(number, &log, 0);
         tokio::spawn(async move {
             let answer = loop {
@@ -540,7 +556,7 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
         .collect()
 }
 
-fn json(answer: Answer) -> Response {
+pub(super) fn json(answer: Answer) -> Response {
     let (unrecorded, room) = (answer.unrecorded, answer.room);
     let response = Response::new(answer.status, Content::Json(answer.body));
     let response = Response { unrecorded, room, ..response };

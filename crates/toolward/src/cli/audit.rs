@@ -39,12 +39,15 @@ pub struct FilterArgs {
     /// Only records of this kind, e.g. intent, refusal, list, start; may be given several times
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
-    /// Only since: 10m, 2h, 3d (ago), 2026-07-28, 2026-07-28T09:30:00Z
+    /// Only since: 10m, 2h, 3d (ago), 2026-07-28, 2026-07-28T09:30, 2026-07-28T09:30:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// Only until, in the same forms
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
+    /// Show times in UTC, and read TIME without an offset as UTC, instead of local time
+    #[arg(long)]
+    pub utc: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -98,8 +101,22 @@ pub struct VerifyArgs {
   toolward audit query --last 20
   toolward audit query --agent reviewer --server files --tool 'write_*'
   toolward audit query --verdict deny --since 2h --json
-  toolward audit query --kind turned-away --since 2026-07-28")]
+  toolward audit query --kind turned-away --since 2026-07-28
+  toolward audit query --arguments '{\"path\": \"/srv/a\"}'
+  toolward audit query --count-by agent,tool --since 7d")]
 pub struct QueryArgs {
+    /// Only calls with these arguments, by the hash in the log: as given, compact, and with spaces as
+    /// Python writes them
+    #[arg(long, value_name = "JSON")]
+    pub arguments: Option<String>,
+    /// The state directory whose key made the hashes; without it: `state` of the configuration, and
+    /// ~/.local/state/toolward if there is none
+    #[arg(long, value_name = "DIR", requires = "arguments")]
+    pub state: Option<PathBuf>,
+    /// Count calls by these members instead of listing them, largest first; with --kind or `kind`, other
+    /// records too
+    #[arg(long, value_enum, value_name = "MEMBERS", value_delimiter = ',', conflicts_with = "last")]
+    pub count_by: Vec<CountBy>,
     /// At most this many rows
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
@@ -114,10 +131,46 @@ pub struct QueryArgs {
     pub output: OutputArgs,
 }
 
+/// Members of a record by which calls are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CountBy {
+    Agent,
+    Server,
+    Tool,
+    Action,
+    Verdict,
+    Step,
+    Rule,
+    Reason,
+    Outcome,
+    Client,
+    Kind,
+}
+
+impl CountBy {
+    /// The member's name in a record.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CountBy::Agent => "agent",
+            CountBy::Server => "server",
+            CountBy::Tool => "tool",
+            CountBy::Action => "action",
+            CountBy::Verdict => "verdict",
+            CountBy::Step => "step",
+            CountBy::Rule => "rule",
+            CountBy::Reason => "reason",
+            CountBy::Outcome => "outcome",
+            CountBy::Client => "client",
+            CountBy::Kind => "kind",
+        }
+    }
+}
+
 /// Write records for other systems, one a line
 ///
-/// `jsonl` has the records as they are. In `csv` and `cef` an outcome also says the agent, server and
-/// tool of its call; in `csv`, a cell that a spreadsheet could take for a formula begins with '.
+/// `jsonl` has the records as they are. `csv` has one row per call, with its outcome; a cell that a
+/// spreadsheet could take for a formula begins with '. In `cef`, an outcome is an event of its own, with the
+/// agent, server and tool of its call.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward audit export --format csv --output decisions.csv

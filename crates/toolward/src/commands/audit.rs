@@ -8,12 +8,16 @@
 //! | [`scan`] | all records of a folder, in order |
 //! | [`filter`] | which ones are meant, and what came of calls |
 //! | [`latest`], [`arriving`] | the last records, and those that come |
-//! | [`row`] | a record as a person sees it |
+//! | [`row`], [`rows`] | a record as a person sees it, and calls with their outcomes |
+//! | [`table`], [`clock`] | rows on a terminal, in local time |
+//! | [`counting`] | how many calls, by agent, tool and so on |
 //! | [`out`], [`progress`] | how rows and waiting look |
 //! | [`when`] | points in time, as people write them |
 
 pub(crate) mod arriving;
 mod cef;
+mod clock;
+mod counting;
 mod csv;
 mod export;
 pub(crate) mod filter;
@@ -24,7 +28,10 @@ pub(crate) mod past;
 mod progress;
 mod query;
 pub(crate) mod row;
+mod rows;
 pub(crate) mod scan;
+mod sought;
+mod table;
 mod verify;
 mod when;
 

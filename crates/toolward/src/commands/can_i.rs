@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use serde_json::json;
 
 use crate::asked::{Answer, decision_json};
 use crate::cli::CanIArgs;
@@ -17,7 +18,11 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     let Answer { decision, why: reason, .. } = asked.answer();
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", decision_json(asked.policy, &decision, &reason))?;
+        let mut answer = decision_json(asked.policy, &decision, &reason);
+        if asked.route_note().is_some() {
+            answer["route"] = json!(asked.route.as_str());
+        }
+        writeln!(out, "{answer}")?;
     } else {
         let word = match decision.verdict {
             toolward_policy::Verdict::Allow => "yes",
@@ -25,6 +30,14 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
             other => other.as_str(),
         };
         writeln!(out, "{}: {reason}", paint(verdict(decision.verdict), word))?;
+        let denied = decision.verdict == toolward_policy::Verdict::Deny;
+        if let Some(note) = asked.route_note().filter(|_| !denied) {
+            writeln!(out, "{}", paint(DIM, note))?;
+        }
+        let unknown = asked.agent.and_then(|name| question.input.unknown_agent(name));
+        if let Some(unknown) = unknown {
+            writeln!(out, "{}", paint(DIM, format!("{}: {}", unknown.message, unknown.help)))?;
+        }
         if asked.list_unknown {
             writeln!(
                 out,

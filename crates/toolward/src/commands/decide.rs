@@ -13,6 +13,7 @@ use toolward_policy::{
     Annotations, Call, Caller, Decision, Hints, Policy, Step, Subject, Tool, Verdict,
 };
 
+use crate::arguments::Given;
 use crate::cli::DecideArgs;
 use crate::exit::{self, Failure};
 use crate::policy_input::{Input, Reads};
@@ -82,7 +83,7 @@ impl Decider<'_> {
             Ok(node) => node,
             Err(fault) => return Ok(Err(format!("the line is not JSON: {}", fault.message))),
         };
-        let request = match Request::read(&node) {
+        let request = match Request::read(&node, line) {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
         };
@@ -126,7 +127,7 @@ struct Request {
     server: String,
     tool: String,
     action: Option<String>,
-    arguments: Option<Map<String, Value>>,
+    arguments: Option<Given>,
     definition: Option<Map<String, Value>>,
     annotations: Option<Value>,
     hints: Option<Hints>,
@@ -141,7 +142,7 @@ enum Query {
 }
 
 impl Request {
-    fn read(node: &Node<'_>) -> Result<Request, String> {
+    fn read(node: &Node<'_>, line: &str) -> Result<Request, String> {
         if !matches!(node.value, NodeValue::Map(_)) {
             return Err("a request must be a JSON object".into());
         }
@@ -171,7 +172,9 @@ impl Request {
             server: text(node, "server")?.ok_or("`server` is missing")?,
             tool,
             action: text(node, "action")?,
-            arguments: object(node, "arguments")?,
+            arguments: present(node, "arguments")
+                .map(|given| Given::of(given, line).ok_or("`arguments` must be an object"))
+                .transpose()?,
             definition: object(node, "definition")?,
             annotations: present(node, "annotations").map(Node::to_json),
             hints,

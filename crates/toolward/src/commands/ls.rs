@@ -5,18 +5,31 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::json;
 use toolward_config::neutral::neutralise;
+use toolward_gateway::builtin::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 
 use crate::asked::decision_json;
 use crate::cli::LsArgs;
+use crate::discovery::Route;
 use crate::exit::{self, Failure};
+use crate::guards::discovery;
 use crate::live;
-use crate::policy_input::Input;
+use crate::policy_input::{Input, UnknownAgent};
 use crate::render::{BOLD, DIM, Table, count, paint, verdict};
 
 pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let mut input = Input::load(&args.policy, &args.tools, matches)?;
+    match args.agent.as_deref().and_then(|agent| input.unknown_agent(agent)) {
+        Some(UnknownAgent { message, help, is_default: false }) => {
+            return Err(Failure::usage(format!("error: {message}\n  help: {help}")));
+        }
+        Some(UnknownAgent { message, help, is_default: true }) => {
+            let note = format!("note: {message}: the rules of `default` apply ({help})");
+            writeln!(anstream::stderr(), "{}", paint(DIM, note))?;
+        }
+        None => {}
+    }
     if args.tools.lists.is_empty() {
         live::ask(&mut input, args.server.as_deref())?;
     }
@@ -39,17 +52,23 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
     let mut table = Table::new(&["SERVER", "TOOL", "VERDICT", "HINTS", "RULE"]);
     let (mut shown, mut offered) = (0, 0);
     let mut rows = Vec::new();
+    let mut through = 0;
     for (server, tools) in input.catalogue.lists() {
         if args.server.as_deref().is_some_and(|only| only != server) {
             continue;
         }
+        let route = Route::of_config(&input.policy, &input.loaded.config, agent, server);
         for (tool, cell) in input.policy.row(agent, server, tools).iter() {
             let listing = cell.list(caller);
-            let decision = listing.decision;
+            let decision = match route {
+                Route::Closed(denied) => denied,
+                _ => listing.decision,
+            };
             offered += 1;
-            let visible = decision.verdict != Verdict::Deny;
-            shown += usize::from(visible);
-            if !visible && !args.all {
+            let allowed = decision.verdict != Verdict::Deny;
+            shown += usize::from(allowed && route.is_direct());
+            through += usize::from(allowed && !route.is_direct());
+            if !allowed && !args.all {
                 continue;
             }
             let hints = input.policy.hints(server, tool);
@@ -63,7 +82,11 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
                     "name": exposed.map_or_else(|| tool.name().into(), |shown| shown.name),
                     "hints": hints.iter().collect::<Vec<_>>(),
                     "actions": listing.actions,
+                    "listed": allowed && route.is_direct(),
                 });
+                if !route.is_direct() {
+                    row["route"] = json!(route.as_str());
+                }
                 let reason = input.policy.reason(&decision, about);
                 if let (Some(row), Some(decision)) = (
                     row.as_object_mut(),
@@ -80,6 +103,9 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
             }
             if let Some(actions) = listing.actions.as_ref().filter(|actions| !actions.is_empty()) {
                 name = format!("{name} ({})", neutralise(&actions.join(", ")));
+            }
+            if route == Route::Execute && allowed {
+                name = format!("{name} through execute_tool");
             }
             let rule = match input.policy.rule(&decision) {
                 Some(rule) => format!("{} {}", rule.selector, rule.location()),
@@ -99,12 +125,17 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         writeln!(out, "{}", json!(rows))?;
         return Ok(exit::OK);
     }
-    if shown > 0 || args.all {
+    if shown + through > 0 || args.all {
         write!(out, "{}", table.render())?;
     }
     let who =
         agent.map_or("a caller without a name".into(), |agent| format!("`{}`", neutralise(agent)));
-    let summary = format!("{who} sees {shown} of {}", count(offered, "tool"));
+    let mut summary = format!("{who} sees {shown} of {}", count(offered, "tool"));
+    if discovery(&input.loaded.config).is_progressive(agent) {
+        summary.push_str(&format!(
+            " (progressive discovery), and calls {through} through `{EXECUTE}`; a direct call is refused"
+        ));
+    }
     writeln!(out, "{}", paint(DIM, summary))?;
     Ok(exit::OK)
 }

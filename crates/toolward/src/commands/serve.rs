@@ -172,6 +172,7 @@ pub(crate) fn serve_until_told(
         log(&format!("taking over from process {before}"));
         std::thread::spawn(move || control::retire(&state, before));
     }
+    let registered = reloader.clone();
     let mut handed_over = ending.clone();
     let leave = around.leave;
     let (hears, heard) = std::sync::mpsc::channel();
@@ -208,6 +209,7 @@ pub(crate) fn serve_until_told(
     let _ = heard.recv();
     (around.ready)()?;
     serve(endpoint, sockets, threads, most, &ending, grace)?;
+    registered.registration().take();
     gateway.audit.close();
     // A socket file that was handed over is the other process's.
     if *ending.borrow() != Ending::HandedOver {

@@ -1,27 +1,27 @@
 //! `toolward status`: what the running gateways do.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
-use toolward_config::{Disk, Loader, Options, ProcessEnv};
 
 use crate::cli::{RunningArgs, StatusArgs};
 use crate::commands::audit::row::took;
 use crate::control::{self, Asked};
 use crate::exit::{self, Failure};
 use crate::render::{RED, YELLOW, count, paint};
+use crate::running;
 
 /// How long a gateway may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
-    let state = state_folder(&args.running)?;
-    let Asked { answers, silent } = control::ask(&state, "status", PATIENCE);
+    let states = states(&args.running, true)?;
+    let Asked { answers, silent } = control::ask(&states, "status", PATIENCE);
     if answers.is_empty() && silent.is_empty() {
-        return Err(none(&state));
+        return Err(none(&states));
     }
     say_silent(&silent)?;
     let code = if answers.is_empty() { exit::UNREACHABLE } else { exit::OK };
@@ -69,7 +69,7 @@ fn text(status: &Value) -> String {
         0 => text += &format!("  policy   {}\n", paint(YELLOW, "none: everything is allowed")),
         _ => {
             let version = word(&status["policy"]["version"]);
-            text += &format!("  policy   {version}: {}\n", words(layers));
+            text += &format!("  policy   {version}: {}\n", distinct(&status["policy"]));
             let number = |name: &str| status["policy"][name].as_u64().unwrap_or(0);
             text += &format!(
                 "  decided  {} since {}, and refused {} of names that agents do not see\n",
@@ -104,9 +104,20 @@ fn text(status: &Value) -> String {
     if agents > 0 {
         text += &format!("  agents   {}\n", words(&status["agents"]));
     }
-    if status["audit"] != "ok" {
-        let loud = "cannot be written: calls are refused";
-        text += &format!("  record   {}\n", paint(RED, loud));
+    match status["audit"].as_str() {
+        Some("ok") if status["audit_required"] == false => {
+            text +=
+                "  audit    written; not required: if it cannot be written, calls go unrecorded\n";
+        }
+        Some("ok") => {}
+        Some("unrecorded") => {
+            let loud = "cannot be written: CALLS GO UNRECORDED (audit.required: false)";
+            text += &format!("  audit    {}\n", paint(RED, loud));
+        }
+        _ => {
+            let loud = "cannot be written: calls are refused";
+            text += &format!("  audit    {}\n", paint(RED, loud));
+        }
     }
     for server in status["servers"].as_array().into_iter().flatten() {
         let mut line = format!("  server   {}: {}", word(&server["name"]), word(&server["state"]));
@@ -137,6 +148,27 @@ fn text(status: &Value) -> String {
         }
     }
     text
+}
+
+/// The layers by file, each with its kinds: `toolward.yaml (agents, allowlist), extra.yaml (agents)`.
+fn distinct(policy: &Value) -> String {
+    let texts = |name: &str| {
+        let all = policy[name].as_array().map(Vec::as_slice).unwrap_or_default();
+        all.iter().map(|one| one.as_str().unwrap_or("?").to_string()).collect::<Vec<_>>()
+    };
+    let kinds = texts("layer_kinds").into_iter().map(Some).chain(std::iter::repeat(None));
+    let mut files: Vec<(String, Vec<String>)> = Vec::new();
+    for (name, kind) in texts("layers").into_iter().zip(kinds) {
+        match files.iter_mut().find(|(file, _)| *file == name) {
+            Some((_, kinds)) => kinds.extend(kind),
+            None => files.push((name, kind.into_iter().collect())),
+        }
+    }
+    let shown = files.into_iter().map(|(file, kinds)| match kinds.as_slice() {
+        [] => file,
+        kinds => format!("{file} ({})", kinds.join(", ")),
+    });
+    neutralise(&shown.collect::<Vec<_>>().join(", ")).into_owned()
 }
 
 fn calls(number: u64) -> String {
@@ -176,34 +208,36 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// Where the sockets of running gateways are. A configuration that is wrong now was right when they
-/// began: then the usual place is looked at.
-pub(crate) fn state_folder(args: &RunningArgs) -> Result<PathBuf, Failure> {
+/// The state directories in which to look for gateways: that of the flag, or that of the configuration and
+/// those of gateways that run with the same main file. Without a configuration, `everywhere` adds all
+/// gateways of this user.
+pub(crate) fn states(args: &RunningArgs, everywhere: bool) -> Result<Vec<PathBuf>, Failure> {
     if let Some(state) = &args.state {
-        return Ok(state.clone());
+        return Ok(vec![state.clone()]);
     }
-    let options = Options { main: args.config.clone(), search: true, ..Options::default() };
-    let loaded = Loader { files: Disk, env: ProcessEnv }.load(&options);
-    let home = || {
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-        home.map(|home| Path::new(&home).join(".local/state/toolward"))
+    let places = running::places(args.config.as_deref());
+    let registered = match &places.main {
+        Some(main) => running::with_config(main),
+        None if everywhere => running::all(),
+        None => Vec::new(),
     };
-    let state = match loaded {
-        Ok(loaded) => loaded.config.state.or_else(home),
-        Err(_) => {
-            let note = "note: the configuration is not valid; looking for gateways in the usual \
-                        place, or say --state DIR";
-            let _ = writeln!(anstream::stderr(), "{note}");
-            home()
+    let mut states: Vec<PathBuf> = Vec::new();
+    for state in places.state.into_iter().chain(registered.into_iter().map(|entry| entry.state)) {
+        let state = std::path::absolute(&state).unwrap_or(state);
+        if !states.contains(&state) {
+            states.push(state);
         }
-    };
-    state.ok_or_else(|| Failure::usage("error: HOME is not set; say where: --state DIR"))
+    }
+    match states.is_empty() {
+        true => Err(Failure::usage("error: HOME is not set; say where: --state DIR")),
+        false => Ok(states),
+    }
 }
 
-pub(crate) fn none(state: &Path) -> Failure {
-    let state = state.display().to_string();
+pub(crate) fn none(states: &[PathBuf]) -> Failure {
+    let states: Vec<String> = states.iter().map(|state| state.display().to_string()).collect();
     Failure::unreachable(format!(
         "error: no gateway of this user can be reached\n  help: looked in {}",
-        neutralise(&state)
+        neutralise(&states.join(", "))
     ))
 }

@@ -63,7 +63,7 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         Ok((gateway, caller, again))
     };
     match prepared() {
-        Ok((gateway, caller, again)) => serve(gateway, caller, Scope::All, again),
+        Ok((gateway, caller, again)) => serve(gateway, caller, Scope::All, again, args.request_bytes),
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);
@@ -131,7 +131,9 @@ pub(crate) fn serve(
     caller: Caller,
     scope: Scope,
     again: Again,
+    request_bytes: u64,
 ) -> Result<u8, Failure> {
+    let request_bytes = usize::try_from(request_bytes).unwrap_or(usize::MAX);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let audit = gateway.audit.clone();
     let ended = runtime.block_on(async {
@@ -148,8 +150,9 @@ pub(crate) fn serve(
             tell_first_request(&Failure::invalid(format!("error: {}", neutralise(&why))));
             return Ended::NotStarted(why);
         }
-        let (input, output) = (standard::input(), standard::output());
-        let session = listen::stdio::serve(gateway.clone(), caller, scope, revoked, input, output);
+        let ends = (standard::input(), standard::output());
+        let session =
+            listen::stdio::serve(gateway.clone(), caller, scope, revoked, request_bytes, ends);
         tokio::select! {
             ended = session => ended,
             () = terminated() => {

@@ -18,10 +18,11 @@ const LONG: Duration = Duration::from_secs(1);
 const BACK: u64 = 64 << 20;
 
 pub(crate) fn run(args: TailArgs) -> Result<u8, Failure> {
+    let utc = args.filter.utc;
     let filter = Filter::new(args.filter)?.separated_by(separator(&args.record));
     let folder = folder(&args.record)?;
     let found = look(&folder)?;
-    let mut out = RowsOut::new(args.output.json);
+    let mut out = RowsOut::new(args.output.json, utc);
     // Who only looks back gets all that was asked for.
     let back = if args.no_follow { u64::MAX } else { BACK };
     let latest = latest(&found, &filter, args.lines, back)?.rows;

@@ -92,6 +92,7 @@ fn of_command_line(args: &ToolsSaveArgs) -> Definition {
     let launch = Launch {
         name: name.clone(),
         program: args.command.first().cloned().unwrap_or_default(),
+        file: None,
         arguments: args.command.get(1..).unwrap_or_default().to_vec(),
         environment: Vec::new(),
         inherit: Inherit::Everything,

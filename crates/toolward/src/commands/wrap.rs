@@ -29,7 +29,7 @@ use crate::tested::passes;
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let caller = by_flag(args.agent.as_deref());
     match prepare(&args, matches) {
-        Ok((gateway, again)) => serve(gateway, caller, Scope::One(0), again),
+        Ok((gateway, again)) => serve(gateway, caller, Scope::One(0), again, args.request_bytes),
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);
@@ -66,6 +66,7 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
     let launch = Launch {
         name: name.clone(),
         program: program.clone(),
+        file: None,
         arguments: arguments.unwrap_or_default().to_vec(),
         environment: args.env.iter().map(|given| variable(given)).collect::<Result<_, _>>()?,
         // The client chose this environment for the server.

@@ -42,7 +42,7 @@ fn jsonl_has_the_records_as_they_are() {
 }
 
 #[test]
-fn csv_says_of_outcomes_whose_they_are_and_holds_no_formula() {
+fn csv_has_one_row_per_call_and_holds_no_formula() {
     let log = Log::new();
     let mut client = log.client("dev");
     client.call("read", json!({"a": 1}));
@@ -53,9 +53,15 @@ fn csv_says_of_outcomes_whose_they_are_and_holds_no_formula() {
     let at = |name: &str| rows[0].iter().position(|column| column == name).unwrap();
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));
     let records = log.records("audit.jsonl");
-    assert_eq!(rows.len(), records.len() + 1);
-    let outcome = rows.iter().find(|row| row[at("kind")] == "outcome").unwrap();
-    assert_eq!((&*outcome[at("agent")], &*outcome[at("tool")]), ("dev", "read"));
+    let outcomes = records.iter().filter(|record| record["kind"] == "outcome").count();
+    assert_eq!((outcomes, rows.len()), (1, records.len() - outcomes + 1));
+    let calls: Vec<_> = rows.iter().filter(|row| row[at("kind")] == "intent").collect();
+    assert_eq!(calls.len(), 1);
+    let call = ["agent", "tool", "verdict", "outcome"].map(|name| &*calls[0][at(name)]);
+    assert_eq!(call, ["dev", "read", "allow", "ok"]);
+    assert!(
+        calls[0][at("duration_us")].parse::<u64>().is_ok() && !calls[0][at("ended")].is_empty()
+    );
     let refusal = rows.iter().find(|row| row[at("kind")] == "refusal").unwrap();
     assert_eq!(refusal[at("exposed_name")], "'=HYPERLINK(\"http://x\")");
     let dangerous = |cell: &String| cell.starts_with(['=', '+', '@', '\t', '\r']);

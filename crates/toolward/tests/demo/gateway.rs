@@ -26,6 +26,22 @@ fn refused(answer: &Value) -> bool {
 }
 
 #[test]
+fn a_refusal_is_explained_from_another_terminal() {
+    let demo = Demo::start(&[]);
+    let answer = demo.agent("visitor").call(&exposed("write_file"), json!({}));
+    assert!(refused(&answer), "{answer}");
+    let id = answer["error"]["data"]["decision_id"].as_str().unwrap();
+    let mut explain = super::running::command(demo.home.path());
+    let output = explain.args(["explain", id]).current_dir("/").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("visitor"), "{said}");
+    // The log is followed the same way.
+    let mut tail = super::running::command(demo.home.path());
+    let output = tail.args(["tail", "--no-follow"]).current_dir("/").output().unwrap();
+    assert!(String::from_utf8(output.stdout).unwrap().contains(id));
+}
+
+#[test]
 fn every_tool_is_called_by_every_agent() {
     let demo = Demo::start(&[]);
     let may: [(&str, &[&str]); 3] = [

@@ -126,7 +126,8 @@ impl Demo {
     /// Demo folders that are there.
     pub fn folders(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home.path()).unwrap().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        let hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes()[0] == b'.';
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !hidden(path)).collect()
     }
 }
 

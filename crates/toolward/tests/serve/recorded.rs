@@ -72,6 +72,20 @@ fn a_trace_is_that_of_the_message_or_else_of_the_header() {
 }
 
 #[test]
+fn stdio_does_not_start_without_a_name_where_unnamed_callers_are_denied() {
+    let agents = json!({"a": {"allow": {"servers": ["*"]}}, "b": {"allow": {"servers": ["*"]}}});
+    let gate = || setup().agents(agents.clone()).stdio("s", "legacy", names(&["t"]));
+    let mut lines = gate().standard(&[]);
+    let answer = lines.ask(&initialize(LEGACY));
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("--agent NAME") && message.contains("a, b"), "{message}");
+    assert_eq!(lines.close().0, 3);
+    let mut lines = gate().standard(&["--agent", "b"]).ready();
+    let list = lines.ask(&request(json!(3), "tools/list", json!({})));
+    assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn nobody_is_named_by_no_flag() {
     let agents = json!({"default": {"allow": {"servers": ["*"]}}});
     let mut lines = setup()

@@ -168,7 +168,18 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
     std::fs::rename(gate.file("audit"), gate.file("away")).unwrap();
     assert_eq!(call_on(&gate, 10), (10, 0));
     assert!(gate.said.lock().unwrap().contains("calls go on without a record"));
+    // Whoever looks is told so.
+    let (readiness, status) = (|| gate.nobody().at("/readyz").send("GET", &[], ""), || {
+        super::reload::beside(&gate, &["status"]).1
+    });
+    let reply = readiness();
+    assert_eq!(reply.status, 200);
+    assert_eq!(String::from_utf8_lossy(&reply.body), "ready, and calls go unrecorded");
+    assert!(status().contains("CALLS GO UNRECORDED"), "{}", status());
     std::fs::rename(gate.file("away"), gate.file("audit")).unwrap();
+    assert_eq!(String::from_utf8_lossy(&readiness().body), "ready");
+    let healthy = status();
+    assert!(!healthy.contains("UNRECORDED") && healthy.contains("not required"), "{healthy}");
     assert_eq!(call_on(&gate, 1), (1, 0));
     assert_eq!(intents(&gate.file("audit")), 1);
     // How many there were is told; of what was not recorded, no outcome is.

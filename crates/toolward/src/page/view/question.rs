@@ -54,7 +54,7 @@ pub(crate) struct Told {
     pub(crate) layers: Vec<Layer>,
     pub(crate) sees: Sees,
     /// How the agent calls the tool, if not directly.
-    pub(crate) note: Option<String>,
+    pub(crate) note: Option<Vec<Piece>>,
     /// This answer and the form with this question, as addresses.
     pub(crate) link: String,
     pub(crate) form: String,
@@ -233,7 +233,7 @@ impl Question {
             list_unknown: asked.list_unknown,
             turned_away: self.agent.is_none() && !page.reloader.callers().contains(&None),
             layers: layers(&asked, &answer),
-            note: asked.route_note(),
+            note: asked.route_note().as_deref().map(pieces),
             reason: pieces(&answer.why),
             sees,
             link: self.address("explain", arguments.as_deref()),

@@ -1,0 +1,172 @@
+//! The registry of this user's running gateways, and how commands find them.
+//!
+//! A gateway can be asked through its control socket, which is in its state directory; a person in another
+//! directory does not know where that is. So each gateway leaves one small file in
+//! `~/.local/state/toolward/gateways` with its state directory, configuration and audit log. Entries of
+//! processes that no longer answer are removed by whoever reads them.
+
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use toolward_config::{Disk, Failed, Level, Loader, Options, ProcessEnv};
+
+use crate::control;
+
+/// Where a running gateway keeps its files.
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    pub(crate) process: u32,
+    pub(crate) state: PathBuf,
+    /// The main file, if it has one.
+    pub(crate) config: Option<PathBuf>,
+    /// The directory of the audit log.
+    pub(crate) audit: PathBuf,
+}
+
+/// An entry that is removed with the process.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    path: PathBuf,
+    /// Directories that were made for it, outermost first. They go too, unless something else is in them.
+    made: Vec<PathBuf>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        for directory in self.made.iter().rev() {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+impl Running {
+    /// Adds this process to the registry. Without a home directory there is none, and nothing depends on it.
+    pub(crate) fn register(&self) -> Option<Registration> {
+        // Another process that ends may remove the directory at this moment.
+        (0..3).find_map(|_| self.write())
+    }
+
+    fn write(&self) -> Option<Registration> {
+        let directory = directory()?;
+        let missing = directory.ancestors().take_while(|one| one.symlink_metadata().is_err());
+        let mut made: Vec<PathBuf> = missing.map(PathBuf::from).collect();
+        made.reverse();
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).ok()?;
+        let path = directory.join(format!("{}.json", self.process));
+        let text = |path: &Path| path.to_str().map(String::from);
+        let entry = json!({
+            "state": text(&self.state)?,
+            "config": self.config.as_deref().and_then(text),
+            "audit": text(&self.audit)?,
+        });
+        // Written beside and renamed, so that nobody reads half of it.
+        let fresh = directory.join(format!("{}.new", self.process));
+        let _ = std::fs::remove_file(&fresh);
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&fresh)
+            .ok()?;
+        std::io::Write::write_all(&mut file, entry.to_string().as_bytes()).ok()?;
+        std::fs::rename(&fresh, &path).ok()?;
+        Some(Registration { path, made })
+    }
+
+    fn read(path: &Path) -> Option<Running> {
+        let process = path.file_stem()?.to_str()?.parse().ok()?;
+        let entry: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+        let path = |name: &str| entry[name].as_str().map(PathBuf::from);
+        Some(Running {
+            process,
+            state: path("state")?,
+            config: path("config"),
+            audit: path("audit")?,
+        })
+    }
+}
+
+fn directory() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join(".local/state/toolward/gateways"))
+}
+
+/// All running gateways of this user.
+pub(crate) fn all() -> Vec<Running> {
+    let Some(directory) = directory() else { return Vec::new() };
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = |found: &std::fs::Metadata| found.uid() == own && found.mode() & 0o022 == 0;
+    if !directory.symlink_metadata().is_ok_and(|found| found.is_dir() && is_own(&found)) {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(&directory).into_iter().flatten();
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut running = Vec::new();
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
+        let Some(entry) = Running::read(&path) else { continue };
+        if control::listens(&entry.state, entry.process) {
+            running.push(entry);
+        } else {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+    running.sort_by_key(|entry| entry.process);
+    running
+}
+
+/// The running gateways of a main file.
+pub(crate) fn with_config(main: &Path) -> Vec<Running> {
+    let Ok(main) = main.canonicalize() else { return Vec::new() };
+    let mut running = all();
+    running.retain(|entry| entry.config.as_deref() == Some(&*main));
+    running
+}
+
+/// What a configuration says about where things are, also if it is not valid.
+pub(crate) struct Places {
+    /// The main file, if there is one.
+    pub(crate) main: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
+    pub(crate) audit: PathBuf,
+    pub(crate) separator: String,
+    /// What is wrong with the configuration.
+    pub(crate) failed: Option<Failed>,
+}
+
+impl Places {
+    /// Whether the main file itself has errors, so that what it says may be incomplete.
+    pub(crate) fn main_is_broken(&self) -> bool {
+        let main = self.main.as_ref().map(|main| main.display().to_string());
+        let errors = self.failed.iter().flat_map(|failed| &failed.diagnostics);
+        let mut errors = errors.filter(|found| found.level == Level::Error);
+        errors.any(|error| error.file().is_none_or(|file| Some(file) == main.as_deref()))
+    }
+}
+
+/// Reads the configuration that is named, or the one that is found. One broken policy file does not
+/// change where the gateway that runs with it keeps its files.
+pub(crate) fn places(config: Option<&Path>) -> Places {
+    let options = Options { main: config.map(PathBuf::from), search: true, ..Options::default() };
+    match (Loader { files: Disk, env: ProcessEnv }).load(&options) {
+        Ok(loaded) => Places {
+            // Places where a configuration was looked for are among the files.
+            main: loaded.main_file().map(PathBuf::from),
+            state: loaded.config.state,
+            audit: loaded.config.audit.dir,
+            separator: loaded.config.separator,
+            failed: None,
+        },
+        Err(failed) => {
+            let found = || failed.files.iter().find(|file| file.exists()).cloned();
+            Places {
+                main: config.map(PathBuf::from).or_else(found),
+                state: failed.config.state.clone(),
+                audit: failed.config.audit.dir.clone(),
+                separator: failed.config.separator.clone(),
+                failed: Some(failed),
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `check` refuses everything that `serve` refuses, and what it accepts starts.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use super::harness::eventually;
+
+/// A configuration that starts.
+fn valid() -> Value {
+    json!({
+        "listen": "127.0.0.1:0",
+        "admin": "off",
+        "state": "state",
+        "audit": {"dir": "audit"},
+        "servers": {"s": {"command": "cat"}},
+        "agents": {"a": {"tokens": ["${TOKEN_A}"], "allow": {"servers": ["*"]}}},
+        "tests": [{"as": "a", "allow": ["s/x"]}],
+    })
+}
+
+fn command(folder: &Path, word: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
+    command.arg(word).arg("-c").arg(folder.join("toolward.yaml")).env_clear();
+    command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder);
+    command.env("TOKEN_A", "token-of-agent-a").env("TOKEN_B", "token-of-agent-a");
+    command.env("NO_URL", "no url at all").env("REMOTE", "http://keys.example/jwks");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// The exit code and what was said; a gateway that starts is ended, and has none.
+fn ended(mut command: Command) -> (Option<i32>, String) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut child = command.stderr(file.reopen().unwrap()).spawn().unwrap();
+    let said = || std::fs::read_to_string(file.path()).unwrap();
+    let status = eventually("it ends or listens", || match child.try_wait().unwrap() {
+        Some(status) => Some(status.code()),
+        None => said().contains("listening on").then_some(None),
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    (status, said())
+}
+
+type Change = fn(&mut Value, &Path);
+
+/// Why a gateway does not start. `serve` exits with 3 for each.
+const REFUSALS: [(&str, Change); 25] = [
+    ("an unknown key", |config, _| config["lisen"] = json!("127.0.0.1:1")),
+    ("a failing test", |config, _| config["tests"] = json!([{"as": "a", "deny": ["s/x"]}])),
+    ("telemetry", |config, _| config["telemetry"] = json!({"log_format": "json"})),
+    ("methods", |config, _| config["servers"]["s"]["methods"] = json!(["x/y"])),
+    ("sinks", |config, _| config["audit"]["sinks"] = json!([{"stdout": true}])),
+    ("an unset secret", |config, _| config["agents"]["a"]["tokens"] = json!(["${UNSET}"])),
+    ("an unset header", |config, _| {
+        config["servers"]["s"] = json!({"url": "https://s.example/mcp", "headers": {"Authorization": "Bearer ${UNSET}"}});
+    }),
+    ("a secret file that is missing", |config, _| {
+        config["agents"]["a"]["tokens"] = json!(["${file:missing}"]);
+    }),
+    ("a URL that is none", |config, _| config["servers"]["s"] = json!({"url": "${NO_URL}"})),
+    ("an open token endpoint", |config, _| {
+        config["servers"]["s"] = json!({"url": "https://s.example/mcp", "oauth":
+            {"token_url": "${REMOTE}", "client_id": "c", "client_secret": "${TOKEN_A}"}});
+    }),
+    ("no servers", |config, _| config["servers"] = json!({})),
+    ("listening without credentials", |config, _| {
+        config["listen"] = json!("0.0.0.0:0");
+        config["agents"]["a"]["tokens"] = json!([]);
+    }),
+    ("listening for unnamed callers", |config, _| {
+        config["listen"] = json!("0.0.0.0:0");
+        config["defaults"] = json!({"deny_on_missing_agent": false});
+    }),
+    ("listening without a policy", |config, _| {
+        config["listen"] = json!("0.0.0.0:0");
+        config["agents"] = json!({"a": {"tokens": ["${TOKEN_A}"]}});
+        config["tests"] = json!([]);
+    }),
+    ("an open admin UI", |config, _| config["admin"] = json!("0.0.0.0:0")),
+    ("TLS files that are missing", |config, _| {
+        config["tls"] = json!({"cert": "cert.pem", "key": "key.pem"});
+    }),
+    ("one token for two agents", |config, _| {
+        config["agents"]["b"] = json!({"tokens": ["${TOKEN_B}"]});
+    }),
+    ("keys over http", |config, _| {
+        config["identity"] = json!({"jwt": {"issuer": "https://i.example", "jwks": "${REMOTE}"}});
+    }),
+    ("a shell hook that is missing", |config, _| {
+        config["hooks"] = json!([{"name": "h", "policy_sh": "missing.sh"}]);
+    }),
+    ("a hook program that is missing", |config, _| {
+        config["hooks"] = json!([{"name": "h", "exec": ["./missing"]}]);
+    }),
+    ("a hook at no URL", |config, _| {
+        config["hooks"] = json!([{"name": "h", "http": "${NO_URL}"}]);
+    }),
+    ("a store at no URL", |config, _| {
+        config["limits"] = json!({"store": "redis://${NO_URL}:x", "calls": "5/min"});
+    }),
+    ("a file in place of the audit directory", |_, folder| {
+        std::fs::write(folder.join("audit"), "").unwrap();
+    }),
+    ("a file in place of the state directory", |_, folder| {
+        std::fs::write(folder.join("state"), "").unwrap();
+    }),
+    ("a key that others can read", |_, folder| {
+        use std::os::unix::fs::PermissionsExt;
+        let (state, all) = (folder.join("state"), std::fs::Permissions::from_mode(0o644));
+        std::fs::create_dir(&state).unwrap();
+        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::fs::write(state.join("seal.key"), [7; 32]).unwrap();
+        std::fs::set_permissions(state.join("seal.key"), all).unwrap();
+    }),
+];
+
+#[test]
+fn check_refuses_everything_that_serve_refuses() {
+    let mut wrong = Vec::new();
+    for (name, change) in REFUSALS {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = valid();
+        change(&mut config, folder.path());
+        std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
+        let (served, why) = ended(command(folder.path(), "serve"));
+        if served != Some(3) {
+            wrong.push(format!("{name}: serve: {served:?}: {why}"));
+        }
+        let (checked, said) = ended(command(folder.path(), "check"));
+        // A failing test is a no, everything else is invalid.
+        let expected = if name == "a failing test" { 1 } else { 3 };
+        if checked != Some(expected) {
+            wrong.push(format!("{name}: check: {checked:?}: {said}; serve said: {why}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_check_accepts_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("toolward.yaml"), valid().to_string()).unwrap();
+    let (checked, said) = ended(command(folder.path(), "check"));
+    assert_eq!(checked, Some(0), "{said}");
+    assert!(!folder.path().join("state").exists(), "check writes nothing");
+    let (served, said) = ended(command(folder.path(), "serve"));
+    assert_eq!(served, None, "{said}");
+}
+
+#[test]
+fn secrets_may_be_left_out_where_nothing_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = valid();
+    config["agents"]["a"]["tokens"] = json!(["${UNSET}"]);
+    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
+    let mut check = command(folder.path(), "check");
+    let (code, said) = ended({
+        check.arg("--no-secrets");
+        check
+    });
+    assert!(code == Some(0) && said.contains("UNSET"), "{said}");
+    let mut strict = command(folder.path(), "check");
+    let (code, said) = ended({
+        strict.args(["--no-secrets", "--strict"]);
+        strict
+    });
+    assert!(code == Some(1) && said.contains("UNSET"), "{said}");
+}
