@@ -175,9 +175,9 @@ table! { LIMITS_OF:
     "response_bytes": Size, default("64 MiB") =>
         "The largest response of a server.";
     "buffered_bytes": Size, default("512 MiB") =>
-        "What all requests together may hold in memory.";
+        "Memory for everything held for clients: requests, results, queued notifications, replay. One agent gets a quarter of it.";
     "streams": COUNT, default("10000") =>
-        "Open streams.";
+        "Client connections. Those that have not authenticated are closed first when there are more.";
 }
 
 table! { pub(crate) SERVER:

@@ -65,3 +65,8 @@ pub use load::{CONFIG_VARIABLE, Failed, Loaded, Loader, Options, PolicyFile, Pol
 pub use outside::{Disk, Env, Files, ProcessEnv};
 pub use reference::{layer_schema, reference, schema};
 pub use shown::{MASK, ShownFile};
+
+/// A size as it is written in the configuration, such as `4 MiB`, in bytes.
+pub fn size(text: &str) -> Result<u64, String> {
+    forms::size(text).map_err(|misform| misform.message)
+}

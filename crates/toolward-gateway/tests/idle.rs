@@ -43,6 +43,7 @@ fn definition(folder: &std::path::Path) -> Definition {
     let launch = Launch {
         name: "s".into(),
         program: "python3".into(),
+        file: None,
         arguments,
         environment: Vec::new(),
         inherit: Default::default(),

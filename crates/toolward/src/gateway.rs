@@ -118,6 +118,7 @@ fn definition(
         Connect::Stdio { command, args, env, inherit_env, cwd, .. } => Reach::Child(Launch {
             name: name.clone(),
             program: command.into(),
+            file: None,
             arguments: args
                 .iter()
                 .map(|secret| Ok(value(secret)?.into()))

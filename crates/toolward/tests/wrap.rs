@@ -10,5 +10,7 @@ mod life;
 mod policy;
 #[path = "program/record.rs"]
 mod record;
+#[path = "wrap/save.rs"]
+mod save;
 #[path = "wrap/start.rs"]
 mod start;

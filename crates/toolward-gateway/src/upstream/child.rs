@@ -213,6 +213,10 @@ pub(super) fn address(outgoing: &Outgoing, era: Era, minted: u64) -> (Bytes, Exc
     if let Some(name) = &outgoing.name {
         edit = edit.set_param_str("name", name);
     }
+    // No task was offered to the client, so none is asked of the server.
+    if message.param("task").is_some() {
+        edit = edit.remove_param("task");
+    }
     (edit.finish(), exchange)
 }
 

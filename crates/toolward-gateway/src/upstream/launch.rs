@@ -21,8 +21,10 @@ const LONGEST_LINE: u64 = 8 << 10;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
     pub name: String,
-    /// A path; a bare name means that it was not found in `PATH`.
+    /// As it was configured: a path, or a bare name.
     pub program: OsString,
+    /// Where the program was found when the configuration was loaded.
+    pub file: Option<PathBuf>,
     pub arguments: Vec<OsString>,
     /// Declared variables, beside the inherited ones.
     pub environment: Vec<(OsString, OsString)>,
@@ -36,16 +38,14 @@ impl Launch {
         let (name, program) = (name.into(), OsString::new());
         let (arguments, environment) = (Vec::new(), Vec::new());
         let inherit = Inherit::default();
-        Launch { name, program, arguments, environment, inherit, folder: None }
+        Launch { name, program, file: None, arguments, environment, inherit, folder: None }
     }
 
-    /// Replaces a bare program name by its path in `PATH`: the declared one, or the gateway's.
+    /// Looks for a bare program name in `PATH`: the declared one, or the gateway's.
     pub fn resolved(mut self) -> Launch {
         let declared = self.environment.iter().rev().find(|(name, _)| name == "PATH");
         let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
-        if let Some(found) = program::find(&self.program, search.as_deref()) {
-            self.program = found.into_os_string();
-        }
+        self.file = program::find(&self.program, search.as_deref());
         self
     }
 
@@ -58,10 +58,10 @@ impl Launch {
     /// Starts it; what it says on its standard error goes to the log.
     pub(super) fn spawn(&self, log: &Log) -> Result<Child, Unavailable> {
         let program = self.program.to_string_lossy();
-        if !program::is_path(&self.program) {
+        let Some(file) = &self.file else {
             return Err(Unavailable::Down(format!("`{program}` was not found in PATH")));
-        }
-        let mut command = Command::new(&self.program);
+        };
+        let mut command = Command::new(file);
         command
             .args(&self.arguments)
             .env_clear()

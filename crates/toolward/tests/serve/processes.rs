@@ -265,3 +265,77 @@ fn a_gateway_is_taken_over_from_only_in_a_directory_of_this_user() {
     let gate = setup.flag("--take-over").start();
     said(&gate, "the state directory is missing or not this user's");
 }
+
+/// A scripted server whose tool `environment` names its variables.
+const WITH_ENVIRONMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
+
+#[test]
+fn a_server_gets_connectivity_and_what_the_configuration_names() {
+    let setup = setup().agents(everyone());
+    let tools = setup.path("environment.json");
+    std::fs::write(&tools, names(&["environment"]).to_string()).unwrap();
+    let server = |log: &str| {
+        let files = [setup.path(log), tools.clone()];
+        json!({"command": "python3", "args": [WITH_ENVIRONMENT, files[0], files[1]]})
+    };
+    let (few, some, all) = (server("few"), server("some"), server("all"));
+    let gate = setup
+        .server("few", few)
+        .server("some", some)
+        .with("some", "inherit_env", json!(["SERVICE_*"]))
+        .server("all", all)
+        .with("all", "inherit_env", json!(true))
+        .env("HTTPS_PROXY", "http://127.0.0.1:1")
+        .env("SERVICE_KEY", "secret-of-the-service")
+        .env("OTHER_KEY", "secret-of-another-one")
+        .env("TOOLWARD_OTHER", "1")
+        .start();
+    let session = gate.agent("a").session();
+    let seen = |server: &str| -> Vec<String> {
+        let answer = session.call(&format!("{server}__environment"), json!({}));
+        text(&answer).split(' ').map(String::from).collect()
+    };
+    for (server, expected) in
+        [("few", [true, false, false]), ("some", [true, true, false]), ("all", [true, true, true])]
+    {
+        let seen = seen(server);
+        let has = ["HTTPS_PROXY", "SERVICE_KEY", "OTHER_KEY"]
+            .map(|name| seen.iter().any(|one| one == name));
+        assert_eq!(has, expected, "{server}: {seen:?}");
+        assert!(!seen.iter().any(|one| one.starts_with("TOOLWARD_")), "{seen:?}");
+    }
+}
+
+#[test]
+fn a_silent_server_is_reported_with_the_variables_that_it_did_not_get() {
+    let setup =
+        setup().agents(everyone()).server("s", json!({"command": "sleep", "args": ["600"]}));
+    let setup = setup.env("SERVICE_KEY", "secret-of-the-service").set("list_timeout", json!("1s"));
+    let gate = setup.with("s", "start", json!("eager")).start();
+    let begun = std::time::Instant::now();
+    // A slow start is not reported at once.
+    while !gate.said.lock().unwrap().contains("no answer to") {
+        assert!(begun.elapsed().as_secs() < 60, "{}", gate.said.lock().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let said = gate.said.lock().unwrap().clone();
+    assert!(said.contains("SERVICE_KEY") && !said.contains("secret-of-the-service"), "{said}");
+}
+
+#[test]
+fn a_clients_file_is_watched_like_the_configuration() {
+    let setup = setup().agents(everyone()).web("own", "modern", names(&["t"]));
+    let client = setup.path("mcp.json");
+    let file = |servers: Value| json!({"servers": servers, "inputs": []}).to_string();
+    std::fs::write(&client, file(json!({}))).unwrap();
+    let other = setup.path("other.json");
+    std::fs::write(&other, names(&["u"]).to_string()).unwrap();
+    let log = setup.path("other.log");
+    let gate = setup.set("servers_from", json!(["mcp.json"])).start();
+    let agent = gate.agent("a");
+    assert_eq!(agent.list(), ["own__t"]);
+    let server =
+        json!({"type": "stdio", "command": "python3", "args": [WITH_ENVIRONMENT, log, other]});
+    super::reload::replace(&client, &file(json!({"other": server})));
+    eventually("its servers are there", || (agent.list() == ["own__t", "other__u"]).then_some(()));
+}

@@ -18,6 +18,7 @@ fn servers(folder: &std::path::Path) -> Servers {
     let launch = Launch {
         name: "s".into(),
         program: "python3".into(),
+        file: None,
         arguments: words.into_iter().chain(files).collect(),
         environment: Vec::new(),
         inherit: Default::default(),
