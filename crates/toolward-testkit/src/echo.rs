@@ -1,4 +1,4 @@
-//! An MCP server of both eras whose calls answer with their arguments.
+//! Echo server: an MCP server for both eras whose calls return their arguments.
 
 pub mod http;
 pub mod stdio;
@@ -17,47 +17,47 @@ pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-1
 
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// Somebody who hears the parameters of calls.
-pub type Heard = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// A callback that gets the parameters of a call.
+pub type CallObserver = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// What the server has and knows; how it is reached is the business of [`http`] and [`stdio`].
+/// The state of the server, independent of the transport. See [`http`] and [`stdio`].
 pub struct Server {
-    /// The array of tools, as it is sent.
+    /// The JSON array of tools.
     tools: Vec<u8>,
     names: HashSet<Vec<u8>>,
     sessions: Mutex<HashSet<Vec<u8>>>,
     begun: AtomicU64,
-    /// Over HTTP: answers come as event streams.
+    /// Whether responses over HTTP are event streams.
     pub sse: bool,
-    /// Hears the parameters of every call, before it is answered.
-    pub heard: Option<Heard>,
+    /// Called with the parameters of every call, before the response.
+    pub on_call: Option<CallObserver>,
 }
 
-/// What a message is, as far as a transport must know.
+/// The kind of a message, as far as the transport needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked<'a> {
-    /// Begins a session.
+pub enum RequestKind<'a> {
+    /// Starts a session.
     Initialize,
     Legacy,
-    /// With what the headers must repeat.
+    /// With the values that the headers must mirror.
     Modern {
         method: &'a [u8],
         name: Option<&'a [u8]>,
     },
 }
 
-/// What comes of a message.
+/// The kind of the response to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answered {
-    /// It was a notification or an answer.
+pub enum Outcome {
+    /// None: the message was a notification or a response.
     Nothing,
     Result,
-    /// An error, with the status it has over HTTP in the modern era.
+    /// An error, with its HTTP status in the modern era.
     Error(u16),
 }
 
 impl Server {
-    /// A server with these tools: a JSON array, or an object that has one under `tools`.
+    /// Creates a server with these tools: a JSON array, or an object with the array in `tools`.
     pub fn new(list: &str) -> io::Result<Server> {
         let list: Value = serde_json::from_str(list)?;
         let tools = match &list {
@@ -65,9 +65,9 @@ impl Server {
             list => Some(list),
         };
         let tools =
-            tools.and_then(Value::as_array).ok_or_else(|| bad("there is no list of tools"))?;
+            tools.and_then(Value::as_array).ok_or_else(|| bad("the file has no list of tools"))?;
         let names = tools.iter().filter_map(|tool| tool["name"].as_str()).map(|name| {
-            // As it is written in a request, for names that need no escapes.
+            // Compared with the JSON of a request, so names must not need escape sequences.
             name.as_bytes().to_vec()
         });
         Ok(Server {
@@ -76,26 +76,26 @@ impl Server {
             sessions: Mutex::default(),
             begun: AtomicU64::new(1),
             sse: false,
-            heard: None,
+            on_call: None,
         })
     }
 
-    /// Appends the answer to a message, and says what it was.
-    pub fn answer<'m>(&self, message: &'m [u8], out: &mut Vec<u8>) -> (Asked<'m>, Answered) {
+    /// Appends the response to a message. Returns the kinds of the message and of the response.
+    pub fn answer<'m>(&self, message: &'m [u8], out: &mut Vec<u8>) -> (RequestKind<'m>, Outcome) {
         let method = string(message, "method").unwrap_or_default();
         let params = member(message, "params").unwrap_or(b"{}");
         let modern = member(params, "_meta").and_then(|meta| member(meta, PROTOCOL_VERSION));
         let name = (method == b"tools/call").then(|| string(params, "name").unwrap_or_default());
         let asked = match (modern, method) {
-            (Some(_), _) => Asked::Modern { method, name },
-            (None, b"initialize") => Asked::Initialize,
-            (None, _) => Asked::Legacy,
+            (Some(_), _) => RequestKind::Modern { method, name },
+            (None, b"initialize") => RequestKind::Initialize,
+            (None, _) => RequestKind::Legacy,
         };
-        if let (b"tools/call", Some(heard)) = (method, &self.heard) {
-            heard(params);
+        if let (b"tools/call", Some(on_call)) = (method, &self.on_call) {
+            on_call(params);
         }
         let (Some(id), false) = (member(message, "id"), method.is_empty()) else {
-            return (asked, Answered::Nothing);
+            return (asked, Outcome::Nothing);
         };
         let mut reply = Reply { out, id };
         let answered = match (method, modern.is_some()) {
@@ -128,7 +128,7 @@ impl Server {
                 reply.result(&[result.to_string().as_bytes()])
             }
             (b"ping", false) => reply.result(&[b"{}"]),
-            _ => reply.error(404, -32601, "the method is not known"),
+            _ => reply.error(404, -32601, "unknown method"),
         };
         (asked, answered)
     }
@@ -139,9 +139,9 @@ impl Server {
         name: Option<&[u8]>,
         modern: bool,
         reply: &mut Reply<'_>,
-    ) -> Answered {
+    ) -> Outcome {
         if !name.is_some_and(|name| self.names.contains(name)) {
-            return reply.error(200, -32602, "there is no such tool");
+            return reply.error(200, -32602, "unknown tool");
         }
         let arguments = member(params, "arguments").unwrap_or(b"{}");
         let terms: &[u8] = if modern { b"\"resultType\":\"complete\"," } else { b"" };
@@ -151,7 +151,7 @@ impl Server {
         reply.out.extend_from_slice(b"\"content\":[{\"type\":\"text\",\"text\":");
         quote(arguments, reply.out);
         reply.out.extend_from_slice(b"}]}}");
-        Answered::Result
+        Outcome::Result
     }
 
     fn begin_session(&self) -> String {
@@ -173,7 +173,7 @@ impl Server {
     }
 }
 
-/// An answer under way.
+/// A response that is being written.
 struct Reply<'a> {
     out: &'a mut Vec<u8>,
     id: &'a [u8],
@@ -186,16 +186,16 @@ impl Reply<'_> {
         self.out.extend_from_slice(b",\"result\":");
     }
 
-    fn result(&mut self, parts: &[&[u8]]) -> Answered {
+    fn result(&mut self, parts: &[&[u8]]) -> Outcome {
         self.begin();
         parts.iter().for_each(|part| self.out.extend_from_slice(part));
         self.out.push(b'}');
-        Answered::Result
+        Outcome::Result
     }
 
-    fn error(&mut self, status: u16, code: i32, message: &str) -> Answered {
+    fn error(&mut self, status: u16, code: i32, message: &str) -> Outcome {
         error(self.out, self.id, code, message);
-        Answered::Error(status)
+        Outcome::Error(status)
     }
 }
 
@@ -207,7 +207,7 @@ fn error(out: &mut Vec<u8>, id: &[u8], code: i32, message: &str) {
     );
 }
 
-/// A list of `echo` and further tools, each of about so many bytes, or as short as it gets.
+/// Generates a list of `echo` and further tools, each of about `bytes` bytes or more.
 pub fn tools(count: usize, bytes: usize) -> String {
     let words = "Reads what is asked for and gives it back in the order in which it was found. ";
     let tool = |at: usize| {
@@ -243,7 +243,7 @@ fn bad(why: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    fn ask(server: &Server, message: &Value) -> (Answered, Value) {
+    fn ask(server: &Server, message: &Value) -> (Outcome, Value) {
         let mut out = Vec::new();
         let (_, answered) = server.answer(message.to_string().as_bytes(), &mut out);
         (answered, serde_json::from_slice(&out).unwrap_or_default())
@@ -255,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_answers_with_its_arguments_as_text() {
+    fn a_call_returns_its_arguments_as_text() {
         let server = Server::new(&tools(1, 0)).unwrap();
         let arguments = json!({"message": "a \"quoted\" line\n", "n": 1});
         let call = modern("tools/call", json!({"name": "echo", "arguments": arguments}));
         let (answered, answer) = ask(&server, &call);
-        assert_eq!(answered, Answered::Result);
+        assert_eq!(answered, Outcome::Result);
         assert_eq!(
             (&answer["id"], &answer["result"]["resultType"]),
             (&json!("a"), &json!("complete"))
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_sent_as_it_was_given() {
+    fn a_list_is_returned_unchanged() {
         let list = json!([{"name": "x", "odd": {"a": [1, 2]}}]);
         for given in [list.clone(), json!({"server": "s", "tools": list})] {
             let server = Server::new(&given.to_string()).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_list_has_the_asked_for_size() {
+    fn a_generated_list_has_the_requested_size() {
         let list = tools(100, 1000);
         assert!((95_000..110_000).contains(&list.len()), "{}", list.len());
         let list: Value = serde_json::from_str(&list).unwrap();
@@ -301,26 +301,26 @@ mod tests {
         let (_, found) = ask(&server, &modern("server/discover", json!({})));
         assert_eq!(found["result"]["supportedVersions"], json!([MODERN]));
         assert_eq!(ask(&server, &legacy("ping")).1["result"], json!({}));
-        assert_eq!(ask(&server, &modern("ping", json!({}))).0, Answered::Error(404));
-        assert_eq!(ask(&server, &modern("initialize", json!({}))).0, Answered::Error(404));
-        assert_eq!(ask(&server, &legacy("server/discover")).0, Answered::Error(404));
+        assert_eq!(ask(&server, &modern("ping", json!({}))).0, Outcome::Error(404));
+        assert_eq!(ask(&server, &modern("initialize", json!({}))).0, Outcome::Error(404));
+        assert_eq!(ask(&server, &legacy("server/discover")).0, Outcome::Error(404));
     }
 
     #[test]
-    fn notifications_and_answers_are_not_answered() {
+    fn notifications_and_responses_get_no_response() {
         let server = Server::new("[]").unwrap();
         for silent in [
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "id": 1, "result": {}}),
         ] {
-            assert_eq!(ask(&server, &silent), (Answered::Nothing, Value::Null));
+            assert_eq!(ask(&server, &silent), (Outcome::Nothing, Value::Null));
         }
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_an_error() {
+    fn an_unknown_tool_is_an_error() {
         let server = Server::new("[]").unwrap();
         let (answered, answer) = ask(&server, &modern("tools/call", json!({"name": "echo"})));
-        assert_eq!((answered, &answer["error"]["code"]), (Answered::Error(200), &json!(-32602)));
+        assert_eq!((answered, &answer["error"]["code"]), (Outcome::Error(200), &json!(-32602)));
     }
 }

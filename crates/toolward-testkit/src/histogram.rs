@@ -1,15 +1,15 @@
-//! Times, counted in buckets that are less than 1 % wide.
+//! Latency histogram with logarithmic buckets, each less than 1% wide.
 
 use std::time::Duration;
 
-/// Each doubling is cut into 2^FINE buckets.
-const FINE: u32 = 7;
+/// Each power of two is divided into 2^PRECISION_BITS buckets.
+const PRECISION_BITS: u32 = 7;
 
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    longest: u64,
+    max: u64,
 }
 
 impl Histogram {
@@ -21,7 +21,7 @@ impl Histogram {
         }
         self.counts[bucket] += 1;
         self.total += 1;
-        self.longest = self.longest.max(nanos);
+        self.max = self.max.max(nanos);
     }
 
     pub fn merge(&mut self, other: &Histogram) {
@@ -32,26 +32,26 @@ impl Histogram {
             *count += more;
         }
         self.total += other.total;
-        self.longest = self.longest.max(other.longest);
+        self.max = self.max.max(other.max);
     }
 
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    pub fn longest(&self) -> Duration {
-        Duration::from_nanos(self.longest)
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max)
     }
 
-    /// The time that this share of all times does not exceed; zero where nothing was counted.
+    /// The time that `share` of all times do not exceed. Zero if the histogram is empty.
     pub fn quantile(&self, share: f64) -> Duration {
-        // Less a little, for shares such as 0.07 that are not exact.
+        // Subtract an epsilon, because shares such as 0.07 are not exact.
         let rank = ((share * self.total as f64 - 1e-6).ceil() as u64).clamp(1, self.total.max(1));
         let mut seen = 0;
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                return Duration::from_nanos(middle(bucket).min(self.longest));
+                return Duration::from_nanos(midpoint(bucket).min(self.max));
             }
         }
         Duration::ZERO
@@ -59,15 +59,15 @@ impl Histogram {
 }
 
 fn bucket(nanos: u64) -> usize {
-    // Short times have a bucket each.
-    let shift = nanos.checked_ilog2().unwrap_or(0).saturating_sub(FINE);
-    ((shift as usize) << FINE) + (nanos >> shift) as usize
+    // Each short time has its own bucket.
+    let shift = nanos.checked_ilog2().unwrap_or(0).saturating_sub(PRECISION_BITS);
+    ((shift as usize) << PRECISION_BITS) + (nanos >> shift) as usize
 }
 
-/// The middle of a bucket.
-fn middle(bucket: usize) -> u64 {
-    let shift = (bucket >> FINE).saturating_sub(1);
-    let low = (bucket as u64 - ((shift as u64) << FINE)) << shift;
+/// The midpoint of a bucket.
+fn midpoint(bucket: usize) -> u64 {
+    let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
+    let low = (bucket as u64 - ((shift as u64) << PRECISION_BITS)) << shift;
     low + ((1 << shift) >> 1)
 }
 
@@ -84,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn every_time_is_found_again_within_one_percent() {
+    fn every_time_is_accurate_within_one_percent() {
         let mut value = 1u64;
         while value < 1 << 50 {
             for value in [value - 1, value, value + 1] {
-                let found = middle(bucket(value));
+                let found = midpoint(bucket(value));
                 assert!(found.abs_diff(value) as f64 <= value as f64 * 0.01, "{value}: {found}");
             }
             value = value * 5 / 4 + 1;
@@ -96,15 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn buckets_follow_each_other_without_gaps() {
+    fn buckets_are_contiguous() {
         for value in 0..100_000 {
             assert!(bucket(value + 1) - bucket(value) <= 1, "{value}");
         }
-        assert!(bucket(u64::MAX) < 65 << FINE);
+        assert!(bucket(u64::MAX) < 65 << PRECISION_BITS);
     }
 
     #[test]
-    fn quantiles_are_those_of_the_sorted_times() {
+    fn quantiles_match_the_sorted_times() {
         let histogram = nanos(1..=100);
         for percent in 1..=100 {
             let found = histogram.quantile(f64::from(percent) / 100.0).as_nanos();
@@ -115,19 +115,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_is_zero() {
+    fn an_empty_histogram_is_zero() {
         let empty = Histogram::default();
-        assert_eq!((empty.quantile(0.5), empty.longest()), (Duration::ZERO, Duration::ZERO));
+        assert_eq!((empty.quantile(0.5), empty.max()), (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]
-    fn no_quantile_exceeds_the_longest() {
+    fn no_quantile_exceeds_the_maximum() {
         let histogram = nanos([1_000_003]);
-        assert_eq!(histogram.quantile(0.99), histogram.longest());
+        assert_eq!(histogram.quantile(0.99), histogram.max());
     }
 
     #[test]
-    fn merged_parts_are_the_whole() {
+    fn merging_equals_recording_everything() {
         let mut merged = nanos(1..500);
         merged.merge(&nanos(500..10_000));
         let whole = nanos(1..10_000);

@@ -1,5 +1,6 @@
-//! HTTP/1.1 as far as two programs of our own need it: whole messages with `Content-Length`, and
-//! chunked ones for event streams.
+//! A minimal HTTP/1.1 parser: messages with `Content-Length`, and chunked ones for event streams.
+//!
+//! It is not strict. Only the echo server, the load generator and the gateway talk to each other here.
 
 use std::io::{self, ErrorKind};
 
@@ -7,12 +8,12 @@ use bytes::{Buf, BytesMut};
 use memchr::{memchr, memmem};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// A head that is longer is refused.
-const LONGEST_HEAD: usize = 64 << 10;
-/// How much is read at once, at least.
-const READ: usize = 16 << 10;
+/// Maximum length of a head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Minimum free capacity of the buffer before a read.
+const MIN_READ_BYTES: usize = 16 << 10;
 
-/// A request or a response, as it came.
+/// A request or a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'a> {
     /// The first line.
@@ -22,7 +23,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Header names, as they are written, with their values.
+    /// Header names as received, with their values.
     pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         fields(self.fields)
     }
@@ -42,19 +43,19 @@ impl<'a> Message<'a> {
     }
 }
 
-/// One side of a connection, and what was read and is not used up yet.
+/// One side of a connection, with a read buffer.
 pub struct Connection<S> {
     stream: S,
     buffer: BytesMut,
-    /// The length of the message that was given out last.
+    /// The length of the message that was returned last.
     used: usize,
-    /// The body of a chunked message.
+    /// The decoded body of a chunked message.
     joined: Vec<u8>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     pub fn new(stream: S) -> Connection<S> {
-        let buffer = BytesMut::with_capacity(READ);
+        let buffer = BytesMut::with_capacity(MIN_READ_BYTES);
         Connection { stream, buffer, used: 0, joined: Vec::new() }
     }
 
@@ -62,7 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.stream.write_all(message).await
     }
 
-    /// The next message; `None` where the other side has closed the connection between two.
+    /// The next message. `None` if the peer closed the connection between two messages.
     pub async fn receive(&mut self) -> io::Result<Option<Message<'_>>> {
         self.buffer.advance(self.used);
         self.used = 0;
@@ -77,7 +78,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     }
                 }
             }
-            self.buffer.reserve(READ.max(needed - self.buffer.len()));
+            self.buffer.reserve(MIN_READ_BYTES.max(needed - self.buffer.len()));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 return match self.buffer.is_empty() {
                     true => Ok(None),
@@ -88,15 +89,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// What the bytes read so far are.
+/// The result of looking for a message in the bytes read so far.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message begins; before this many bytes are there it is not worth looking again.
+    /// The message is incomplete. Look again when this many bytes are available.
     More(usize),
     Whole(Layout),
 }
 
-/// Where the parts of a message are.
+/// The offsets of the parts of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     line: usize,
@@ -106,22 +107,22 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The message; a chunked body is put together in `joined`.
+    /// The message. A chunked body is decoded into `joined`.
     pub fn message<'a>(&self, bytes: &'a [u8], joined: &'a mut Vec<u8>) -> Message<'a> {
         let mut body = &bytes[self.head..self.total];
         if self.chunked {
             joined.clear();
-            walk(body, |chunk| joined.extend_from_slice(chunk)).unwrap_or_default();
+            for_each_chunk(body, |chunk| joined.extend_from_slice(chunk)).unwrap_or_default();
             body = joined;
         }
         Message { line: &bytes[..self.line], fields: &bytes[self.line + 2..self.head - 2], body }
     }
 }
 
-/// Looks for a whole message at the beginning of what was read.
+/// Looks for a complete message at the start of `bytes`.
 pub fn frame(bytes: &[u8]) -> io::Result<Frame> {
     let Some(blank) = memmem::find(bytes, b"\r\n\r\n") else {
-        return match bytes.len() > LONGEST_HEAD {
+        return match bytes.len() > MAX_HEAD_BYTES {
             true => Err(bad("the head is too long")),
             false => Ok(Frame::More(bytes.len() + 1)),
         };
@@ -134,7 +135,8 @@ pub fn frame(bytes: &[u8]) -> io::Result<Frame> {
         match name.len() {
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-                let number: usize = number.ok_or_else(|| bad("`Content-Length` is no number"))?;
+                let number: usize =
+                    number.ok_or_else(|| bad("`Content-Length` is not a number"))?;
                 length = Some(number);
             }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
@@ -148,7 +150,7 @@ pub fn frame(bytes: &[u8]) -> io::Result<Frame> {
     }
     let total = match (length, chunked) {
         (Some(_), true) => return Err(bad("both `Content-Length` and `Transfer-Encoding`")),
-        (None, true) => match walk(&bytes[head..], |_| {})? {
+        (None, true) => match for_each_chunk(&bytes[head..], |_| {})? {
             Some(end) => head + end,
             None => return Ok(Frame::More(bytes.len() + 1)),
         },
@@ -160,8 +162,8 @@ pub fn frame(bytes: &[u8]) -> io::Result<Frame> {
     })
 }
 
-/// Walks over chunks; gives the place after the last one, `None` where it is not there yet.
-fn walk(bytes: &[u8], mut chunk: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
+/// Calls `chunk` for each chunk. Returns the offset after the last one, or `None` if it is incomplete.
+fn for_each_chunk(bytes: &[u8], mut chunk: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
     let mut at = 0;
     loop {
         let Some(end) = bytes.get(at..).and_then(|rest| memmem::find(rest, b"\r\n")) else {
@@ -170,13 +172,13 @@ fn walk(bytes: &[u8], mut chunk: impl FnMut(&[u8])) -> io::Result<Option<usize>>
         let size = bytes[at..at + end].split(|byte| *byte == b';').next().unwrap_or_default();
         let size = std::str::from_utf8(size).ok();
         let size = size.and_then(|text| usize::from_str_radix(text.trim(), 16).ok());
-        let size = size.ok_or_else(|| bad("the length of a chunk is no number"))?;
+        let size = size.ok_or_else(|| bad("the size of a chunk is not a number"))?;
         let start = at + end + 2;
         let after = start.saturating_add(size);
         match bytes.get(after..after.saturating_add(2)) {
             None => return Ok(None),
             Some(b"\r\n") => {}
-            Some(_) => return Err(bad("a chunk does not end where it says")),
+            Some(_) => return Err(bad("a chunk is longer than its declared size")),
         }
         if size == 0 {
             return Ok(Some(after + 2));
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_its_line_its_fields_and_its_body() {
+    fn a_message_has_a_line_fields_and_a_body() {
         let mut joined = Vec::new();
         let layout = whole(POST);
         let message = layout.message(POST, &mut joined);
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunks_are_joined() {
         let mut joined = Vec::new();
         let layout = whole(STREAM);
         let message = layout.message(STREAM, &mut joined);
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_never_taken_for_the_whole() {
+    fn an_incomplete_message_is_not_returned() {
         for message in [POST, STREAM] {
             for length in 0..message.len() {
                 match frame(&message[..length]).unwrap() {
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_message_is_left_for_later() {
+    fn bytes_after_a_message_stay_in_the_buffer() {
         for message in [POST, STREAM] {
             let twice = [message, message].concat();
             assert_eq!(whole(&twice).total, message.len());
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_lengths_are_refused() {
+    fn invalid_lengths_are_rejected() {
         for fields in [
             "Content-Length: x",
             "Content-Length: -1",
@@ -278,11 +280,11 @@ mod tests {
             let text = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
             assert!(frame(text.as_bytes()).is_err(), "{chunks}");
         }
-        assert!(frame(&vec![b'a'; LONGEST_HEAD + 1]).is_err());
+        assert!(frame(&vec![b'a'; MAX_HEAD_BYTES + 1]).is_err());
     }
 
     #[tokio::test]
-    async fn a_connection_gives_message_after_message_however_they_arrive() {
+    async fn messages_do_not_depend_on_how_bytes_arrive() {
         for piece in [1, 7, 1000] {
             let (near, mut far) = tokio::io::duplex(64);
             let sender = tokio::spawn(async move {
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_inside_a_message_is_an_error() {
+    async fn a_connection_closed_inside_a_message_is_an_error() {
         let (near, mut far) = tokio::io::duplex(64);
         far.write_all(&POST[..20]).await.unwrap();
         drop(far);

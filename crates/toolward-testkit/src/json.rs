@@ -1,8 +1,8 @@
-//! As much JSON as a fixture needs: where a member's value stands. What is given is not checked.
+//! A minimal JSON reader that finds the value of a member. The input is not validated.
 
 use memchr::memchr2;
 
-/// The value of an object's member, as it stands there. Names are compared as they are written.
+/// The JSON of a member's value. Names are compared without unescaping them.
 ///
 /// ```
 /// use toolward_testkit::json::member;
@@ -33,12 +33,12 @@ pub fn member<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     None
 }
 
-/// The value of a member that is a string, without its quotes and as it is escaped.
+/// The content of a string member, without its quotes and not unescaped.
 pub fn string<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     member(object, name)?.strip_prefix(b"\"")?.strip_suffix(b"\"")
 }
 
-/// Appends a text as a JSON string.
+/// Appends text as a JSON string.
 pub fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let mut rest = text;
@@ -61,7 +61,7 @@ fn blank(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place after a string that begins here.
+/// The offset after the string that starts at `start`.
 fn string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {
@@ -87,7 +87,7 @@ fn value_end(bytes: &[u8], start: usize) -> Option<usize> {
                 depth = depth.checked_sub(1)?;
                 at += 1;
             }
-            // A number or a word; inside of something, also what stands between values.
+            // Part of a number or literal, or punctuation and whitespace inside a container.
             _ if depth > 0 => at += 1,
             _ => {
                 let end = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r');
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_has_no_members() {
+    fn truncated_objects_have_no_members() {
         let whole = br#"{"a":{"b":[1,"\\"]},"id":"x"}"#;
         assert_eq!(member(whole, "id"), Some(&br#""x""#[..]));
         for length in 0..whole.len() - 1 {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_reads_back() {
+    fn quoted_text_can_be_parsed() {
         let text = "a\"b\\c\nd\u{1}é";
         let mut out = Vec::new();
         quote(text.as_bytes(), &mut out);

@@ -1,8 +1,10 @@
-//! Both ends of a measurement: [`echo`] is an MCP server that answers with what it was given,
-//! [`load`] a client that asks as fast as it is answered. The program `testkit` runs either.
+//! An echo server and a load generator, for benchmarks and tests.
 //!
-//! Neither may be what is measured: they read HTTP and JSON only as far as they must, on one thread
-//! each, and share no code with the gateway, so that no mistake of it goes unnoticed here.
+//! [`echo`] is an MCP server that returns the arguments of a call. [`load`] is a client that sends the
+//! next request as soon as it has the response to the last one. The program `testkit` runs either.
+//!
+//! Neither may be the bottleneck, so both run on one thread and parse only as much HTTP and JSON as they
+//! need. They share no code with the gateway: a bug in its parser would otherwise go unnoticed.
 //!
 //! ```
 //! use toolward_testkit::echo::{self, Server};

@@ -1,6 +1,6 @@
-//! A client that asks, waits for the answer, checks it, and asks again.
+//! Load generator: sends a request, waits for the response, checks it, and repeats.
 
-mod answer;
+mod check;
 mod http;
 mod request;
 mod stdio;
@@ -22,28 +22,29 @@ pub enum Era {
     Legacy,
 }
 
-/// What is asked for.
+/// The request that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     Call,
     List,
 }
 
-/// Where the load goes.
+/// The server to send requests to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Host and port.
     pub authority: String,
     pub path: String,
     pub token: Option<String>,
-    /// The tool that is called.
+    /// The tool to call.
     pub tool: String,
 }
 
 impl Target {
-    /// A target by its address, e.g. `http://127.0.0.1:8000/mcp`.
+    /// Parses a URL such as `http://127.0.0.1:8000/mcp`.
     pub fn parse(url: &str) -> io::Result<Target> {
-        let odd = || io::Error::new(ErrorKind::InvalidInput, format!("`{url}` is no http:// URL"));
+        let odd =
+            || io::Error::new(ErrorKind::InvalidInput, format!("`{url}` is not an http:// URL"));
         let rest = url.strip_prefix("http://").ok_or_else(odd)?;
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if !authority.contains(':') {
@@ -59,22 +60,23 @@ impl Target {
     }
 }
 
-/// How much is asked.
+/// The amount and kind of load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub kind: Kind,
     pub era: Era,
     pub connections: usize,
     pub until: Until,
-    /// Every request has the same id, for answers that come from a file.
+    /// Whether every request has the same id, for a server that sends a fixed response.
     pub fixed_id: bool,
 }
 
+/// When the load ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Measured for so long; the first tenth more, at most half a second, warms up.
+    /// After this time, and a warm-up of a tenth of it (at most half a second).
     Time(Duration),
-    /// This many requests in all.
+    /// After this many requests in total.
     Requests(u64),
 }
 
@@ -87,15 +89,15 @@ impl Until {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub times: Histogram,
-    /// Requests without a right answer; they are not among the times.
+    /// The number of requests without a correct response. They are not in `times`.
     pub errors: u64,
     pub first_error: Option<String>,
     pub elapsed: Duration,
-    /// What the load itself cost its processor, a request.
+    /// CPU time of the load generator per request.
     pub own_cost: Option<Duration>,
 }
 
@@ -115,7 +117,7 @@ impl Report {
             "p50_us": quantile(0.5),
             "p90_us": quantile(0.9),
             "p99_us": quantile(0.99),
-            "max_us": micros(self.times.longest()),
+            "max_us": micros(self.times.max()),
             "own_cost_us": self.own_cost.map(micros),
         })
     }
@@ -124,19 +126,19 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quantile = |share| micros(self.times.quantile(share));
-        writeln!(f, "answers     {}", self.times.count())?;
+        writeln!(f, "responses   {}", self.times.count())?;
         writeln!(f, "errors      {}", self.errors)?;
         if let Some(error) = &self.first_error {
-            writeln!(f, "the first   {error}")?;
+            writeln!(f, "first error {error}")?;
         }
         writeln!(f, "per second  {:.0}", self.per_second())?;
         writeln!(f, "p50         {:.1} µs", quantile(0.5))?;
         writeln!(f, "p90         {:.1} µs", quantile(0.9))?;
         writeln!(f, "p99         {:.1} µs", quantile(0.99))?;
-        writeln!(f, "longest     {:.1} µs", micros(self.times.longest()))?;
+        writeln!(f, "max         {:.1} µs", micros(self.times.max()))?;
         match self.own_cost {
-            Some(cost) => write!(f, "own cost    {:.1} µs a request", micros(cost)),
-            None => write!(f, "own cost    not known"),
+            Some(cost) => write!(f, "own CPU     {:.1} µs per request", micros(cost)),
+            None => write!(f, "own CPU     unknown"),
         }
     }
 }
@@ -145,11 +147,11 @@ fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1000.0
 }
 
-/// Counts what comes back on one connection.
+/// The results of one connection.
 #[derive(Debug, Default)]
 struct Tally {
-    /// All requests, also those that warm up.
-    asked: u32,
+    /// The number of requests sent, including warm-up.
+    sent: u32,
     times: Histogram,
     errors: u64,
     first_error: Option<String>,
@@ -162,7 +164,7 @@ impl Tally {
     }
 
     fn merge(&mut self, other: Tally) {
-        self.asked += other.asked;
+        self.sent += other.sent;
         self.times.merge(&other.times);
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
@@ -171,7 +173,7 @@ impl Tally {
     fn report(self, clock: &Clock) -> Report {
         let spent = processor_time().zip(clock.spent).map(|(now, then)| now.saturating_sub(then));
         Report {
-            own_cost: spent.and_then(|spent| spent.checked_div(self.asked)),
+            own_cost: spent.and_then(|spent| spent.checked_div(self.sent)),
             elapsed: clock.warm.elapsed(),
             times: self.times,
             errors: self.errors,
@@ -180,7 +182,7 @@ impl Tally {
     }
 }
 
-/// When measuring begins and ends.
+/// Start and end of the measurement.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     warm: Instant,
@@ -199,7 +201,7 @@ impl Clock {
     }
 }
 
-/// How long this thread has run on a processor.
+/// CPU time of this thread.
 fn processor_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok().map(Duration::from_nanos)

@@ -1,4 +1,4 @@
-//! `testkit`: an echoing MCP server, and a load for it.
+//! `testkit`: an MCP echo server and a load generator.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ffi::OsString;
@@ -15,17 +15,17 @@ use toolward_testkit::load::{self, Era, Kind, Plan, Report, Target, Until};
 #[derive(Parser)]
 #[command(
     name = "testkit",
-    about = "For tests and measurements: an echoing MCP server, and a load"
+    about = "An MCP echo server and a load generator, for tests and benchmarks"
 )]
 enum Testkit {
-    /// Serve MCP over HTTP at `/mcp`; the first line of output says where
+    /// Serve MCP over HTTP at `/mcp`; the first line of output is the URL
     EchoHttp {
-        /// Port 0 takes a free one
+        /// Address to listen on; port 0 selects a free port
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
         #[command(flatten)]
         tools: Tools,
-        /// Answer with event streams
+        /// Respond with event streams
         #[arg(long)]
         sse: bool,
     },
@@ -34,9 +34,9 @@ enum Testkit {
         #[command(flatten)]
         tools: Tools,
     },
-    /// Answer as a hook that stays: everything is allowed
+    /// Run as a persistent hook that allows everything
     Hook,
-    /// Ask a server over HTTP as fast as it answers
+    /// Send requests over HTTP, each as soon as the last one is answered
     Load {
         #[arg(long)]
         url: String,
@@ -45,17 +45,17 @@ enum Testkit {
         token: Option<String>,
         #[arg(long, default_value_t = 1)]
         connections: usize,
-        /// Every request has the same id, for answers that come from a file
+        /// Use the same id for every request, for a server that sends a fixed response
         #[arg(long)]
         fixed_id: bool,
         #[command(flatten)]
         load: Load,
     },
-    /// Ask a server over its standard streams, one request after the other
+    /// Send requests over stdio, one after the other
     LoadStdio {
         #[command(flatten)]
         load: Load,
-        /// The server's command
+        /// Command that starts the server
         #[arg(last = true, required = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
@@ -63,13 +63,13 @@ enum Testkit {
 
 #[derive(Args)]
 struct Tools {
-    /// How many tools there are; the first is `echo`
+    /// Number of tools; the first is `echo`
     #[arg(long, default_value_t = 1, conflicts_with = "list")]
     tools: usize,
-    /// How long each of them is
+    /// Approximate size of each tool, in bytes
     #[arg(long, default_value_t = 0, conflicts_with = "list")]
     tool_bytes: usize,
-    /// A JSON file: an array of tools, or an object that has one under `tools`
+    /// JSON file with an array of tools, or an object with the array in `tools`
     #[arg(long)]
     list: Option<PathBuf>,
 }
@@ -86,17 +86,17 @@ impl Tools {
 #[derive(Args)]
 #[group(skip)]
 struct Load {
-    /// For how many seconds
+    /// Duration in seconds
     #[arg(long, default_value_t = 3.0)]
     duration: f64,
-    /// How many requests in all, instead of for how long
+    /// Total number of requests, instead of a duration
     #[arg(long)]
     requests: Option<u64>,
     #[arg(long, value_enum, default_value = "call")]
     kind: Kind,
     #[arg(long, value_enum, default_value = "modern")]
     era: Era,
-    /// The tool that is called
+    /// Tool to call
     #[arg(long, default_value = "echo")]
     tool: String,
     /// Print JSON
@@ -160,14 +160,14 @@ fn run(testkit: Testkit) -> io::Result<()> {
     }
 }
 
-/// One request a line in, one answer a line out.
-fn hook(requests: impl BufRead, mut answers: impl Write) -> io::Result<()> {
+/// Reads one request per line and writes one decision per line.
+fn hook(requests: impl BufRead, mut decisions: impl Write) -> io::Result<()> {
     for line in requests.lines() {
         let line = line?;
         let id = line.split_once("\"id\":").and_then(|(_, rest)| rest.split([',', '}']).next());
         let id = id.ok_or(io::ErrorKind::InvalidData)?;
-        answers.write_all(format!("{{\"id\":{id},\"decision\":\"allow\"}}\n").as_bytes())?;
-        answers.flush()?;
+        decisions.write_all(format!("{{\"id\":{id},\"decision\":\"allow\"}}\n").as_bytes())?;
+        decisions.flush()?;
     }
     Ok(())
 }

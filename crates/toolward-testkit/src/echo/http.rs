@@ -1,4 +1,4 @@
-//! The echoing server over Streamable HTTP, at `/mcp`.
+//! The echo server over Streamable HTTP, at `/mcp`.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,21 +9,21 @@ use std::thread::JoinHandle;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::{Answered, Asked, MODERN, Server, error};
+use super::{MODERN, Outcome, RequestKind, Server, error};
 use crate::http::{Connection, Message};
 
-/// A header that does not say what the body says.
+/// The error code for headers that do not match the body.
 const HEADER_MISMATCH: i32 = -32020;
 
-/// A server in a thread of its own, which ends when this is dropped.
-pub struct Running {
+/// A server that runs on its own thread until the handle is dropped.
+pub struct ServerHandle {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Starts a server on a free port of the loopback.
-pub fn start(server: Server) -> io::Result<Running> {
+/// Starts a server on a free loopback port.
+pub fn start(server: Server) -> io::Result<ServerHandle> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -36,10 +36,10 @@ pub fn start(server: Server) -> io::Result<Running> {
             }
         });
     });
-    Ok(Running { address, stop: Some(stop), thread: Some(thread) })
+    Ok(ServerHandle { address, stop: Some(stop), thread: Some(thread) })
 }
 
-impl Running {
+impl ServerHandle {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -49,7 +49,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -58,7 +58,7 @@ impl Drop for Running {
     }
 }
 
-/// Serves for as long as connections can be accepted.
+/// Accepts and serves connections until accepting fails.
 pub async fn serve(listener: TcpListener, server: Server) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -68,7 +68,7 @@ pub async fn serve(listener: TcpListener, server: Server) -> io::Result<Infallib
         stream.set_nodelay(true)?;
         let server = server.clone();
         tokio::spawn(async move {
-            // Whoever goes away in the middle of a message is not worth a word.
+            // A client that disconnects in the middle of a message is not an error.
             let _ = converse(stream, &server).await;
         });
     }
@@ -90,18 +90,18 @@ async fn converse(stream: TcpStream, server: &Server) -> io::Result<()> {
     Ok(())
 }
 
-/// The headers that matter.
+/// The headers that the server evaluates.
 #[derive(Default)]
-struct Given<'a> {
+struct RelevantHeaders<'a> {
     version: Option<&'a [u8]>,
     method: Option<&'a [u8]>,
     name: Option<&'a [u8]>,
     session: Option<&'a [u8]>,
 }
 
-impl<'a> Given<'a> {
-    fn read(request: &Message<'a>) -> Given<'a> {
-        let mut given = Given::default();
+impl<'a> RelevantHeaders<'a> {
+    fn read(request: &Message<'a>) -> RelevantHeaders<'a> {
+        let mut given = RelevantHeaders::default();
         for (name, value) in request.fields() {
             let place = match name.len() {
                 8 if name.eq_ignore_ascii_case(b"mcp-name") => &mut given.name,
@@ -117,14 +117,14 @@ impl<'a> Given<'a> {
 }
 
 impl Server {
-    /// Writes the response to a request; `body` is room to work in.
+    /// Writes the response to a request. `body` is scratch space.
     fn respond(&self, request: &Message<'_>, body: &mut Vec<u8>, out: &mut Vec<u8>) {
         let mut words = request.line.split(|byte| *byte == b' ');
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if path != b"/mcp" {
             return write(out, 404, "", b"");
         }
-        let given = Given::read(request);
+        let given = RelevantHeaders::read(request);
         match method {
             b"POST" => {}
             b"DELETE" => {
@@ -136,28 +136,28 @@ impl Server {
         let (asked, answered) = self.answer(request.body, body);
         let mut fields = String::new();
         let status = match (asked, answered) {
-            (Asked::Modern { method, name }, answered) => {
+            (RequestKind::Modern { method, name }, answered) => {
                 if (given.version, given.method, given.name)
                     != (Some(MODERN.as_bytes()), Some(method), name)
                 {
                     body.clear();
-                    error(body, b"null", HEADER_MISMATCH, "the headers differ from the body");
+                    error(body, b"null", HEADER_MISMATCH, "the headers do not match the body");
                     return write(out, 400, JSON, body);
                 }
                 match answered {
-                    Answered::Nothing => 202,
-                    Answered::Result => 200,
-                    Answered::Error(status) => status,
+                    Outcome::Nothing => 202,
+                    Outcome::Result => 200,
+                    Outcome::Error(status) => status,
                 }
             }
-            (Asked::Initialize, _) => {
+            (RequestKind::Initialize, _) => {
                 fields = format!("Mcp-Session-Id: {}\r\n", self.begin_session());
                 200
             }
-            (Asked::Legacy, answered) => match given.session {
+            (RequestKind::Legacy, answered) => match given.session {
                 None => return write(out, 400, "", b""),
                 Some(id) if !self.has_session(id) => return write(out, 404, "", b""),
-                Some(_) if answered == Answered::Nothing => 202,
+                Some(_) if answered == Outcome::Nothing => 202,
                 Some(_) => 200,
             },
         };
@@ -191,7 +191,7 @@ fn write(out: &mut Vec<u8>, status: u16, fields: &str, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// The answer as the one event of a stream that ends with it.
+/// Writes the response as an event stream with a single event.
 fn stream(out: &mut Vec<u8>, fields: &str, body: &[u8]) {
     const BEFORE: &[u8] = b"event: message\ndata: ";
     const AFTER: &[u8] = b"\n\n";
@@ -231,7 +231,7 @@ mod tests {
     const LIST_FIELDS: &str = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/list\r\n";
 
     #[test]
-    fn headers_of_a_modern_request_must_say_what_the_body_says() {
+    fn headers_of_a_modern_request_must_match_the_body() {
         let server = Server::new(&tools(1, 0)).unwrap();
         assert_eq!(ask(&server, "POST /mcp", LIST_FIELDS, LIST).0, 200);
         for fields in [
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_legacy_client_needs_the_session_that_it_was_given() {
+    fn a_legacy_client_needs_its_session_id() {
         let server = Server::new("[]").unwrap();
         let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
         let (status, session, _) = ask(&server, "POST /mcp", "", hello);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_stream_holds_the_same_answer() {
+    fn an_event_stream_contains_the_same_response() {
         let mut server = Server::new(&tools(1, 0)).unwrap();
         let (_, _, plain) = ask(&server, "POST /mcp", LIST_FIELDS, LIST);
         server.sse = true;

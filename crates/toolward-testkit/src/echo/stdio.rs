@@ -1,14 +1,14 @@
-//! The echoing server over lines.
+//! The echo server over stdio.
 
 use std::io::{self, BufRead, Write};
 
-use super::{Answered, Server};
+use super::{Outcome, Server};
 
-/// Answers line by line until the input ends.
+/// Serves one request per line until the input ends.
 pub fn serve(server: &Server, mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
     let (mut line, mut out) = (Vec::new(), Vec::new());
     while input.read_until(b'\n', &mut line)? > 0 {
-        if server.answer(&line, &mut out).1 != Answered::Nothing {
+        if server.answer(&line, &mut out).1 != Outcome::Nothing {
             out.push(b'\n');
             output.write_all(&out)?;
             output.flush()?;
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_has_its_line() {
+    fn every_request_gets_one_line() {
         let server = Server::new("[]").unwrap();
         let input = concat!(
             r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,

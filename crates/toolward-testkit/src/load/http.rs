@@ -1,4 +1,4 @@
-//! The load over HTTP.
+//! Load over HTTP.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::answer::Checker;
-use super::request::{Request, head, hello};
+use super::check::Checker;
+use super::request::{Request, handshake, head};
 use super::{Clock, Era, Kind, Plan, Report, Tally, Target, Until};
 use crate::http::{Connection, Frame, frame};
 
-/// Whoever is silent for so long does not answer any more.
-const SILENCE: Duration = Duration::from_secs(10);
+/// Timeout of a request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks as the plan says, on the runtime of the caller.
+/// Runs the plan on the caller's runtime.
 pub async fn run(target: &Target, plan: &Plan) -> io::Result<Report> {
     let shared = Arc::new(Shared {
         target: target.clone(),
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The number of the next request, if there is to be one.
+    /// Takes the number of the next request. `None` if there are no more.
     fn next(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match self.plan.until {
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// One connection, with one request under way.
+/// A connection with at most one request in flight.
 struct Client {
     shared: Arc<Shared>,
     connection: Connection<TcpStream>,
@@ -86,10 +86,10 @@ impl Client {
             && let Some(number) = self.shared.next()
         {
             self.request.number(number);
-            tally.asked += 1;
-            let asked = tokio::time::timeout(SILENCE, self.ask()).await;
+            tally.sent += 1;
+            let result = tokio::time::timeout(RESPONSE_TIMEOUT, self.ask()).await;
             let now = Instant::now();
-            let closed = match asked {
+            let closed = match result {
                 Ok(Ok((answer, closed))) => {
                     match answer {
                         Ok(()) if begun >= clock.warm => tally.times.record(now - begun),
@@ -103,7 +103,7 @@ impl Client {
                     true
                 }
                 Err(_) => {
-                    tally.wrong("no answer");
+                    tally.wrong("timeout");
                     return tally;
                 }
             };
@@ -123,12 +123,12 @@ impl Client {
             let fields = format!("Mcp-Session-Id: {session}\r\n");
             let goodbye = head("DELETE", &self.shared.target, &fields, 0);
             let _ = self.connection.send(goodbye.as_bytes()).await;
-            let _ = tokio::time::timeout(SILENCE, self.connection.receive()).await;
+            let _ = tokio::time::timeout(RESPONSE_TIMEOUT, self.connection.receive()).await;
         }
         tally
     }
 
-    /// One request: whether its answer is right, and whether the connection ends with it.
+    /// Sends one request. Returns whether the response is correct, and whether it closes the connection.
     async fn ask(&mut self) -> io::Result<(Result<(), String>, bool)> {
         self.connection.send(self.request.bytes()).await?;
         let Some(response) = self.connection.receive().await? else {
@@ -141,18 +141,18 @@ impl Client {
 
 async fn open(target: &Target) -> io::Result<Connection<TcpStream>> {
     let stream = TcpStream::connect(&target.authority).await.map_err(|error| {
-        io::Error::new(error.kind(), format!("`{}` cannot be reached: {error}", target.authority))
+        io::Error::new(error.kind(), format!("cannot connect to `{}`: {error}", target.authority))
     })?;
     stream.set_nodelay(true)?;
     Ok(Connection::new(stream))
 }
 
-/// `initialize` and what follows; gives the session's id.
+/// Performs the legacy handshake. Returns the session id.
 async fn begin_session(
     connection: &mut Connection<TcpStream>,
     target: &Target,
 ) -> io::Result<String> {
-    let [initialize, initialized] = hello();
+    let [initialize, initialized] = handshake();
     let hello = head("POST", target, "", initialize.len()) + &initialize;
     connection.send(hello.as_bytes()).await?;
     let refused = |why: String| io::Error::other(format!("`initialize` failed: {why}"));
@@ -174,11 +174,11 @@ async fn begin_session(
     }
 }
 
-/// One modern request on a connection of its own, without a runtime; gives the whole answer.
+/// Sends one modern request on a new connection, without a runtime. Returns the response.
 pub fn once(target: &Target, kind: Kind) -> io::Result<Vec<u8>> {
     let mut stream = std::net::TcpStream::connect(&target.authority)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     let request = Request::http(target, kind, Era::Modern, None, true);
     stream.write_all(request.bytes())?;
     let mut bytes = Vec::new();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_kind_of_load_is_answered_rightly() {
+    async fn every_kind_of_load_gets_correct_responses() {
         for sse in [false, true] {
             let mut server = Server::new(&echo::tools(40, 1000)).unwrap();
             server.sse = sse;
@@ -226,17 +226,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wrong_answers_are_counted() {
+    async fn wrong_responses_are_counted() {
         let running = echo::http::start(Server::new("[]").unwrap()).unwrap();
         let target = Target::parse(&running.url()).unwrap();
         let report = run(&target, &plan(Kind::Call, Era::Modern)).await.unwrap();
         assert_eq!((report.times.count(), report.errors), (0, 50));
-        assert!(report.first_error.unwrap().contains("there is no such tool"));
+        assert!(report.first_error.unwrap().contains("unknown tool"));
         assert!(once(&target, Kind::List).is_err());
     }
 
     #[tokio::test]
-    async fn a_target_that_is_not_there_is_an_error() {
+    async fn an_unreachable_target_is_an_error() {
         let address = echo::http::start(Server::new("[]").unwrap()).unwrap().address();
         let target = Target::parse(&format!("http://{address}/mcp")).unwrap();
         assert!(run(&target, &plan(Kind::Call, Era::Modern)).await.is_err());

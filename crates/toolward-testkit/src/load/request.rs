@@ -1,4 +1,4 @@
-//! Requests, written once: only the number in them changes.
+//! Requests that are serialized once. Only a number in them changes.
 
 use memchr::memmem;
 use serde_json::json;
@@ -6,15 +6,15 @@ use serde_json::json;
 use super::{Era, Kind, Target};
 use crate::echo::{LEGACY, MODERN};
 
-/// The first number. All have ten digits, so that no length ever changes.
+/// The first number. All numbers have ten digits, so the length of a request never changes.
 pub(super) const FIRST: u64 = 1_000_000_000;
 
-/// A request whose id can be set, and with it the argument that must come back.
+/// A request with a replaceable number, used as its id and as the argument to be echoed.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     bytes: Vec<u8>,
-    /// Where the number stands.
-    places: Vec<usize>,
+    /// The offsets of the number.
+    offsets: Vec<usize>,
     digits: [u8; 10],
 }
 
@@ -22,11 +22,11 @@ impl Request {
     fn new(head: &str, body: &str) -> Request {
         let bytes = format!("{head}{body}").into_bytes();
         let digits = *b"1000000000";
-        let places = memmem::find_iter(body.as_bytes(), &digits).map(|at| head.len() + at);
-        Request { places: places.collect(), bytes, digits }
+        let offsets = memmem::find_iter(body.as_bytes(), &digits).map(|at| head.len() + at);
+        Request { offsets: offsets.collect(), bytes, digits }
     }
 
-    /// A request over HTTP; a legacy one with its session, if it has begun.
+    /// An HTTP request. A legacy one has a session id, if the session has started.
     pub(super) fn http(
         target: &Target,
         kind: Kind,
@@ -55,20 +55,20 @@ impl Request {
         Request::new(&head("POST", target, &fields, body.len()), &body)
     }
 
-    /// A request as a line.
+    /// A request on stdio.
     pub(super) fn line(tool: &str, kind: Kind, era: Era) -> Request {
         Request::new("", &format!("{}\n", body(kind, era, tool)))
     }
 
-    /// The request with another number.
+    /// Sets the number and returns the request.
     pub(super) fn number(&mut self, number: u64) -> &[u8] {
         let mut rest = FIRST + number % (9 * FIRST);
         for digit in self.digits.iter_mut().rev() {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        for place in &self.places {
-            self.bytes[*place..*place + self.digits.len()].copy_from_slice(&self.digits);
+        for offset in &self.offsets {
+            self.bytes[*offset..*offset + self.digits.len()].copy_from_slice(&self.digits);
         }
         &self.bytes
     }
@@ -77,13 +77,13 @@ impl Request {
         &self.bytes
     }
 
-    /// The number as it was written last.
+    /// The digits of the current number.
     pub(super) fn digits(&self) -> &[u8] {
         &self.digits
     }
 }
 
-/// A head with the fields that every request has.
+/// A head with the headers common to all requests.
 pub(super) fn head(method: &str, target: &Target, fields: &str, length: usize) -> String {
     let Target { authority, path, token, .. } = target;
     let token = token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
@@ -94,8 +94,8 @@ pub(super) fn head(method: &str, target: &Target, fields: &str, length: usize) -
     )
 }
 
-/// The two messages with which a legacy session begins.
-pub(super) fn hello() -> [String; 2] {
+/// The two messages of the legacy handshake.
+pub(super) fn handshake() -> [String; 2] {
     let params = json!({
         "protocolVersion": LEGACY[0],
         "capabilities": {},
@@ -143,7 +143,7 @@ mod tests {
     use crate::http::{Frame, frame};
 
     #[test]
-    fn the_number_is_id_and_argument_and_changes_no_length() {
+    fn the_number_is_id_and_argument_and_keeps_the_length() {
         let mut target = Target::parse("http://127.0.0.1:1/mcp").unwrap();
         target.token = Some("1000000000".into());
         let mut request = Request::http(&target, Kind::Call, Era::Modern, None, false);

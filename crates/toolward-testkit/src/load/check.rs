@@ -1,4 +1,4 @@
-//! Whether an answer is the right one.
+//! Checks that a response is correct.
 
 use memchr::{memchr, memmem};
 
@@ -6,16 +6,16 @@ use super::Kind;
 use crate::http::Message;
 use crate::json::member;
 
-/// Longer answers are read through once, and from then on known by their length and their id.
-const LONG: usize = 16 << 10;
-/// The id of a long answer stands so near one of its ends.
-const NEAR: usize = 64;
+/// Minimum length of a list that is parsed only once. Later ones are recognized by length and id.
+const MIN_KNOWN_BYTES: usize = 16 << 10;
+/// Maximum distance of the id from either end of such a list.
+const ID_WINDOW_BYTES: usize = 64;
 
-/// Checks the answers of one connection.
+/// Checks the responses on one connection.
 #[derive(Debug)]
 pub(super) struct Checker {
     kind: Kind,
-    /// The length of the long answer that was read through.
+    /// The length of the long list that was parsed.
     known: usize,
 }
 
@@ -24,7 +24,7 @@ impl Checker {
         Checker { kind, known: 0 }
     }
 
-    /// The answer in a response, if it is right; else what is wrong.
+    /// The JSON-RPC message in an HTTP response if it is correct, or a description of the error.
     pub(super) fn response<'a>(
         &mut self,
         response: &Message<'a>,
@@ -39,21 +39,21 @@ impl Checker {
             .is_some_and(|value| value.starts_with(b"text/event-stream"));
         let answer = match events {
             false => body,
-            true => event(body, digits).ok_or_else(|| format!("no answer in {}", text(body)))?,
+            true => event(body, digits).ok_or_else(|| format!("no response in {}", text(body)))?,
         };
         self.check(answer, digits).map(|()| answer)
     }
 
-    /// Whether a message answers the request with this number as it should.
+    /// Checks that a message is the correct response to the request with this number.
     pub(super) fn check(&mut self, answer: &[u8], digits: &[u8]) -> Result<(), String> {
         if answer.len() == self.known && near_an_end(answer, digits) {
             return Ok(());
         }
         let wrong = |why: &str| Err(format!("{why}: {}", text(answer)));
         if member(answer, "id") != Some(digits) {
-            return wrong("the id is another");
+            return wrong("unexpected id");
         }
-        let Some(result) = member(answer, "result") else { return wrong("there is no result") };
+        let Some(result) = member(answer, "result") else { return wrong("no result") };
         let right = match self.kind {
             Kind::Call => {
                 member(result, "isError") != Some(b"true")
@@ -63,16 +63,16 @@ impl Checker {
             Kind::List => member(result, "tools").is_some_and(|tools| tools.starts_with(b"[{")),
         };
         if !right {
-            return wrong("not what was asked for");
+            return wrong("unexpected result");
         }
-        if self.kind == Kind::List && answer.len() > LONG {
+        if self.kind == Kind::List && answer.len() > MIN_KNOWN_BYTES {
             self.known = answer.len();
         }
         Ok(())
     }
 }
 
-/// The data of the event that answers the request with this id.
+/// The data of the event with the response to the request with this id.
 fn event<'a>(stream: &'a [u8], digits: &[u8]) -> Option<&'a [u8]> {
     let mut rest = stream;
     while !rest.is_empty() {
@@ -90,12 +90,12 @@ fn event<'a>(stream: &'a [u8], digits: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn near_an_end(answer: &[u8], digits: &[u8]) -> bool {
-    let near = NEAR.min(answer.len());
+    let near = ID_WINDOW_BYTES.min(answer.len());
     memmem::find(&answer[..near], digits).is_some()
         || memmem::find(&answer[answer.len() - near..], digits).is_some()
 }
 
-/// The beginning of something, for people.
+/// The start of `bytes` as text, for error messages.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned()
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_right_with_its_id_and_its_argument() {
+    fn the_response_to_a_call_has_its_id_and_argument() {
         assert!(check(Kind::Call, RIGHT));
         for wrong in [
             RIGHT.replacen("7", "8", 1),
@@ -127,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_right_with_its_id_and_tools() {
+    fn the_response_to_a_list_has_its_id_and_tools() {
         assert!(check(Kind::List, r#"{"id":1000000007,"result":{"tools":[{"name":"a"}]}}"#));
         assert!(!check(Kind::List, r#"{"id":1000000007,"result":{"tools":[]}}"#));
         assert!(!check(Kind::List, RIGHT));
     }
 
     #[test]
-    fn a_long_list_is_known_again_only_with_its_id_and_length() {
-        let description = "x".repeat(LONG);
+    fn a_long_list_is_recognized_by_id_and_length() {
+        let description = "x".repeat(MIN_KNOWN_BYTES);
         let list =
             |id: &str| format!(r#"{{"id":{id},"result":{{"tools":[{{"d":"{description}"}}]}}}}"#);
         let mut checker = Checker::new(Kind::List);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_found_among_events() {
+    fn a_response_is_found_among_events() {
         let events = format!(
             "id: 1\ndata:\n\nevent: message\ndata: {{\"method\":\"notifications/progress\"}}\n\ndata: {RIGHT}\n\n"
         );
