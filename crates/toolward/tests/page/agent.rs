@@ -127,10 +127,7 @@ fn progressive_agents_are_shown_as_they_are() {
     assert!(view.contains("<b>progressive discovery</b>"), "{view}");
     assert!(view.contains("A direct call of those is refused"), "{view}");
     let told = site.part("explain?agent=finder&server=files&tool=read&args=%7B%7D");
-    assert!(
-        unescaped(&told).contains("it calls this tool through `toolward/execute_tool`"),
-        "{told}"
-    );
+    assert!(plain(&told).contains("it calls this tool through toolward/execute_tool"), "{told}");
     // The text is what a direct call gets.
     let answer = site.gate.agent("finder").call("files__read", json!({}));
     let message = site.gate.refusal(&answer)["message"].as_str().unwrap().to_string();

@@ -132,7 +132,7 @@ fn where_the_record_knows_no_rule_the_policy_in_force_is_asked() {
     let path = site.gate.file("audit/audit.2.jsonl");
     std::fs::write(&path, line(1, "files__write") + &line(2, "files__nothing")).unwrap();
     let told = watch.rows_with("files__nothing").data;
-    assert!(told.contains("by the policy now") && told.contains(">write<"), "{told}");
+    assert!(told.contains("by the active policy") && told.contains(">write<"), "{told}");
     assert!(told.contains("no server has a tool of this name now"), "{told}");
     std::fs::remove_file(&path).unwrap();
 }
@@ -261,7 +261,7 @@ fn of_a_call_whose_arguments_are_not_recorded_the_listing_is_explained() {
     let one = site.part(&format!("live?id={}", record["id"].as_str().unwrap()));
     let explain = "hx-get=\"explain?server=files&amp;tool=board&amp;agent=all\"";
     assert!(one.contains(explain) && !one.contains("args="), "{one}");
-    assert!(one.contains("Of the listing: the record does not have the arguments"), "{one}");
+    assert!(one.contains("About the listing: the audit log does not have the arguments"), "{one}");
 }
 
 #[test]

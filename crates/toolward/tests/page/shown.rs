@@ -79,6 +79,17 @@ fn limits_and_hooks_are_in_the_cells() {
     assert!(!cell(&html, "read", 0).contains("<small"));
     let read = cell(&html, "read", 1);
     assert!(read.starts_with("depends") && read.contains("at most 9/h for some calls"), "{read}");
+    // A limit over all tools is a mark in each cell, and is named in the column's head.
+    let site = Site::of(
+        setup()
+            .stdio("s", "modern", names(&["read"]))
+            .agents(json!({"a": {"allow": {"servers": ["s"]}, "limits": {"calls": "80/min"}}})),
+    );
+    let every = site.table();
+    assert!(cell(&every, "read", 0).contains("<small class=\"lim\"></small>"), "{every}");
+    assert!(cell(&every, "read", 0).contains("at most 80/min"), "{every}");
+    let head = between(&every, "data-agent=\"a\"", "</div>")[0];
+    assert!(head.contains("<small class=\"lim\">80/min</small>"), "{head}");
     // A tool that is denied has no guards in front of it.
     assert!(!cell(&html, "write", 1).contains("<small"));
     assert!(legend(&html).contains("limit") && legend(&html).contains("hook"));

@@ -77,6 +77,9 @@ struct Column<'a> {
     through: Option<usize>,
     /// The last reload added it.
     added: bool,
+    /// Limits and hooks over all of its tools.
+    limits: Vec<&'a str>,
+    hooks: Vec<&'a str>,
 }
 
 struct FoldAll {
@@ -184,8 +187,11 @@ fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
 impl<'a> Column<'a> {
     fn new(table: &'a Table, column: usize) -> Column<'a> {
         let agent = table.agents.get(column).and_then(Option::as_deref);
+        let (limits, hooks) = table.over_every_tool(column);
         Column {
             agent,
+            limits,
+            hooks,
             address: agent.map(encoded).unwrap_or_default(),
             listed: table.listed(column),
             through: table.through(column),

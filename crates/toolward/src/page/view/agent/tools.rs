@@ -25,7 +25,7 @@ pub(in crate::page::view) struct ServerTools {
     pub(super) denied: Vec<Tool>,
     pub(super) more_denied: usize,
     /// How the agent calls the tools, if not directly.
-    pub(super) note: Option<String>,
+    pub(super) note: Option<&'static str>,
     direct: bool,
 }
 
@@ -71,7 +71,15 @@ fn server(snapshot: &Snapshot, agent: Option<&str>, number: usize, list: &List) 
         more_callable: 0,
         denied: Vec::new(),
         more_denied: 0,
-        note: route.note(),
+        note: match route {
+            Route::Direct => None,
+            Route::Execute => {
+                Some("Called through toolward/execute_tool; a direct call is refused.")
+            }
+            Route::Closed(_) => {
+                Some("Cannot be called: toolward/execute_tool is denied to this agent.")
+            }
+        },
         direct: route.is_direct(),
     };
     let Ok(catalogue) = &list.tools else { return server };

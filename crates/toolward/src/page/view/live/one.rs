@@ -11,12 +11,13 @@ use super::rows::{Row, is_unseen, says};
 use crate::commands::audit::past::{decision, facts, is_id};
 use crate::commands::audit::row::joined;
 use crate::page::query::encoded;
+use crate::page::view::prose::{Piece, pieces};
 use crate::page::view::steps;
 use crate::page::{Page, Shown};
 
 pub(super) struct One {
     pub(super) row: Row,
-    pub(super) facts: Vec<(String, String)>,
+    pub(super) facts: Vec<(String, Vec<Piece>)>,
     /// The record after it does not fit.
     pub(super) changed: bool,
     /// The policy was another one then.
@@ -61,15 +62,32 @@ pub(super) async fn of(page: &Arc<Page>, id: &str) -> Option<One> {
     })
 }
 
-/// The facts with a reason in words instead of the code of a step.
-fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, String)> {
+/// The facts, with the reason and what the agent got first, and in words instead of the code of a step.
+fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Piece>)> {
     let reason = record["reason"].is_string();
     let word = |(label, value): (String, String)| match (&*label, record["step"].as_str()) {
         ("step", Some(_)) if reason => None,
-        ("step", Some(step)) => Some(("because".into(), steps::sentence(step).into())),
-        _ => Some((label, value)),
+        ("step", Some(step)) => Some(("because".into(), pieces(steps::sentence(step)))),
+        ("because", _) => Some((label, pieces(&value))),
+        _ => Some((label, vec![Piece::Text(value)])),
     };
-    facts.into_iter().filter_map(word).collect()
+    let mut facts: Vec<(String, Vec<Piece>)> = facts.into_iter().filter_map(word).collect();
+    // Lines without a label continue the one before.
+    let mut place = 0;
+    let mut key = |(label, _): &(String, Vec<Piece>)| {
+        place = match &**label {
+            "" => place,
+            "because" => 0,
+            "agent got" => 1,
+            _ => 2,
+        };
+        place
+    };
+    let keys: Vec<u8> = facts.iter().map(&mut key).collect();
+    let mut keyed: Vec<(u8, (String, Vec<Piece>))> =
+        keys.into_iter().zip(facts.drain(..)).collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, fact)| fact).collect()
 }
 
 /// The address of the explanation: who, which tool, and the arguments where they are known.

@@ -1,6 +1,6 @@
 //! Lines and cells as they are drawn, and the legend for what is drawn.
 
-use toolward_gateway::guard::InFront;
+use toolward_gateway::guard::{InFront, ShownHook, ShownLimit};
 
 use super::filter::{At, Filter};
 use super::table::{self, Cell, Group, Line, Table};
@@ -68,7 +68,8 @@ pub(super) fn drawn<'a>(
             at,
             group,
             left,
-            folded: filter.can_fold().then(|| filter.is_folded(&group.server)),
+            folded: (filter.can_fold() && group.why.is_none())
+                .then(|| filter.is_folded(&group.server)),
             toggle: filter.folds.toggled(&group.server).address(address),
             allowed: allowed.map(|count| count.copied().unwrap_or(0)).collect(),
         }));
@@ -120,18 +121,21 @@ pub(in crate::page::view) fn sign(verdict: u8) -> (&'static str, &'static str) {
     }
 }
 
-/// The limits of a cell in the little room that it has.
+/// The limits of a cell in the little room that it has. Those over all tools are named in the column's
+/// head, and are a mark without a text here.
 fn limits(guards: &InFront) -> Option<String> {
-    match &guards.limits[..] {
-        [] => None,
+    let own: Vec<&ShownLimit> = guards.limits.iter().filter(|one| !one.every_tool).collect();
+    match &own[..] {
+        [] => (!guards.limits.is_empty()).then(String::new),
         [one] => Some(one.rate.clone()),
         more => Some(format!("{} limits", more.len())),
     }
 }
 
 fn hooks(guards: &InFront) -> Option<String> {
-    match &guards.hooks[..] {
-        [] => None,
+    let own: Vec<&ShownHook> = guards.hooks.iter().filter(|one| !one.every_tool).collect();
+    match &own[..] {
+        [] => (!guards.hooks.is_empty()).then(String::new),
         [one] => Some(one.name.clone()),
         more => Some(format!("{} hooks", more.len())),
     }

@@ -107,6 +107,20 @@ impl Table {
         groups.filter_map(|group| group.allowed.get(column)).sum()
     }
 
+    /// The limits and hooks over all tools of an agent, as texts.
+    pub(super) fn over_every_tool(&self, column: usize) -> (Vec<&str>, Vec<&str>) {
+        let guards = |group: &'_ Arc<Group>| {
+            let mut cells = (0..group.lines.len()).filter_map(|tool| group.cell(tool, column));
+            cells.find(|cell| cell.verdict != DENY).map(|cell| cell.guards)
+        };
+        let found = self.groups.iter().find_map(|group| Some((group, guards(group)?)));
+        let found = found.and_then(|(group, at)| group.guards.get(usize::from(at)));
+        let Some(guards) = found else { return Default::default() };
+        let limits = guards.limits.iter().filter(|limit| limit.every_tool);
+        let hooks = guards.hooks.iter().filter(|hook| hook.every_tool);
+        (limits.map(|limit| &*limit.rate).collect(), hooks.map(|hook| &*hook.name).collect())
+    }
+
     pub(super) fn changed(&self) -> usize {
         self.groups.iter().map(|group| group.changed).sum()
     }
