@@ -3,6 +3,8 @@
 //! Made once for a listing. It holds nothing but what the agent's listing has, so that no refusal can
 //! name a hidden tool, whatever name was sent.
 
+use std::cell::OnceCell;
+
 use hashbrown::{HashMap, HashSet};
 
 use crate::call::Caller;
@@ -48,8 +50,8 @@ pub(crate) struct Callable {
     /// The server, by its place.
     server: usize,
     original: Box<str>,
-    /// The name at the server's own address, after a rename.
-    shown: Box<str>,
+    /// The name at the server's own address, if it is renamed.
+    renamed: Option<Box<str>>,
     /// Kept only where an allowlist has a `hint:` entry.
     hints: Option<Hints>,
     /// The actions that are allowed, where not all are.
@@ -104,7 +106,8 @@ impl Callable {
     /// A selector that spells this tool, or an action of it, with the name that clients see.
     fn shown_in(&self, written: &str) -> Option<String> {
         let rest = strip_folded(written, &self.original)?;
-        (rest.is_empty() || rest.starts_with('.')).then(|| format!("{}{rest}", self.shown))
+        let shown = self.renamed.as_ref().unwrap_or(&self.original);
+        (rest.is_empty() || rest.starts_with('.')).then(|| format!("{shown}{rest}"))
     }
 }
 
@@ -125,15 +128,16 @@ impl Policy {
         });
         let mut tools = Vec::new();
         for (server, offer) in offers.iter().enumerate() {
+            let exposure = self.exposure(offer.server);
             for ((tool, cell), name) in offer.row.iter().zip(&offer.names) {
                 let Some(name) = name else { continue };
-                let shown = self.exposure(offer.server).and_then(|e| e.show(tool.name()));
+                let shown = exposure.and_then(|exposure| exposure.show(tool.name()));
                 let actions = cell.list(caller).actions.or_else(|| cell.allowed_actions(caller));
                 tools.push(Callable {
                     name: name.clone(),
                     server,
                     original: tool.name().into(),
-                    shown: shown.map_or_else(|| tool.name().into(), |shown| shown.name),
+                    renamed: shown.map(|shown| shown.name).filter(|name| **name != *tool.name()),
                     hints: with_hints.then(|| self.hints(offer.server, tool)),
                     actions: actions.map(|all| all.into_iter().map(Into::into).collect()),
                 });
@@ -244,16 +248,27 @@ fn exact_entries(
     list.tools.rules.iter().map(entry).collect()
 }
 
-/// Listed tools by their original names, folded.
-struct Spelled<'a>(HashMap<String, Vec<&'a Callable>>);
+/// Listed tools by their original names, folded. The map is made for the first exact selector: most
+/// policies have none.
+struct Spelled<'a> {
+    tools: &'a [Callable],
+    by_name: OnceCell<HashMap<String, Vec<&'a Callable>>>,
+}
 
 impl<'a> Spelled<'a> {
     fn new(tools: &'a [Callable]) -> Spelled<'a> {
-        let mut by_name: HashMap<String, Vec<&Callable>> = HashMap::with_capacity(tools.len());
-        for tool in tools {
-            by_name.entry(tool.original.to_ascii_lowercase()).or_default().push(tool);
-        }
-        Spelled(by_name)
+        Spelled { tools, by_name: OnceCell::new() }
+    }
+
+    fn by_name(&self) -> &HashMap<String, Vec<&'a Callable>> {
+        self.by_name.get_or_init(|| {
+            let mut by_name: HashMap<String, Vec<&Callable>> = HashMap::new();
+            by_name.reserve(self.tools.len());
+            for tool in self.tools {
+                by_name.entry(tool.original.to_ascii_lowercase()).or_default().push(tool);
+            }
+            by_name
+        })
     }
 
     /// An exact selector with the name that clients see, if it spells a listed tool or an action of
@@ -263,7 +278,7 @@ impl<'a> Spelled<'a> {
         // The longest reading first.
         let dots = folded.rmatch_indices('.').map(|(dot, _)| dot);
         [folded.len()].into_iter().chain(dots).find_map(|end| {
-            let tools = self.0.get(folded.get(..end)?)?;
+            let tools = self.by_name().get(folded.get(..end)?)?;
             let here = |tool: &&&Callable| server.is_none_or(|server| tool.server == server);
             tools.iter().find(here)?.shown_in(written)
         })

@@ -1,4 +1,5 @@
 //! What agents read when a call is refused.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -81,7 +82,7 @@ impl World {
 }
 
 fn tools(names: &[&str]) -> Vec<Tool> {
-    names.iter().map(|name| Tool::named(*name)).collect()
+    names.iter().map(|name| Tool::named(name)).collect()
 }
 
 fn definition(name: &str, definition: Value) -> Tool {
