@@ -1,5 +1,7 @@
-//! Any text as a condition: it is refused or accepted, never a panic and never a stack overflow.
-//! What is accepted is evaluated too.
+//! Fuzzes conditions with any text.
+//!
+//! A condition is rejected or accepted, without a panic or a stack overflow. Accepted conditions are
+//! evaluated too.
 #![no_main]
 
 use std::thread;
@@ -10,16 +12,16 @@ use toolward_policy::condition::Condition;
 use toolward_policy::source::{AllowlistSource, Case, Entry, LayerSource, RulesSource, Source};
 use toolward_policy::{Call, Caller, Policy, Tool, Verdict};
 
-/// What a thread has that serves requests.
-const STACK: usize = 2 << 20;
+/// Stack size of a thread that serves requests.
+const STACK_BYTES: usize = 2 << 20;
 
 fuzz_target!(|text: &str| {
     // A stack overflow ends the process before libFuzzer can save the input.
     if let Some(file) = std::env::var_os("FUZZ_LAST_INPUT") {
-        std::fs::write(file, text).expect("the last input can be kept");
+        std::fs::write(file, text).expect("the last input can be saved");
     }
-    // A text in three parts stands for long ones, in which the middle is repeated: one just below
-    // what is accepted, one far beyond.
+    // A text in three parts is expanded by repeating the middle: once to just below the maximum length,
+    // and once far beyond it.
     let parts: Vec<&str> = text.split('\u{1}').collect();
     let texts = match parts[..] {
         [head, middle, tail] => [1_900, 20_000]
@@ -31,7 +33,7 @@ fuzz_target!(|text: &str| {
         _ => vec![text.to_string()],
     };
     let check = move || texts.iter().for_each(|text| check(text));
-    let checked = thread::Builder::new().stack_size(STACK).spawn(check);
+    let checked = thread::Builder::new().stack_size(STACK_BYTES).spawn(check);
     checked.expect("a thread starts").join().expect("the check does not panic");
 });
 

@@ -1,5 +1,7 @@
-//! Any policy, any tools, any call: the compiled path says what the plain one and the naive model
-//! say, denies win, layers only narrow, and what is hidden cannot be called.
+//! Fuzzes decisions with any policy, tools and calls.
+//!
+//! The compiled path agrees with `explain` and with the naive model, deny wins, layers only narrow, and
+//! unlisted tools cannot be called.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::Unstructured;
@@ -43,7 +45,7 @@ fn with_further_layer(scene: &Scene) -> Source {
     source
 }
 
-/// In the first layer that has agents, for all of them.
+/// Adds the deny entry to all agents of the first layer that has agents.
 fn with_further_deny(scene: &Scene) -> Source {
     let mut source = scene.source.clone();
     let (key, entry) = &scene.further_deny;
@@ -74,7 +76,7 @@ fn deny(agents: &mut AgentsSource, key: &str, entry: &Entry) {
     }
 }
 
-/// One policy, and how a caller sees it.
+/// A policy as seen by one caller.
 struct View<'a> {
     scene: &'a Scene,
     request: &'a Request,
@@ -133,7 +135,7 @@ impl<'a> View<'a> {
         }
         let exposed = |e: &toolward_policy::exposure::Exposure| e.show(tool.name()).is_some();
         let wanted = if self.policy.exposure(&request.server).is_none_or(exposed) {
-            let asked = model::Asked {
+            let call = model::ModelCall {
                 agent: request.agent.as_deref(),
                 server: &request.server,
                 tool: tool.name(),
@@ -143,7 +145,7 @@ impl<'a> View<'a> {
                 action: request.action.as_deref(),
                 arguments: request.arguments.as_ref(),
             };
-            model::verdict(layers, &asked)
+            model::verdict(layers, &call)
         } else {
             Verdict::Deny
         };
@@ -152,7 +154,7 @@ impl<'a> View<'a> {
     }
 
     fn listing_means_callable(&self, tool: &Tool) {
-        let Some(cell) = self.row.cell(tool.name()) else { panic!("a row has all its tools") };
+        let Some(cell) = self.row.cell(tool.name()) else { panic!("a row has all tools") };
         let listing = cell.list(self.caller());
         let called = self.row.decide(self.caller(), tool.name(), &self.call());
         if listing.decision.verdict == Verdict::Deny {
@@ -160,7 +162,7 @@ impl<'a> View<'a> {
             return;
         }
         assert_ne!(called.verdict, Verdict::Depends, "a call is decided");
-        // The first tool of a name is the one in the row; others of that name are not shown.
+        // A row has the first tool with a name. Others with the same name are not listed.
         let first = self.tools.iter().find(|own| own.name() == tool.name());
         if !first.is_some_and(|own| std::ptr::eq(own, tool)) {
             return;
@@ -204,7 +206,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Nothing that is denied here may be allowed there.
+    /// Checks that the narrower policy allows nothing that this one denies.
     fn is_narrowed_by(&self, narrower: &Policy, tool: &Tool) {
         let server = &self.request.server;
         let held = self.decide(tool, &self.call());

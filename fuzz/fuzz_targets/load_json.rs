@@ -1,4 +1,4 @@
-//! Any bytes as a JSON file: loaded or refused, never a panic.
+//! Fuzzes the JSON loader: any bytes are loaded or rejected, without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes as a YAML file: loaded or refused, never a panic.
+//! Fuzzes the YAML loader: any bytes are loaded or rejected, without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

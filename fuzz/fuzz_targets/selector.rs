@@ -1,4 +1,4 @@
-//! Any pattern against any name: no panic, the same answer as the naive reading, in bounded time.
+//! Fuzzes selectors: any pattern against any name gives the result of a naive matcher, in bounded time.
 #![no_main]
 
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use toolward_policy::fnmatch::{fnmatch, is_pattern};
 use toolward_policy::selector::{Glob, LONGEST_SELECTOR, Selector, fold};
 use toolward_policy::source::Case;
 
-// One byte of options, then the pattern, a line feed, and the name.
+// Input: one byte of options, the pattern, a line feed, and the name.
 fuzz_target!(|data: &[u8]| {
     let Some((&options, data)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(data);
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let case = if options & 1 == 0 { Case::Sensitive } else { Case::Insensitive };
-    // Long texts take thousands of times as long as short ones, so they get a small share.
+    // Long texts are thousands of times slower than short ones, so they are tested rarely.
     if options != 0xff {
         agrees(pattern, name, case);
     } else {
@@ -43,7 +43,7 @@ fn agrees(pattern: &str, name: &str, case: Case) {
     let glob = Glob::new(pattern, case);
     assert_eq!(glob.matches(&name), reference::glob(&folded, &name), "{pattern:?} {name:?}");
     assert!(glob.matches(&folded), "{pattern:?} does not match itself");
-    // `hint:` is told from a name before anything is folded.
+    // `hint:` is recognized before case folding.
     if !reference::is_hint(pattern) && reference::is_hint(&folded) {
         return;
     }
@@ -59,14 +59,14 @@ fn agrees(pattern: &str, name: &str, case: Case) {
     }
 }
 
-/// Repeats both until they are as long as selectors get, and names four times as long.
+/// Repeats the pattern up to the maximum length of a selector, and the name up to four times that.
 fn ends_soon(pattern: &str, name: &str, case: Case) {
     let pattern = repeated(pattern, LONGEST_SELECTOR);
     let name = repeated(name, 4 * LONGEST_SELECTOR);
     let start = Instant::now();
     fnmatch(&pattern, &name);
     Selector::new(&pattern, case).names_tool(&name);
-    // The product of the lengths is some 16 million steps. Anything that backtracks takes years.
+    // The product of the lengths is about 16 million steps. A backtracking matcher would take years.
     assert!(start.elapsed() < Duration::from_secs(3), "{pattern:?} took {:?}", start.elapsed());
 }
 

@@ -1,5 +1,7 @@
-//! Any order of what can happen to a request: at most one end and nothing after it, ids and tokens
-//! come back as the client wrote them, and what goes to the server has the server's.
+//! Fuzzes the exchange state machine with any order of events.
+//!
+//! A request ends at most once and nothing follows. Ids and tokens return to the client as the client
+//! wrote them, and the server only sees its own.
 #![no_main]
 
 use bytes::Bytes;
@@ -11,14 +13,14 @@ use toolward_wire::{Era, Id, Kind, MAX_RESPONSE_BYTES, Message, Raw, Sender, jso
 
 const IDS: [&str; 6] = ["1", "\"c-1\"", "\"\\u0063-1\"", "-9", "40", "\"40\""];
 
-// The first byte says what was asked, each further one what happens next.
+// The first byte selects the request, each further one the next event.
 fuzz_target!(|data: &[u8]| {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
     let Some(options) = next() else { return };
     let id = IDS[usize::from(options % 6)];
     let era = if options & 8 == 0 { Era::Legacy } else { Era::Modern };
-    let questions = if options & 16 == 0 { ServerRequests::Refuse } else { ServerRequests::Pass };
+    let requests = if options & 16 == 0 { ServerRequests::Refuse } else { ServerRequests::Pass };
     let method = if options & 32 == 0 { "tools/call" } else { "prompts/get" };
     let token = (options & 64 == 0).then_some(IDS[usize::from(options / 7 % 6)]);
     let meta = match token {
@@ -30,9 +32,9 @@ fuzz_target!(|data: &[u8]| {
     );
     let request = parse(request.into(), Sender::Client);
     let row = request.row(Sender::Client, era).unwrap();
-    let mut exchange = Exchange::new(&request, row, era, 40, questions);
+    let mut exchange = Exchange::new(&request, row, era, 40, requests);
 
-    let mut run = Run { id, token, era, questions, minted: 40, open: Vec::new(), ends: 0 };
+    let mut run = Run { id, token, era, requests, minted: 40, open: Vec::new(), ends: 0 };
     run.addressed(&exchange, &request);
     while let Some(op) = next() {
         let pick = next().unwrap_or_default();
@@ -53,13 +55,13 @@ fuzz_target!(|data: &[u8]| {
                 Step::default()
             }
             5 => {
-                let question = of(IDS[usize::from(pick % 6)]);
-                let answer = r#"{"jsonrpc":"2.0","id":"gateway","result":{"action":"accept"}}"#;
-                let step = exchange.answered(&question, &parse(answer.into(), Sender::Client));
-                run.answered(&question, &step, was_done);
+                let request = of(IDS[usize::from(pick % 6)]);
+                let response = r#"{"jsonrpc":"2.0","id":"gateway","result":{"action":"accept"}}"#;
+                let step = exchange.answered(&request, &parse(response.into(), Sender::Client));
+                run.answered(&request, &step, was_done);
                 step
             }
-            _ => exchange.upstream(parse(run.server_says(op, pick).into(), Sender::Server)),
+            _ => exchange.upstream(parse(run.server_message(op, pick).into(), Sender::Server)),
         };
         assert!(exchange.dropped() >= dropped);
         if was_done {
@@ -83,15 +85,15 @@ struct Run {
     id: &'static str,
     token: Option<&'static str>,
     era: Era,
-    questions: ServerRequests,
+    requests: ServerRequests,
     minted: u64,
-    /// The server's questions that are not answered.
+    /// The ids of requests from the server without a response.
     open: Vec<Id>,
     ends: u32,
 }
 
 impl Run {
-    /// What goes to the server has the minted id and token only.
+    /// Checks that the request to the server has only the generated id and token.
     fn addressed(&self, exchange: &Exchange, request: &Message) {
         assert_eq!(exchange.minted(), &Id::number(self.minted));
         let sent = parse(exchange.address(request.edit()).finish(), Sender::Client);
@@ -100,7 +102,7 @@ impl Run {
         assert_eq!(sent.param("name"), request.param("name"));
     }
 
-    fn server_says(&self, op: u8, pick: u8) -> String {
+    fn server_message(&self, op: u8, pick: u8) -> String {
         let minted = self.minted.to_string();
         let id = match pick % 8 {
             at @ 0..6 => IDS[usize::from(at)],
@@ -114,24 +116,24 @@ impl Run {
             6 => r#"{"resultType":7}"#,
             _ => "{}",
         };
-        let told = |method: &str, params: &str| {
+        let notification = |method: &str, params: &str| {
             format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/{method}","params":{{{params}}}}}"#
             )
         };
-        let asks = |method: &str| {
+        let request = |method: &str| {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{}}}}"#)
         };
         match op % 16 {
             6 | 7 => format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#),
             8 => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-1,"message":"m"}}}}"#),
             9 => r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":"m"}}"#.into(),
-            10 => told("progress", &format!(r#""progressToken":{id},"progress":1"#)),
-            11 => told("message", r#""level":"info","data":1"#),
-            12 => told("cancelled", &format!(r#""requestId":{id}"#)),
-            13 => told("tools/list_changed", ""),
-            14 => asks("ping"),
-            _ => asks(match pick / 8 % 4 {
+            10 => notification("progress", &format!(r#""progressToken":{id},"progress":1"#)),
+            11 => notification("message", r#""level":"info","data":1"#),
+            12 => notification("cancelled", &format!(r#""requestId":{id}"#)),
+            13 => notification("tools/list_changed", ""),
+            14 => request("ping"),
+            _ => request(match pick / 8 % 4 {
                 0 | 1 => "elicitation/create",
                 2 => "sampling/createMessage",
                 _ => "rm/everything",
@@ -139,13 +141,13 @@ impl Run {
         }
     }
 
-    fn answered(&mut self, question: &Id, step: &Step, was_done: bool) {
-        let known = self.open.iter().position(|open| open == question);
+    fn answered(&mut self, request: &Id, step: &Step, was_done: bool) {
+        let known = self.open.iter().position(|open| open == request);
         match &step.upstream {
             Some(body) => {
                 assert!(!was_done);
                 let sent = parse(body.clone(), Sender::Client);
-                let open = self.open.swap_remove(known.expect("only what was asked is answered"));
+                let open = self.open.swap_remove(known.expect("a response without a request"));
                 assert_eq!(sent.id().unwrap().raw(), open.raw());
             }
             None => assert!(known.is_none() || was_done || self.era == Era::Modern),
@@ -155,7 +157,7 @@ impl Run {
     fn step(&mut self, step: Step, done: bool, exchange: &Exchange) {
         if let Some(body) = step.upstream {
             let sent = parse(body, Sender::Client);
-            // A cancellation names the server's id, never the client's.
+            // A cancellation contains the server's id, never the client's.
             if sent.kind() == Kind::Notification {
                 assert_eq!(sent.method().unwrap(), "notifications/cancelled");
                 assert_eq!(sent.param("requestId").and_then(Id::of), Some(Id::number(self.minted)));
@@ -168,19 +170,19 @@ impl Run {
         match step.event {
             None => {}
             Some(Event::Notify(body)) => {
-                let told = parse(body, Sender::Server);
-                if told.method().unwrap() == "notifications/progress" {
-                    let token = told.param("progressToken").unwrap();
+                let notification = parse(body, Sender::Server);
+                if notification.method().unwrap() == "notifications/progress" {
+                    let token = notification.param("progressToken").unwrap();
                     assert_eq!(Some(token.bytes()), self.token.map(str::as_bytes));
                 }
             }
-            Some(Event::ServerRequest(ask)) => {
-                assert_eq!(self.questions, ServerRequests::Pass);
-                match ask {
+            Some(Event::ServerRequest(request)) => {
+                assert_eq!(self.requests, ServerRequests::Pass);
+                match request {
                     ServerRequest::Legacy { id, message } => {
                         assert_eq!(self.era, Era::Legacy);
                         assert_eq!(message.id(), Some(&id));
-                        assert!(!self.open.contains(&id), "a question twice");
+                        assert!(!self.open.contains(&id), "duplicate request");
                         self.open.push(id);
                     }
                     ServerRequest::InputRequired { message } => {

@@ -1,5 +1,7 @@
-//! Any text in a header: it survives the way there and back, also through HTTP itself; and headers
-//! that are made from a body agree with it, and with no other.
+//! Fuzzes headers that mirror the body.
+//!
+//! Any text survives encoding and decoding, including a round trip through HTTP. Headers generated from
+//! a body match that body and no other.
 #![no_main]
 
 use bytes::BytesMut;
@@ -9,7 +11,7 @@ use toolward_wire::headers::{self, ParamHeaders, StandardHeaders, decode, encode
 use toolward_wire::http::{self, HeadLimits};
 use toolward_wire::{Arguments, Era, MAX_REQUEST_BYTES, Message, Raw, Sender, string};
 
-// A text; or the schema of a tool, a line feed, and the arguments of a call.
+// Input: a text; or a tool's schema, a line feed, and the arguments of a call.
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
     round_trip(&text);
@@ -24,13 +26,13 @@ fn round_trip(text: &str) {
     assert_eq!(decode(&sent).as_deref(), Some(text));
     let mut out = Vec::new();
     http::write_request(&mut out, "GET", "/", "h", &[("Mcp-Name", &sent)], None)
-        .expect("what is encoded can be written");
+        .expect("an encoded value can be written");
     let limits = HeadLimits { bytes: 1 << 20, fields: 100 };
     let read = http::read_request(&mut BytesMut::from(&out[..]), &limits).unwrap().unwrap();
     assert_eq!(read.headers.get("mcp-name").and_then(decode).as_deref(), Some(text));
-    // What can be read can be read in one way.
-    if let Some(said) = decode(text) {
-        assert_eq!(decode(&encode(&said)).as_deref(), Some(&said[..]));
+    // A decoded value survives another round trip.
+    if let Some(value) = decode(text) {
+        assert_eq!(decode(&encode(&value)).as_deref(), Some(&value[..]));
     }
 }
 
@@ -76,12 +78,12 @@ fn params(schema: &str, arguments: &str) {
         let mut out = Vec::new();
         http::write_request(&mut out, "GET", "/", "h", &[(header, value)], None).unwrap();
         let without = |wanted: &str| get(wanted).filter(|_| wanted != header);
-        assert!(marks.check(arguments, without).is_err(), "a missing header passes");
-        let said = encode(&(decode(value).unwrap().into_owned() + "x")).into_owned();
-        let other = |wanted: &str| if wanted == header { Some(&said[..]) } else { get(wanted) };
-        assert!(marks.check(arguments, other).is_err(), "another header passes");
+        assert!(marks.check(arguments, without).is_err(), "a missing header was accepted");
+        let changed = encode(&(decode(value).unwrap().into_owned() + "x")).into_owned();
+        let other = |wanted: &str| if wanted == header { Some(&changed[..]) } else { get(wanted) };
+        assert!(marks.check(arguments, other).is_err(), "a wrong header was accepted");
     }
     if !made.is_empty() {
-        assert!(marks.check(None, get).is_err(), "headers without a body pass");
+        assert!(marks.check(None, get).is_err(), "headers without a body were accepted");
     }
 }

@@ -1,5 +1,7 @@
-//! Any bytes as HTTP in any pieces: the outcome is the same, what could be read in two ways is
-//! refused, another reader sees the same, and what is written reads back.
+//! Fuzzes the HTTP parser and writer with any bytes, split in any way.
+//!
+//! The result does not depend on the split, ambiguous messages are rejected, another parser agrees, and
+//! serialized messages can be parsed.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};
@@ -13,32 +15,32 @@ use toolward_wire::http::{
 const LIMITS: HeadLimits = HeadLimits { bytes: 600, fields: 12 };
 const LIMIT: usize = 200;
 
-// The first byte says how the stream is cut.
+// The first byte selects how the stream is split.
 fuzz_target!(|data: &[u8]| {
     let (seed, data) = choice(data);
     let cut = pieces(data, seed);
 
     let whole = head(&[data], http::read_request);
     let same = head(&cut, http::read_request);
-    let said = |head: &RequestHead| format!("{head:?} {:?}", fields(&head.headers));
-    assert_eq!(shown(&whole, said), shown(&same, said), "requests depend on how they arrive");
+    let print = |head: &RequestHead| format!("{head:?} {:?}", fields(&head.headers));
+    assert_eq!(shown(&whole, print), shown(&same, print), "requests depend on how they arrive");
     if let Ok(Some((head, rest))) = whole {
         let sent = &data[..data.len() - rest.len()];
         let named = plain(sent);
         assert_eq!(count(&named, "host"), 1);
         assert_eq!(fields(&head.headers), named);
         lengths(&named, head.body, BodyLength::Empty);
-        another_reader(sent, &head);
-        written_again(&head);
+        another_parser(sent, &head);
+        round_trip(&head);
         bodies(head.body, &rest, seed);
     }
 
     let whole = head(&[data], http::read_response);
     let same = head(&cut, http::read_response);
-    let said = |head: &http::ResponseHead| format!("{head:?} {:?}", fields(&head.headers));
-    assert_eq!(shown(&whole, said), shown(&same, said), "responses depend on how they arrive");
+    let print = |head: &http::ResponseHead| format!("{head:?} {:?}", fields(&head.headers));
+    assert_eq!(shown(&whole, print), shown(&same, print), "responses depend on how they arrive");
     if let Ok(Some((head, rest))) = whole {
-        // Interim heads may stand before it.
+        // Interim responses may precede it.
         let sent = &data[..data.len() - rest.len()];
         let before = sent[..sent.len() - 4].windows(4).rposition(|four| four == b"\r\n\r\n");
         let named = plain(&sent[before.map_or(0, |at| at + 4)..]);
@@ -56,10 +58,10 @@ fuzz_target!(|data: &[u8]| {
         bodies(length, data, seed);
     }
     in_chunks(&cut, data);
-    injected(data);
+    injection(data);
 });
 
-/// A head and what follows it.
+/// A head and the bytes after it.
 type Read<T> = Result<Option<(T, Bytes)>, HeadError>;
 
 fn head<T>(
@@ -77,14 +79,15 @@ fn head<T>(
     Ok(None)
 }
 
-fn shown<T>(read: &Read<T>, say: impl Fn(&T) -> String) -> String {
+fn shown<T>(read: &Read<T>, print: impl Fn(&T) -> String) -> String {
     match read {
-        Ok(Some((head, rest))) => format!("{} {rest:?}", say(head)),
+        Ok(Some((head, rest))) => format!("{} {rest:?}", print(head)),
         Ok(None) => "more".into(),
-        Err(problem) => format!("{problem:?}: {problem} {}", problem.status()),
+        Err(error) => format!("{error:?}: {error} {}", error.status()),
     }
 }
 
+/// Names and values of header fields.
 type Named = Vec<(String, Vec<u8>)>;
 
 fn fields(headers: &Headers) -> Named {
@@ -95,7 +98,7 @@ fn count(fields: &Named, wanted: &str) -> usize {
     fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).count()
 }
 
-/// The fields of a head that was accepted, as a naive reading finds them.
+/// The fields of an accepted head, according to a naive parser.
 fn plain(head: &[u8]) -> Named {
     for (at, byte) in head.iter().enumerate() {
         match byte {
@@ -133,10 +136,11 @@ fn lengths(fields: &Named, body: BodyLength, none: BodyLength) {
     }
 }
 
-fn another_reader(sent: &[u8], ours: &RequestHead) {
+/// Compares the result with httparse.
+fn another_parser(sent: &[u8], ours: &RequestHead) {
     let mut slots = [httparse::EMPTY_HEADER; 16];
     let mut theirs = httparse::Request::new(&mut slots);
-    let length = theirs.parse(sent).expect("another reader accepts it");
+    let length = theirs.parse(sent).expect("httparse accepts it");
     assert_eq!(length, httparse::Status::Complete(sent.len()));
     assert_eq!(ours.method, method(theirs.method.unwrap()));
     assert_eq!(ours.old, theirs.version == Some(0));
@@ -164,8 +168,8 @@ fn target(head: &RequestHead) -> String {
     }
 }
 
-/// What was read, written by us and read once more.
-fn written_again(head: &RequestHead) {
+/// Writes a parsed head and parses it again.
+fn round_trip(head: &RequestHead) {
     let ours = ["host", "connection", "content-length", "transfer-encoding"];
     let named: Vec<(&str, &str)> = head
         .headers
@@ -191,7 +195,7 @@ fn written_again(head: &RequestHead) {
     if head.path == "*" {
         return assert!(written.is_err());
     }
-    written.expect("what was read can be written");
+    written.expect("a parsed head can be written");
     let again = http::read_request(&mut BytesMut::from(&out[..]), &HeadLimits::default());
     let again = again.unwrap().unwrap();
     assert_eq!((again.method, target(&again)), (head.method, target(head)));
@@ -208,7 +212,7 @@ fn written_again(head: &RequestHead) {
     );
 }
 
-/// A body that is collected is the same in any pieces, and the same as one that is streamed.
+/// A complete body does not depend on the split, and equals the streamed one.
 fn bodies(length: BodyLength, bytes: &[u8], seed: u8) {
     let whole = collected(length, &[bytes]);
     assert_eq!(whole, collected(length, &pieces(bytes, seed)), "{length:?}");
@@ -222,7 +226,7 @@ fn bodies(length: BodyLength, bytes: &[u8], seed: u8) {
         (Err(BodyError::TooLarge), streamed) => {
             assert!(streamed.is_err() || length != BodyLength::Empty);
         }
-        (Err(problem), Err(other)) => assert_eq!(problem, other),
+        (Err(error), Err(other)) => assert_eq!(error, other),
         (whole, streamed) => panic!("{length:?}: {whole:?}, {streamed:?}"),
     }
 }
@@ -230,7 +234,7 @@ fn bodies(length: BodyLength, bytes: &[u8], seed: u8) {
 fn collected(length: BodyLength, pieces: &[&[u8]]) -> Result<Option<(Bytes, Bytes)>, BodyError> {
     let mut reader = BodyReader::new(length, LIMIT)?;
     let mut buffer = BytesMut::new();
-    // A body can be complete before any byte has come.
+    // A body can be complete before any byte has arrived.
     for at in 0..=pieces.len() {
         if let Some(body) = reader.read(&mut buffer)? {
             pieces[at..].iter().for_each(|piece| buffer.extend_from_slice(piece));
@@ -244,11 +248,11 @@ fn collected(length: BodyLength, pieces: &[&[u8]]) -> Result<Option<(Bytes, Byte
             Ok(Some((body, Bytes::new())))
         }
         Err(BodyError::CutShort) => Ok(None),
-        Err(problem) => Err(problem),
+        Err(error) => Err(error),
     }
 }
 
-/// All data, and what follows the body if it ended.
+/// All data, and the bytes after the body if it is complete.
 fn streamed(length: BodyLength, pieces: &[&[u8]]) -> Result<(Bytes, Option<Bytes>), BodyError> {
     let mut stream = BodyStream::new(length);
     let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
@@ -274,8 +278,8 @@ fn streamed(length: BodyLength, pieces: &[&[u8]]) -> Result<(Bytes, Option<Bytes
             assert_eq!(length, BodyLength::UntilClose);
             Ok((data.into(), Some(Bytes::new())))
         }
-        Err(problem) => {
-            assert_eq!(problem, BodyError::CutShort);
+        Err(error) => {
+            assert_eq!(error, BodyError::CutShort);
             Ok((data.into(), None))
         }
     }
@@ -286,12 +290,12 @@ fn in_chunks(pieces: &[&[u8]], data: &[u8]) {
     pieces.iter().for_each(|piece| http::write_chunk(&mut out, piece));
     http::write_last_chunk(&mut out);
     out.extend_from_slice(b"next");
-    let (body, rest) = streamed(BodyLength::Chunked, &[&out]).expect("chunks read back");
+    let (body, rest) = streamed(BodyLength::Chunked, &[&out]).expect("written chunks can be read");
     assert_eq!((&body[..], rest.as_deref()), (data, Some(&b"next"[..])));
 }
 
-/// Any text in any place of a head: it is refused, or it is one field with this value.
-fn injected(data: &[u8]) {
+/// Any text at any position of a head is rejected, or is a single field with this value.
+fn injection(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut parts = text.split('|');
     let mut part = |or: &'static str| parts.next().map_or(or.to_string(), str::to_string);
@@ -311,7 +315,7 @@ fn injected(data: &[u8]) {
                     [(name.clone(), value.clone().into_bytes())]
                 );
             }
-            // What is well-formed and means nothing to us.
+            // Well-formed, but not supported.
             Err(HeadError::UnknownExpectation) => assert!(name.eq_ignore_ascii_case("expect")),
             read => panic!("{read:?}"),
         },

@@ -1,5 +1,6 @@
-//! Any stream of lines in any pieces: the lines are those that a naive reading finds, and what is
-//! written is one line.
+//! Fuzzes line framing with any stream, split in any way.
+//!
+//! The decoder finds the same lines as a naive one, and an encoded message is a single line.
 #![no_main]
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use toolward_fuzz::wire::{choice, pieces};
 use toolward_wire::line::{self, LineDecoder, LineTooLong};
 
-// The first byte says how the stream is cut, the second how long a line may be.
+// The first byte selects how the stream is split, the second the maximum length of a line.
 fuzz_target!(|data: &[u8]| {
     let (seed, data) = choice(data);
     let (limit, data) = choice(data);
@@ -19,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         while let Some(line) = decoder.next_line() {
             found.push(line);
         }
-        assert!(decoder.pending() <= limit + 1, "bytes are kept that cannot become a line");
+        assert!(decoder.pending() <= limit + 1, "bytes of an overlong line are kept");
     }
     assert_eq!(found, naive(data, limit));
 
@@ -52,7 +53,7 @@ fn naive(data: &[u8], limit: usize) -> Vec<Result<Bytes, LineTooLong>> {
             false => Ok(Bytes::copy_from_slice(line)),
         })
         .collect();
-    // A line without an end is too long as soon as no end can help.
+    // An unfinished line is overlong once no line end could make it valid.
     if rest.len() > limit + 1 {
         found.push(Err(LineTooLong { limit }));
     }

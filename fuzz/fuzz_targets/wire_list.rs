@@ -1,5 +1,7 @@
-//! Any result as a list: what is malformed is dropped and the rest is kept byte for byte, names are
-//! unique, and what clients see of an entry differs from it only where it was edited.
+//! Fuzzes list parsing with any result.
+//!
+//! Malformed entries are dropped and the others are kept byte for byte. Names are unique. An edited
+//! entry differs from the original only in the edited members.
 #![no_main]
 
 use std::collections::HashSet;
@@ -14,7 +16,7 @@ use toolward_wire::{Id, MAX_RESPONSE_BYTES, Message, Raw, Sender, jsonrpc};
 const KINDS: [ListKind; 4] =
     [ListKind::Tools, ListKind::Prompts, ListKind::Resources, ListKind::ResourceTemplates];
 
-// The first byte says which list it is; bytes that are no object are the elements of its array.
+// The first byte selects the kind of list. Input that is not an object is the content of its array.
 fuzz_target!(|data: &[u8]| {
     let (options, data) = choice(data);
     let kind = KINDS[usize::from(options % 4)];
@@ -37,8 +39,8 @@ fuzz_target!(|data: &[u8]| {
         if !dropped.contains(&index) {
             let entry = kept.next().unwrap();
             assert_eq!(entry.bytes(), element.bytes());
-            assert!(names.insert(entry.name().to_string()), "a name twice");
-            checked(entry, kind);
+            assert!(names.insert(entry.name().to_string()), "duplicate name");
+            check_entry(entry, kind);
         }
     }
     assert_eq!(names, seen.iter().map(|name| name.to_string()).collect());
@@ -55,10 +57,10 @@ fuzz_target!(|data: &[u8]| {
             EntryError::CaseVariant { key } => assert!(alone.unwrap().get(key).is_some()),
         }
     }
-    written_again(&list, kind);
+    round_trip(&list, kind);
 });
 
-fn checked(entry: &Entry, kind: ListKind) {
+fn check_entry(entry: &Entry, kind: ListKind) {
     let tree = strict(entry.bytes()).expect("an entry is strict");
     assert_eq!(entry.raw().to_json(), tree);
     assert_eq!(tree[kind.key()], entry.name());
@@ -70,7 +72,7 @@ fn checked(entry: &Entry, kind: ListKind) {
     expected["description"] = json!("d");
     let values = expected.pointer_mut("/inputSchema/properties/do/enum");
     if let Some(Value::Array(values)) = values
-        // A pointer also walks through arrays, and a schema is no array.
+        // A JSON pointer also traverses arrays, which are not schemas.
         && let Some(raw) = ["inputSchema", "properties", "do", "enum"]
             .iter()
             .try_fold(entry.raw(), |raw, key| raw.member(key))
@@ -84,8 +86,8 @@ fn checked(entry: &Entry, kind: ListKind) {
     }
 }
 
-/// A list that the gateway makes of the entries has these entries.
-fn written_again(list: &List, kind: ListKind) {
+/// A list built from the entries has the same entries.
+fn round_trip(list: &List, kind: ListKind) {
     let entries: Vec<&[u8]> = list.entries.iter().map(|entry| &entry.bytes()[..]).collect();
     let array = list::array(entries.iter().copied());
     let result = list::result(kind, &array, list.next_cursor.as_deref(), &[("ttlMs", b"5")]);

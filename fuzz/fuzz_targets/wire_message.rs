@@ -1,15 +1,16 @@
-//! Any bytes as a message: its parts are those that a tree of it has, and an edit changes what it
-//! names and no other byte.
+//! Fuzzes messages and edits with any bytes.
+//!
+//! Members have the values that a JSON tree has, and an edit changes only the named members.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value, json};
-use toolward_fuzz::wire::{choice, place, shared, strict, well_formed};
+use toolward_fuzz::wire::{choice, offsets, shared, strict, well_formed};
 use toolward_wire::method::NameAt;
 use toolward_wire::{Edit, Era, Id, Kind, MAX_RESPONSE_BYTES, Message, Raw, Sender};
 
-// The first byte says who sent it.
+// The first byte selects the sender.
 fuzz_target!(|data: &[u8]| {
     let (options, body) = choice(data);
     let sender = if options & 1 == 0 { Sender::Client } else { Sender::Server };
@@ -37,7 +38,7 @@ fn parse(body: Bytes, sender: Sender) -> Result<Message, toolward_wire::MessageE
     Message::parse(body, MAX_RESPONSE_BYTES, sender)
 }
 
-/// Everything that is read by name is what the tree has there.
+/// Every member that is read by name equals the one in the tree.
 fn parts(message: &Message) {
     let tree = message.raw().to_json();
     let at = |pointer: &str| tree.pointer(pointer).cloned();
@@ -60,8 +61,8 @@ fn parts(message: &Message) {
     }
     if let Some(arguments) = message.arguments() {
         assert_eq!(Some(arguments.to_json()), at("/params/arguments"));
-        let twin = arguments.case_collision();
-        assert!(twin.is_none_or(|(first, second)| first != second));
+        let collision = arguments.case_collision();
+        assert!(collision.is_none_or(|(first, second)| first != second));
     }
     if let Some(id) = message.id() {
         assert_eq!(Raw::scan(id.raw(), usize::MAX).map(Raw::to_json).ok(), at("/id"));
@@ -75,7 +76,7 @@ fn parts(message: &Message) {
     }
 }
 
-/// One change: how it is made, where in the tree, and to what; `None` takes it away.
+/// One change: the edit, the path in the tree, and the new value, or `None` to remove it.
 type Change = (fn(Edit<'_>) -> Edit<'_>, &'static [&'static str], Option<Value>);
 
 fn edits(message: &Message, sender: Sender) {
@@ -112,7 +113,7 @@ fn edits(message: &Message, sender: Sender) {
         agrees(&changed, sender, message, &tree);
         only_there(message, path, value.is_some(), &changed);
     }
-    // All at once: of two changes to the same member the last holds.
+    // All changes at once. The last change of a member wins.
     let mut tree = message.raw().to_json();
     let mut edit = message.edit();
     for (at, (make, path, value)) in changes.iter().enumerate() {
@@ -126,14 +127,32 @@ fn edits(message: &Message, sender: Sender) {
 }
 
 fn agrees(changed: &Bytes, sender: Sender, message: &Message, tree: &Value) {
-    let read = parse(changed.clone(), sender).expect("an edited message can be read");
+    let read = parse(changed.clone(), sender).expect("an edited message can be parsed");
     assert_eq!(read.kind(), message.kind());
     assert_eq!(read.raw().to_json(), *tree, "{}", String::from_utf8_lossy(changed));
 }
 
-/// The same change in a tree.
+/// The same change in a tree. A `_meta` whose last member is removed is removed too.
 fn change(tree: &mut Value, path: &[&str], value: Option<Value>) {
     let Some((last, parents)) = path.split_last() else { return };
+    let is_empty = |object: &Value| object.as_object().is_some_and(Map::is_empty);
+    let had_members = !at(tree, parents).is_none_or(is_empty);
+    put(tree, path, last, value);
+    if let [.., parent, "_meta"] = parents
+        && had_members
+        && at(tree, parents).is_some_and(is_empty)
+        && let Some(Value::Object(map)) = tree.get_mut(parent)
+    {
+        map.shift_remove("_meta");
+    }
+}
+
+fn at<'t>(tree: &'t Value, path: &[&str]) -> Option<&'t Value> {
+    path.iter().try_fold(tree, |value, key| value.get(key))
+}
+
+fn put(tree: &mut Value, path: &[&str], last: &str, value: Option<Value>) {
+    let parents = &path[..path.len() - 1];
     let mut at = tree;
     for key in parents {
         if value.is_none() && at.get(key).is_none() {
@@ -144,19 +163,19 @@ fn change(tree: &mut Value, path: &[&str], value: Option<Value>) {
     }
     let map = at.as_object_mut().expect("only objects are edited");
     match value {
-        Some(value) => map.insert((*last).into(), value),
-        None => map.shift_remove(*last),
+        Some(value) => map.insert(last.into(), value),
+        None => map.shift_remove(last),
     };
 }
 
-/// Every byte outside of the member that was changed is as it was.
+/// Checks that every byte outside of the changed member is unchanged.
 fn only_there(message: &Message, path: &[&str], set: bool, changed: &[u8]) {
     let body = &message.body()[..];
     let found = path.iter().try_fold(message.raw(), |raw, key| raw.member(key));
     let (start, end) = shared(body, changed);
     match found {
         Some(value) if set => {
-            let (from, to) = place(body, value.bytes());
+            let (from, to) = offsets(body, value.bytes());
             assert!(start >= from && body[to..] == changed[changed.len() - (body.len() - to)..]);
         }
         Some(_) => assert_eq!(start + end, changed.len(), "something was added"),

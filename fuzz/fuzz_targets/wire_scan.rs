@@ -1,5 +1,7 @@
-//! Any bytes to the scanner: it accepts what serde_json accepts, without keys that stand twice, and
-//! reads the same; the rule for answers forgives only what it says it forgives.
+//! Fuzzes the scanner with any bytes.
+//!
+//! It accepts what serde_json accepts, except for ambiguous values, and reads the same. The rule for
+//! responses reports every ambiguity that it tolerates.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -28,14 +30,14 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The parts of a value are its own bytes, in their order.
+/// Checks that the parts of a value are slices of its bytes, in document order.
 fn walk(raw: Raw<'_>) {
     let mut at = 0;
     for member in raw.members() {
         assert!(member.key_span.start >= at && member.key_span.end < member.value_span.start);
         at = member.value_span.end;
         assert_eq!(member.value_span.of(raw.bytes()), member.value.bytes());
-        // No key stands twice, so that the first found is the only one.
+        // Keys are unique, so a lookup finds this member.
         assert_eq!(raw.member(&member.name()), Some(member.value));
         walk(member.value);
     }

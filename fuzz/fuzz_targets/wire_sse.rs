@@ -1,12 +1,13 @@
-//! Any stream of events in any pieces: the events are those that a naive reading finds, and what is
-//! written reads back.
+//! Fuzzes server-sent events with any stream, split in any way.
+//!
+//! The decoder finds the same events as a naive one, and encoded events can be decoded.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use toolward_fuzz::wire::{choice, pieces};
 use toolward_wire::sse::{self, EventTooLarge, SseDecoder, SseEvent};
 
-// The first byte says how the stream is cut, the second how large an event may be.
+// The first byte selects how the stream is split, the second the maximum size of an event.
 fuzz_target!(|data: &[u8]| {
     let (seed, data) = choice(data);
     let (limit, data) = choice(data);
@@ -17,11 +18,11 @@ fuzz_target!(|data: &[u8]| {
     assert!(all.iter().all(Result::is_ok));
     let all: Vec<SseEvent> = all.into_iter().flatten().collect();
     assert_eq!(all, naive(data));
-    // A limit ends the stream early and changes nothing before.
+    // A limit may end the stream early, but does not change earlier events.
     let fine: Vec<_> = limited.iter().filter_map(|event| event.as_ref().ok()).collect();
     assert!(all.iter().take(fine.len()).eq(fine.iter().copied()));
     let failed = limited.iter().position(Result::is_err);
-    assert_eq!(failed.unwrap_or(fine.len()), fine.len(), "events after the end");
+    assert_eq!(failed.unwrap_or(fine.len()), fine.len(), "events after an error");
     if failed.is_none() {
         assert_eq!(fine.len(), all.len());
     }
@@ -43,7 +44,7 @@ fn read(pieces: &[&[u8]], limit: usize) -> Vec<Result<SseEvent, EventTooLarge>> 
     events
 }
 
-/// The standard, step by step, on the whole stream at once.
+/// The algorithm of the standard, step by step, on the whole stream.
 fn naive(data: &[u8]) -> Vec<SseEvent> {
     let data = data.strip_prefix("\u{feff}".as_bytes()).unwrap_or(data);
     let mut lines = Vec::new();
@@ -90,7 +91,7 @@ fn naive(data: &[u8]) -> Vec<SseEvent> {
     events
 }
 
-/// The bytes as an event's type, its id and its message, in three lines.
+/// Encodes and decodes an event whose type, id and message come from the input.
 fn round_trip(data: &[u8]) {
     let mut parts = data.splitn(3, |byte| *byte == b'|');
     let mut text = || parts.next().map(|part| String::from_utf8_lossy(part).into_owned());

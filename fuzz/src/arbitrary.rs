@@ -1,25 +1,25 @@
-//! Policies, tools and calls made from arbitrary bytes.
+//! Generates policies, tools and calls from arbitrary bytes.
 //!
-//! Words come from a small stock, so that rules and requests meet often.
+//! Names come from a small vocabulary, so that rules match requests often.
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value, json};
 use toolward_policy::Tool;
 use toolward_policy::source::*;
 
-/// A policy, and what it is asked.
+/// A policy and the requests to decide.
 pub struct Scene {
     pub source: Source,
     /// A layer that is added to the others later.
     pub further: LayerSource,
-    /// A deny entry that is added later, and the key it stands under.
+    /// A deny entry that is added later, and its server key.
     pub further_deny: (String, Entry),
     /// The name and definition of each tool.
     pub tools: Vec<(String, Map<String, Value>)>,
     pub requests: Vec<Request>,
 }
 
-/// Who calls, where, and with what.
+/// A call: caller, server, action and arguments.
 pub struct Request {
     pub agent: Option<String>,
     pub claims: Map<String, Value>,
@@ -100,8 +100,8 @@ pub fn scene(u: &mut Unstructured<'_>) -> Result<Scene> {
         further: layer(u)?,
         further_deny: (word(u, &SERVER_PATTERNS)?, Entry { ask: false, ..entry(u)? }),
     };
-    // Most policies have no conditions: the model knows none, and parsing them takes most of the
-    // time.
+    // Most policies have no conditions, because the model does not support them and parsing them
+    // dominates the run time.
     if u.ratio(3, 4)? {
         scene.source.layers.iter_mut().for_each(drop_conditions);
         drop_conditions(&mut scene.further);
@@ -215,7 +215,7 @@ fn side(u: &mut Unstructured<'_>, allow: bool) -> Result<SideSource> {
         Ok(KeyedList { key: word(u, &SERVER_PATTERNS)?, entries, ..KeyedList::default() })
     };
     let mut servers: Vec<Entry> = some(u, 2, |u| Ok(word(u, &SERVER_PATTERNS)?.into()))?;
-    // Most servers are open, or little would get to the tools.
+    // Most servers are allowed; otherwise few calls would reach the tool rules.
     if allow && u.ratio(3, 4)? {
         servers.push("*".into());
     }
@@ -303,7 +303,7 @@ fn some<T>(
     (0..count).map(|_| make(u)).collect()
 }
 
-/// One time in `times`.
+/// Generates a value one time in `times`.
 fn maybe<T>(
     u: &mut Unstructured<'_>,
     times: u8,
@@ -312,7 +312,7 @@ fn maybe<T>(
     if u.ratio(1, times)? { make(u).map(Some) } else { Ok(None) }
 }
 
-/// All times but one in `times`.
+/// Generates a value except one time in `times`.
 fn maybe_not<T>(
     u: &mut Unstructured<'_>,
     times: u8,

@@ -1,5 +1,4 @@
-//! What the fuzz targets share: a second, naive reading of the contract, and policies made from
-//! arbitrary bytes.
+//! Code shared by the fuzz targets: a naive reference model, and policies generated from bytes.
 
 pub mod arbitrary;
 pub mod loading;

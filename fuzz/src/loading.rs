@@ -1,4 +1,4 @@
-//! Any bytes as a file: as the main file, as a policy, as an allowlist.
+//! Loads any bytes as the main file, as a policy, and as an allowlist.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use toolward_config::{Level, Loader, Options, PolicyFile, PolicyFlag};
 use toolward_policy::Policy;
 
-/// Loads the bytes in every role a file can have. Whatever happens has to be said: what does not
-/// load gives an error that can be shown, and what loads compiles or gives errors with places.
+/// Loads the bytes in every role a file can have.
+///
+/// Nothing fails silently: a file that does not load has an error that can be rendered, and a loaded
+/// file compiles or has errors with places.
 pub fn load(name: &str, bytes: &[u8]) {
     let path = PathBuf::from(name);
     let as_policy = |flag| Options {
@@ -23,7 +25,7 @@ pub fn load(name: &str, bytes: &[u8]) {
         match loader.load(&options) {
             Err(failed) => {
                 assert!(failed.diagnostics.iter().any(|d| d.level == Level::Error));
-                // Garbage can have hundreds of errors, and drawing them all is most of the time.
+                // Garbage can have hundreds of errors, and rendering them would dominate the run time.
                 for diagnostic in failed.diagnostics.iter().take(5) {
                     assert!(!diagnostic.render(false).is_empty());
                 }

@@ -1,7 +1,7 @@
-//! Selectors, read a second time and without any cleverness.
+//! Naive reference implementation of selectors.
 //!
-//! Patterns go CPython's way: `fnmatch.translate` line by line into the pieces of a regular
-//! expression, character classes read back as `re` reads them, and a table of everything that the
+//! Patterns follow CPython: `fnmatch.translate`, line by line, produces the pieces of a regular
+//! expression, character classes are parsed like `re` does, and a table holds every prefix that the
 //! pieces so far can match.
 
 pub fn fnmatch(pattern: &str, name: &str) -> bool {
@@ -23,7 +23,7 @@ pub fn fnmatch(pattern: &str, name: &str) -> bool {
     reached[name.len()]
 }
 
-/// A name also matches a selector that it equals to the letter.
+/// A name also matches a selector that is literally equal to it.
 pub fn glob(pattern: &str, name: &str) -> bool {
     fnmatch(pattern, name) || pattern == name
 }
@@ -42,8 +42,8 @@ pub fn names_tool(selector: &str, tool: &str) -> bool {
     !is_hint(selector) && (glob(selector, tool) || every_action())
 }
 
-/// The ways in which a dotted selector names an action of the tool: whether its left part is the
-/// tool's name to the letter, and the pattern of the action.
+/// The ways in which a dotted selector names an action of the tool: whether its left part is literally
+/// the name of the tool, and the pattern of the action.
 pub fn named_actions<'a>(selector: &'a str, tool: &str, by_pattern: bool) -> Vec<(bool, &'a str)> {
     if is_hint(selector) {
         return Vec::new();
@@ -63,7 +63,7 @@ enum Piece {
     Any,
     Never,
     Char(char),
-    /// What stands between the brackets of a class of `re`.
+    /// The text between the brackets of a character class.
     Class(Vec<char>),
 }
 
@@ -155,8 +155,8 @@ fn class(stuff: &[char]) -> Piece {
     }
 }
 
-/// Reads a class as `re` does: `^` negates, `\` takes the next character as it is, `a-b` is a range
-/// unless the hyphen stands last.
+/// Parses a character class like `re`: `^` negates, `\` escapes the next character, and `a-b` is a range
+/// unless the hyphen is last.
 fn class_accepts(body: &[char], c: char) -> bool {
     let (negated, mut rest) = match body.split_first() {
         Some(('^', rest)) => (true, rest),

@@ -1,5 +1,5 @@
-//! For the targets of `toolward-wire`: pieces of a stream, a second strict reading of JSON, and
-//! what an edit left alone.
+//! Helpers for the `toolward-wire` targets: splitting streams, a strict JSON reference parser, and
+//! comparison of edited bytes.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::{Map, Value};
 use toolward_wire::{MAX_DEPTH, MAX_MEMBERS};
 
-/// Splits off the first byte, which chooses something.
+/// Splits off the first byte, which selects an option.
 pub fn choice(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
 }
 
-/// The bytes in pieces whose lengths follow from `seed`, from all in one to one by one.
+/// Splits bytes into pieces whose lengths depend on `seed`: a single piece, single bytes, or in between.
 pub fn pieces(mut bytes: &[u8], seed: u8) -> Vec<&[u8]> {
-    let longest = match seed % 4 {
+    let max_length = match seed % 4 {
         0 => return vec![bytes],
         1 => 1,
         2 => 4,
@@ -24,7 +24,7 @@ pub fn pieces(mut bytes: &[u8], seed: u8) -> Vec<&[u8]> {
     let mut pieces = Vec::new();
     while !bytes.is_empty() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let length = ((state >> 16) as usize % longest + 1).min(bytes.len());
+        let length = ((state >> 16) as usize % max_length + 1).min(bytes.len());
         let (piece, rest) = bytes.split_at(length);
         pieces.push(piece);
         bytes = rest;
@@ -32,7 +32,7 @@ pub fn pieces(mut bytes: &[u8], seed: u8) -> Vec<&[u8]> {
     pieces
 }
 
-/// What serde_json reads, unless an object has a key twice or something is too deep or too wide.
+/// Parses JSON with serde_json, and rejects duplicate keys, deep nesting and large objects.
 pub fn strict(bytes: &[u8]) -> Option<Value> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict { depth: 0 }.deserialize(&mut reader).ok()?;
@@ -40,11 +40,12 @@ pub fn strict(bytes: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// Whether it is JSON, whatever its strings and numbers say.
+/// Whether the bytes are JSON, regardless of the content of strings and numbers.
 pub fn well_formed(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok() && serde_json::from_slice::<IgnoredAny>(bytes).is_ok()
 }
 
+/// Deserializes a value strictly.
 #[derive(Clone, Copy)]
 struct Strict {
     depth: usize,
@@ -110,7 +111,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             if map.insert(key, members.next_value_seed(inside)?).is_some() {
-                return Err(A::Error::custom("a key twice"));
+                return Err(A::Error::custom("duplicate key"));
             }
         }
         if map.len() > MAX_MEMBERS {
@@ -120,15 +121,15 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// How many bytes two texts share at their start, and how many of the rest at their end.
+/// The length of the common prefix of two texts, and of the common suffix of the rest.
 pub fn shared(a: &[u8], b: &[u8]) -> (usize, usize) {
     let start = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let ends = a[start..].iter().rev().zip(b[start..].iter().rev());
     (start, ends.take_while(|(a, b)| a == b).count())
 }
 
-/// Where `part`, a slice of `whole`, lies in it.
-pub fn place(whole: &[u8], part: &[u8]) -> (usize, usize) {
+/// The offsets of `part`, a slice of `whole`.
+pub fn offsets(whole: &[u8], part: &[u8]) -> (usize, usize) {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     assert_eq!(&whole[start..start + part.len()], part);
     (start, start + part.len())
