@@ -87,10 +87,10 @@ table! { GATEWAY:
     "tls": Keys(&[TLS]), main_only =>
         "Certificate and key of the endpoint; reloaded with their files.";
     "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
-        "Loopback address of the page and of `/status`; `off` switches it off. The page needs the \
-         token that is said at start.";
+        "Loopback address of the admin UI and of `/status`; `off` turns it off. The admin UI needs the \
+         token that is logged at startup.";
     "state": Path, default("~/.local/state/toolward"), main_only =>
-        "Folder of the sealing key, the page's token, the control socket and pins.";
+        "Directory of the sealing key, the admin UI's token, the control socket and pins.";
     "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
         "How tools of several servers are named: `SERVER__TOOL`, or as they are.";
     "separator": Name("a separator"), default("__"), main_only =>

@@ -3,6 +3,8 @@
 
 #[path = "serve/calls.rs"]
 mod calls;
+#[path = "serve/compatible.rs"]
+mod compatible;
 #[path = "serve/cut.rs"]
 mod cut;
 #[path = "serve/denying.rs"]
@@ -25,6 +27,8 @@ mod headers;
 mod identity;
 #[path = "serve/ingress.rs"]
 mod ingress;
+#[path = "serve/late.rs"]
+mod late;
 #[path = "serve/life.rs"]
 mod life;
 #[path = "serve/memory.rs"]
@@ -33,6 +37,8 @@ mod memory;
 mod messages;
 #[path = "serve/names.rs"]
 mod names;
+#[path = "serve/own.rs"]
+mod own;
 #[path = "serve/processes.rs"]
 mod processes;
 #[path = "serve/numbers.rs"]

@@ -15,27 +15,29 @@ use toolward_wire::http::{
 };
 use toolward_wire::sse;
 
-use super::admit::Ticket;
+use super::admit::{Ticket, canonical};
 use super::connections::Admission;
 use super::frame::Frame;
-use super::http::Endpoint;
-use super::origin;
+use super::http::{Endpoint, json};
 use super::peer::Peer;
 use super::serve::Ending;
+use super::{origin, oversized};
 use crate::budget::Reservation;
 use crate::identity::Wrong;
-use crate::present::Body;
+use crate::present::{self, Body};
 use crate::sealed::now;
 
 /// Between two requests, for a head once it has begun, for a body, for a write.
 const IDLE: Duration = Duration::from_secs(75);
 const HEAD: Duration = Duration::from_secs(10);
-const BODY: Duration = Duration::from_secs(10);
+pub(super) const BODY: Duration = Duration::from_secs(10);
 const WRITE: Duration = Duration::from_secs(30);
 /// Within this time a client that has not authenticated must have sent its request's head.
 const FIRST: Duration = Duration::from_secs(10);
+/// What a request costs beside its body, for as long as it is read, worked on or answered.
+const REQUEST_ROOM: usize = 32 << 10;
 /// Bytes per second, after the first ten seconds, at which a body has to arrive.
-const MIN_BODY_RATE: u64 = 16 << 10;
+pub(super) const MIN_BODY_RATE: u64 = 16 << 10;
 /// A head of this length, and the buffer for it, are part of what a connection costs.
 const USUAL_HEAD: usize = 8 << 10;
 /// Read of a body at once, at most.
@@ -132,7 +134,6 @@ pub(super) async fn serve<S>(
             _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
         };
         let _busy = endpoint.begin();
-        admission.set_busy(true);
         head_room.shrink_to(0);
         let (response, keep_alive, old) = match head {
             Ok(None) => return,
@@ -249,12 +250,13 @@ async fn exchange<S>(
     peer: &Peer,
     stream: &mut S,
     buffer: &mut BytesMut,
-    head: RequestHead,
+    mut head: RequestHead,
     admission: &Admission,
 ) -> Option<(Response, bool)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    head.path = canonical(head.path);
     // Whoever may not ask is told so before anything of it is read.
     let admitted = match endpoint.admit(peer, &head).await {
         Ok(admitted) => admitted,
@@ -279,10 +281,25 @@ where
     };
     let reader = match BodyReader::new(head.body, endpoint.request_bytes) {
         Ok(reader) => reader,
-        Err(problem) => return Some((refuse(status(&problem)), false)),
+        Err(problem) => {
+            let id = oversized::request_id(stream, buffer, &head).await;
+            let Some(id) = id else { return Some((refuse(status(&problem)), false)) };
+            let response = json(present::too_long(Some(&id), endpoint.request_bytes));
+            endpoint.count(peer, &head, admitted.agent(), &response);
+            return Some((response, true));
+        }
     };
-    let room = endpoint.gateway.budget.account(admitted.agent()).reserve_nothing();
-    let body = match read_body(stream, buffer, &head, reader, Some(&room)).await {
+    let account = endpoint.gateway.budget.account(admitted.agent());
+    let Some(room) = account.try_reserve(REQUEST_ROOM) else {
+        return Some((refuse(503).field("Retry-After", "1"), false));
+    };
+    let body = tokio::select! {
+        body = read_body(stream, buffer, &head, reader, Some(&room)) => body,
+        // Nothing is lost with a request that is not there yet.
+        () = admission.evicted() => return None,
+    };
+    admission.set_busy(true);
+    let body = match body {
         Ok(body) => body?,
         Err(503) => return Some((refuse(503).field("Retry-After", "1"), false)),
         Err(status) => return Some((refuse(status), false)),
@@ -315,14 +332,15 @@ where
             stream.flush().await
         };
         // A client that does not read must not keep the connection.
-        if !matches!(timeout(WRITE, asked).await, Ok(Ok(()))) {
+        if !matches!(timeout(HEAD, asked).await, Ok(Ok(()))) {
             return Ok(None);
         }
     }
     let begun = Instant::now();
+    let base = room.map_or(0, Reservation::bytes);
     loop {
         let held = reader.held() + buffer.len();
-        if room.is_some_and(|room| !room.try_grow_to(held)) {
+        if room.is_some_and(|room| !room.try_grow_to(base + held)) {
             return Err(503);
         }
         match reader.read(buffer) {
@@ -520,4 +538,47 @@ where
     };
     let pieces: [&[u8]; 7] = [size.as_bytes(), one, two, three, four, five, end.as_bytes()];
     write_slices(stream, pieces.map(IoSlice::new)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use toolward_wire::http::BodyLength;
+
+    use super::*;
+
+    fn head(fields: &str) -> RequestHead {
+        let mut bytes = BytesMut::from(
+            format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n{fields}\r\n")
+                .as_str(),
+        );
+        read_request(&mut bytes, &HeadLimits::default()).unwrap().unwrap()
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_client_that_does_not_read_whether_to_continue_is_given_up() {
+        let (mut stream, _client) = tokio::io::duplex(8);
+        let reader = BodyReader::new(BodyLength::Known(5), 5).unwrap();
+        let mut buffer = BytesMut::new();
+        let head = head("Expect: 100-continue\r\n");
+        let read = read_body(&mut stream, &mut buffer, &head, reader, None);
+        let read = timeout(HEAD + Duration::from_secs(20), read).await;
+        assert_eq!(read.expect("it ends by itself"), Ok(None));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_body_is_reserved_as_it_arrives() {
+        let budget = crate::budget::Budget::new(400);
+        let room = budget.account(None).reserve_nothing();
+        let (mut stream, mut client) = tokio::io::duplex(1024);
+        let reader = BodyReader::new(BodyLength::Known(1000), 1000).unwrap();
+        let mut buffer = BytesMut::new();
+        client.write_all(&[b'x'; 60]).await.unwrap();
+        let head = head("");
+        let read = read_body(&mut stream, &mut buffer, &head, reader, Some(&room));
+        tokio::pin!(read);
+        assert!(timeout(Duration::from_millis(50), &mut read).await.is_err());
+        assert_eq!(budget.held(), 60, "not what was announced");
+        client.write_all(&[b'x'; 60]).await.unwrap();
+        assert_eq!(read.await, Err(503), "the share is used up");
+    }
 }

@@ -67,7 +67,7 @@ pub(crate) fn serve_until_told(
     let needs_name = input.needs_name();
     // Nobody can come in where nobody is known.
     if !denies_all {
-        startup::check(&startup::serve_refusals(&input))?;
+        startup::check(&startup::serve_refusals(&input, true))?;
     }
     if args.allow_all && input.loaded.config.listens_beyond_loopback() {
         return Err(Failure::invalid(

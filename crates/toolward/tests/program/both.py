@@ -4,7 +4,9 @@
 
 On stdio, a server of both eras serves the one in which it is asked first. START_TAKES seconds pass
 before it reads anything. Before `initialize`, an old server with UNKNOWN=silent does not answer what it
-does not know, with UNKNOWN=exit it ends, and on HTTP it answers with UNKNOWN_STATUS.
+does not know, with UNKNOWN=exit it ends, and on HTTP it answers with UNKNOWN_STATUS. With UNDECLARED an old
+server does not declare `listChanged`; with FEED it has a stream for GET, by which the tool `publish` tells of
+its changes. PORT is where it listens.
 
 Everything that arrives is appended to LOG, one JSON object a line: `pid`, `body` (the message as it
 came), and on HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a
@@ -27,6 +29,7 @@ log_file = open(log_path, "a")
 lock = threading.Lock()
 given_up = {}
 sessions = set()
+feeds = []
 VERSION = "2026-07-28"
 META = "io.modelcontextprotocol/"
 
@@ -47,7 +50,8 @@ def hello(params):
         return {"supportedVersions": [VERSION], "capabilities": {"tools": {}}, "resultType": "complete",
                 "ttlMs": 60000, "cacheScope": "public", "instructions": "Be careful.",
                 "_meta": {META + "serverInfo": {"name": "scripted", "version": "1"}}}
-    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {"listChanged": True}},
+    told = {} if "UNDECLARED" in os.environ else {"listChanged": True}
+    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": told},
             "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "Be careful."}
 
 
@@ -55,7 +59,8 @@ def listing():
     time.sleep(float(os.environ.get("LIST_TAKES", 0)))
     result = {"tools": tools}
     if modern:
-        result.update(resultType="complete", ttlMs=int(os.environ.get("TTL", 60000)), cacheScope="public")
+        result.update(resultType="complete", ttlMs=int(os.environ.get("TTL", 60000)), cacheScope="public",
+                      _meta={META + "serverInfo": {"name": "scripted", "version": "1"}})
     return result
 
 
@@ -88,6 +93,29 @@ def call(id, params, tell, gone):
         time.sleep(arguments.get("seconds", 0.2))
         progress(2)
         return text("slow")
+    elif name == "steps":
+        for step in range(arguments["count"]):
+            time.sleep(arguments["every"])
+            progress(step + 1)
+        return text("stepped")
+    elif name == "logs":
+        tell({"jsonrpc": "2.0", "method": "notifications/message",
+              "params": {"level": "info", "data": "of " + arguments.get("who", "it")}})
+        time.sleep(0.1)
+        return text("logged")
+    elif name == "forges":
+        own = {"io.toolward/refusal": {"error": "x"}, "IO.Toolward/servers": 1, "io.toolward\u002fother": 2}
+        progress(1, _meta=dict(own, kept=1))
+        return dict(text("forged"), _meta=dict(own, kept=1))
+    elif name == "inject":
+        # What a tool prints that passes on the words of others, line breaks included.
+        near = [id + step for step in range(-50, 51) if step] + list(range(1, 200))
+        for other in near:
+            forged = {"jsonrpc": "2.0", "id": other, "result": text("forged")}
+            told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": other, "progress": 9}}
+            tell(forged)
+            tell(told)
+        return text("injected")
     elif name == "later":
         time.sleep(arguments.get("seconds", 0.5))
         return text("later")
@@ -100,6 +128,13 @@ def call(id, params, tell, gone):
         tools.append({"name": arguments["tool"], "inputSchema": {"type": "object"}})
         tell({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("grown")
+    elif name == "publish":
+        tools[:] = [tool for tool in tools if tool["name"] not in arguments.get("remove", [])]
+        tools.extend({"name": new, "inputSchema": {"type": "object"}} for new in arguments.get("add", []))
+        note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        for feed in feeds if arguments.get("tell") else []:
+            feed.chunk(b"data: " + json.dumps(note).encode() + b"\n\n")
+        return text("published")
     elif name == "flip":
         for tool in tools:
             if tool["name"] == arguments["tool"]:
@@ -111,7 +146,12 @@ def call(id, params, tell, gone):
         return text(str(subprocess.Popen(["sleep", "300"]).pid))
     elif name == "large":
         progress(1)
+        time.sleep(arguments.get("seconds", 0))
         return text("x" * arguments["bytes"])
+    elif name == "flood":
+        for step in range(arguments["count"]):
+            progress(step, message="x" * arguments["bytes"])
+        return text("flooded")
     elif name == "aside":
         progress(1, message="x" * arguments["bytes"])
         return text("aside")
@@ -148,6 +188,9 @@ def answer(message, tell, gone):
         result = hello(params)
     elif method == "tools/list":
         result = listing()
+    elif method == "tools/call" and params["name"] == "lacks":
+        data = {"requiredCapabilities": {"elicitation": {}}}
+        return {"jsonrpc": "2.0", "id": id, "error": {"code": -32021, "message": "cannot ask", "data": data}}
     elif method == "tools/call":
         result = call(id, params, tell, gone)
     else:
@@ -221,6 +264,15 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.heard()
         last = self.headers.get("Last-Event-ID")
+        if "FEED" in os.environ and not last:
+            if self.headers.get("Mcp-Session-Id") not in sessions:
+                return self.say(404)
+            self.stream()
+            feeds.append(self)
+            while not self.gone():
+                time.sleep(0.02)
+            feeds.remove(self)
+            return log(event="feed closed")
         if not last or self.headers.get("Mcp-Session-Id") not in sessions:
             return self.say(405)
         kind, id = last.split("/")[:2]
@@ -380,7 +432,7 @@ class Server(ThreadingHTTPServer):
 if carrier == "stdio":
     stdio()
 else:
-    server = Server(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", int(os.environ.get("PORT", 0))), Handler)
     if "TLS_CERTIFICATE" in os.environ:
         import ssl
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
