@@ -52,7 +52,26 @@ pub struct Snapshot {
     /// No two snapshots of a process have the same.
     serial: u64,
     /// Views that someone holds, so that clients who see the same share it.
-    views: Mutex<HashMap<ViewKey, Weak<View>>>,
+    views: Mutex<Views>,
+}
+
+/// Views by what they depend on.
+#[derive(Default)]
+struct Views {
+    known: HashMap<ViewKey, Weak<View>>,
+    /// At this size, views that nobody holds are dropped: looking for them at each new view would cost
+    /// more with every client.
+    prune_at: usize,
+}
+
+impl Views {
+    fn insert(&mut self, key: ViewKey, view: &Arc<View>) {
+        if self.known.len() >= self.prune_at {
+            self.known.retain(|_, view| view.strong_count() > 0);
+            self.prune_at = (self.known.len() * 2).max(64);
+        }
+        self.known.insert(key, Arc::downgrade(view));
+    }
 }
 
 /// What a view depends on, beside the policy.
@@ -283,7 +302,7 @@ impl Gateway {
                 .collect(),
         };
         let mut views = snapshot.views.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(view) = views.get(&key).and_then(Weak::upgrade) {
+        if let Some(view) = views.known.get(&key).and_then(Weak::upgrade) {
             return view;
         }
         drop(views);
@@ -305,8 +324,7 @@ impl Gateway {
         };
         let view = Arc::new(View::new(snapshot, &client.caller, naming, &parts));
         views = snapshot.views.lock().unwrap_or_else(PoisonError::into_inner);
-        views.retain(|_, view| view.strong_count() > 0);
-        views.insert(key, Arc::downgrade(&view));
+        views.insert(key, &view);
         view
     }
 

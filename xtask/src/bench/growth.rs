@@ -99,7 +99,7 @@ fn connects(url: &str) -> Result<f64> {
     let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address: Option<SocketAddr> = address.and_then(|address| address.parse().ok());
     let address = address.ok_or_else(|| format!("`{url}` has no address"))?;
-    let connect = || {
+    let connect = move || {
         let begun = Instant::now();
         let connected = TcpStream::connect_timeout(&address, Duration::from_secs(30));
         (begun.elapsed().as_secs_f64() * 1000.0, connected)
