@@ -69,8 +69,10 @@ impl Input {
         matches: Option<&ArgMatches>,
     ) -> Result<Result<Input, Vec<Diagnostic>>, Failure> {
         let lists = tool_lists::read(&tools.lists)?;
-        let named: Vec<(String, String)> =
-            lists.iter().map(|list| (list.file.clone(), list.server.clone())).collect();
+        let named: Vec<(String, String)> = lists
+            .iter()
+            .filter_map(|list| Some((list.file.clone()?, list.server.clone())))
+            .collect();
         let mut input = Input::from(&options(policy, matches), lists, &Reads::default());
         if let Ok(input) = &mut input {
             let warnings = input.foreign_lists(&named);

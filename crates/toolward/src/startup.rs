@@ -49,14 +49,16 @@ pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     found
 }
 
-/// What further keeps `serve` from starting.
-pub(crate) fn serve_refusals(input: &Input) -> Vec<Diagnostic> {
+/// What further keeps `serve` from starting. `secrets`: all must be there, the TLS key too.
+pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let has_policy = input.policy.layer_names().next().is_some();
     let mut found = Vec::new();
     found.extend(refusal(may_listen(config, has_policy)));
     found.extend(refusal(Admin::may_open(config)));
-    found.extend(refusal(tls(config, &quiet()).map(drop)));
+    if secrets {
+        found.extend(refusal(tls(config, &quiet()).map(drop)));
+    }
     match state_folder(config) {
         Err(failure) => found.push(failure.to_diagnostic()),
         Ok(state) => {

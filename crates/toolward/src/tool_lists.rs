@@ -16,8 +16,8 @@ use crate::exit::Failure;
 pub(crate) struct ToolList {
     pub(crate) server: String,
     pub(crate) tools: ToolSet,
-    /// The file that it was read from.
-    pub(crate) file: String,
+    /// The file, if it was named by itself. A directory may have lists of other servers too.
+    pub(crate) file: Option<String>,
 }
 
 /// Reads what `--tools` names: a file, a folder of files, or `SERVER=FILE`.
@@ -29,7 +29,7 @@ pub(crate) fn read(arguments: &[String]) -> Result<Vec<ToolList>, Failure> {
             let mut files = folder(path)?;
             files.sort();
             for file in files {
-                lists.push(list(&file, None)?);
+                lists.push(ToolList { file: None, ..list(&file, None)? });
             }
         } else {
             match argument.split_once('=') {
@@ -108,5 +108,5 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
             "warning: {name}: `nextCursor` says that the list goes on; this is not all"
         )?;
     }
-    Ok(ToolList { server, tools, file: name })
+    Ok(ToolList { server, tools, file: Some(name) })
 }

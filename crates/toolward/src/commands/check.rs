@@ -43,7 +43,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let is_main = input.loaded.main_file().is_some();
     if is_main {
         let mut refusals = startup::refusals(&input, !args.no_secrets);
-        refusals.extend(startup::serve_refusals(&input));
+        refusals.extend(startup::serve_refusals(&input, !args.no_secrets));
         refusals.retain(|one| findings.iter().all(|other| other.message() != one.message()));
         findings.splice(0..0, refusals);
     }

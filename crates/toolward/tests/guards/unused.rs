@@ -20,7 +20,7 @@ fn warnings(config: &Value) -> Vec<String> {
         .arg(&file)
         .arg("--tools")
         .arg(&lists)
-        .env("T", "token")
+        .env("T", "token-of-agent-w")
         .output()
         .unwrap();
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -32,7 +32,7 @@ fn warnings(config: &Value) -> Vec<String> {
 fn config(change: impl FnOnce(&mut Value)) -> Value {
     let mut config = json!({
         "admin": "off", "state": "state", "audit": {"dir": "audit"},
-        "servers": {"files": {"command": "x"}, "other": {"command": "y"}},
+        "servers": {"files": {"command": "cat"}, "other": {"command": "cat"}},
         "agents": {"w": {"tokens": ["${T}"], "allow": {"servers": ["*"]}}},
     });
     change(&mut config);

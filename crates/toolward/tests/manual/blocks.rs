@@ -15,6 +15,9 @@ fn runs(block: &Block, before: &[&str], name: &str, after: &[&str]) -> Result<St
     for file in std::fs::read_dir(root().join("examples/hooks")).unwrap().flatten() {
         std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
     }
+    std::fs::create_dir(folder.path().join("hooks")).unwrap();
+    let hook = folder.path().join("hooks/office-hours");
+    std::fs::copy(root().join("examples/hooks/office-hours"), hook).unwrap();
     let policy = root().join("examples/import/policy.sh");
     std::fs::copy(policy, folder.path().join("policy.sh")).unwrap();
     let path = folder.path().join(name);
@@ -32,7 +35,17 @@ fn loads(block: &Block, flag: &str, name: &str) -> Result<String, String> {
         true => &["--tools", "examples/tools"],
         false => &[],
     };
-    runs(block, &["check", flag], name, known)
+    let is_key = |line: &str| line.starts_with("servers") || line.starts_with("mcpServers");
+    let has_servers = block.text.lines().any(is_key);
+    let mut block = block.clone();
+    // A page about rules shows no servers; a gateway's configuration has some.
+    if flag == "-c" && !has_servers {
+        block.text.push_str("servers:\n");
+        for server in ["files", "tracker"] {
+            block.text.push_str(&format!("  {server}: {{ url: \"http://127.0.0.1:9/mcp\" }}\n"));
+        }
+    }
+    runs(&block, &["check", "--no-secrets", flag], name, known)
 }
 
 #[test]
