@@ -163,6 +163,10 @@ impl Guard {
     }
 
     fn write(&mut self, lines: &str) -> io::Result<()> {
+        // A pipe takes what a process that has just ended does not read.
+        if self.0.try_wait()?.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         let stdin = self.0.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         stdin.write_all(lines.as_bytes())
     }

@@ -352,6 +352,7 @@ fn ask_one(path: &Path, word: &str, patience: Duration) -> std::io::Result<Value
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     let mut stream = UnixStream::from(socket);
+    is_of_this_user(&stream)?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;

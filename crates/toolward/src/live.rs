@@ -38,11 +38,16 @@ pub(crate) fn ask(input: &mut Input, only: Option<&str>) -> Result<(), Failure> 
     })
 }
 
-/// Asks the servers whose tools are not known yet and that the agent may use.
-pub(crate) fn ask_unknown(input: &mut Input, agent: Option<&str>) -> Result<(), Failure> {
+/// Asks the servers whose tools are not known yet and that the agent may use, except `asked`.
+pub(crate) fn ask_unknown(
+    input: &mut Input,
+    agent: Option<&str>,
+    asked: &str,
+) -> Result<(), Failure> {
     let servers = input.loaded.config.servers.iter().map(|server| server.name.as_str());
     let wanted = servers.filter(|server| {
-        input.catalogue.tools(server).is_none()
+        *server != asked
+            && input.catalogue.tools(server).is_none()
             && input.policy.decide_server(agent, server).verdict != Verdict::Deny
     });
     let wanted: BTreeSet<String> = wanted.map(String::from).collect();
@@ -118,12 +123,15 @@ fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Fail
     Ok(())
 }
 
+/// Lists by server, or why there is none.
+pub(crate) type Listings = Vec<(String, Result<Listed, Unavailable>)>;
+
 /// What servers list, each by its name. `aloud`: their standard error is shown.
 pub(crate) fn lists(
     wanted: Vec<Definition>,
     patience: Duration,
     aloud: bool,
-) -> Result<Vec<(String, Result<Listed, Unavailable>)>, Failure> {
+) -> Result<Listings, Failure> {
     // What a server says on its way is not what was asked for.
     let quiet: Log = if aloud { log() } else { Arc::new(|_| {}) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -101,6 +101,7 @@ fn a_guard_that_was_killed_is_replaced() {
     assert_eq!(first.len(), 1);
     let killed = Command::new("kill").args(["-9", &first[0].to_string()]).status().unwrap();
     assert!(killed.success());
+    eventually("it is dead", || (!alive(first[0])).then_some(()));
     assert_eq!(gate.agent("a").at("/mcp/two").list().len(), 2);
     let second = eventually("there is another one", || {
         let now = guard();
@@ -264,6 +265,40 @@ fn a_gateway_is_taken_over_from_only_in_a_directory_of_this_user() {
     chown(&control, Some(1000), None).unwrap();
     let gate = setup.flag("--take-over").start();
     said(&gate, "the state directory is missing or not this user's");
+}
+
+#[test]
+fn a_gateway_of_another_user_is_not_taken_over_from() {
+    if rustix::process::geteuid().as_raw() != 0 {
+        return;
+    }
+    let setup = setup().agents(everyone()).web("s", "modern", two());
+    let control = setup.path("state/control");
+    std::fs::create_dir_all(&control).unwrap();
+    mode(&control, 0o700);
+    // The credentials of a listener are those of the process that called `listen`.
+    let listener = "import os, socket, sys, time\n\
+                    s = socket.socket(socket.AF_UNIX)\n\
+                    s.bind(sys.argv[1])\n\
+                    os.setuid(1000)\n\
+                    s.listen()\n\
+                    print('ready', flush=True)\n\
+                    time.sleep(60)\n";
+    let mut other = Command::new("python3")
+        .args(["-c", listener])
+        .arg(control.join("999999.sock"))
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = String::new();
+    let out = other.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut ready).unwrap();
+    let gate = setup.flag("--take-over").start();
+    said(&gate, "its control socket belongs to a process of uid 1000");
+    let (code, told) = beside(&gate, &["status", "--json"]);
+    assert!(code == 0 && !told.contains("999999"), "{told}");
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 /// A scripted server whose tool `environment` names its variables.
