@@ -6,9 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::OutputArgs;
 
-/// Try everything: a gateway with made-up servers, three agents, a policy, and the page
+/// Try everything: a gateway with made-up servers, three agents, a policy, and the admin UI
 ///
-/// Needs no file, no network and no other program. It prints the address of the page, a token for each
+/// Needs no file, no network and no other program. It prints the address of the admin UI, a token for each
 /// agent, and lines to copy. The policy is a real file in a folder of its own: edit it while the demo
 /// runs. Ctrl-C ends it and removes the folder; --write keeps the same files to start from.
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub struct DemoArgs {
     /// one where that is in use
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// The port of the page, on 127.0.0.1; 0 for a free one; without it: 7411, or a free one where
+    /// The port of the admin UI, on 127.0.0.1; 0 for a free one; without it: 7411, or a free one where
     /// that is in use
     #[arg(long, value_name = "PORT")]
     pub page_port: Option<u16>,

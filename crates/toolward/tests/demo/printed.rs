@@ -75,7 +75,7 @@ fn the_commands_answer_as_the_gateway_does() {
 #[test]
 fn the_page_is_where_it_says() {
     let demo = Demo::start(&[]);
-    let page = demo.address("Page");
+    let page = demo.address("Admin UI");
     assert_eq!(demo.address("Open"), page);
     let status = |url: &str, home: &std::path::Path| {
         let line = format!("curl -s -o /dev/null -w '%{{http_code}}' '{url}'");

@@ -75,9 +75,8 @@ impl Demo {
 
     /// The word after the name of an address.
     pub fn address(&self, name: &str) -> &str {
-        let mut rows = self.printed.lines().map(|line| line.split_whitespace());
-        let found = rows.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()));
-        found.flatten().unwrap()
+        let mut rows = self.printed.lines().map(str::trim_start);
+        rows.find_map(|row| row.strip_prefix(name)?.split_whitespace().next()).unwrap()
     }
 
     pub fn port(&self) -> u16 {

@@ -67,13 +67,13 @@ impl Facts<'_> {
         );
         let mut row = |name: &str, value: &str, note: &str| {
             let note = if note.is_empty() { String::new() } else { format!("   {note}") };
-            let _ = writeln!(out, "  {name:<8}{}{}", paint(GREEN, value), paint(DIM, note));
+            let _ = writeln!(out, "  {name:<10}{}{}", paint(GREEN, value), paint(DIM, note));
         };
         if let Some(page) = &self.page {
-            row("Page", page, "");
+            row("Admin UI", page, "");
         }
         row("MCP", &self.mcp(), "");
-        row("Policy", &policy.display().to_string(), "edit it, and watch the page change");
+        row("Policy", &policy.display().to_string(), "edit it, and watch the admin UI change");
         for busy in &self.busy {
             let _ = writeln!(
                 out,
@@ -121,7 +121,7 @@ impl Facts<'_> {
         let config = quoted(&self.place.config().display().to_string());
         headline(&mut out, "Next");
         for (about, word) in [
-            ("run the gateway; it says where the page is", "serve"),
+            ("run the gateway; it logs the address of the admin UI", "serve"),
             ("what is wrong with the files, if anything", "check"),
             ("the tests of the policy", "test"),
         ] {
