@@ -145,5 +145,11 @@ fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<S
     }
     let text = neutral_lines(&question.refusal(decision).text());
     lines.extend(text.lines().map(|line| format!("  {line}")));
+    if question.list_unknown && text.contains(". Allowed: ") {
+        let server = neutralise(question.server);
+        lines.push(format!(
+            "the tools of `{server}` are not known, so `Allowed:` lacks their names"
+        ));
+    }
     lines
 }

@@ -133,7 +133,7 @@ impl Question {
     /// Asks the other servers that the agent may use for their tools: a refusal names them.
     pub(crate) fn complete(&mut self) -> Result<(), Failure> {
         match self.asks_servers {
-            true => live::ask_unknown(&mut self.input, self.agent.as_deref()),
+            true => live::ask_unknown(&mut self.input, self.agent.as_deref(), &self.server),
             false => Ok(()),
         }
     }
