@@ -235,13 +235,6 @@ impl Audit {
         if self.required { written } else { Ok(()) }
     }
 
-    /// A record of its own that nobody waits for: it goes out with the next ones.
-    pub(crate) fn note(self: &Arc<Self>, kind: &str, facts: &Facts) {
-        if !UNRECORDED {
-            drop(self.push(&self.id(), kind, facts, When::Whenever));
-        }
-    }
-
     /// Writes one record, at once where nobody else on this thread is at work: then there is nothing
     /// to wait for.
     async fn written(

@@ -129,7 +129,8 @@ pub(super) fn begins_with_token(text: &str) -> bool {
         let random = rest.bytes().take(LEAST).all(|b| b != b'/' && b != b'=');
         // Words of a sentence or an identifier have no digits; tokens of these issuers do.
         let plain = ["dapi", "secret_", "ops_", "pul-", "api_org_"].contains(beginning);
-        rest.len() >= LEAST && random && !(plain && !rest.bytes().any(|b| b.is_ascii_digit()))
+        let telling = !plain || rest.bytes().any(|b| b.is_ascii_digit());
+        rest.len() >= LEAST && random && telling
     };
     let signed = text.starts_with("eyJ")
         && text.len() >= 32
@@ -329,8 +330,8 @@ impl Kind {
             Kind::Password => !value.is_empty() && !value.starts_with('-'),
             // `docker run -u 1000:1000` names a user and a group.
             Kind::User => value.split_once(':').is_some_and(|(user, password)| {
-                let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-                !password.is_empty() && !(number(user) && number(password))
+                let numbers = [user, password].concat().bytes().all(|b| b.is_ascii_digit());
+                !password.is_empty() && !numbers
             }),
         }
     }
