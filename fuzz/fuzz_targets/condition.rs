@@ -1,7 +1,7 @@
 //! Fuzzes conditions with any text.
 //!
-//! A condition is rejected or accepted, without a panic or a stack overflow. Accepted conditions are
-//! evaluated too.
+//! A condition is rejected or accepted, without a panic or a stack overflow. Accepted conditions
+//! are evaluated too.
 #![no_main]
 
 use std::thread;
@@ -20,8 +20,8 @@ fuzz_target!(|text: &str| {
     if let Some(file) = std::env::var_os("FUZZ_LAST_INPUT") {
         std::fs::write(file, text).expect("the last input can be saved");
     }
-    // A text in three parts is expanded by repeating the middle: once to just below the maximum length,
-    // and once far beyond it.
+    // A text in three parts is expanded by repeating the middle: once to just below the maximum
+    // length, and once far beyond it.
     let parts: Vec<&str> = text.split('\u{1}').collect();
     let texts = match parts[..] {
         [head, middle, tail] => [1_900, 20_000]

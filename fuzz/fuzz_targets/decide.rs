@@ -1,7 +1,7 @@
 //! Fuzzes decisions with any policy, tools and calls.
 //!
-//! The compiled path agrees with `explain` and with the naive model, deny wins, layers only narrow, and
-//! unlisted tools cannot be called.
+//! The compiled path agrees with `explain` and with the naive model, deny wins, layers only narrow,
+//! and unlisted tools cannot be called.
 #![no_main]
 
 use libfuzzer_sys::arbitrary::Unstructured;

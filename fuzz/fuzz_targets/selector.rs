@@ -1,4 +1,5 @@
-//! Fuzzes selectors: any pattern against any name gives the result of a naive matcher, in bounded time.
+//! Fuzzes selectors: any pattern against any name gives the result of a naive matcher, in bounded
+//! time.
 #![no_main]
 
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ fn ends_soon(pattern: &str, name: &str, case: Case) {
     let start = Instant::now();
     fnmatch(&pattern, &name);
     Selector::new(&pattern, case).names_tool(&name);
-    // The product of the lengths is about 16 million steps. A backtracking matcher would take years.
+    // The product of the lengths is about 16 million steps. A backtracking matcher would take
+    // years.
     assert!(start.elapsed() < Duration::from_secs(3), "{pattern:?} took {:?}", start.elapsed());
 }
 

@@ -1,7 +1,7 @@
 //! Fuzzes the exchange state machine with any order of events.
 //!
-//! A request ends at most once and nothing follows. Ids and tokens return to the client as the client
-//! wrote them, and the server only sees its own.
+//! A request ends at most once and nothing follows. Ids and tokens return to the client as the
+//! client wrote them, and the server only sees its own.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Fuzzes headers that mirror the body.
 //!
-//! Any text survives encoding and decoding, including a round trip through HTTP. Headers generated from
-//! a body match that body and no other.
+//! Any text survives encoding and decoding, including a round trip through HTTP. Headers generated
+//! from a body match that body and no other.
 #![no_main]
 
 use bytes::BytesMut;

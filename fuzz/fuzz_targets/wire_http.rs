@@ -1,7 +1,7 @@
 //! Fuzzes the HTTP parser and writer with any bytes, split in any way.
 //!
-//! The result does not depend on the split, ambiguous messages are rejected, another parser agrees, and
-//! serialized messages can be parsed.
+//! The result does not depend on the split, ambiguous messages are rejected, another parser agrees,
+//! and serialized messages can be parsed.
 #![no_main]
 
 use bytes::{Bytes, BytesMut};

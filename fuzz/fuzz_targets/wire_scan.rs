@@ -1,7 +1,7 @@
 //! Fuzzes the scanner with any bytes.
 //!
-//! It accepts what serde_json accepts, except for ambiguous values, and reads the same. The rule for
-//! responses reports every ambiguity that it tolerates.
+//! It accepts what serde_json accepts, except for ambiguous values, and reads the same. The rule
+//! for responses reports every ambiguity that it tolerates.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -8,8 +8,8 @@ use toolward_policy::Policy;
 
 /// Loads the bytes in every role a file can have.
 ///
-/// Nothing fails silently: a file that does not load has an error that can be rendered, and a loaded
-/// file compiles or has errors with places.
+/// Nothing fails silently: a file that does not load has an error that can be rendered, and a
+/// loaded file compiles or has errors with places.
 pub fn load(name: &str, bytes: &[u8]) {
     let path = PathBuf::from(name);
     let as_policy = |flag| Options {
@@ -25,7 +25,8 @@ pub fn load(name: &str, bytes: &[u8]) {
         match loader.load(&options) {
             Err(failed) => {
                 assert!(failed.diagnostics.iter().any(|d| d.level == Level::Error));
-                // Garbage can have hundreds of errors, and rendering them would dominate the run time.
+                // Garbage can have hundreds of errors, and rendering them would dominate the run
+                // time.
                 for diagnostic in failed.diagnostics.iter().take(5) {
                     assert!(!diagnostic.render(false).is_empty());
                 }

@@ -1,7 +1,7 @@
 //! Naive reference model of the policy contract, for tool calls and entries without conditions.
 //!
-//! It interprets the source directly, without compiling it, and shares only the source types with the
-//! engine. It returns verdicts, not steps.
+//! It interprets the source directly, without compiling it, and shares only the source types with
+//! the engine. It returns verdicts, not steps.
 
 use serde_json::{Map, Value};
 use toolward_policy::source::*;

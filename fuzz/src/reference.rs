@@ -42,8 +42,8 @@ pub fn names_tool(selector: &str, tool: &str) -> bool {
     !is_hint(selector) && (glob(selector, tool) || every_action())
 }
 
-/// The ways in which a dotted selector names an action of the tool: whether its left part is literally
-/// the name of the tool, and the pattern of the action.
+/// The ways in which a dotted selector names an action of the tool: whether its left part is
+/// literally the name of the tool, and the pattern of the action.
 pub fn named_actions<'a>(selector: &'a str, tool: &str, by_pattern: bool) -> Vec<(bool, &'a str)> {
     if is_hint(selector) {
         return Vec::new();
@@ -155,8 +155,8 @@ fn class(stuff: &[char]) -> Piece {
     }
 }
 
-/// Parses a character class like `re`: `^` negates, `\` escapes the next character, and `a-b` is a range
-/// unless the hyphen is last.
+/// Parses a character class like `re`: `^` negates, `\` escapes the next character, and `a-b` is a
+/// range unless the hyphen is last.
 fn class_accepts(body: &[char], c: char) -> bool {
     let (negated, mut rest) = match body.split_first() {
         Some(('^', rest)) => (true, rest),

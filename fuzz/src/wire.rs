@@ -12,7 +12,8 @@ pub fn choice(data: &[u8]) -> (u8, &[u8]) {
     data.split_first().map_or((0, data), |(first, rest)| (*first, rest))
 }
 
-/// Splits bytes into pieces whose lengths depend on `seed`: a single piece, single bytes, or in between.
+/// Splits bytes into pieces whose lengths depend on `seed`: a single piece, single bytes, or in
+/// between.
 pub fn pieces(mut bytes: &[u8], seed: u8) -> Vec<&[u8]> {
     let max_length = match seed % 4 {
         0 => return vec![bytes],

@@ -1,6 +1,7 @@
 //! A minimal HTTP/1.1 parser: messages with `Content-Length`, and chunked ones for event streams.
 //!
-//! It is not strict. Only the echo server, the load generator and the gateway talk to each other here.
+//! It is not strict. Only the echo server, the load generator and the gateway talk to each other
+//! here.
 
 use std::io::{self, ErrorKind};
 
@@ -162,7 +163,8 @@ pub fn frame(bytes: &[u8]) -> io::Result<Frame> {
     })
 }
 
-/// Calls `chunk` for each chunk. Returns the offset after the last one, or `None` if it is incomplete.
+/// Calls `chunk` for each chunk. Returns the offset after the last one, or `None` if it is
+/// incomplete.
 fn for_each_chunk(bytes: &[u8], mut chunk: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
     let mut at = 0;
     loop {

@@ -1,10 +1,12 @@
 //! An echo server and a load generator, for benchmarks and tests.
 //!
-//! [`echo`] is an MCP server that returns the arguments of a call. [`load`] is a client that sends the
-//! next request as soon as it has the response to the last one. The program `testkit` runs either.
+//! [`echo`] is an MCP server that returns the arguments of a call. [`load`] is a client that sends
+//! the next request as soon as it has the response to the last one. The program `testkit` runs
+//! either.
 //!
-//! Neither may be the bottleneck, so both run on one thread and parse only as much HTTP and JSON as they
-//! need. They share no code with the gateway: a bug in its parser would otherwise go unnoticed.
+//! Neither may be the bottleneck, so both run on one thread and parse only as much HTTP and JSON as
+//! they need. They share no code with the gateway: a bug in its parser would otherwise go
+//! unnoticed.
 //!
 //! ```
 //! use toolward_testkit::echo::{self, Server};

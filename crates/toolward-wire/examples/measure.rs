@@ -1,5 +1,5 @@
-//! Measures the throughput of the scanner: `cargo run --release -p toolward-wire --example measure [FILE…]`.
-//! Files contain JSON, such as saved tool lists. Without files, built-in bodies are used.
+//! Measures the throughput of the scanner: `cargo run --release -p toolward-wire --example measure
+//! [FILE…]`. Files contain JSON, such as saved tool lists. Without files, built-in bodies are used.
 
 #![allow(clippy::print_stdout)]
 

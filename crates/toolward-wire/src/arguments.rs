@@ -1,7 +1,7 @@
 //! The arguments of a call, for policy conditions.
 //!
-//! Policy reads the arguments from the bytes that are forwarded. There is no second parser that could
-//! disagree with the scanner.
+//! Policy reads the arguments from the bytes that are forwarded. There is no second parser that
+//! could disagree with the scanner.
 
 use std::borrow::Cow;
 
@@ -65,8 +65,8 @@ impl<'b> Arguments<'b> {
         })
     }
 
-    /// Fast path of [`case_collision`](Self::case_collision): whether the keys are few, ASCII, without
-    /// escape sequences, and all different.
+    /// Fast path of [`case_collision`](Self::case_collision): whether the keys are few, ASCII,
+    /// without escape sequences, and all different.
     fn is_collision_free(self) -> bool {
         let mut seen: [&[u8]; MAX_LINEAR_KEYS] = [b""; MAX_LINEAR_KEYS];
         for (at, member) in self.raw.members().enumerate() {

@@ -1,7 +1,7 @@
 //! Detection of duplicate keys.
 //!
-//! The scanner adds each key once and asks whether the same object already has it. Keys are compared
-//! after unescaping.
+//! The scanner adds each key once and asks whether the same object already has it. Keys are
+//! compared after unescaping.
 
 use std::ops::Range;
 
@@ -40,8 +40,8 @@ impl KeyTracker {
 
     /// Adds a key to the innermost object, and returns whether it duplicates another.
     ///
-    /// `from` is the number of keys that belong to enclosing objects. In a large object, duplicates are
-    /// found by [`close`](Self::close).
+    /// `from` is the number of keys that belong to enclosing objects. In a large object, duplicates
+    /// are found by [`close`](Self::close).
     #[inline]
     pub(crate) fn push(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
         let text = Span::new(content.start, content.end);

@@ -1,7 +1,7 @@
 //! HTTP headers that mirror parts of the body, introduced in 2026-07-28.
 //!
-//! They let proxies route without parsing the body. The body is authoritative: headers of an incoming
-//! request must match it, and headers of an outgoing request are generated from it.
+//! They let proxies route without parsing the body. The body is authoritative: headers of an
+//! incoming request must match it, and headers of an outgoing request are generated from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -308,8 +308,8 @@ impl ParamHeaders {
             .collect()
     }
 
-    /// Compares the headers of an incoming call with its arguments. `sent` returns the value of a header
-    /// by its lower-case name.
+    /// Compares the headers of an incoming call with its arguments. `sent` returns the value of a
+    /// header by its lower-case name.
     pub fn check<'h>(
         &self,
         arguments: Option<Arguments<'_>>,
@@ -332,7 +332,8 @@ impl ParamHeaders {
 }
 
 impl ParamHeader {
-    /// The value in the body as text. `None` if it is missing, or of a type that headers cannot carry.
+    /// The value in the body as text. `None` if it is missing, or of a type that headers cannot
+    /// carry.
     fn body<'b>(&self, arguments: Option<Arguments<'b>>) -> Option<Cow<'b, str>> {
         let value = arguments?.at(self.path.iter().map(String::as_str))?;
         match value.shape() {
@@ -355,7 +356,8 @@ fn integer_part(text: &str) -> Option<&str> {
 
 /// The annotation of a schema.
 ///
-/// A property that happens to be called `x-mcp-header` is not one, because it is below `properties`.
+/// A property that happens to be called `x-mcp-header` is not one, because it is below
+/// `properties`.
 fn annotation(schema: &Value) -> Option<&Value> {
     schema.as_object().and_then(|schema| schema.get(ANNOTATION))
 }

@@ -2,8 +2,8 @@
 //!
 //! Ambiguous messages are rejected. HTTP libraries accept both `Content-Length` and
 //! `Transfer-Encoding`, two `Host` headers, or a bare line feed, and drop the evidence before the
-//! application can look at it. Two parsers that disagree about the end of a request also disagree about
-//! its content, which is the basis of request smuggling.
+//! application can look at it. Two parsers that disagree about the end of a request also disagree
+//! about its content, which is the basis of request smuggling.
 //!
 //! ```
 //! use bytes::BytesMut;

@@ -1,9 +1,10 @@
 //! Strict parsing and in-place editing of MCP messages, as pure functions on bytes.
 //!
-//! A body is scanned once. The result is a [`Message`]: the original bytes plus the offsets of their
-//! parts. Messages are never deserialized into SDK types and serialized again, so the bytes that are
-//! forwarded are the bytes the policy decided on, unknown fields included. Only the members that the
-//! gateway owns are replaced, in place. The crate does no I/O, reads no clock and knows no policy.
+//! A body is scanned once. The result is a [`Message`]: the original bytes plus the offsets of
+//! their parts. Messages are never deserialized into SDK types and serialized again, so the bytes
+//! that are forwarded are the bytes the policy decided on, unknown fields included. Only the
+//! members that the gateway owns are replaced, in place. The crate does no I/O, reads no clock and
+//! knows no policy.
 //!
 //! ```
 //! use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, Message, Sender, method::NameAt};
@@ -38,7 +39,7 @@
 //! | [`method`] | the table of methods, protocol revisions and eras |
 //! | [`Arguments`] | the arguments of a call, for policy conditions |
 //! | [`list`] | tool, prompt and resource lists, entry by entry |
-//! | [`line`], [`sse`] | framing on stdio and on HTTP |
+//! | [`mod@line`], [`sse`] | framing on stdio and on HTTP |
 //! | [`http`] | a strict HTTP/1.1 parser and writer |
 //! | [`headers`] | the HTTP headers that mirror the body, since 2026-07-28 |
 //! | [`names`] | member, `_meta` and header names of the protocol |

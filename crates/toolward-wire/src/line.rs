@@ -87,8 +87,8 @@ impl LineDecoder {
 
     /// Creates a decoder that reports an overlong line when its end is reached.
     ///
-    /// [`overlong`](Self::overlong) then returns its length and both its ends. Other decoders report the
-    /// error as soon as the limit is exceeded.
+    /// [`overlong`](Self::overlong) then returns its length and both its ends. Other decoders
+    /// report the error as soon as the limit is exceeded.
     pub fn reporting_overlong(limit: usize) -> LineDecoder {
         LineDecoder { overlong: Some(OverlongLine::default()), ..LineDecoder::new(limit) }
     }
@@ -117,8 +117,8 @@ impl LineDecoder {
 
     /// The next complete line, without its line end.
     ///
-    /// Empty lines are skipped. An overlong line is returned as one error, and decoding continues after
-    /// it.
+    /// Empty lines are skipped. An overlong line is returned as one error, and decoding continues
+    /// after it.
     pub fn next_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         loop {
             let fresh = self.buffer.get(self.searched..).unwrap_or_default();

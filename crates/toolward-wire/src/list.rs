@@ -1,6 +1,7 @@
 //! Tool, prompt, resource and template lists, parsed entry by entry.
 //!
-//! A malformed entry is dropped and reported. The other entries keep all their fields, byte for byte.
+//! A malformed entry is dropped and reported. The other entries keep all their fields, byte for
+//! byte.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The method table: one row for each MCP method.
 //!
-//! Differences between methods are data in this table, not code paths. A method that the table does not
-//! list for a sender and an era is rejected as unknown.
+//! Differences between methods are data in this table, not code paths. A method that the table does
+//! not list for a sender and an era is rejected as unknown.
 
 use std::fmt;
 

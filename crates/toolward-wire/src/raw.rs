@@ -1,7 +1,7 @@
 //! Borrowed JSON values in their original bytes.
 //!
-//! A [`Raw`] is only created from bytes that the scanner accepted. Traversing it needs no checks and
-//! cannot disagree with the scan.
+//! A [`Raw`] is only created from bytes that the scanner accepted. Traversing it needs no checks
+//! and cannot disagree with the scan.
 
 use std::borrow::Cow;
 
@@ -94,8 +94,8 @@ impl<'b> Raw<'b> {
 
     /// The unescaped text of a string.
     ///
-    /// An unpaired surrogate, which is tolerated in the payload of a response, becomes a replacement
-    /// character.
+    /// An unpaired surrogate, which is tolerated in the payload of a response, becomes a
+    /// replacement character.
     pub fn as_str(self) -> Option<Cow<'b, str>> {
         self.is_string().then(|| string::unescape(content(self.bytes)))
     }
@@ -161,8 +161,8 @@ impl<'b> Raw<'b> {
 
     /// Converts the value to a `serde_json` tree.
     ///
-    /// The payload of a response may be ambiguous: the last of two equal keys wins, and a number beyond
-    /// the range of a double becomes null.
+    /// The payload of a response may be ambiguous: the last of two equal keys wins, and a number
+    /// beyond the range of a double becomes null.
     pub fn to_json(self) -> Value {
         match self.shape() {
             Shape::Null => Value::Null,
@@ -221,8 +221,8 @@ pub(crate) fn content(string: &[u8]) -> &[u8] {
 
 /// Converts a number. Integers that fit in 64 bits stay integers.
 ///
-/// A number beyond the range of a double becomes null. The scanner tolerates one only in the payload
-/// of a response.
+/// A number beyond the range of a double becomes null. The scanner tolerates one only in the
+/// payload of a response.
 fn number(bytes: &[u8]) -> Value {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     let integer = !bytes.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));

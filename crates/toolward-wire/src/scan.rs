@@ -1,12 +1,13 @@
 //! Strict, single-pass JSON scanner for untrusted bytes.
 //!
-//! The scanner uses neither recursion nor a tree. It accepts exactly one JSON value that every parser
-//! reads the same way, and indexes the members of a message's envelope, `params`, `result`, `error`
-//! and `_meta`. An accepted value can be traversed as [`Raw`](crate::Raw) without further checks.
+//! The scanner uses neither recursion nor a tree. It accepts exactly one JSON value that every
+//! parser reads the same way, and indexes the members of a message's envelope, `params`, `result`,
+//! `error` and `_meta`. An accepted value can be traversed as [`Raw`](crate::Raw) without further
+//! checks.
 //!
-//! Why not a JSON library: libraries accept duplicate keys, lone surrogates and out-of-range numbers,
-//! and each resolves them differently. A policy decision is only worth something if the server sees
-//! the same value as the gateway.
+//! Why not a JSON library: libraries accept duplicate keys, lone surrogates and out-of-range
+//! numbers, and each resolves them differently. A policy decision is only worth something if the
+//! server sees the same value as the gateway.
 
 pub use crate::scan_error::{Fault, ScanError};
 
@@ -19,15 +20,15 @@ use crate::swar;
 
 /// The parts of a message in which ambiguous JSON is rejected.
 ///
-/// Ambiguous are duplicate keys, unpaired surrogates and numbers beyond the range of a double: parsers
-/// disagree about their meaning. Syntax errors are rejected everywhere.
+/// Ambiguous are duplicate keys, unpaired surrogates and numbers beyond the range of a double:
+/// parsers disagree about their meaning. Syntax errors are rejected everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
     /// The whole message.
     Everywhere,
     /// Only the objects that the gateway reads: the envelope, `params`, `result`, `error`, their
-    /// `_meta`, and everything in `inputRequests`. An ambiguity elsewhere is accepted and reported in
-    /// [`Outline::ambiguity`].
+    /// `_meta`, and everything in `inputRequests`. An ambiguity elsewhere is accepted and reported
+    /// in [`Outline::ambiguity`].
     Response,
 }
 
@@ -144,7 +145,8 @@ impl<'b> Scanner<'b> {
         Ok(())
     }
 
-    /// Reads one value and everything nested in it. Each iteration starts at a member or at a value.
+    /// Reads one value and everything nested in it. Each iteration starts at a member or at a
+    /// value.
     fn values(&mut self) -> Result<(), ScanError> {
         loop {
             if self.top.is_object {

@@ -16,7 +16,8 @@ pub struct SseEvent {
 }
 
 impl SseEvent {
-    /// Whether this event has no data, and so only sets the last event id or the reconnection delay.
+    /// Whether this event has no data, and so only sets the last event id or the reconnection
+    /// delay.
     pub fn is_primer(&self) -> bool {
         self.data.is_empty()
     }

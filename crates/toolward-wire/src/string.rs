@@ -94,8 +94,8 @@ fn plain_length(bytes: &[u8]) -> usize {
 
 /// Checks the escape sequence at the backslash at `at`.
 ///
-/// Returns the offset after it (after both halves of a surrogate pair), and whether it is an unpaired
-/// surrogate.
+/// Returns the offset after it (after both halves of a surrogate pair), and whether it is an
+/// unpaired surrogate.
 #[inline]
 fn escape(bytes: &[u8], at: usize) -> Result<(usize, bool), ScanError> {
     match bytes.get(at + 1) {

@@ -1,8 +1,8 @@
 //! SWAR byte search: eight bytes at a time in a 64-bit word.
 //!
-//! A matching byte is marked by its high bit. Borrows propagate upwards only, so the lowest mark of a
-//! word is always correct, and a word without marks has no match. Marks above the lowest one may be
-//! wrong.
+//! A matching byte is marked by its high bit. Borrows propagate upwards only, so the lowest mark of
+//! a word is always correct, and a word without marks has no match. Marks above the lowest one may
+//! be wrong.
 
 const HIGH: u64 = splat(0x80);
 

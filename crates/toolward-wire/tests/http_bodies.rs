@@ -7,7 +7,8 @@ use toolward_wire::http::{
     self, BadField, BodyError, BodyLength, BodyReader, BodyStream, Piece, ResponseBody,
 };
 
-/// Reads a body that arrives in pieces of `step` bytes. Returns the body and the rest of the buffer.
+/// Reads a body that arrives in pieces of `step` bytes. Returns the body and the rest of the
+/// buffer.
 fn body(
     length: BodyLength,
     limit: usize,

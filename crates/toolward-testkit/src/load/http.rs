@@ -128,7 +128,8 @@ impl Client {
         tally
     }
 
-    /// Sends one request. Returns whether the response is correct, and whether it closes the connection.
+    /// Sends one request. Returns whether the response is correct, and whether it closes the
+    /// connection.
     async fn ask(&mut self) -> io::Result<(Result<(), String>, bool)> {
         self.connection.send(self.request.bytes()).await?;
         let Some(response) = self.connection.receive().await? else {

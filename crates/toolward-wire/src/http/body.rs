@@ -62,8 +62,8 @@ enum BodyState {
     Chunk(u64),
     /// The line end after a chunk.
     ChunkEnd,
-    /// The line end after the last chunk. Trailer fields are rejected, because they arrive after the
-    /// request was decided on.
+    /// The line end after the last chunk. Trailer fields are rejected, because they arrive after
+    /// the request was decided on.
     Trailer,
     UntilClose,
     Done,
@@ -168,8 +168,8 @@ fn take(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
 
 /// Reads the line with the size of a chunk. Returns `None` if the line is incomplete.
 ///
-/// Only hex digits are accepted. Chunk extensions are unused in practice, and parsers disagree about
-/// them.
+/// Only hex digits are accepted. Chunk extensions are unused in practice, and parsers disagree
+/// about them.
 fn chunk_size(buffer: &mut BytesMut) -> Result<Option<u64>, BodyError> {
     let mut size = 0u64;
     for (at, byte) in buffer.iter().enumerate() {
@@ -212,8 +212,9 @@ impl BodyReader {
 
     /// Takes the body from the buffer, or returns `None` if it is incomplete.
     ///
-    /// Bytes after the body stay in the buffer. A body of known length accumulates in the buffer and is
-    /// not copied. A body that ends with the connection is only returned by [`BodyReader::at_eof`].
+    /// Bytes after the body stay in the buffer. A body of known length accumulates in the buffer
+    /// and is not copied. A body that ends with the connection is only returned by
+    /// [`BodyReader::at_eof`].
     pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Bytes>, BodyError> {
         match self.length {
             BodyLength::Known(length) if (buffer.len() as u64) < length => Ok(None),

@@ -48,7 +48,8 @@ pub enum HeadError {
 impl HeadError {
     /// The status of the response to an invalid request.
     ///
-    /// For an invalid response from a server, the gateway responds with 502 regardless of the error.
+    /// For an invalid response from a server, the gateway responds with 502 regardless of the
+    /// error.
     pub fn status(&self) -> u16 {
         match self {
             Self::TargetTooLong { .. } => 414,

@@ -230,8 +230,9 @@ pub(super) struct HeadLines {
 
 /// Splits a head off the buffer. Returns `None` if the head is incomplete.
 ///
-/// An error is detected at the same byte no matter how the bytes are split into reads. An invalid line
-/// end is detected as soon as it arrives, so an endless head does not keep the connection waiting.
+/// An error is detected at the same byte no matter how the bytes are split into reads. An invalid
+/// line end is detected as soon as it arrives, so an endless head does not keep the connection
+/// waiting.
 pub(super) fn split_head(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
@@ -246,8 +247,8 @@ pub(super) fn split_head(
         };
         match first_end {
             None => first_end = Some(end),
-            // An empty line ends the head. At the very start it counts as the first line, which is then
-            // invalid.
+            // An empty line ends the head. At the very start it counts as the first line, which is
+            // then invalid.
             Some(first_end) if end == start => {
                 let head = buffer.split_to(feed + 1).freeze();
                 check_control_bytes(&head, rest.len() + 2)?;

@@ -49,8 +49,8 @@ pub struct RequestHead {
 
 /// Parses the head of a request and removes it from the buffer.
 ///
-/// Returns `None` if the head is incomplete. Call it again with the same buffer when more bytes have
-/// arrived.
+/// Returns `None` if the head is incomplete. Call it again with the same buffer when more bytes
+/// have arrived.
 pub fn read_request(
     buffer: &mut BytesMut,
     limits: &HeadLimits,
@@ -149,8 +149,8 @@ impl RequestLine {
 
 /// Splits a target into path and query.
 ///
-/// A target in absolute form must have the same authority as `Host`. Otherwise two checks that look at
-/// different ones could disagree.
+/// A target in absolute form must have the same authority as `Host`. Otherwise two checks that look
+/// at different ones could disagree.
 fn origin(target: &str, method: Method, host: &str) -> Result<(String, Option<String>), HeadError> {
     if target == "*" && method == Method::Options {
         return Ok((target.to_string(), None));

@@ -45,7 +45,8 @@ pub enum ResponseBody {
 /// Appends the head of a response.
 ///
 /// The headers that determine the length of the body are added here and must not be in `fields`.
-/// Interim responses, 204 and 304 have no body, regardless of `body`. On an error, nothing is appended.
+/// Interim responses, 204 and 304 have no body, regardless of `body`. On an error, nothing is
+/// appended.
 pub fn write_response(
     out: &mut Vec<u8>,
     status: u16,
