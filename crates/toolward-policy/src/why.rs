@@ -53,6 +53,13 @@ pub struct Unmet {
     pub(crate) missing: Vec<String>,
 }
 
+impl Unmet {
+    /// The entry that has the condition.
+    pub fn rule(&self) -> RuleRef {
+        self.rule
+    }
+}
+
 impl Policy {
     /// Why `cell` did not allow a call. `decision` is the cell's own about this very call.
     pub fn why(&self, cell: &Cell, caller: Caller<'_>, call: &Call<'_>, decision: Decision) -> Why {

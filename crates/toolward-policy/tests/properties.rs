@@ -8,10 +8,14 @@ use common::{Request, policy, source};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
-use toolward_policy::explain::Query;
+use toolward_policy::allowed::Offer;
+use toolward_policy::call::stated_action;
+use toolward_policy::explain::{Outcome, Query, Tried};
+use toolward_policy::refusal::Sent;
 use toolward_policy::selector::Selector;
 use toolward_policy::source::{Case, ExposeEntry, ExposeSource, ServerSource};
-use toolward_policy::{Call, Caller, Policy, Step, Subject, ToolSet, Verdict};
+use toolward_policy::why::Cause;
+use toolward_policy::{Call, Caller, Policy, Step, Subject, Tool, ToolSet, Verdict};
 
 const TOOLS: [&str; 7] =
     ["interact", "observe", "get_user", "drop_table", "list.all", "Interact", "a[b]"];
@@ -216,6 +220,60 @@ proptest! {
         prop_assert_eq!(cell.decide(request.caller(), &request.call()), plain.decision);
         let plain = policy.explain(request.caller(), &request.server, subject, Query::List);
         prop_assert_eq!(cell.list(request.caller()).decision, plain.decision);
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_what_the_plain_matcher_found(value in any_policy(), request in request()) {
+        let policy = policy(&value);
+        let request = Request::new(&request);
+        let hints = request.hints(&policy);
+        let subject = Subject::Tool(&request.tool, &hints);
+        let cell = policy.cell(request.agent.as_deref(), &request.server, subject);
+        let decision = cell.decide(request.caller(), &request.call());
+        if decision.verdict != Verdict::Deny {
+            return Ok(());
+        }
+        let why = policy.why(&cell, request.caller(), &request.call(), decision);
+        let found: Vec<_> = match &why.cause {
+            Cause::Conditions(unmet) => unmet.iter().map(|one| one.rule()).collect(),
+            _ => Vec::new(),
+        };
+        let plain = policy.explain(request.caller(), &request.server, subject, Query::Call(request.call()));
+        let layer = plain.layers.iter().find(|layer| Some(layer.layer) == decision.layer);
+        let allows = |step: Step| matches!(step, Step::ExactAllow | Step::WildcardAllow | Step::AllowlistMatch);
+        let steps = layer.iter().flat_map(|layer| &layer.steps).filter(|step| allows(step.step));
+        let unmet = |tried: &&Tried| matches!(tried.outcome, Outcome::ConditionFalse | Outcome::ConditionFailed(_));
+        let expected: Vec<_> = steps.flat_map(|step| &step.tried).filter(unmet).map(|tried| tried.rule).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_hidden_tool_gets_the_refusal_of_one_that_does_not_exist(value in any_policy(), request in request()) {
+        let policy = policy(&value);
+        let request = Request::new(&request);
+        let caller = request.caller();
+        let others = ["observe", "get_user", "interact"].map(Tool::named).to_vec();
+        let named = |tool: &Tool| others.iter().any(|other| other.name() == tool.name());
+        let listed = policy.list(caller, &request.server, &request.tool).decision.verdict != Verdict::Deny;
+        if listed || named(&request.tool) {
+            return Ok(());
+        }
+        let refusal = |tools: Vec<Tool>| {
+            let row = policy.row(caller.agent, &request.server, &ToolSet::new(tools));
+            let name = |(tool, cell): (&Tool, &toolward_policy::Cell)| {
+                (cell.list(caller).decision.verdict != Verdict::Deny).then(|| tool.name().into())
+            };
+            let names = row.iter().map(name).collect();
+            let offer = Offer { server: &request.server, prefix: String::new(), row: &row, names };
+            let call = request.call();
+            let action = stated_action(&call);
+            let sent = Sent { tool: request.tool.name(), action: action.as_deref(), arguments: call.arguments };
+            policy.allowed(caller, &[offer]).refuse(&policy, sent, None, &(), "1")
+        };
+        let without = refusal(others.clone());
+        let mut all = others.clone();
+        all.insert(1, request.tool.clone());
+        prop_assert_eq!(refusal(all), without);
     }
 
     #[test]
