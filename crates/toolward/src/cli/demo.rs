@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::OutputArgs;
 
-/// Try everything: a gateway with made-up servers, three agents, a policy, and the admin UI
+/// Try everything: built-in servers, three agents, a policy and the admin UI
 ///
 /// Needs no file, no network and no other program. It prints the address of the admin UI, a token for each
 /// agent, and lines to copy. The policy is a real file in a folder of its own: edit it while the demo
