@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolward_policy::{Tool, ToolSet};
-use toolward_wire::Message;
+use toolward_wire::{Message, meta};
 use toolward_wire::headers::{ParamHeaderError, ParamHeaders};
 use toolward_wire::list::{Entry, List, ListKind, ListError, MalformedEntry};
 
@@ -17,12 +18,15 @@ pub struct Offered {
     seen: HashSet<Box<str>>,
     /// Entries that are no usable tools; they are left out.
     pub malformed: Vec<MalformedEntry>,
+    server_info: Option<Bytes>,
 }
 
 impl Offered {
     /// Adds a page of the list; gives the cursor of the next one.
     pub fn add_page(&mut self, answer: &Message) -> Result<Option<String>, ListError> {
         let page = List::read(answer, ListKind::Tools, &mut self.seen)?;
+        let info = answer.result_meta(meta::SERVER_INFO).filter(|info| info.is_object());
+        self.server_info = info.map(|info| Bytes::copy_from_slice(info.bytes()));
         self.entries.extend(page.entries);
         self.malformed.extend(page.malformed);
         Ok(page.next_cursor)
@@ -37,6 +41,7 @@ impl Offered {
             dropped: Vec::new(),
             hash: [0; 32],
             ttl_ms,
+            server_info: self.server_info,
         };
         let mut tools = Vec::with_capacity(self.entries.len());
         let mut hash = Sha256::new();
@@ -75,6 +80,7 @@ pub struct Catalogue {
     dropped: Vec<(Box<str>, ParamHeaderError)>,
     hash: [u8; 32],
     ttl_ms: Option<u64>,
+    server_info: Option<Bytes>,
 }
 
 impl Catalogue {
@@ -100,6 +106,11 @@ impl Catalogue {
     /// For how long the server lets its list be kept, where it says so.
     pub fn ttl_ms(&self) -> Option<u64> {
         self.ttl_ms
+    }
+
+    /// Who the server says it is, beside its list.
+    pub fn server_info(&self) -> Option<&Bytes> {
+        self.server_info.as_ref()
     }
 
     /// The hash of the entries as sent.

@@ -40,12 +40,14 @@ pub struct View {
     outcomes: Bytes,
     /// For how long a client may keep the list.
     ttl_ms: u64,
+    /// Who the only server says it is, beside its list.
+    server_info: Option<Bytes>,
     /// False: what the policy refuses passes.
     enforced: bool,
     /// The words of what is shown, once somebody searches.
     index: OnceLock<Index>,
     /// Keeps the names of its tools from other tools.
-    claims: Vec<Claims>,
+    _claims: Vec<Claims>,
 }
 
 /// No client keeps a list for longer.
@@ -203,7 +205,11 @@ impl View {
             outcomes: Bytes::new(),
             enforced: snapshot.enforced,
             index: OnceLock::new(),
-            claims,
+            _claims: claims,
+            server_info: match parts {
+                [only] => only.list.as_ref().ok().and_then(|list| list.server_info().cloned()),
+                _ => None,
+            },
             ttl_ms: parts
                 .iter()
                 .filter_map(|part| part.list.as_ref().ok()?.ttl_ms())
@@ -312,6 +318,11 @@ impl View {
     /// The tools as a JSON array: the servers' own bytes, but for what the gateway owns.
     pub fn array(&self) -> &Bytes {
         &self.array
+    }
+
+    /// Who the server says it is, if there is only one.
+    pub fn server_info(&self) -> Option<&Bytes> {
+        self.server_info.as_ref()
     }
 
     /// A JSON object with one word for each server.

@@ -2,15 +2,19 @@
 //! reaches one server hears its own words, cut to what passes; who reaches several, the gateway's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
-use toolward_wire::error::{Case, code};
+use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::{Era, Id, Message, Raw, Revision, meta};
 
 use crate::client::{Client, Scope};
 use crate::pipeline::{Gateway, Request};
 use crate::present::{self, Answer};
 use crate::upstream::{Server, Unavailable};
+
+/// How long `initialize` waits for the server that it is about.
+const FIRST_ANSWER: Duration = Duration::from_millis(900);
 
 /// The revision that a session will have: the one that the client asks for, else the newest.
 pub fn revision(initialize: &Message) -> Revision {
@@ -44,7 +48,24 @@ impl Gateway {
             ];
             return present::object(id, &parts);
         };
-        let (hello, era) = match self.servers.greet(&server, client).await {
+        // A client that waits longer for its first answer gives up, and some servers install themselves
+        // first: then the server goes on starting, and the client hears what is known of it.
+        let deadline = (client.since + FIRST_ANSWER).into();
+        let own = Box::pin(self.initialize_with(&server, client, id));
+        match tokio::time::timeout_at(deadline, own).await {
+            Ok(answer) => answer,
+            Err(_) => initialize_unheard(&server, client, id),
+        }
+    }
+
+    /// The server's own answer to `initialize`, cut to what passes.
+    async fn initialize_with(
+        &self,
+        server: &Arc<Server>,
+        client: &Arc<Client>,
+        id: &Id,
+    ) -> Answer {
+        let (hello, era) = match self.servers.greet(server, client).await {
             Ok(hello) => hello,
             Err(why) => return present::unavailable(id, server.name(), &why.public()),
         };
@@ -96,7 +117,7 @@ impl Gateway {
         match greeted {
             Ok((hello, Era::Modern)) => {
                 let ttl = hello.result_member("ttlMs").and_then(Raw::as_i64).unwrap_or(i64::MAX);
-                let edit = hello.edit().id(id);
+                let edit = hello.edit().id(id).remove_own_meta();
                 edit.set_result("capabilities", capabilities(era, has_tools(&hello)))
                     .set_result("cacheScope", &b"\"private\""[..])
                     .set_result("ttlMs", ttl.clamp(0, 5000).to_string().into_bytes())
@@ -112,7 +133,14 @@ impl Gateway {
             // Who wraps a server stands in for it: a client that can do both tries the other era.
             Ok((_, Era::Legacy)) | Err(Unavailable::OtherEra | Unavailable::Unclear) => {
                 let why = "the server does not know `server/discover`";
-                present::wrong(Case::UnknownMethod, era, id, code::METHOD_NOT_FOUND, why, None)
+                present::wrong(
+                    StatusCase::UnknownMethod,
+                    era,
+                    id,
+                    code::METHOD_NOT_FOUND,
+                    why,
+                    None,
+                )
             }
             Err(why) => present::unavailable(id, server.name(), &why.public()),
         }
@@ -128,6 +156,31 @@ impl Gateway {
             },
         }
     }
+
+    /// The same, for the answer to `initialize`: `None` if that is not known when it has to be given.
+    pub(crate) async fn ready_in_time(&self, client: &Client) -> Option<Result<(), Unavailable>> {
+        let deadline = (client.since + FIRST_ANSWER).into();
+        tokio::time::timeout_at(deadline, Box::pin(self.ready(client))).await.ok()
+    }
+}
+
+/// The answer to `initialize` for a server that has not answered yet: what it said to someone else
+/// before, or its name in the configuration.
+fn initialize_unheard(server: &Server, client: &Client, id: &Id) -> Answer {
+    let revision = json!(client.revision.as_str()).to_string();
+    let named = json!({"name": server.name(), "version": "unknown"}).to_string();
+    let known = server.greeting();
+    let info = known.as_ref().and_then(|(hello, era)| match era {
+        Era::Legacy => hello.result_member("serverInfo"),
+        Era::Modern => hello.result_meta(meta::SERVER_INFO),
+    });
+    let tools = known.as_ref().is_none_or(|(hello, _)| has_tools(hello));
+    let parts = [
+        ("protocolVersion", Some(revision.as_bytes())),
+        ("capabilities", Some(capabilities(Era::Legacy, tools))),
+        ("serverInfo", Some(info.map_or(named.as_bytes(), Raw::bytes))),
+    ];
+    present::object(id, &parts)
 }
 
 /// The answer to `server/discover`, for a server that does not give one itself.

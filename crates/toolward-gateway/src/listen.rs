@@ -9,6 +9,7 @@ mod frame;
 pub mod http;
 pub mod metadata;
 pub mod origin;
+mod oversized;
 mod peer;
 mod pulse;
 mod revoked;

@@ -24,7 +24,7 @@ use crate::present::{self, Answer, Marks};
 use crate::record::{self, outcome};
 use crate::session::Cancel;
 use crate::sight::{Current, Snapshot};
-use crate::upstream::{Log, Opened, Server, Servers, Unavailable};
+use crate::upstream::{GiveUp, Log, Opened, Server, Servers, Unavailable};
 
 /// How often a call that waits for a busy server looks whether it is its turn.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -310,7 +310,8 @@ impl Gateway {
                 let (error_code, bytes_out) = (message.error_code(), body.len());
                 call.end(Outcome { name, error_code, bytes_out });
                 result_room.shrink_to(bytes_out);
-                Some(Answer { room: Some(result_room), ..body.into() })
+                let status = present::status_of(era, &message);
+                Some(Answer { status, room: Some(result_room), ..body.into() })
             }
             ExchangeEnd::Failed(failure @ Failure::TooLarge { size }) => {
                 let answer = present::too_large(&id, era, &name, most, size);
@@ -522,7 +523,8 @@ async fn follow(
             Some(Event::Done(done)) => return done,
             // Questions are refused, so that none comes.
             Some(Event::ServerRequest(_)) => {}
-            None => opened.give_up(late && !given_up),
+            None if late && !given_up => opened.give_up(GiveUp::TimedOut),
+            None => opened.give_up(GiveUp::Cancelled(cancel.reason())),
         }
     }
 }

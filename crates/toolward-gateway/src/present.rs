@@ -9,7 +9,7 @@ use toolward_policy::refusal::{Refusal, cut, in_words};
 use toolward_wire::exchange::Failure;
 use toolward_wire::jsonrpc::{error_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code, status};
-use toolward_wire::{Era, Id, Message, MessageError};
+use toolward_wire::{Era, Id, Message, MessageError, meta};
 
 use crate::audit::NotRecorded;
 use crate::budget::Reservation;
@@ -106,6 +106,10 @@ pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
     if several {
         tail.extend_from_slice(format!(",\"_meta\":{{\"{SERVERS}\":").as_bytes());
         tail.extend_from_slice(view.outcomes());
+        tail.push(b'}');
+    } else if let Some(info) = view.server_info().filter(|_| era == Era::Modern) {
+        tail.extend_from_slice(format!(",\"_meta\":{{\"{}\":", meta::SERVER_INFO).as_bytes());
+        tail.extend_from_slice(info);
         tail.push(b'}');
     }
     tail.extend_from_slice(b"}}");
@@ -282,7 +286,12 @@ pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer 
 /// The answer to a message that is not read.
 pub fn malformed(malformed: &MessageError, era: Era) -> Answer {
     let body = error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None);
-    Answer::with(malformed.problem.case(), era, malformed.problem.summary(), body)
+    let case = match malformed.problem.case() {
+        // Without an id nobody could be told with a status of 200.
+        StatusCase::BadParams if malformed.id.is_none() => StatusCase::MalformedEnvelope,
+        case => case,
+    };
+    Answer::with(case, era, malformed.problem.summary(), body)
 }
 
 /// The answer to a request that is wrong in one of the ways of the status table.
@@ -322,10 +331,24 @@ pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
     wrong(StatusCase::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
 }
 
-/// The answer to a line that is too long to be read: whose request it was is not known.
-pub fn too_long(message: &str) -> Answer {
-    let body = error_body(None, code::INVALID_REQUEST, message, None);
+/// The answer to a request that is too large to be read. Its id is known if that was clear.
+pub fn too_long(id: Option<&Id>, limit: usize) -> Answer {
+    let message = format!("the request is larger than {limit} bytes, and was not read");
+    let data = json!({
+        "error": "request_too_large", "message": message, "limit_bytes": limit, "retryable": false,
+    });
+    let data = data.to_string();
+    let body = error_body(id, code::INVALID_PARAMS, &message, Some(data.as_bytes()));
     Answer { unrecorded: Some("the message is too large"), ..body.into() }
+}
+
+/// The HTTP status of a server's answer: a modern client reads from it that it lacks a capability.
+pub fn status_of(era: Era, message: &Message) -> u16 {
+    let lacks = Some(i64::from(code::MISSING_CLIENT_CAPABILITY));
+    match era {
+        Era::Modern if message.error_code() == lacks => 400,
+        _ => 200,
+    }
 }
 
 /// A result made of these members.
@@ -369,7 +392,7 @@ impl Marks {
                 }
                 "isError" => marks.is_error = member.value.as_bool() == Some(true),
                 "ttlMs" | "cacheScope" => marks.cached = true,
-                "_meta" => marks.forged = member.value.member(REFUSAL).is_some(),
+                "_meta" => marks.forged = message.has_own_meta(),
                 _ => {}
             }
         }
@@ -391,7 +414,7 @@ pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -
     }
     let mut edit = message.edit().id(id);
     if marks.forged {
-        edit = edit.remove_result_meta(REFUSAL);
+        edit = edit.remove_own_meta();
     }
     if drop_cache {
         edit = edit.remove_result("ttlMs").remove_result("cacheScope");

@@ -1,17 +1,19 @@
 //! What belongs to one connection or session of a client: the requests under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::Notify;
-use toolward_wire::exchange::cancelled_request;
+use toolward_wire::exchange::{cancel_reason, cancelled_request};
 use toolward_wire::{Id, Message, Raw};
 
 /// Tells a request that its client gave up.
 #[derive(Debug, Default)]
 pub struct Cancel {
     cancelled: AtomicBool,
+    reason: OnceLock<Bytes>,
     told: Notify,
 }
 
@@ -19,6 +21,11 @@ impl Cancel {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.told.notify_one();
+    }
+
+    /// What the client says why, as a JSON string.
+    pub fn reason(&self) -> Option<Bytes> {
+        self.reason.get().cloned()
     }
 
     pub fn is_cancelled(&self) -> bool {
@@ -57,6 +64,9 @@ impl Running {
         if let Some(id) = cancelled_request(message)
             && let Some(cancel) = self.requests().get(id.raw())
         {
+            if let Some(reason) = cancel_reason(message) {
+                let _ = cancel.reason.set(Bytes::copy_from_slice(reason));
+            }
             cancel.cancel();
         }
     }

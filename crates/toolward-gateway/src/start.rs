@@ -17,9 +17,10 @@ use crate::upstream::{Listed, Server, Servers, Unavailable};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Gateway {
-    /// Starts eager servers. With flat names, all lists are read, and two tools of one name are an
+    /// Starts persistent hooks and eager servers. With flat names, all lists are read, and two tools of one name are an
     /// error.
     pub async fn start(self: &Arc<Self>) -> Result<(), String> {
+        self.current.get().guards.start();
         if let Naming::Flat(_) = self.naming {
             return self.claim_names().await;
         }
@@ -54,16 +55,18 @@ impl Gateway {
             };
             let snapshot = self.current.get();
             let exposure = snapshot.policy.exposure(server.name());
+            let mut claims = self.naming.claims(server.index);
             for tool in listed.catalogue.tools().tools() {
                 let name = match exposure {
                     None => Some(tool.name().into()),
                     Some(exposure) => exposure.show(tool.name()).map(|shown| shown.name),
                 };
                 let Some(name) = name else { continue };
-                if self.naming.expose(server.index, server.name(), &name).is_none() {
+                if self.naming.expose(&mut claims, server.name(), &name).is_none() {
                     twice.push(format!("{}/{}", server.name(), tool.name()));
                 }
             }
+            claims.keep_latest(listed.catalogue.hash());
         }
         match twice.as_slice() {
             [] => Ok(()),

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use toolward_wire::exchange::Event;
 use toolward_wire::{Era, Message, MethodRow, Revision};
@@ -498,6 +499,19 @@ pub struct Opened {
     carrier: Carrier,
 }
 
+/// Why a request is given up.
+#[derive(Debug, Clone)]
+pub enum GiveUp {
+    TimedOut,
+    /// The client canceled it, for a reason that is a JSON string.
+    Cancelled(Option<Bytes>),
+}
+
+impl GiveUp {
+    /// The client left, or does not say why.
+    pub(crate) const LEFT: GiveUp = GiveUp::Cancelled(None);
+}
+
 enum Carrier {
     Child(child::Call),
     Http(Box<http::Call>),
@@ -513,10 +527,10 @@ impl Opened {
     }
 
     /// Nobody waits any more: the server is told, and `Done` follows.
-    pub fn give_up(&mut self, timed_out: bool) {
+    pub fn give_up(&mut self, why: GiveUp) {
         match &mut self.carrier {
-            Carrier::Child(call) => call.give_up(timed_out),
-            Carrier::Http(call) => call.give_up(timed_out),
+            Carrier::Child(call) => call.give_up(why),
+            Carrier::Http(call) => call.give_up(why),
         }
     }
 }

@@ -27,8 +27,8 @@ impl<'a> Splice<'a> {
 
     /// Replaces `span` with `bytes`.
     ///
-    /// If two spans overlap, the one that starts later is ignored. Insertions at the same offset keep
-    /// the order in which they were added.
+    /// If two spans overlap, the one that starts later is ignored. Insertions at the same offset
+    /// keep the order in which they were added.
     pub fn replace(&mut self, span: Span, bytes: impl Into<Cow<'a, [u8]>>) {
         self.cuts.push((span, bytes.into()));
     }
@@ -53,8 +53,8 @@ impl<'a> Splice<'a> {
 
     /// Applies all replacements and returns the new body in three pieces.
     ///
-    /// The middle piece is the longest unchanged part and shares the memory of `body`, so a small change
-    /// does not copy a large body.
+    /// The middle piece is the longest unchanged part and shares the memory of `body`, so a small
+    /// change does not copy a large body.
     pub fn apply_shared(mut self, body: &Bytes) -> [Bytes; 3] {
         self.settle(body.len());
         let end = body.len() as u32;
@@ -103,8 +103,8 @@ pub(crate) trait MemberSpans {
 
 /// Adds replacements that change members of the object whose brace is at `open`.
 ///
-/// `find` returns the span of a member's value, and `members` iterates over all members. Each change is
-/// a key and its new value, or `None` to remove the member. New members are appended.
+/// `find` returns the span of a member's value, and `members` iterates over all members. Each
+/// change is a key and its new value, or `None` to remove the member. New members are appended.
 pub(crate) fn change_object<'c, P: MemberSpans>(
     splice: &mut Splice<'c>,
     open: u32,
@@ -187,7 +187,7 @@ pub struct Edit<'a> {
 /// A change to one member.
 struct Change<'a> {
     section: Section,
-    key: &'a str,
+    key: Cow<'a, str>,
     /// The span of the new value in [`Edit::values`], or `None` to remove the member.
     value: Option<Span>,
 }
@@ -258,6 +258,16 @@ impl<'a> Edit<'a> {
         self.remove(Section::ResultMeta, key)
     }
 
+    /// Removes the keys of `_meta` that only the gateway writes, such as a forged refusal.
+    pub fn remove_own_meta(mut self) -> Edit<'a> {
+        for member in self.message.own_meta() {
+            let name = member.name(self.message.body());
+            let key = String::from_utf8_lossy(&name).into_owned();
+            self.put(Change { section: member.section, key: key.into(), value: None });
+        }
+        self
+    }
+
     fn set(self, section: Section, key: &'a str, value: &[u8]) -> Edit<'a> {
         self.write(section, key, |values| values.extend_from_slice(value))
     }
@@ -271,12 +281,12 @@ impl<'a> Edit<'a> {
         let start = self.values.len();
         value(&mut self.values);
         let value = Some(Span::new(start, self.values.len()));
-        self.put(Change { section, key, value });
+        self.put(Change { section, key: key.into(), value });
         self
     }
 
     fn remove(mut self, section: Section, key: &'a str) -> Edit<'a> {
-        self.put(Change { section, key, value: None });
+        self.put(Change { section, key: key.into(), value: None });
         self
     }
 
@@ -305,7 +315,8 @@ impl<'a> Edit<'a> {
     }
 
     fn with_splice<T>(mut self, finish: impl FnOnce(Splice<'_>) -> T) -> T {
-        // Innermost objects first: an object that does not exist becomes a new member of its parent.
+        // Innermost objects first: an object that does not exist becomes a new member of its
+        // parent.
         let objects = NESTED.map(|(section, parent, key)| {
             if !self.changes.iter().any(|change| change.section == section) {
                 return None;
@@ -313,6 +324,10 @@ impl<'a> Edit<'a> {
             let member = self.message.find_member(parent, key);
             if member.is_none() {
                 self.make_object(section, parent, key);
+            } else if key == "_meta" && self.is_emptied(section) {
+                self.changes.retain(|change| change.section != section);
+                self.put(Change { section: parent, key: key.into(), value: None });
+                return None;
             }
             member.map(|member| (section, member.value.start))
         });
@@ -322,6 +337,18 @@ impl<'a> Edit<'a> {
         }
         self.change(Section::Envelope, self.message.root().start, &mut splice);
         finish(splice)
+    }
+
+    /// Whether the changes leave nothing of an object that had members.
+    fn is_emptied(&self, section: Section) -> bool {
+        let body = self.message.body();
+        let mut members = self.message.members(section).peekable();
+        let removed = |name: &[u8]| {
+            self.changes_of(section).any(|(key, value)| value.is_none() && key.as_bytes() == name)
+        };
+        members.peek().is_some()
+            && self.changes_of(section).all(|(_, value)| value.is_none())
+            && members.all(|member| removed(&member.name(body)))
     }
 
     /// Turns the changes of an object that does not exist into a change of its parent.
@@ -335,7 +362,7 @@ impl<'a> Edit<'a> {
             let start = self.values.len();
             self.values.extend_from_slice(&object);
             let value = Some(Span::new(start, self.values.len()));
-            self.put(Change { section: parent, key, value });
+            self.put(Change { section: parent, key: key.into(), value });
         }
     }
 
@@ -349,7 +376,7 @@ impl<'a> Edit<'a> {
 
     fn changes_of(&self, section: Section) -> impl Iterator<Item = (&str, Option<&[u8]>)> + Clone {
         let ours = self.changes.iter().filter(move |change| change.section == section);
-        ours.map(|change| (change.key, change.value.map(|value| value.of(&self.values))))
+        ours.map(|change| (&*change.key, change.value.map(|value| value.of(&self.values))))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Sans-I/O state machine of one request, from the client to the server and back.
 //!
 //! The caller owns the connections, reports events and performs the returned [`Step`]. The state
-//! machine guarantees that exactly one [`ExchangeEnd`] is returned, and that ids and progress tokens
-//! return to the client as the client wrote them. Late and unrelated messages are dropped and counted.
+//! machine guarantees that exactly one [`ExchangeEnd`] is returned, and that ids and progress
+//! tokens return to the client as the client wrote them. Late and unrelated messages are dropped
+//! and counted.
 
 use bytes::Bytes;
 
@@ -14,6 +15,9 @@ use crate::message::{Kind, Message};
 use crate::method::{Era, MethodRow, server_request};
 use crate::names::meta;
 use crate::raw::Raw;
+
+/// The longest reason of a cancellation that is passed on.
+const MAX_REASON_BYTES: usize = 1024;
 
 /// A request in flight.
 ///
@@ -94,8 +98,8 @@ pub enum ServerRequest {
 pub enum ExchangeEnd {
     /// The server's response.
     ///
-    /// `message` is the original. `body` has the client's id and is ready to send, in three consecutive
-    /// pieces; the middle piece of a large response shares the memory of the message.
+    /// `message` is the original. `body` has the client's id and is ready to send, in three
+    /// consecutive pieces; the middle piece of a large response shares the memory of the message.
     Response {
         message: Message,
         body: [Bytes; 3],
@@ -138,7 +142,8 @@ pub struct Step {
 impl Exchange {
     /// Creates the exchange of a request.
     ///
-    /// `minted` is the id and progress token that the server sees. It must be unique per connection.
+    /// `minted` is the id and progress token that the server sees. It must be unique per
+    /// connection.
     pub fn new(
         request: &Message,
         row: &'static MethodRow,
@@ -164,7 +169,7 @@ impl Exchange {
 
     /// Replaces the client's id and progress token with the ones for the server.
     pub fn address<'m>(&self, edit: Edit<'m>) -> Edit<'m> {
-        let edit = edit.id(&self.minted);
+        let edit = edit.id(&self.minted).remove_own_meta();
         if self.token.is_some() { edit.progress_token(&self.minted) } else { edit }
     }
 
@@ -198,12 +203,17 @@ impl Exchange {
 
     /// The client canceled the request.
     pub fn cancelled(&mut self) -> Step {
-        self.give_up(Failure::Cancelled)
+        self.cancelled_because(None)
+    }
+
+    /// The client cancelled the request, and gave this reason: a JSON string.
+    pub fn cancelled_because(&mut self, reason: Option<&[u8]>) -> Step {
+        self.give_up(Failure::Cancelled, reason)
     }
 
     /// The request timed out.
     pub fn timed_out(&mut self) -> Step {
-        self.give_up(Failure::TimedOut)
+        self.give_up(Failure::TimedOut, None)
     }
 
     /// The request was not sent.
@@ -244,8 +254,8 @@ impl Exchange {
         }
     }
 
-    /// Resumes a parked exchange under a new id. The caller sends the request again, with the client's
-    /// input. Returns false if the exchange is not parked.
+    /// Resumes a parked exchange under a new id. The caller sends the request again, with the
+    /// client's input. Returns false if the exchange is not parked.
     pub fn resume(&mut self, minted: u64) -> bool {
         let parked = self.state == ExchangeState::Parked;
         if parked {
@@ -280,7 +290,7 @@ impl Exchange {
         }
         self.state = ExchangeState::Done;
         let body = match &self.id {
-            Some(id) => message.edit().id(id).finish_shared(),
+            Some(id) => message.edit().id(id).remove_own_meta().finish_shared(),
             None => [message.body().clone(), Bytes::new(), Bytes::new()],
         };
         Step::event(Event::Done(ExchangeEnd::Response { message, body }))
@@ -292,7 +302,8 @@ impl Exchange {
                 let ours = message.progress_token().is_some_and(|token| token == self.minted);
                 match &self.token {
                     Some(token) if ours && self.state == ExchangeState::Running => {
-                        let body = message.edit().progress_token(token).finish();
+                        let edit = message.edit().progress_token(token).remove_own_meta();
+                        let body = edit.finish();
                         Step::event(Event::Notify(body))
                     }
                     _ => self.drop_one(),
@@ -301,7 +312,7 @@ impl Exchange {
             Some("notifications/message")
                 if self.wants_log && self.state == ExchangeState::Running =>
             {
-                Step::event(Event::Notify(message.into_body()))
+                Step::event(Event::Notify(message.edit().remove_own_meta().finish()))
             }
             Some("notifications/message" | "notifications/cancelled") | None => self.drop_one(),
             Some(_) => Step { elsewhere: Some(message), ..Step::default() },
@@ -330,12 +341,16 @@ impl Exchange {
     }
 
     /// Ends the exchange and sends the server a `notifications/cancelled`.
-    fn give_up(&mut self, failure: Failure) -> Step {
+    fn give_up(&mut self, failure: Failure, reason: Option<&[u8]>) -> Step {
         let was_running = self.state == ExchangeState::Running;
         let mut step = self.fail(failure);
         if was_running {
             let mut params = b"{\"requestId\":".to_vec();
             params.extend_from_slice(self.minted.raw());
+            if let Some(reason) = reason {
+                params.extend_from_slice(b",\"reason\":");
+                params.extend_from_slice(reason);
+            }
             params.push(b'}');
             step.upstream = Some(request_body(None, "notifications/cancelled", Some(&params)));
         }
@@ -360,6 +375,13 @@ impl Step {
     fn event(event: Event) -> Step {
         Step { event: Some(event), ..Step::default() }
     }
+}
+
+/// The reason in a `notifications/cancelled`, as JSON. One that is no string, or very long, is left
+/// out.
+pub fn cancel_reason(message: &Message) -> Option<&[u8]> {
+    let reason = message.param("reason").filter(|raw| raw.is_string())?.bytes();
+    Some(reason).filter(|reason| reason.len() <= MAX_REASON_BYTES)
 }
 
 /// The id of the request that a `notifications/cancelled` refers to.

@@ -1,7 +1,7 @@
 //! JSON-RPC messages: the original bytes and an index of their members.
 //!
-//! A message is never serialized again as a whole. The members that the gateway owns are replaced in
-//! place, with [`Message::edit`].
+//! A message is never serialized again as a whole. The members that the gateway owns are replaced
+//! in place, with [`Message::edit`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -53,9 +53,9 @@ pub struct RequestMeta<'m> {
 impl Message {
     /// Parses a message of at most `limit` bytes.
     ///
-    /// Messages from a client are checked strictly throughout. In a response from a server, payload that
-    /// the gateway does not read only has to be well-formed JSON: a tool's output is for the client to
-    /// interpret, and rejecting it would break working servers.
+    /// Messages from a client are checked strictly throughout. In a response from a server, payload
+    /// that the gateway does not read only has to be well-formed JSON: a tool's output is for the
+    /// client to interpret, and rejecting it would break working servers.
     pub fn parse(body: Bytes, limit: usize, sender: Sender) -> Result<Message, MessageError> {
         let strictness = match sender {
             Sender::Client => Strictness::Everywhere,
@@ -139,7 +139,8 @@ impl Message {
         Ok(kind)
     }
 
-    /// Collects the members to be checked, and rejects case variants of protocol members, in one pass.
+    /// Collects the members to be checked, and rejects case variants of protocol members, in one
+    /// pass.
     fn parts(&self) -> Result<Parts<'_>, MessageProblem> {
         let mut parts = Parts::default();
         for member in self.members.iter() {
@@ -327,6 +328,21 @@ impl Message {
 
     pub(crate) fn root(&self) -> Span {
         self.root
+    }
+
+    /// Whether `_meta` has keys that only the gateway writes.
+    pub fn has_own_meta(&self) -> bool {
+        self.own_meta().next().is_some()
+    }
+
+    pub(crate) fn own_meta(&self) -> impl Iterator<Item = &Member> {
+        let metas = [Section::ParamsMeta, Section::ResultMeta];
+        let members = metas.into_iter().flat_map(|section| self.members(section));
+        members.filter(|member| {
+            let name = member.name(&self.body);
+            let prefix = meta::OWN_PREFIX.as_bytes();
+            name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+        })
     }
 
     pub(crate) fn members(&self, section: Section) -> impl Iterator<Item = &Member> + Clone {

@@ -93,6 +93,8 @@ pub mod header {
 
 /// Keys of `_meta` objects.
 pub mod meta {
+    /// Keys that only the gateway writes. They are removed from messages in both directions.
+    pub const OWN_PREFIX: &str = "io.toolward/";
     pub const PROGRESS_TOKEN: &str = "progressToken";
     pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
     pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";

@@ -46,6 +46,21 @@ impl Admitted {
 const NOWHERE: &str = "there is nothing at this address";
 const NO_SERVER: &str = "the agent has no such server";
 
+/// The path by which an address is known: `/SERVER/mcp` is another way to write `/mcp/SERVER`. Sessions
+/// and audiences belong to the latter.
+pub(super) fn canonical(path: String) -> String {
+    if let Some(about) = path.strip_prefix(metadata::WELL_KNOWN) {
+        return format!("{}{}", metadata::WELL_KNOWN, canonical(about.into()));
+    }
+    let server = path.strip_prefix('/').and_then(|rest| rest.strip_suffix("/mcp"));
+    match server {
+        Some(name) if !name.is_empty() && !name.starts_with('.') && !name.contains('/') => {
+            format!("/mcp/{name}")
+        }
+        _ => path,
+    }
+}
+
 impl Endpoint {
     /// Admits a request; or gives the answer, which needs nothing but the head.
     pub(super) async fn admit(

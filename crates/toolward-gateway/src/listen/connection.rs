@@ -34,6 +34,8 @@ pub(super) const BODY: Duration = Duration::from_secs(10);
 const WRITE: Duration = Duration::from_secs(30);
 /// Within this time a client that has not authenticated must have sent its request's head.
 const FIRST: Duration = Duration::from_secs(10);
+/// How long an evicted connection has for a request that is on its way.
+const EVICTION_GRACE: Duration = Duration::from_millis(200);
 /// What a request costs beside its body, for as long as it is read, worked on or answered.
 const REQUEST_ROOM: usize = 32 << 10;
 /// Bytes per second, after the first ten seconds, at which a body has to arrive.
@@ -130,7 +132,7 @@ pub(super) async fn serve<S>(
             head = read_head(&mut stream, &mut buffer, Some(&head_room)) => head,
             // Without a credential nobody keeps a connection for long.
             () = sleep_until(deadline), if !known => return,
-            () = admission.evicted(), if !known || buffer.is_empty() => return,
+            () = evicted(admission, known), if !known || buffer.is_empty() => return,
             _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
         };
         let _busy = endpoint.begin();
@@ -184,6 +186,15 @@ pub(super) async fn serve<S>(
                 return;
             }
         }
+    }
+}
+
+/// Resolves when the connection has to make room. A client that has just connected may have sent its
+/// request already: it gets a moment, in which it can show its credential.
+async fn evicted(admission: &Admission, known: bool) {
+    admission.evicted().await;
+    if !known {
+        tokio::time::sleep(EVICTION_GRACE).await;
     }
 }
 

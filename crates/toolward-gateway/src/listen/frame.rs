@@ -41,6 +41,13 @@ impl Frame {
         Frame { pieces, _room: room, written: None }
     }
 
+    /// A comment, which clients pass over.
+    pub(super) fn keep_alive() -> Frame {
+        let mut comment = Vec::new();
+        sse::encode_keep_alive(&mut comment);
+        Bytes::from(comment).into()
+    }
+
     pub(super) fn note(note: Note) -> Frame {
         Frame::message(None, note.bytes.into(), Some(Arc::new(note.room)))
     }

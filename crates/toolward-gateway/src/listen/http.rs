@@ -248,7 +248,7 @@ impl Endpoint {
         let stated = head.headers.get(headers::PROTOCOL_VERSION);
         let says_modern =
             stated.and_then(Revision::parse).is_some_and(|revision| revision.era() == Era::Modern);
-        let message = match Message::parse(body, self.request_bytes, Sender::Client) {
+        let message = match ingress::parse(body, self.request_bytes, Sender::Client).await {
             Ok(message) => message,
             Err(malformed) => {
                 let era = if says_modern { Era::Modern } else { Era::Legacy };
@@ -502,10 +502,16 @@ impl Endpoint {
     }
 }
 
-/// Whether the stated revision is that of the session.
+/// Whether the stated revision is that of the session, or an older one that a server chose at its own
+/// address.
 fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
+    let revision = session.client.revision;
+    let is_older = |stated: &str| {
+        let one_server = matches!(session.client.scope, Scope::One(_));
+        one_server && Revision::parse(stated).is_some_and(|stated| stated < revision)
+    };
     match head.headers.get(headers::PROTOCOL_VERSION) {
-        Some(stated) if stated != session.client.revision.as_str() => {
+        Some(stated) if stated != revision.as_str() && !is_older(stated) => {
             let why = format!("this session speaks {}", session.client.revision);
             let unrecorded = Some("the session speaks another version");
             let response = wrong(StatusCase::UnsupportedVersion, None, &why);

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::connection::{Content, Response};
 use crate::identity::{Identities, Unidentified};
 
-const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// The address of the endpoint as clients write it, without the path: `https://gate.example`, with
 /// whatever a proxy in front puts before the path.

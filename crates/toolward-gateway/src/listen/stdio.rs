@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use toolward_wire::line::{self, LineDecoder};
-use toolward_wire::{Era, Id, MAX_REQUEST_BYTES, Message, MethodRow, Revision, Sender};
+use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender};
 
 use super::pulse;
 use crate::audit::Source;
@@ -50,6 +50,8 @@ pub struct Connection {
     modern: Arc<Client>,
     running: Running,
     out: mpsc::Sender<Body>,
+    /// The largest request.
+    request_bytes: usize,
     account: Arc<Account>,
     work: JoinSet<()>,
     first: bool,
@@ -64,18 +66,19 @@ pub async fn serve(
     caller: Caller,
     scope: Scope,
     mut revoked: watch::Receiver<bool>,
-    mut input: impl AsyncRead + Unpin,
-    output: impl AsyncWrite + Unpin + Send + 'static,
+    request_bytes: usize,
+    (mut input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
 ) -> Ended {
     pulse::keep_time();
     let (out, bodies) = mpsc::channel(WAITING);
     let mut writer = tokio::spawn(write_lines(output, bodies));
-    let mut lines = LineDecoder::new(MAX_REQUEST_BYTES);
+    let mut lines = LineDecoder::reporting_overlong(request_bytes);
     let owner = Owner::Agent(caller.agent.clone());
     let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
     let account = gateway.budget.sole_account();
     let mut connection = Connection {
         gateway,
+        request_bytes,
         account,
         caller,
         scope,
@@ -93,7 +96,8 @@ pub async fn serve(
             if *revoked.borrow() {
                 break 'connection;
             }
-            if let Err(why) = connection.received(line.map_err(|error| error.to_string())).await {
+            let overlong = |_| lines.overlong().and_then(|line| line.request_id());
+            if let Err(why) = connection.received(line.map_err(overlong)).await {
                 ended = Ended::NotStarted(why);
                 break 'connection;
             }
@@ -127,12 +131,13 @@ pub async fn serve(
 }
 
 impl Connection {
-    /// One line of the client. An error says that the server cannot be started.
-    async fn received(&mut self, line: Result<Bytes, String>) -> Result<(), String> {
+    /// One line of the client, or the id of a request that is too large. An error says that the server
+    /// cannot be started.
+    async fn received(&mut self, line: Result<Bytes, Option<Id>>) -> Result<(), String> {
         let message = match line {
-            Ok(line) => Message::parse(line, MAX_REQUEST_BYTES, Sender::Client),
-            Err(error) => {
-                self.answer(present::too_long(&error)).await;
+            Ok(line) => Message::parse(line, self.request_bytes, Sender::Client),
+            Err(id) => {
+                self.answer(present::too_long(id.as_ref(), self.request_bytes)).await;
                 return Ok(());
             }
         };

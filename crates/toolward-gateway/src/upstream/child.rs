@@ -16,9 +16,9 @@ use toolward_wire::{Era, Revision, meta};
 use super::launch::Launch;
 use super::link::Signal;
 use super::opening::Opening;
-use super::process::{FAREWELL, Process};
+use super::process::{FAREWELL, Process, Users};
 use super::spare::Spare;
-use super::{Log, Outgoing, Remote, Unavailable, ids, sse};
+use super::{GiveUp, Log, Outgoing, Remote, Unavailable, ids, sse};
 use crate::budget::Reservation;
 use crate::counts::life::Life;
 use crate::hello::OWN_INFO;
@@ -61,7 +61,7 @@ pub(super) struct Child {
 
 pub(super) enum Order {
     Open { minted: u64, body: Bytes, waiting: Waiting },
-    Cancel { minted: u64, timed_out: bool },
+    Cancel { minted: u64, why: GiveUp },
     Hello { answer: oneshot::Sender<Result<Message, Unavailable>> },
 }
 
@@ -113,15 +113,15 @@ impl Call {
         Event::Done(self.finished.take().unwrap_or(ExchangeEnd::Failed(Failure::Gone)))
     }
 
-    pub(super) fn give_up(&self, timed_out: bool) {
-        let _ = self.orders.send(Order::Cancel { minted: self.minted, timed_out });
+    pub(super) fn give_up(&self, why: GiveUp) {
+        let _ = self.orders.send(Order::Cancel { minted: self.minted, why });
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.ended {
-            self.give_up(false);
+            self.give_up(GiveUp::LEFT);
         }
     }
 }
@@ -135,12 +135,12 @@ impl Child {
         log: Log,
         signal: mpsc::UnboundedSender<Signal>,
         life: Arc<Life>,
-        shared: bool,
+        users: Users,
     ) -> Child {
         let (sender, orders) = mpsc::unbounded_channel();
         let era = opening.era();
         let (running, ended) = watch::channel(());
-        let task = Task { source, opening, longest, log, signal, life, shared };
+        let task = Task { source, opening, longest, log, signal, life, users };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
@@ -230,7 +230,7 @@ struct Task {
     signal: mpsc::UnboundedSender<Signal>,
     life: Arc<Life>,
     /// Several agents use it.
-    shared: bool,
+    users: Users,
 }
 
 impl Task {
@@ -263,7 +263,7 @@ impl Task {
                 }
                 Ok(mut process) => {
                     served = true;
-                    process.set_shared(self.shared);
+                    process.set_users(self.users);
                     waiting.into_iter().for_each(|order| process.order(order));
                     if process.serve(&mut orders).await {
                         return;
@@ -408,7 +408,7 @@ impl From<Unavailable> for Stopped {
 /// Keeps what is ordered until there is a process; ends when nobody can order anything any more.
 async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<Order>) {
     while let Some(order) = orders.recv().await {
-        let Order::Cancel { minted, timed_out } = order else {
+        let Order::Cancel { minted, why } = order else {
             waiting.push(order);
             continue;
         };
@@ -419,7 +419,10 @@ async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<O
             && let Order::Open { waiting: mut call, .. } = waiting.remove(at)
         {
             let exchange = &mut call.exchange;
-            let step = if timed_out { exchange.unsent() } else { exchange.cancelled() };
+            let step = match why {
+                GiveUp::TimedOut => exchange.unsent(),
+                GiveUp::Cancelled(_) => exchange.cancelled(),
+            };
             if let Some(Event::Done(done)) = step.event {
                 let _ = call.done.send(done);
             }

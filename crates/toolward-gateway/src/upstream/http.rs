@@ -30,6 +30,7 @@ use super::opening::Opening;
 use super::pool::{Connection, Pool};
 use super::{Log, Outgoing, Server, Unavailable, ids};
 use crate::counts::life::Life;
+use crate::ingress;
 
 const SESSION_ID: &str = "Mcp-Session-Id";
 /// How long the first answer may take.
@@ -325,7 +326,7 @@ impl HttpLink {
         if head.status == 404 && has_session && self.era() == Era::Legacy {
             return Ok(Reply::NoSession);
         }
-        match Message::parse(body, longest, Sender::Server) {
+        match ingress::parse(body, longest, Sender::Server).await {
             Ok(message) if head.status == 200 && kind == "application/json" => {
                 Ok(Reply::Json(message))
             }

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::environment::Inherit;
 use super::{Log, Sparing, Unavailable};
-use crate::program;
+use crate::{groups, program};
 
 /// Variables that every child gets if they are set.
 pub(crate) const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
@@ -75,6 +75,7 @@ impl Launch {
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
+        groups::prepare();
         let mut child = command.spawn().map_err(|error| {
             Unavailable::Down(format!("`{program}` cannot be started: {error}"))
         })?;

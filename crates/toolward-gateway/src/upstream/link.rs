@@ -13,6 +13,7 @@ use toolward_wire::{Era, Message, MethodRow};
 use self::listing::ListState;
 pub use self::listing::Listed;
 use super::opening::Opening;
+use super::process::Users;
 use super::{
     Carrier, Changes, Key, Launch, Log, Opened, Outgoing, Reach, Server, Unavailable, child, http,
 };
@@ -79,7 +80,11 @@ impl Link {
         let (signal, signals) = mpsc::unbounded_channel();
         let life = server.life.clone();
         let longest = server.definition.answer_bytes;
-        let shared = key.owner == Owner::Everyone;
+        let users = match key.owner {
+            Owner::Session(_) => Users::Client,
+            Owner::Agent(_) => Users::Agent,
+            Owner::Everyone => Users::Everyone,
+        };
         let carrier = match &server.definition.reach {
             Reach::Child(launch) => {
                 let source = child::Source::Program(launch.clone(), server.spare.clone());
@@ -90,7 +95,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
-                    shared,
+                    users,
                 ))
             }
             // Nobody asks the gateway by a link; one that is asked for leads nowhere.
@@ -104,7 +109,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
-                    shared,
+                    users,
                 ))
             }
             Reach::Http(remote) if server.uses_sse() => {
@@ -117,7 +122,7 @@ impl Link {
                     log.clone(),
                     signal,
                     life,
-                    shared,
+                    users,
                 ))
             }
             Reach::Http(remote) => Transport::Http(http::HttpLink::new(

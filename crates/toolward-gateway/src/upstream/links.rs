@@ -46,17 +46,22 @@ impl Links {
         self.seen(keys, bridged).filter(|link| link.has_spoken()).map(|link| link.busy())
     }
 
+    /// The link of a key, where there is one, taken into use.
+    pub(super) fn get(&self, key: &Key) -> Option<Busy> {
+        self.all().get(key).map(Link::busy)
+    }
+
     /// The link of a key, made where there is none. With `most` links, the one that was idle longest
-    /// makes room; one in use never does.
+    /// makes room; one in use never does. Gives the link that had to go, too.
     pub(super) fn get_or_make(
         &self,
         key: &Key,
         most: Option<usize>,
         make: impl FnOnce() -> Arc<Link>,
-    ) -> Result<Busy, Unavailable> {
+    ) -> Result<(Busy, Option<Arc<Link>>), Unavailable> {
         let mut all = self.all();
         if let Some(link) = all.get(key) {
-            return Ok(link.busy());
+            return Ok((link.busy(), None));
         }
         let mut idle = None;
         if let Some(most) = most.filter(|most| all.len() >= *most) {
@@ -68,8 +73,8 @@ impl Links {
         let link = make();
         let busy = link.busy();
         all.insert(key.clone(), link);
-        drop((all, idle));
-        Ok(busy)
+        drop(all);
+        Ok((busy, idle))
     }
 
     /// Why there is nothing yet by any of the keys.

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_wire::error::{code, error_body, request_body, result_body};
-use toolward_wire::{Era, Id, Kind, MAX_REQUEST, Message, Raw, Revision, Sender};
+use toolward_wire::jsonrpc::{error_body, request_body, result_body};
+use toolward_wire::jsonrpc_error::code;
+use toolward_wire::{Era, Id, Kind, MAX_REQUEST_BYTES, Message, Raw, Revision, Sender};
 use toolward_wire::{meta, method};
 
 use super::{Key, Outgoing, Unavailable};
@@ -48,6 +49,25 @@ impl Opening {
                 Some(own.message.edit().id(id).finish())
             }
         }
+    }
+
+    /// What to say instead to a server that rejects the revision and lists those that it supports: the
+    /// newest of these. `None` if there is none, or it was just asked for.
+    pub(super) fn in_supported(&self, answer: &Message) -> Option<Opening> {
+        let Opening::Legacy { params } = self else { return None };
+        let supported = answer.error_data()?.member("supported")?;
+        let newest = supported
+            .elements()
+            .filter_map(|(one, _)| Revision::parse(&one.as_str()?))
+            .filter(|revision| revision.era() == Era::Legacy)
+            .max()?;
+        let mut params: Value = serde_json::from_slice(params).ok()?;
+        let asked = params.get_mut("protocolVersion")?;
+        if *asked == newest.as_str() {
+            return None;
+        }
+        *asked = newest.as_str().into();
+        Some(Opening::Legacy { params: params.to_string().into() })
     }
 
     /// What the answer to it says: that the server speaks the era, or that it does not.
@@ -110,8 +130,8 @@ pub(super) fn own_request(method: &'static str, mut params: Value, era: Era) -> 
     }
     let row = method::lookup(method, Sender::Client, era)?;
     let body = request_body(Some(&Id::number(0)), method, Some(params.to_string().as_bytes()));
-    let message = Message::parse(body, MAX_REQUEST, Sender::Client).ok()?;
-    Some(Outgoing { message, row, name: None, headers: Vec::new(), longest: None })
+    let message = Message::parse(body, MAX_REQUEST_BYTES, Sender::Client).ok()?;
+    Some(Outgoing { message, row, name: None, headers: Vec::new(), longest: None, room: None })
 }
 
 /// The gateway's own answer to a server's request: nothing that a server may ask passes yet.

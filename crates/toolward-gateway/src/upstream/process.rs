@@ -19,13 +19,23 @@ use super::child::{Order, Waiting};
 use super::link::Signal;
 use super::opening::{Opening, is_list_changed, own_answer, own_request, tells_changes};
 use super::writer::Writer;
-use super::{Log, Sparing, Unavailable, ids};
+use super::{GiveUp, Log, Sparing, Unavailable, ids};
 use crate::groups::Group;
 
 /// How long a child may take to end once its input is closed.
 pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 /// A line of this length is always read.
 const SMALL: usize = 64 << 10;
+
+/// Who uses a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Users {
+    /// One client.
+    Client,
+    /// Clients of one agent.
+    Agent,
+    Everyone,
+}
 
 /// A running child and what waits for it.
 pub(super) struct Process {
@@ -47,7 +57,7 @@ pub(super) struct Process {
     signal: mpsc::UnboundedSender<Signal>,
     long: LongLine,
     /// Several agents use it.
-    shared: bool,
+    users: Users,
 }
 
 impl Process {
@@ -89,7 +99,7 @@ impl Process {
             sparing: Sparing::default(),
             signal,
             long: LongLine::default(),
-            shared: false,
+            users: Users::Client,
         }
     }
 
@@ -166,8 +176,8 @@ impl Process {
     }
 
     /// Whether several agents use it.
-    pub(super) fn set_shared(&mut self, shared: bool) {
-        self.shared = shared;
+    pub(super) fn set_users(&mut self, users: Users) {
+        self.users = users;
     }
 
     fn write(&self, body: Bytes) -> bool {
@@ -224,14 +234,14 @@ impl Process {
                     let _ = waiting.done.send(ExchangeEnd::Failed(Failure::Unsent));
                 }
             }
-            Order::Cancel { minted, timed_out } => {
+            Order::Cancel { minted, why } => {
                 let short = self.pending.get(&minted).is_some_and(Waiting::is_short);
                 if let Some(Waiting { exchange, .. }) = self.pending.get_mut(&minted) {
-                    let step = match timed_out {
+                    let step = match why {
                         // It has answered, and the answer could not be read for lack of room.
-                        true if short => exchange.undeliverable(),
-                        true => exchange.timed_out(),
-                        false => exchange.cancelled(),
+                        GiveUp::TimedOut if short => exchange.undeliverable(),
+                        GiveUp::TimedOut => exchange.timed_out(),
+                        GiveUp::Cancelled(reason) => exchange.cancelled_because(reason.as_deref()),
                     };
                     self.carry_out(minted, step);
                 }
@@ -284,6 +294,7 @@ impl Process {
     fn received(&mut self, message: Message) {
         let about = match message.kind() {
             Kind::Response | Kind::Error => message.id().and_then(Id::as_number),
+            Kind::Notification if is_log(&message) => self.log_reader(),
             Kind::Notification => message.progress_token().as_ref().and_then(Id::as_number),
             Kind::Request => None,
         };
@@ -297,6 +308,19 @@ impl Process {
                 self.carry_out(minted, step);
             }
             None => self.unattributed(&message, true),
+        }
+    }
+
+    /// The call with which a log message is passed on. On this transport a message does not name a call:
+    /// only where a single client uses the process it is clear who may read it.
+    fn log_reader(&self) -> Option<u64> {
+        match self.users {
+            Users::Client => {
+                // The gateway's own requests have no reader.
+                let mut calls = self.pending.iter().filter(|(_, call)| call.room.is_some());
+                calls.next().map(|(minted, _)| *minted)
+            }
+            Users::Agent | Users::Everyone => None,
         }
     }
 
@@ -438,6 +462,10 @@ fn seems_to_answer(line: &[u8]) -> Option<u64> {
     let result = results.min().unwrap_or(text.len());
     let before = text.match_indices("\"id\"").filter(|(at, _)| *at < result).find_map(id);
     before.or_else(|| text.match_indices("\"id\"").filter_map(id).last())
+}
+
+fn is_log(message: &Message) -> bool {
+    message.method().as_deref() == Some("notifications/message")
 }
 
 fn is_answer(message: &Message) -> bool {

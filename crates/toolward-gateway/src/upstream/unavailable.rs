@@ -14,6 +14,8 @@ pub enum Unavailable {
     Slow,
     /// So many of its processes are in use, and there may be no more.
     Full(usize),
+    /// The session's process was ended to make room for another session.
+    Evicted,
     /// It does not take the gateway's credentials, and says so by this status.
     Refuses(u16),
 }
@@ -29,6 +31,9 @@ impl std::fmt::Display for Unavailable {
             Unavailable::Refuses(status) => {
                 write!(f, "it refuses the gateway's credentials ({status})")
             }
+            Unavailable::Evicted => f.write_str(
+                "the session's process was ended to make room for another; begin a new session",
+            ),
             Unavailable::Full(most) => {
                 write!(f, "all of its processes are busy, and `max_children` allows {most}")
             }
@@ -57,7 +62,7 @@ impl Unavailable {
             Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow => "starting",
-            Unavailable::Full(_) => "busy",
+            Unavailable::Full(_) | Unavailable::Evicted => "busy",
         }
     }
 }

@@ -31,8 +31,13 @@ fn a_crash_is_answered_within_a_second_and_the_server_comes_back() {
         assert_eq!(held["id"], "held");
         for answer in [crashed, held] {
             assert_eq!(answer["error"]["code"], -32603, "{answer}");
-            assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
-            assert_eq!(answer["error"]["data"]["retryable"], true, "{answer}");
+            let data = &answer["error"]["data"];
+            assert_eq!(data["error"], "server_disconnected", "{answer}");
+            // Neither can be repeated without care: the server had them.
+            assert_eq!(data["retryable"], false, "{answer}");
+            assert_eq!(data["may_have_effects"], true, "{answer}");
+            let words = answer["error"]["message"].as_str().unwrap();
+            assert!(words.contains("may have been carried out"), "{answer}");
         }
         eventually("it comes back", || {
             let answer = client.call(&format!("{server}__t"), json!({}));
@@ -43,6 +48,38 @@ fn a_crash_is_answered_within_a_second_and_the_server_comes_back() {
         let held = calls.iter().filter(|call| call["params"]["name"] == "hang").count();
         assert_eq!(held, 1, "nothing is sent twice");
         assert_eq!(client.list().len(), 3);
+    }
+}
+
+#[test]
+fn a_call_that_was_never_sent_can_be_repeated() {
+    let mut gate = setup()
+        .web("w", "legacy", names(&["closes", "t"]))
+        .web("m", "modern", names(&["closes", "t"]))
+        .agents(everyone())
+        .start();
+    let (session, modern) = (gate.agent("a").session(), gate.agent("b"));
+    session.list();
+    modern.list();
+    for (server, client) in [("w", &session as &dyn Caller), ("m", &modern)] {
+        // The server had the request, and closed the connection.
+        let answer = client.call(&format!("{server}__closes"), json!({}));
+        let data = &answer["error"]["data"];
+        assert_eq!(data["error"], "server_disconnected", "{answer}");
+        assert_eq!((&data["retryable"], &data["may_have_effects"]), (&json!(false), &json!(true)));
+    }
+    gate.setup.stop_web();
+    for (server, client) in [("w", &session as &dyn Caller), ("m", &modern)] {
+        let answer = client.call(&format!("{server}__t"), json!({}));
+        let data = &answer["error"]["data"];
+        assert_eq!(data["error"], "server_unavailable", "{answer}");
+        assert_eq!(data["retryable"], true, "{answer}");
+        assert!(data.get("may_have_effects").is_none(), "{answer}");
+        let last = gate.records().pop().unwrap();
+        assert_eq!(
+            (&last["kind"], &last["outcome"]),
+            (&json!("outcome"), &json!("server-unavailable"))
+        );
     }
 }
 

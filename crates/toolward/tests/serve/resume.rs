@@ -59,7 +59,7 @@ fn a_call_whose_stream_was_cut_is_taken_up_again_and_never_sent_twice() {
         let before = taken_up(&gate).len();
         let begun = Instant::now();
         let answer = session.call(&format!("w__{tool}"), json!({}));
-        assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
+        assert_eq!(answer["error"]["data"]["error"], "server_disconnected", "{answer}");
         let tried = taken_up(&gate).len() - before;
         assert!((2..=most).contains(&tried), "{tool}: {tried}");
         let spent = begun.elapsed();
@@ -73,7 +73,7 @@ fn a_call_whose_stream_was_cut_is_taken_up_again_and_never_sent_twice() {
     // Without an event there is nothing to take up.
     let before = taken_up(&gate).len();
     let answer = session.call("w__no_ids", json!({}));
-    assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
+    assert_eq!(answer["error"]["data"]["error"], "server_disconnected", "{answer}");
     assert_eq!(taken_up(&gate).len(), before);
     assert_eq!(text(&session.call("w__t", json!({}))), "did t");
     assert_eq!(gate.calls("w").len(), 7, "none was sent twice");

@@ -21,8 +21,8 @@ fn a_crash_is_answered_at_once_and_the_server_comes_back() {
     assert!(begun.elapsed() < Duration::from_secs(3));
     for answer in &answers {
         assert_eq!(answer["error"]["code"], -32603, "{answer}");
-        assert_eq!(answer["error"]["data"]["error"], "server_unavailable");
-        assert_eq!(answer["error"]["data"]["retryable"], true);
+        assert_eq!(answer["error"]["data"]["error"], "server_disconnected");
+        assert_eq!(answer["error"]["data"]["retryable"], false);
     }
     let begun = Instant::now();
     loop {
@@ -166,11 +166,15 @@ fn what_was_asked_before_the_end_of_input_is_answered() {
 #[test]
 fn tasks_links_and_answers_to_questions_do_not_pass() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["a", "task", "link"])).ready();
-    for extra in ["task", "requestState", "inputResponses"] {
+    for extra in ["requestState", "inputResponses"] {
         let answer = wrapped.request(json!(1), "tools/call", json!({"name": "a", extra: {}}));
         assert_eq!(answer["error"]["code"], -32602, "{extra}");
     }
     assert!(wrapped.forwarded().is_empty());
+    // A server without tasks ignores that one is wanted, and so does the gateway.
+    let wanted = json!({"name": "a", "task": {"ttl": 1000}});
+    assert_eq!(Wrapped::text(&wrapped.request(json!(1), "tools/call", wanted)), "did a");
+    assert!(!wrapped.forwarded()[0].contains("ttl"), "{:?}", wrapped.forwarded());
     for tool in ["task", "link"] {
         let answer = wrapped.call(tool, json!({}));
         assert_eq!(answer["error"]["data"]["error"], "question_refused", "{answer}");

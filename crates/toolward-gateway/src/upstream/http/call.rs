@@ -13,7 +13,7 @@ use toolward_wire::{Era, Kind, Message};
 use super::super::large::{Allowance, TooLarge};
 use super::super::link::Signal;
 use super::super::opening::is_list_changed;
-use super::super::unavailable::Unavailable;
+use super::super::{GiveUp, Unavailable};
 use super::messages::{Messages, Place};
 use super::{Field, Greeted, HttpLink, PostError, Reply, unreachable};
 
@@ -225,15 +225,15 @@ impl Call {
     }
 
     /// Closing the stream is what cancels a modern request; a legacy one is told.
-    pub(in super::super) fn give_up(&mut self, timed_out: bool) {
+    pub(in super::super) fn give_up(&mut self, why: GiveUp) {
         let unsent = matches!(self.stage, Stage::Unsent { .. } | Stage::Waiting);
         // The server has answered, and the answer could not be read for lack of room.
         let short = self.allowance.room.as_ref().is_some_and(|room| room.is_short());
-        let step = match (timed_out, unsent) {
-            (true, false) if short => self.exchange.undeliverable(),
-            (true, true) => self.exchange.unsent(),
-            (true, false) => self.exchange.timed_out(),
-            (false, _) => self.exchange.cancelled(),
+        let step = match (why, unsent) {
+            (GiveUp::TimedOut, false) if short => self.exchange.undeliverable(),
+            (GiveUp::TimedOut, true) => self.exchange.unsent(),
+            (GiveUp::TimedOut, false) => self.exchange.timed_out(),
+            (GiveUp::Cancelled(reason), _) => self.exchange.cancelled_because(reason.as_deref()),
         };
         self.stage = Stage::Over;
         if let (Some(body), Some(greeted), Era::Legacy, false) =
@@ -248,7 +248,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.exchange.is_done() {
-            self.give_up(false);
+            self.give_up(GiveUp::LEFT);
         }
     }
 }

@@ -7,6 +7,7 @@ use toolward_wire::{Message, Sender};
 
 use super::super::events::Events;
 use super::super::pool::Pool;
+use crate::ingress;
 
 /// A longer event id is not kept: it would have to fit into a header.
 const LONGEST_ID: usize = 1024;
@@ -44,7 +45,7 @@ impl Messages {
             }
             self.place.retry = event.retry.map(Duration::from_millis).or(self.place.retry);
             if is_message {
-                let message = Message::parse(event.data, self.longest, Sender::Server);
+                let message = ingress::parse(event.data, self.longest, Sender::Server).await;
                 return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
             }
         }

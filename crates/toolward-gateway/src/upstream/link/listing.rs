@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use toolward_wire::exchange::{Done, Event, Failure};
+use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
 use toolward_wire::{Era, Kind, Message, Raw};
 
-use super::super::Unavailable;
+use super::super::{GiveUp, Unavailable};
 use super::super::opening::own_request;
 use super::{Busy, Link, Signal, Transport};
 use crate::catalogue::{Catalogue, Offered};
@@ -21,6 +21,13 @@ const PAGE: Duration = Duration::from_secs(30);
 /// A modern list is asked for again after this time at the latest, and not sooner than that.
 const LONGEST_TTL: Duration = Duration::from_secs(300);
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
+/// A legacy list that is older than this is fetched again for whoever lists: many servers change their
+/// tools and never announce it. Calls of tools that are in it are decided on it as it is.
+const LEGACY_AGE: Duration = Duration::from_secs(3);
+/// How long a listing waits for a list that is only fetched again because of its age. After that the
+/// client gets the list that is known, and `list_changed` if the new one differs: a server that works
+/// on one thing at a time answers after its call.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
 /// For so long after its time a list still decides about calls, while it is asked for again.
 const TOLERATED: Duration = Duration::from_secs(4);
 /// A server that says again and again that its list has changed is asked this often.
@@ -31,6 +38,8 @@ pub(super) struct ListState {
     catalogue: Option<Arc<Catalogue>>,
     /// `None`: until the server says otherwise.
     fresh_until: Option<Instant>,
+    /// When a listing fetches the list again.
+    relist_at: Option<Instant>,
     stale: bool,
     /// When the fetch under way began.
     fetching: Option<Instant>,
@@ -41,9 +50,24 @@ pub(super) struct ListState {
 
 impl ListState {
     fn fresh(&self) -> Option<Listed> {
-        let fresh = !self.stale && self.fresh_until.is_none_or(|until| Instant::now() < until);
-        let catalogue = self.catalogue.as_ref().filter(|_| fresh)?;
-        Some(Listed { catalogue: catalogue.clone(), fresh_until: self.fresh_until })
+        let now = Instant::now();
+        let young = self.relist_at.is_none_or(|at| now < at);
+        self.unchanged().filter(|listed| young && listed.fresh_until.is_none_or(|at| now < at))
+    }
+
+    /// The list, unless it is known to have changed.
+    fn unchanged(&self) -> Option<Listed> {
+        self.listed().filter(|_| !self.stale)
+    }
+
+    fn listed(&self) -> Option<Listed> {
+        let (fresh_until, relist_at) = (self.fresh_until, self.relist_at);
+        Some(Listed { catalogue: self.catalogue.clone()?, fresh_until, relist_at })
+    }
+
+    /// The list that a listing may use if fetching it again takes too long.
+    fn spare(&self) -> Option<Listed> {
+        self.unchanged().filter(|listed| listed.fresh_until.is_none())
     }
 }
 
@@ -51,6 +75,8 @@ impl ListState {
 pub struct Listed {
     pub catalogue: Arc<Catalogue>,
     pub fresh_until: Option<Instant>,
+    /// When a listing has to fetch it again, though calls are still decided on it.
+    pub relist_at: Option<Instant>,
 }
 
 impl Link {
@@ -60,9 +86,7 @@ impl Link {
 
     /// The list that was known last, however old it is.
     pub fn remembered(&self) -> Option<Listed> {
-        let state = self.list_state();
-        let catalogue = state.catalogue.clone()?;
-        Some(Listed { catalogue, fresh_until: state.fresh_until })
+        self.list_state().listed()
     }
 
     /// Whether the list is past its time, and nobody is asking for it.
@@ -74,13 +98,8 @@ impl Link {
     /// The list on which a call may be decided: one that is not known to have changed, and at most
     /// a few seconds past its time.
     pub fn known(&self) -> Option<Listed> {
-        let state = self.list_state();
         let late = |until: Instant| Instant::now() > until + TOLERATED;
-        if state.stale || state.fresh_until.is_some_and(late) {
-            return None;
-        }
-        drop(state);
-        self.remembered()
+        self.list_state().unchanged().filter(|listed| !listed.fresh_until.is_some_and(late))
     }
 
     /// The server's list. Waits for one that is on its way, `patience` long from its beginning.
@@ -91,17 +110,16 @@ impl Link {
             Ok(listed) => return Ok(listed),
             Err(began) => began,
         };
-        let deadline = tokio::time::Instant::from_std(began + patience);
+        let has_spare = self.list_state().spare().is_some();
+        let wait = if has_spare { patience.min(REFRESH_WAIT) } else { patience };
+        let deadline = tokio::time::Instant::from_std(began + wait);
         if tokio::time::timeout_at(deadline, fetched.changed()).await.is_err() {
-            return Err(Unavailable::Slow);
+            return self.list_state().spare().ok_or(Unavailable::Slow);
         }
         let state = self.list_state();
-        match (&state.failed, &state.catalogue) {
-            (None, Some(catalogue)) => {
-                Ok(Listed { catalogue: catalogue.clone(), fresh_until: state.fresh_until })
-            }
-            (Some(why), _) => Err(why.clone()),
-            (None, None) => Err(Unavailable::Slow),
+        match &state.failed {
+            Some(why) => Err(why.clone()),
+            None => state.listed().ok_or(Unavailable::Slow),
         }
     }
 
@@ -183,19 +201,19 @@ impl Link {
         let answer = async {
             loop {
                 match opened.next().await {
-                    Event::Done(Done::Answer { message, .. }) => return Ok(message),
-                    Event::Done(Done::Failed(Failure::TooLarge { .. })) => {
+                    Event::Done(ExchangeEnd::Response { message, .. }) => return Ok(message),
+                    Event::Done(ExchangeEnd::Failed(Failure::TooLarge { .. })) => {
                         return Err(Unavailable::Down("its answer is too large".into()));
                     }
-                    Event::Done(Done::Failed(_)) => return Err(gone()),
-                    Event::Notify(_) | Event::Ask(_) => {}
+                    Event::Done(ExchangeEnd::Failed(_)) => return Err(gone()),
+                    Event::Notify(_) | Event::ServerRequest(_) => {}
                 }
             }
         };
         let answer = tokio::time::timeout(patience, answer).await;
         answer.unwrap_or_else(|_| {
-            opened.give_up(true);
-            Err(Unavailable::Down(format!("it did not answer `{method}` in time")))
+            opened.give_up(GiveUp::TimedOut);
+            Err(Unavailable::Slow)
         })
     }
 }
@@ -206,6 +224,9 @@ async fn fetch(link: Busy) {
     let fetched = match link.hello().await {
         Err(why) => Err(why),
         Ok(hello) => link.catalogue(&hello).await.inspect_err(|why| {
+            if *why == Unavailable::Slow && link.list_state().spare().is_some() {
+                return;
+            }
             (link.log)(&format!("{}: {why}", link.name));
             if let Some(server) = link.server.upgrade() {
                 server.life.failed(&why.to_string());
@@ -221,11 +242,14 @@ async fn fetch(link: Busy) {
             state.failed = None;
             link.listed.store(true, Ordering::Release);
         }
+        // It is busy, and has not announced a change: what it listed before still holds.
+        Err(Unavailable::Slow) if state.spare().is_some() => state.failed = None,
         Err(why) => {
             state.catalogue = None;
             state.failed = Some(why);
         }
     }
+    state.relist_at = (link.era() == Era::Legacy).then(|| Instant::now() + LEGACY_AGE);
     state.stale = std::mem::take(&mut state.overtaken);
     state.fetching = None;
     let after = state.catalogue.as_ref().map(|list| *list.hash());
@@ -240,11 +264,18 @@ async fn fetch(link: Busy) {
 pub(super) async fn follow(link: Weak<Link>, mut signals: mpsc::UnboundedReceiver<Signal>) {
     while let Some(mut signal) = signals.recv().await {
         while let Ok(next) = signals.try_recv() {
-            signal = next;
+            // It adds nothing to what is known already.
+            if next != Signal::Renewed {
+                signal = next;
+            }
         }
         let Some(link) = link.upgrade() else { return };
         let listed = {
             let mut state = link.list_state();
+            // The fetch that began the session gets its list.
+            if signal == Signal::Renewed && state.fetching.is_some() {
+                continue;
+            }
             state.stale = true;
             state.overtaken = state.fetching.is_some();
             state.catalogue.is_some()

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolward_wire::{Kind, Message};
 
 use super::super::pool::MAX_READ;
-use super::{Process, SMALL, seems_to_answer};
+use super::{Process, SMALL, Users, seems_to_answer};
 use crate::budget::{Account, RESULT_ROOM};
 
 /// How long a shared process waits for one agent's room, and how often. Together less than one
@@ -76,7 +76,7 @@ impl Process {
         if room.try_grow_to(wanted) {
             return;
         }
-        if !self.shared {
+        if self.users != Users::Everyone {
             return room.grow_to(wanted).await;
         }
         if self.long.pause_until.is_none() && self.long.may_pause(room.account()) {

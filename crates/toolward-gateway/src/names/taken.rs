@@ -1,0 +1,158 @@
+//! Flat names: which tool has which, for as long as somebody can see it.
+//!
+//! A name belongs to the tool that came first with it. It is released when neither a view nor the last
+//! known list of its server contains it any more, so that a server that keeps renaming its tools neither
+//! fills memory nor keeps names from others for ever.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+/// The names in use.
+#[derive(Debug, Default, Clone)]
+pub struct Taken(Arc<Mutex<Names>>);
+
+#[derive(Debug, Default)]
+struct Names {
+    by_name: HashMap<Box<str>, Owned>,
+    /// The claims of each server's last known list, by the hash of that.
+    latest: HashMap<usize, ([u8; 32], Claims)>,
+}
+
+#[derive(Debug)]
+struct Owned {
+    index: usize,
+    tool: Box<str>,
+    claims: usize,
+}
+
+impl Taken {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn claims(&self, index: usize) -> Claims {
+        Claims { taken: Some(self.clone()), index, names: Vec::new() }
+    }
+}
+
+/// Names that the tools of one server have for as long as this lives.
+#[derive(Debug, Default)]
+pub struct Claims {
+    taken: Option<Taken>,
+    index: usize,
+    names: Vec<Box<str>>,
+}
+
+impl Claims {
+    /// Claims a name for a tool; `None` if another tool has it.
+    pub(super) fn add(&mut self, name: Box<str>, tool: &str) -> Option<Box<str>> {
+        let mut names = self.taken.as_ref()?.names();
+        match names.by_name.entry(name.clone()) {
+            Entry::Vacant(slot) => {
+                slot.insert(Owned { index: self.index, tool: tool.into(), claims: 1 });
+            }
+            Entry::Occupied(mut slot) => {
+                let owned = slot.get_mut();
+                if (owned.index, &*owned.tool) != (self.index, tool) {
+                    return None;
+                }
+                owned.claims += 1;
+            }
+        }
+        drop(names);
+        self.names.push(name.clone());
+        Some(name)
+    }
+
+    /// These are the names of the server's last known list, which has this hash.
+    pub fn keep_latest(&self, hash: &[u8; 32]) {
+        let Some(taken) = &self.taken else { return };
+        let mut names = taken.names();
+        if names.latest.get(&self.index).is_some_and(|(known, _)| known == hash) {
+            return;
+        }
+        for name in &self.names {
+            if let Some(owned) = names.by_name.get_mut(name) {
+                owned.claims += 1;
+            }
+        }
+        // Without the owner: it would own itself.
+        let kept = Claims { taken: None, index: self.index, names: self.names.clone() };
+        if let Some((_, before)) = names.latest.insert(self.index, (*hash, kept)) {
+            names.release(&before.names);
+        }
+    }
+}
+
+impl Names {
+    fn release(&mut self, released: &[Box<str>]) {
+        for name in released {
+            if let Entry::Occupied(mut slot) = self.by_name.entry(name.clone()) {
+                slot.get_mut().claims -= 1;
+                if slot.get().claims == 0 {
+                    slot.remove();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Claims {
+    fn drop(&mut self) {
+        if let Some(taken) = self.taken.take() {
+            taken.names().release(&mem::take(&mut self.names));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Naming;
+    use super::*;
+
+    /// The names that a list gets, and what holds them.
+    fn listed(flat: &Naming, index: usize, version: u8, tools: &[&str]) -> (Vec<bool>, Claims) {
+        let mut claims = flat.claims(index);
+        let named =
+            tools.iter().map(|tool| flat.expose(&mut claims, "s", tool).is_some()).collect();
+        claims.keep_latest(&[version; 32]);
+        (named, claims)
+    }
+
+    #[test]
+    fn flat_names_belong_to_who_came_first() {
+        let flat = Naming::Flat(Taken::default());
+        let (first, _held) = listed(&flat, 0, 1, &["read"]);
+        let (second, _also) = listed(&flat, 1, 1, &["read", "write"]);
+        let (again, _more) = listed(&flat, 0, 1, &["read"]);
+        assert_eq!((first, second, again), (vec![true], vec![false, true], vec![true]));
+    }
+
+    #[test]
+    fn a_name_is_free_again_when_no_view_and_no_list_has_it() {
+        let flat = Naming::Flat(Taken::default());
+        let (_, view) = listed(&flat, 0, 1, &["read"]);
+        drop(view);
+        assert_eq!(listed(&flat, 1, 1, &["read"]).0, [false], "the list still has it");
+        let (_, view) = listed(&flat, 0, 2, &["read"]);
+        drop(listed(&flat, 0, 3, &["other"]));
+        assert_eq!(listed(&flat, 1, 2, &["read"]).0, [false], "a view still has it");
+        drop(view);
+        assert_eq!(listed(&flat, 1, 3, &["read"]).0, [true]);
+    }
+
+    #[test]
+    fn a_server_that_renames_its_tools_does_not_fill_memory() {
+        let taken = Taken::default();
+        let flat = Naming::Flat(taken.clone());
+        for round in 0..100u8 {
+            let names: Vec<String> = (0..100).map(|at| format!("tool_{round}_{at}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            drop(listed(&flat, 0, round, &names));
+        }
+        assert_eq!(taken.names().by_name.len(), 100);
+    }
+}

@@ -1,0 +1,76 @@
+//! Answers that take their time: clients and proxies see that something is going on.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::harness::*;
+
+#[test]
+fn a_call_that_is_silent_for_a_while_opens_its_stream() {
+    let gate = setup()
+        .stdio("s", "legacy", names(&["later"]))
+        .stdio("n", "modern", names(&["later"]))
+        .agents(everyone())
+        .start();
+    let params =
+        |server: &str| json!({"name": format!("{server}__later"), "arguments": {"seconds": 4}});
+    for revision in [LEGACY, NEWEST_LEGACY] {
+        let session = gate.agent("a").session_of(revision);
+        session.list();
+        let mut held = session.open(&request(json!(1), "tools/call", params("s")));
+        let head = held.head();
+        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+        let mut first = held.event().unwrap();
+        if revision == NEWEST_LEGACY {
+            assert!(first.id.is_some() && first.data.is_empty(), "a primer: {first:?}");
+            first = held.event().unwrap();
+        }
+        assert_eq!(text(&first.json()), "later");
+        assert_eq!(held.event(), None);
+    }
+    let modern = gate.agent("b");
+    modern.list();
+    let mut held = modern.modern_open(json!(1), "tools/call", params("n"));
+    let head = held.head();
+    assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(text(&held.event().unwrap().json()), "later");
+    // One that reads no events waits.
+    let session = gate.agent("a").session();
+    let mut headers = session.headers().to_vec();
+    headers.push(("Accept", "application/json"));
+    let reply = session.agent.post(&headers, &request(json!(1), "tools/call", params("s")));
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(text(&reply.json()), "later");
+}
+
+#[test]
+fn initialize_does_not_wait_for_a_server_that_starts_slowly() {
+    let gate = setup()
+        .stdio("s", "legacy", names(&["t"]))
+        .with("s", "env", json!({"START_TAKES": "6"}))
+        .set("list_timeout", json!("20s"))
+        .agents(everyone())
+        .start();
+    let at = gate.agent("a").at("/mcp/s");
+    let begun = Instant::now();
+    let session = at.session();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(session.hello["serverInfo"]["name"], "s", "{}", session.hello);
+    assert!(session.hello["capabilities"]["tools"].is_object(), "{}", session.hello);
+    assert_eq!(session.list(), ["t"]);
+    assert_eq!(text(&session.call("t", json!({}))), "did t");
+    // By now the server has said who it is.
+    let begun = Instant::now();
+    let other = gate.agent("b").at("/mcp/s").session();
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(other.hello["serverInfo"]["name"], "scripted", "{}", other.hello);
+}
+
+#[test]
+fn a_server_that_answers_at_once_speaks_for_itself() {
+    let gate = setup().stdio("s", "legacy", names(&["t"])).agents(everyone()).start();
+    gate.agent("a").session().list();
+    let session = gate.agent("a").at("/mcp/s").session();
+    assert_eq!(session.hello["serverInfo"]["name"], "scripted", "{}", session.hello);
+}
