@@ -53,6 +53,12 @@ impl Drop for Group {
     }
 }
 
+/// Starts the guard if it does not run. Called before a child is started, so that the guard can be told of it
+/// at once: a gateway that is killed in between would leave the child behind.
+pub(crate) fn prepare() {
+    registry().tell("");
+}
+
 /// Ends all groups, for a program that is about to exit without unwinding.
 pub fn end_all() {
     for group in registry().live.iter().filter_map(|group| Pid::from_raw(*group)) {
@@ -60,7 +66,7 @@ pub fn end_all() {
     }
 }
 
-/// Sets the command that runs [`watch`] in a process of its own. It is started with the first child.
+/// Sets the command that runs [`watch`] in a process of its own. It is started before the first child.
 pub fn guard_with(command: fn() -> Command) {
     let _ = GUARD.set(command);
 }
@@ -121,7 +127,7 @@ impl Registry {
         self.tell(&format!("-{group}\n"));
     }
 
-    /// A guard that is gone, or does not read, is replaced.
+    /// A guard that is missing, has ended, or does not read, is replaced.
     fn tell(&mut self, line: &str) {
         if self.guard.as_mut().is_some_and(|guard| guard.write(line).is_ok()) {
             return;
@@ -129,7 +135,7 @@ impl Registry {
         // The old one must not take the closed pipe for the end of the gateway.
         self.guard = None;
         let live = self.live.iter().map(|group| format!("+{group}\n")).collect::<String>();
-        if live.is_empty() || self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL) {
+        if self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL) {
             return;
         }
         let started = Guard::start().and_then(|mut guard| guard.write(&live).map(|()| guard));

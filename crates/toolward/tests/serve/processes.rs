@@ -67,7 +67,9 @@ fn hooks_end_with_a_killed_gateway() {
     let setup = setup().agents(everyone()).web("s", "modern", two());
     let word = own_word("hook");
     let hook = setup.path("hook");
-    script(&hook, &format!("#!/bin/sh\ntrap '' TERM\nsh -c 'while :; do sleep 1; done' {word}\n"));
+    // What it reads comes when the gateway has registered it.
+    let loops = format!("sh -c 'while :; do sleep 1; done' {word}");
+    script(&hook, &format!("#!/bin/sh\ntrap '' TERM\nread -r request\n{loops}\n"));
     let hooks = json!([{"name": "h", "exec": [hook], "timeout": "60s"}]);
     let mut gate = setup.set("hooks", hooks).start();
     let agent = gate.agent("a");

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Environment;
-use crate::groups::Group;
+use crate::groups::{self, Group};
 pub use crate::groups::end_all;
 use crate::program;
 use crate::upstream::launch::INHERITED;
@@ -71,6 +71,7 @@ impl Program {
             }
         }
         command.envs(self.environment.declared.iter().map(|(name, value)| (name, value)));
+        groups::prepare();
         let mut child = command.spawn()?;
         let group = Group::led_by(child.id());
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
