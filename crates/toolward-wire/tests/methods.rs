@@ -67,7 +67,8 @@ fn statuses_match_the_table() {
     let of = |case, era| status(case, era).map(|status| (status.http, status.code));
     use Era::{Legacy, Modern};
     assert_eq!(of(StatusCase::MalformedJson, Modern), Some((400, Some(code::PARSE_ERROR))));
-    assert_eq!(of(StatusCase::BadParams, Legacy), Some((400, Some(code::INVALID_PARAMS))));
+    assert_eq!(of(StatusCase::BadParams, Modern), Some((400, Some(code::INVALID_PARAMS))));
+    assert_eq!(of(StatusCase::BadParams, Legacy), Some((200, Some(code::INVALID_PARAMS))));
     assert_eq!(of(StatusCase::UnknownMethod, Modern), Some((404, Some(code::METHOD_NOT_FOUND))));
     assert_eq!(of(StatusCase::UnknownMethod, Legacy), Some((200, Some(code::METHOD_NOT_FOUND))));
     assert_eq!(of(StatusCase::HeaderMismatch, Modern), Some((400, Some(-32020))));

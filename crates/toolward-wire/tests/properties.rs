@@ -268,7 +268,10 @@ proptest! {
         if set != removed {
             object.insert(set.clone(), serde_json::json!([2]));
         }
-        object.shift_remove(&removed);
+        // A `_meta` object whose last member is removed is removed too.
+        if object.shift_remove(&removed).is_some() && object.is_empty() {
+            expected["params"].as_object_mut().unwrap().shift_remove("_meta");
+        }
         prop_assert_eq!(normal(&edited.raw().to_json()), normal(&expected));
     }
 
