@@ -289,9 +289,23 @@ fn tools(reloader: &Reloader) -> Value {
     json!({"process": std::process::id(), "config": config, "servers": lists})
 }
 
-/// Whether a process listens on its control socket.
+/// Whether a gateway of this user listens on the control socket of a process. One that is too busy to
+/// accept does.
 pub(crate) fn listens(state: &Path, process: u32) -> bool {
-    UnixStream::connect(folder(state).join(format!("{process}.sock"))).is_ok()
+    match dial(&folder(state).join(format!("{process}.sock"))) {
+        Ok(_) => true,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+/// Connects to a control socket of this user's, without waiting for one whose queue is full.
+fn dial(path: &Path) -> std::io::Result<UnixStream> {
+    let kind = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    is_of_this_user(&stream)?;
+    Ok(stream)
 }
 
 /// What the gateways of a state folder said, by their processes.
@@ -347,12 +361,7 @@ fn sockets_of(state: &Path) -> Vec<(u32, PathBuf)> {
 }
 
 fn ask_one(path: &Path, word: &str, patience: Duration) -> std::io::Result<Value> {
-    // One whose queue is full would be waited for.
-    let kind = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None)?;
-    connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let mut stream = UnixStream::from(socket);
-    is_of_this_user(&stream)?;
+    let mut stream = dial(path)?;
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;

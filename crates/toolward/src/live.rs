@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolward_config::config::Naming;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::upstream::{Definition, Listed, Log, Servers, Unavailable};
 use toolward_policy::{ToolSet, Verdict};
@@ -27,6 +28,19 @@ pub(crate) fn ask_for_tests(input: &mut Input) -> Result<(), Failure> {
     let unknown = servers.filter(|server| input.catalogue.tools(server).is_none());
     let unknown: BTreeSet<String> = unknown.cloned().collect();
     ask_those(input, |server| unknown.contains(server))
+}
+
+/// Asks the servers whose tools are not known, where two tools of one name would keep the gateway from
+/// starting.
+pub(crate) fn ask_for_names(input: &mut Input) -> Result<(), Failure> {
+    if input.loaded.config.naming != Naming::Flat {
+        return Ok(());
+    }
+    let servers = input.loaded.config.servers.iter().map(|server| server.name.clone());
+    let unknown = servers.filter(|server| input.catalogue.tools(server).is_none());
+    let unknown: BTreeSet<String> = unknown.collect();
+    let known = from_running(input, |server| unknown.contains(server))?;
+    ask_those(input, |server| unknown.contains(server) && !known.iter().any(|one| one == server))
 }
 
 /// The tools of the configured servers, or of the one that is named: those that a running gateway of this

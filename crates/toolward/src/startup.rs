@@ -3,13 +3,17 @@
 //! `serve` asks this before it opens anything, and `check` reports the same, so that a configuration that
 //! passes `check` starts. What depends on the moment, such as a port that is in use, is left to `serve`.
 
+use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{Access, access};
+use toolward_config::config;
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, ProcessEnv};
+use toolward_gateway::builtin;
+use toolward_gateway::names::Naming;
 use toolward_gateway::upstream::Log;
 
 use crate::exit::Failure;
@@ -54,6 +58,7 @@ pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let has_policy = input.policy.layer_names().next().is_some();
     let mut found = Vec::new();
+    found.extend(repeated_names(input));
     found.extend(refusal(may_listen(config, has_policy)));
     found.extend(refusal(Admin::may_open(config)));
     if secrets {
@@ -73,6 +78,41 @@ pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
         }
     }
     found
+}
+
+/// Tools of different servers that would have the same name, as far as their lists are known. `serve` asks
+/// all servers for their lists before it listens.
+fn repeated_names(input: &Input) -> Option<Diagnostic> {
+    let config = &input.loaded.config;
+    if config.naming != config::Naming::Flat {
+        return None;
+    }
+    let naming = Naming::Flat(Default::default());
+    let own = config.builtin.then_some(builtin::NAME);
+    let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
+    let (mut taken, mut repeated) = (HashSet::new(), Vec::new());
+    for server in servers {
+        let exposure = input.policy.exposure(server);
+        let tools = input.catalogue.tools(server).map(|tools| tools.tools()).unwrap_or_default();
+        for tool in tools {
+            let shown = match exposure {
+                None => Some(tool.name().into()),
+                Some(exposure) => exposure.show(tool.name()).map(|shown| shown.name),
+            };
+            let Some(shown) = shown else { continue };
+            if !taken.insert(naming.called(server, &shown)) {
+                repeated.push(format!("{server}/{}", tool.name()));
+            }
+        }
+    }
+    (!repeated.is_empty()).then(|| {
+        let repeated = repeated.join(", ");
+        let message = format!(
+            "with `naming: flat` no two tools may have one name, and these repeat another: {}",
+            neutralise(&repeated)
+        );
+        Diagnostic::error(message).help("rename them with `expose`, or use `naming: prefix`")
+    })
 }
 
 fn refusal(outcome: Result<(), Failure>) -> Option<Diagnostic> {

@@ -37,6 +37,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         return report(&[nothing], None, &[], json, exit::INVALID);
     }
     live::ask_for_tests(&mut input)?;
+    live::ask_for_names(&mut input)?;
     let checked = input.checked();
     let mut findings = findings(&checked);
     // A file of rules alone is not a gateway's configuration.

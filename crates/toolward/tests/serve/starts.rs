@@ -47,7 +47,14 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
 type Change = fn(&mut Value, &Path);
 
 /// Why a gateway does not start. `serve` exits with 3 for each.
-const REFUSALS: [(&str, Change); 25] = [
+const REFUSALS: [(&str, Change); 26] = [
+    ("two tools of one name", |config, _| {
+        let server =
+            json!({"command": env!("CARGO_BIN_EXE_toolward"), "args": ["demo-server", "tracker"]});
+        config["naming"] = json!("flat");
+        config["servers"] = json!({"one": server, "two": server});
+        config["tests"] = json!([]);
+    }),
     ("an unknown key", |config, _| config["lisen"] = json!("127.0.0.1:1")),
     ("a failing test", |config, _| config["tests"] = json!([{"as": "a", "deny": ["s/x"]}])),
     ("telemetry", |config, _| config["telemetry"] = json!({"log_format": "json"})),
