@@ -11,8 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-pub const USAGE: &str =
-    "cargo xtask torture kill|reload|restart|soak [--times N | --minutes N] [--rate CALLS] [--toolward FILE]";
+pub const USAGE: &str = "cargo xtask torture kill|reload|restart|soak [--times N | --minutes N] [--rate CALLS] [--toolward FILE]";
 
 /// What went wrong, for people.
 type Result<T> = std::result::Result<T, String>;
@@ -37,7 +36,9 @@ pub fn main(words: &[&str]) -> ExitCode {
     let mut plan = Plan { times, rate, toolward: PathBuf::new() };
     for pair in rest.chunks(2) {
         let fits = match *pair {
-            ["--times" | "--minutes", number] => number.parse().map(|number| plan.times = number).is_ok(),
+            ["--times" | "--minutes", number] => {
+                number.parse().map(|number| plan.times = number).is_ok()
+            }
             ["--rate", number] => number.parse().map(|number| plan.rate = number).is_ok(),
             ["--toolward", file] => {
                 plan.toolward = file.into();
@@ -50,6 +51,10 @@ pub fn main(words: &[&str]) -> ExitCode {
         }
     }
     let built = match plan.toolward.as_os_str().is_empty() {
+        // Times of a debug build say nothing.
+        true if words.first() == Some(&"soak") => {
+            build_as(&["--release"]).map(|program| plan.toolward = program)
+        }
         true => build().map(|program| plan.toolward = program),
         false => Ok(()),
     };
@@ -69,9 +74,14 @@ fn usage() -> ExitCode {
 
 /// Builds the program as tests do, and says where it is.
 pub(crate) fn build() -> Result<PathBuf> {
+    build_as(&[])
+}
+
+fn build_as(flags: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--package", "toolward", "--message-format=json"]);
+    command.args(flags);
     command.stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -169,11 +169,12 @@ impl Admission {
         }
         let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = self.connections.open();
-        if open.remove(self.id, &holder) {
-            open.count += 1;
-            open.agents.entry(agent.cloned()).or_default().insert(self.id, self.seat.clone());
-            *holder = Holder::Agent(agent.cloned());
-        }
+        // One that was evicted in this very moment is admitted again: it has a credential.
+        open.remove(self.id, &holder);
+        self.seat.evicted.store(false, Ordering::Release);
+        open.count += 1;
+        open.agents.entry(agent.cloned()).or_default().insert(self.id, self.seat.clone());
+        *holder = Holder::Agent(agent.cloned());
     }
 
     /// A request is in flight, or not any more.
@@ -220,6 +221,19 @@ mod tests {
         assert_eq!(connections.count(), 4);
         drop((first, second, third, known));
         assert_eq!(connections.count(), 1);
+    }
+
+    #[test]
+    fn one_that_authenticates_while_it_is_evicted_stays() {
+        let connections = Connections::new(1);
+        let first = connections.admit("a").unwrap();
+        let second = connections.admit("b").unwrap();
+        assert!(is_evicted(&first));
+        first.authenticated(agent("x").as_ref());
+        assert!(!is_evicted(&first));
+        assert_eq!(connections.count(), 2);
+        drop((first, second));
+        assert_eq!(connections.count(), 0);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct Frame {
 impl Frame {
     /// An event that carries a message.
     pub(super) fn message(id: Option<&str>, body: Body, room: Option<Arc<Reservation>>) -> Frame {
-        let has_newline = |piece: &Bytes| piece.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
+        let has_newline = |piece: &Bytes| memchr::memchr2(b'\n', b'\r', piece).is_some();
         let pieces = if body.len() <= SHORT || body.pieces.iter().any(has_newline) {
             let body = body.whole();
             let mut out = Vec::with_capacity(body.len() + 128);

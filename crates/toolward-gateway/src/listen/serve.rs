@@ -25,6 +25,8 @@ use super::tls::Tls;
 
 /// After a failed `accept`, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Threads beside each serving thread, for long messages and names of hosts.
+const MAX_BLOCKING_THREADS: usize = 16;
 /// How often what is idle is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
 /// How often the certificate's files are looked at.
@@ -157,7 +159,10 @@ pub fn serve(
         for number in 0..threads.max(1) {
             let sockets: Vec<Socket> =
                 sockets.iter().map(Socket::try_clone).collect::<Result<_, _>>()?;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(MAX_BLOCKING_THREADS)
+                .build()?;
             let (endpoint, open, ending) = (endpoint.clone(), open.clone(), ending.clone());
             let name = format!("toolward-{number}");
             let sweeps = number == 0;

@@ -89,7 +89,7 @@ pub(super) struct Call {
     notes: Arc<Queue>,
     done: oneshot::Receiver<ExchangeEnd>,
     /// The end, while notifications that came before it are passed on.
-    finished: Option<ExchangeEnd>,
+    finished: Option<Box<ExchangeEnd>>,
     orders: mpsc::UnboundedSender<Order>,
     ended: bool,
 }
@@ -102,7 +102,7 @@ impl Call {
                 note = self.notes.next() => return Event::Notify(note.bytes),
                 done = &mut self.done => {
                     self.ended = true;
-                    self.finished = done.ok();
+                    self.finished = done.ok().map(Box::new);
                 }
             }
         }
@@ -110,7 +110,7 @@ impl Call {
         if let Some(note) = self.notes.pop() {
             return Event::Notify(note.bytes);
         }
-        Event::Done(self.finished.take().unwrap_or(ExchangeEnd::Failed(Failure::Gone)))
+        Event::Done(self.finished.take().map_or(ExchangeEnd::Failed(Failure::Gone), |end| *end))
     }
 
     pub(super) fn give_up(&self, why: GiveUp) {
