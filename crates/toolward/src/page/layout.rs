@@ -74,7 +74,8 @@ async fn banners(page: &Page) -> Vec<Banner> {
         Recording::Recorded if gateway.audit.is_low_on_space() => {
             say(true, "The disk of the audit log is nearly full.", Vec::new());
         }
-        Recording::Recorded => {}
+        Recording::Recorded if gateway.audit.is_required() => {}
+        Recording::Recorded => say(false, NOT_REQUIRED, Vec::new()),
         Recording::Refused => {
             say(true, "The audit log cannot be written: calls are refused.", Vec::new());
         }
@@ -84,9 +85,6 @@ async fn banners(page: &Page) -> Vec<Banner> {
     if let Some(why) = refused {
         let text = "The last reload was refused; the previous configuration stays active.";
         say(true, text, why.lines().map(String::from).collect());
-    }
-    if !gateway.audit.is_required() {
-        say(false, NOT_REQUIRED, Vec::new());
     }
     if snapshot.policy.is_read_only() {
         say(false, "Read-only mode: only tools that say they only read can be called.", Vec::new());

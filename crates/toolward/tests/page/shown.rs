@@ -211,6 +211,16 @@ fn it_says_that_calls_may_go_unrecorded() {
     let html = site.html("");
     assert!(html.contains("calls are forwarded and go unrecorded"), "{html}");
     assert!(!html.contains("banner loud"), "{html}");
+    // While the log cannot be written, they do.
+    site.table();
+    std::fs::rename(site.gate.file("audit"), site.gate.file("away")).unwrap();
+    let answer = site.gate.agent("a").call("s__one", json!({}));
+    assert!(answer["result"].is_object(), "{answer}");
+    let html = site.html("");
+    assert!(html.contains("banner loud") && html.contains("The audit log cannot be written"));
+    assert_eq!(html.matches("go unrecorded").count(), 1, "{html}");
+    std::fs::rename(site.gate.file("away"), site.gate.file("audit")).unwrap();
+    assert!(!site.html("").contains("banner loud"));
     let site = Site::of(setup().agents(everyone()).stdio("s", "modern", names(&["one"])));
     assert!(!site.html("").contains("unrecorded"));
 }
