@@ -7,6 +7,9 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+/// Where the C library looks if `PATH` is not set.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
 /// Whether a program is given by its path, and not looked for in `PATH`.
 pub fn is_path(program: &OsStr) -> bool {
     program.as_encoded_bytes().contains(&b'/')
@@ -17,7 +20,8 @@ pub fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     if is_path(program) {
         return Some(program.into());
     }
-    let directories = std::env::split_paths(search?).filter(|directory| directory.is_absolute());
+    let search = search.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let directories = std::env::split_paths(search).filter(|directory| directory.is_absolute());
     directories
         .map(|directory| directory.join(program))
         .find(|file| !program.is_empty() && is_executable(file))
@@ -47,6 +51,7 @@ mod tests {
         assert_eq!(search(format!("{one}:{two}")), Some(format!("{two}/server").into()));
         assert_eq!(search(format!("{one}")), None);
         assert_eq!(find(OsStr::new("./server"), None), Some("./server".into()));
+        assert!(find(OsStr::new("sh"), None).is_some());
         assert_eq!(find(OsStr::new(""), Some(OsStr::new("/bin"))), None);
         // An executable in the working directory.
         let here = std::env::current_dir().unwrap();

@@ -110,7 +110,11 @@ fn others(input: &Checked<'_>) -> Catalogue {
 
 /// Programs of servers that are given by a bare name, and where each was found in `PATH`.
 fn programs(input: &Checked<'_>) -> Vec<(String, String, Option<PathBuf>)> {
+    // Without PATH nothing can be said of the place where the gateway will run.
     let search = std::env::var_os("PATH");
+    if search.is_none() {
+        return Vec::new();
+    }
     let bare = input.loaded.config.servers.iter().filter_map(|server| match &server.connect {
         Connect::Stdio { command, env, .. } if !program::is_path(command.as_ref()) => {
             // The server's own PATH is known if it has no references.
@@ -126,10 +130,6 @@ fn programs(input: &Checked<'_>) -> Vec<(String, String, Option<PathBuf>)> {
 }
 
 fn missing_programs(input: &Checked<'_>) -> Vec<Diagnostic> {
-    // Without PATH nothing can be said of the place where the gateway will run.
-    if std::env::var_os("PATH").is_none() {
-        return Vec::new();
-    }
     let missing = programs(input).into_iter().filter(|(_, _, found)| found.is_none());
     let finding = |(server, command, _): (String, String, _)| {
         let (server, command) = (neutralise(&server), neutralise(&command));

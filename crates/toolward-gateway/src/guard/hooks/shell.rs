@@ -38,7 +38,8 @@ impl Shell {
         policy_file(&file)?;
         let arguments = ["--noprofile", "--norc", "-c", DRIVER, "toolward"].map(Into::into);
         let arguments = arguments.into_iter().chain([file.clone().into()]).collect();
-        let program = Program::new("bash".into(), arguments, environment).with_everything();
+        let program =
+            Program::new("bash".into(), arguments, environment).with_everything().resolved()?;
         let may_start = Box::new(move || policy_file(&file));
         Ok(Shell { process: Persistent::guarded(program, may_start, timeouts, name, failures) })
     }
