@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -99,12 +100,17 @@ fn connects(url: &str) -> Result<f64> {
     let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address: Option<SocketAddr> = address.and_then(|address| address.parse().ok());
     let address = address.ok_or_else(|| format!("`{url}` has no address"))?;
-    let connect = move || {
-        let begun = Instant::now();
-        let connected = TcpStream::connect_timeout(&address, Duration::from_secs(30));
-        (begun.elapsed().as_secs_f64() * 1000.0, connected)
+    let ready = Arc::new(Barrier::new(CLIENTS));
+    let client = |_| {
+        let ready = ready.clone();
+        std::thread::spawn(move || {
+            ready.wait();
+            let begun = Instant::now();
+            let connected = TcpStream::connect_timeout(&address, Duration::from_secs(30));
+            (begun.elapsed().as_secs_f64() * 1000.0, connected)
+        })
     };
-    let clients: Vec<_> = (0..CLIENTS).map(|_| std::thread::spawn(connect)).collect();
+    let clients: Vec<_> = (0..CLIENTS).map(client).collect();
     let mut times = Vec::new();
     // All stay connected until the last one is.
     let mut open = Vec::new();
