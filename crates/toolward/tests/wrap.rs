@@ -4,6 +4,8 @@
 
 #[path = "wrap/harness.rs"]
 mod harness;
+#[path = "wrap/large.rs"]
+mod large;
 #[path = "wrap/life.rs"]
 mod life;
 #[path = "wrap/policy.rs"]

@@ -25,6 +25,7 @@ def text(words):
     return {"content": [{"type": "text", "text": words}]}
 
 
+time.sleep(float(os.environ.get("START_TAKES", 0)))
 for line in sys.stdin:
     log.write(line)
     log.flush()

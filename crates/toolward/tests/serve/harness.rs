@@ -507,6 +507,13 @@ impl Agent {
         session
     }
 
+    /// A session in which the server's answer to `initialize` came within the second that it has.
+    pub fn heard(&self, is_so: impl Fn(&Value) -> bool) -> Session {
+        eventually("the server answers `initialize` in time", || {
+            Some(self.session()).filter(|session| is_so(&session.hello))
+        })
+    }
+
     /// A modern request with its headers.
     pub fn modern_reply(&self, id: Value, method: &str, params: Value) -> Reply {
         self.modern_open(id, method, params).reply()

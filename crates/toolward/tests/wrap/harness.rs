@@ -85,6 +85,19 @@ impl Setup {
     }
 }
 
+/// A wrapped server whose answer to `initialize` came within the second that it has, and is so.
+pub fn heard(make: impl Fn() -> Setup, is_so: impl Fn(&Value) -> bool) -> (Wrapped, Value) {
+    let begun = Instant::now();
+    loop {
+        let mut wrapped = make().start();
+        let hello = wrapped.initialize();
+        if is_so(&hello["result"]) {
+            return (wrapped, hello);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{hello}");
+    }
+}
+
 impl Wrapped {
     pub fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();

@@ -249,7 +249,7 @@ fn a_log_that_nobody_reads_holds_nothing_up() {
     let mut answers = BufReader::new(child.stdout.take().unwrap()).lines();
     let begin = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
     let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a"}}"#;
-    for (line, expected) in [(begin, "scripted"), (call, "did a")] {
+    for (line, expected) in [(begin, "serverInfo"), (call, "did a")] {
         stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
         let answer = answers.next().unwrap().unwrap();
         assert!(answer.contains(expected), "{answer}");

