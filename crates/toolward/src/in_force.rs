@@ -204,10 +204,13 @@ fn seen(snapshot: &Snapshot, callers: &[Option<String>], server: &Server) -> Opt
     let policy = &snapshot.policy;
     for agent in callers.iter().map(Option::as_deref) {
         let row = policy.row(agent, server.name(), tools);
+        // With progressive discovery, the agent's list has the built-in server's tools only.
+        let direct = server.is_own() || !snapshot.discovery.is_progressive(agent);
         let mut shown = 0;
         for ((_, cell), by_someone) in row.iter().zip(&mut by_someone) {
             let listing = cell.list(Caller { agent, claims: None });
-            let visible = listing.decision.verdict != Verdict::Deny || !snapshot.enforced;
+            let visible =
+                direct && (listing.decision.verdict != Verdict::Deny || !snapshot.enforced);
             shown += usize::from(visible);
             *by_someone |= visible;
         }

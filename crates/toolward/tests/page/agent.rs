@@ -123,6 +123,10 @@ fn progressive_agents_are_shown_as_they_are() {
         "{read}"
     );
     assert!(html.contains("</b> through execute_tool</span>"), "the legend: {html}");
+    let servers = site.html("servers");
+    let files = between(&servers, "aria-label=\"files\"", "</article>")[0];
+    assert!(files.contains("finder</th><td>0</td>"), "{files}");
+    assert!(files.contains("direct</th><td>2</td>"), "{files}");
     let view = site.html("agent?name=finder");
     assert!(view.contains("<b>progressive discovery</b>"), "{view}");
     assert!(view.contains("A direct call of those is refused"), "{view}");

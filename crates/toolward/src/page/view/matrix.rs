@@ -218,5 +218,5 @@ fn reload(table: &Table, filter: &Filter, query: &Query) -> Option<Reload> {
     let any = cells > 0 || filter.changed;
     let time = moment(at);
     let clock = format!("{} UTC", time.get(11..16).unwrap_or_default());
-    any.then(|| Reload { clock, time, cells, only: filter.changed, address })
+    any.then_some(Reload { clock, time, cells, only: filter.changed, address })
 }
