@@ -249,8 +249,7 @@ mod tests {
     fn agents_servers_and_tools_must_all_fit() {
         let all = Selection::default();
         assert!(covers(&all, None, "s", "t"));
-        let some =
-            Selection::of(named(["a*"], ["ab"])).servers(["s?"]).tools(["get_*", "s2.put"]);
+        let some = Selection::of(named(["a*"], ["ab"])).servers(["s?"]).tools(["get_*", "s2.put"]);
         assert!(
             covers(&some, Some("ab"), "s1", "get_x") && covers(&some, Some("ab"), "s1", "GET_x")
         );

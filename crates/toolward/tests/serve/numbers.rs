@@ -22,7 +22,8 @@ fn limited() -> Setup {
 /// A call whose arguments are sent as they are written here.
 fn call(agent: &Agent, tool: &str, arguments: &str) -> Value {
     let body = modern_body(json!(1), "tools/call", json!({"name": tool, "arguments": {}}));
-    let body = body.to_string().replacen("\"arguments\":{}", &format!("\"arguments\":{arguments}"), 1);
+    let body =
+        body.to_string().replacen("\"arguments\":{}", &format!("\"arguments\":{arguments}"), 1);
     let headers =
         [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", tool)];
     agent.send("POST", &headers, &body).json()

@@ -16,14 +16,12 @@ fn decision(answer: &Value) -> String {
 #[test]
 fn refusals_beyond_the_limit_are_counted_and_none_is_lost() {
     let audit = json!({"dir": "audit", "refusals": "1/hour burst 20"});
-    let mut gate = setup()
-        .web("s", "modern", names(&["t"]))
-        .agents(everyone())
-        .set("audit", audit)
-        .start();
+    let mut gate =
+        setup().web("s", "modern", names(&["t"])).agents(everyone()).set("audit", audit).start();
     let (a, b) = (gate.agent("a"), gate.agent("b"));
-    let told: Vec<String> =
-        (0..200).map(|at| decision(&a.call(&format!("s__hidden_{}", at % 30), json!({})))).collect();
+    let told: Vec<String> = (0..200)
+        .map(|at| decision(&a.call(&format!("s__hidden_{}", at % 30), json!({}))))
+        .collect();
     assert!(a.list() == ["s__t"] && b.list() == ["s__t"]);
     // Another agent is recorded one by one, and calls always are.
     let other = decision(&b.call("s__hidden", json!({})));

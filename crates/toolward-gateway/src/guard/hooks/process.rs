@@ -9,8 +9,8 @@ use std::process::Stdio;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Environment;
-use crate::groups::{self, Group};
 pub use crate::groups::end_all;
+use crate::groups::{self, Group};
 use crate::program;
 use crate::upstream::launch::INHERITED;
 
