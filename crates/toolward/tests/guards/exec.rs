@@ -357,7 +357,8 @@ fn numbers_that_a_hook_could_read_otherwise_than_the_server_are_refused() {
 
 #[test]
 fn an_agent_with_slow_hooks_does_not_keep_another_waiting() {
-    let script = "#!/bin/sh\ngrep -q '\"agent\":\"a\"' && { echo $$ >> \"$PIDS\"; sleep 60; }\nexit 0\n";
+    let script =
+        "#!/bin/sh\ngrep -q '\"agent\":\"a\"' && { echo $$ >> \"$PIDS\"; sleep 60; }\nexit 0\n";
     let setup = with_program(script, json!({}));
     let pids_file = setup.path("pids");
     let hook = json!({
