@@ -23,8 +23,8 @@ use std::time::Instant;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use toolward_gateway::listen::origin::Reachable;
 use toolward_gateway::audit::line::micros;
+use toolward_gateway::listen::origin::Reachable;
 use toolward_gateway::pipeline::Gateway;
 use toolward_gateway::sight::Snapshot;
 

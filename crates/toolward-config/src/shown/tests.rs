@@ -147,7 +147,10 @@ fn layers_of_every_format_are_shown() {
     let all = shown(&[
         ("toolward.json", r#"{"servers": {"a": {"command": "x", "env": {"K": "planted-1"}}}}"#),
         ("layer.yaml", "# who may\nallowed_tools:\n  - read_*   # reads\n"),
-        ("chat.toml", "# for the chat\n# key = planted-2\nkey = \"planted-3\"\n[chat]\ntools = [\"a\", 'b']\n"),
+        (
+            "chat.toml",
+            "# for the chat\n# key = planted-2\nkey = \"planted-3\"\n[chat]\ntools = [\"a\", 'b']\n",
+        ),
         (
             "plugin.yaml",
             "proxy: {secret: planted-4}\n# planted-5\nplugins:\n  middleware:\n    a:\n      \
