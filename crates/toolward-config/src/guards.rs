@@ -280,7 +280,8 @@ fn kind(
             let program = program(command, folders.base);
             let persistent = flag(node, "persistent", false);
             if !persistent {
-                let why = "a process for each call has no start of its own: give `persistent: true`";
+                let why =
+                    "a process for each call has no start of its own: give `persistent: true`";
                 refuse(page, node, &["start_timeout"], why);
             }
             Some(HookKind::Exec { program, args: args.to_vec(), persistent })

@@ -43,13 +43,13 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 use toolward_policy::Rate;
 
+use self::arguments::RecordedArguments;
 use self::batch::{Batch, Wait};
 use self::crowd::Crowd;
 use self::ids::Ids;
+use self::line::{Lines, micros};
 use self::refusals::Refusals;
 use self::space::Space;
-use self::line::{Lines, micros};
-use self::arguments::RecordedArguments;
 use self::writer::{Head, How, Writer};
 use crate::decide::View;
 use crate::record::{Facts, names};

@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use toolward_policy::{Tool, ToolSet};
-use toolward_wire::{Message, meta};
 use toolward_wire::headers::{ParamHeaderError, ParamHeaders};
-use toolward_wire::list::{Entry, List, ListKind, ListError, MalformedEntry};
+use toolward_wire::list::{Entry, List, ListError, ListKind, MalformedEntry};
+use toolward_wire::{Message, meta};
 
 /// What a server offers, gathered over all pages of its list.
 #[derive(Debug, Default)]

@@ -59,12 +59,7 @@ impl Gateway {
     }
 
     /// The server's own answer to `initialize`, cut to what passes.
-    async fn initialize_with(
-        &self,
-        server: &Arc<Server>,
-        client: &Arc<Client>,
-        id: &Id,
-    ) -> Answer {
+    async fn initialize_with(&self, server: &Arc<Server>, client: &Arc<Client>, id: &Id) -> Answer {
         let (hello, era) = match self.servers.greet(server, client).await {
             Ok(hello) => hello,
             Err(why) => return present::unavailable(id, server.name(), &why.public()),

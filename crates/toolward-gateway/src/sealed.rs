@@ -137,7 +137,8 @@ pub(crate) fn derived_key(
     Ok(key.map(|key| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
         let mut derived = [0; 32];
-        for (byte, signed) in derived.iter_mut().zip(hmac::sign(&key, purpose.as_bytes()).as_ref()) {
+        for (byte, signed) in derived.iter_mut().zip(hmac::sign(&key, purpose.as_bytes()).as_ref())
+        {
             *byte = *signed;
         }
         derived

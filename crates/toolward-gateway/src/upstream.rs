@@ -139,8 +139,7 @@ impl Server {
     /// The gateway's own list.
     pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
         let catalogue = || builtin::catalogue(revision);
-        let listed =
-            || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
+        let listed = || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
         self.is_own().then(listed)
     }
 

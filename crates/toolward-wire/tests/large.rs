@@ -38,13 +38,8 @@ fn a_long_event_is_the_same_however_it_arrives() {
         ": hello\ndata: {long}\nid: 1\n\ndata: {long}\r\ndata: {long}\r\n\r\ndata: a\ndata: {long}\n\n\
          event: {long}\ndata: z\n\n:{long}\ndata: last\n\n"
     );
-    let expected = [
-        long.clone(),
-        format!("{long}\n{long}"),
-        format!("a\n{long}"),
-        "z".into(),
-        "last".into(),
-    ];
+    let expected =
+        [long.clone(), format!("{long}\n{long}"), format!("a\n{long}"), "z".into(), "last".into()];
     for step in [1000, 4096, 70_000, stream.len()] {
         let mut decoder = SseDecoder::new(1 << 20);
         let mut seen = Vec::new();

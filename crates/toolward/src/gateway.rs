@@ -115,27 +115,29 @@ fn definition(
         headers.iter().map(|(name, secret)| Ok((name.clone(), value(secret)?))).collect()
     };
     let reach = match &server.connect {
-        Connect::Stdio { command, args, env, inherit_env, cwd, .. } => Reach::Child(Launch {
-            name: name.clone(),
-            program: command.into(),
-            file: None,
-            arguments: args
-                .iter()
-                .map(|secret| Ok(value(secret)?.into()))
-                .collect::<Result<_, Failure>>()?,
-            environment: env
-                .iter()
-                .map(|(name, secret)| Ok((name.into(), value(secret)?.into())))
-                .collect::<Result<_, Failure>>()?,
-            inherit: match inherit_env {
-                InheritEnv::All => Inherit::Everything,
-                InheritEnv::Patterns(patterns) => Inherit::Also(
-                    patterns.iter().map(|one| Glob::new(one, Case::Sensitive)).collect(),
-                ),
-            },
-            folder: cwd.clone(),
-        }
-        .resolved()),
+        Connect::Stdio { command, args, env, inherit_env, cwd, .. } => Reach::Child(
+            Launch {
+                name: name.clone(),
+                program: command.into(),
+                file: None,
+                arguments: args
+                    .iter()
+                    .map(|secret| Ok(value(secret)?.into()))
+                    .collect::<Result<_, Failure>>()?,
+                environment: env
+                    .iter()
+                    .map(|(name, secret)| Ok((name.into(), value(secret)?.into())))
+                    .collect::<Result<_, Failure>>()?,
+                inherit: match inherit_env {
+                    InheritEnv::All => Inherit::Everything,
+                    InheritEnv::Patterns(patterns) => Inherit::Also(
+                        patterns.iter().map(|one| Glob::new(one, Case::Sensitive)).collect(),
+                    ),
+                },
+                folder: cwd.clone(),
+            }
+            .resolved(),
+        ),
         Connect::Http { url, headers, headers_for, oauth, transport } => Reach::Http(Remote {
             address: Address::parse(&value(url)?).map_err(|why| {
                 Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
@@ -224,9 +226,7 @@ pub(crate) fn build(
         servers: Arc::new(servers),
         naming,
         audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?, log.clone())?,
-        budget: Budget::new(
-            usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX),
-        ),
+        budget: Budget::new(usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX)),
         log,
         list_timeout: config.list_timeout,
     };

@@ -37,12 +37,12 @@ mod memory;
 mod messages;
 #[path = "serve/names.rs"]
 mod names;
+#[path = "serve/numbers.rs"]
+mod numbers;
 #[path = "serve/own.rs"]
 mod own;
 #[path = "serve/processes.rs"]
 mod processes;
-#[path = "serve/numbers.rs"]
-mod numbers;
 #[path = "program/record.rs"]
 mod record;
 #[path = "serve/recorded.rs"]

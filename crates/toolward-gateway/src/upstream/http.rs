@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
-use toolward_wire::jsonrpc::request_body;
 use toolward_wire::headers;
-use toolward_wire::http::{BodyLength, BodyError, BodyReader, ResponseHead, write_request};
+use toolward_wire::http::{BodyError, BodyLength, BodyReader, ResponseHead, write_request};
+use toolward_wire::jsonrpc::request_body;
 use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
 pub(super) use self::call::Call;

@@ -115,7 +115,13 @@ pub struct QueryArgs {
     pub state: Option<PathBuf>,
     /// Count calls by these members instead of listing them, largest first; with --kind or `kind`, other
     /// records too
-    #[arg(long, value_enum, value_name = "MEMBERS", value_delimiter = ',', conflicts_with = "last")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MEMBERS",
+        value_delimiter = ',',
+        conflicts_with = "last"
+    )]
     pub count_by: Vec<CountBy>,
     /// At most this many rows
     #[arg(long, value_name = "N")]

@@ -36,7 +36,8 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         }
         let (gateway, begun) = build(input, args.allow_all, log.clone())?;
         // An empty token is a wrong one: its variable may have been meant to hold another.
-        let token = std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
+        let token =
+            std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
         let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun, &log) {
             // Nobody is known to a gateway that allows nobody anything.
             Err(_) if denying => by_flag(None),
@@ -63,7 +64,9 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         Ok((gateway, caller, again))
     };
     match prepared() {
-        Ok((gateway, caller, again)) => serve(gateway, caller, Scope::All, again, args.request_bytes),
+        Ok((gateway, caller, again)) => {
+            serve(gateway, caller, Scope::All, again, args.request_bytes)
+        }
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);

@@ -59,7 +59,8 @@ fn without_keys_every_jwt_is_refused_until_there_are_some() {
             "dev": {"claims": {"sub": "dev"}, "allow": {"servers": ["*"]}},
             "listed": {"tokens": ["${LISTED}"], "allow": {"servers": ["*"]}},
         });
-        let gate = gate_with(&issuer, json!({}), agents).env("LISTED", "a-token-that-is-listed").start();
+        let gate =
+            gate_with(&issuer, json!({}), agents).env("LISTED", "a-token-that-is-listed").start();
         let client = with(&gate, token(&issuer, &issuer.key("p")));
         let refused = begin(&client);
         assert_eq!(refused.status, 401, "mood {at}");
@@ -89,7 +90,8 @@ fn an_issuer_that_does_not_answer_delays_nobody_else() {
         "dev": {"claims": {"sub": "dev"}, "allow": {"servers": ["*"]}},
         "listed": {"tokens": ["${LISTED}"], "allow": {"servers": ["*"]}},
     });
-    let gate = gate_with(&issuer, json!({}), agents).env("LISTED", "a-token-that-is-listed").start();
+    let gate =
+        gate_with(&issuer, json!({}), agents).env("LISTED", "a-token-that-is-listed").start();
     let token = token(&issuer, &issuer.key("p"));
     let waiting: Vec<_> = (0..8)
         .map(|_| with(&gate, token.clone()).open("POST", &[], &initialize(LEGACY).to_string()))

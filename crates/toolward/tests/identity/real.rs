@@ -53,7 +53,10 @@ fn a_listed_token_is_the_agent_and_nothing_is_nobody() {
             .agents(agents())
             .set("defaults", json!({"deny_on_missing_agent": denied}))
             .start();
-        assert_eq!(tools(python(&peers, &url(&gate), &["--token", "token-of-agent-a"])), json!(["s__t"]));
+        assert_eq!(
+            tools(python(&peers, &url(&gate), &["--token", "token-of-agent-a"])),
+            json!(["s__t"])
+        );
         let wrong = python(&peers, &url(&gate), &["--token", "token-of-agent-b"]);
         assert!(wrong.is_err(), "{wrong:?}");
         let nothing = python(&peers, &url(&gate), &[]);
@@ -95,7 +98,12 @@ fn on_stdio_the_launch_or_a_token_in_the_environment_names_the_agent() {
     let file = setup.file().to_str().unwrap().to_string();
     let home = format!("HOME={}", setup.path("").display());
     let see = |variables: &[&str], flags: &[&str]| -> Vec<String> {
-        let mut words = vec!["/usr/bin/env", &home, "TOKEN_OF_a=token-of-agent-a", "TOKEN_OF_b=token-of-agent-b"];
+        let mut words = vec![
+            "/usr/bin/env",
+            &home,
+            "TOKEN_OF_a=token-of-agent-a",
+            "TOKEN_OF_b=token-of-agent-b",
+        ];
         words.extend(variables);
         words.extend([env!("CARGO_BIN_EXE_toolward"), "stdio", "-c", &file]);
         words.extend(flags);

@@ -97,6 +97,7 @@ fn company(rules: &Value) -> Gate {
         setup.stdio(server, era, names(tools)).with(server, "share", json!(true))
     });
     let servers = servers.server("gone", json!({"command": "/nonexistent/server"}));
+    let servers = servers.set("list_timeout", json!("20s"));
     with_layer(servers, "rules.json", &rules.to_string(), &AGENTS).start()
 }
 

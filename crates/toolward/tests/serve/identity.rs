@@ -48,9 +48,11 @@ fn only_a_token_names_an_agent() {
         assert!(reply.header("www-authenticate").unwrap().starts_with("Bearer"), "{wrong:?}");
         assert!(reply.body.is_empty() || !String::from_utf8_lossy(&reply.body).contains("token"));
     }
-    for path in
-        ["/mcp?token=token-of-agent-a", "/mcp?access_token=token-of-agent-a", "/mcp/s?Authorization=Bearer%20token-a"]
-    {
+    for path in [
+        "/mcp?token=token-of-agent-a",
+        "/mcp?access_token=token-of-agent-a",
+        "/mcp/s?Authorization=Bearer%20token-a",
+    ] {
         assert_eq!(gate.nobody().at(path).send("POST", &[], &begin).status, 401, "{path}");
     }
     for (name, value) in [
@@ -100,7 +102,10 @@ fn only_a_token_names_an_agent() {
         assert_eq!((&record["agent"], &record["identity"]), (&json!("a"), &json!("token")));
     }
     let record = std::fs::read_to_string(gate.file("audit/audit.jsonl")).unwrap();
-    assert!(!record.contains("token-of-agent-a") && !gate.said.lock().unwrap().contains("token-of-agent-a"));
+    assert!(
+        !record.contains("token-of-agent-a")
+            && !gate.said.lock().unwrap().contains("token-of-agent-a")
+    );
 }
 
 #[test]

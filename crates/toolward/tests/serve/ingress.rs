@@ -92,7 +92,8 @@ fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed
             "a trailer",
             post(
                 &format!("{host}{te}"),
-                &chunked.replace("0\r\n\r\n", "0\r\nAuthorization: Bearer token-of-agent-b\r\n\r\n"),
+                &chunked
+                    .replace("0\r\n\r\n", "0\r\nAuthorization: Bearer token-of-agent-b\r\n\r\n"),
             ),
         ),
     ] {

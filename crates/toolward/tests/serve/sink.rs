@@ -169,9 +169,10 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
     assert_eq!(call_on(&gate, 10), (10, 0));
     assert!(gate.said.lock().unwrap().contains("calls go on without a record"));
     // Whoever looks is told so.
-    let (readiness, status) = (|| gate.nobody().at("/readyz").send("GET", &[], ""), || {
-        super::reload::beside(&gate, &["status"]).1
-    });
+    let (readiness, status) = (
+        || gate.nobody().at("/readyz").send("GET", &[], ""),
+        || super::reload::beside(&gate, &["status"]).1,
+    );
     let reply = readiness();
     assert_eq!(reply.status, 200);
     assert_eq!(String::from_utf8_lossy(&reply.body), "ready, and calls go unrecorded");

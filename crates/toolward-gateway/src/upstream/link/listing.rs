@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
 use toolward_wire::{Era, Kind, Message, Raw};
 
-use super::super::{GiveUp, Unavailable};
 use super::super::opening::own_request;
+use super::super::{GiveUp, Unavailable};
 use super::{Busy, Link, Signal, Transport};
 use crate::catalogue::{Catalogue, Offered};
 
