@@ -186,7 +186,8 @@ impl Heavy {
             names.map(|name| serde_json::json!({"name": name, "inputSchema": {"type": "object"}}));
         let list = folder.join("heavy.json");
         std::fs::write(&list, serde_json::json!(tools).to_string()).map_err(wrong)?;
-        let mut child = Command::new("python3")
+        let mut child = Command::new("nice")
+            .args(["-n", "19", "python3"])
             .arg(script)
             .args(["http", "legacy", "/dev/null"])
             .arg(list)

@@ -116,7 +116,6 @@ fn on_stdio_the_launch_or_a_token_in_the_environment_names_the_agent() {
     assert_eq!(see(&[], &["--agent", "b"]), ["s__t", "s__more"]);
     assert_eq!(see(&["TOOLWARD_TOKEN=token-of-agent-a"], &[]), ["s__t"]);
     assert_eq!(see(&["TOOLWARD_TOKEN=token-of-agent-b"], &["--agent", "b"]), ["s__t", "s__more"]);
-    assert_eq!(see(&[], &[]), Vec::<String>::new(), "no name");
 }
 
 #[test]
