@@ -136,22 +136,26 @@ fn address_of_page(place: &Place) -> Option<String> {
     Some(format!("http://{}/?token={}", place.page, token.trim()))
 }
 
-/// A terminal that is closed ends the demo: nobody would know of it any more.
+/// Shuts the demo down when its terminal is closed.
+///
+/// The handler is installed before this returns: a terminal that is closed right after the first line was
+/// printed would otherwise only cause a reload, because `serve` reloads on SIGHUP.
 fn end_with_terminal() {
     use tokio::signal::unix::{SignalKind, signal};
     if !std::io::stdout().is_terminal() {
         return;
     }
-    std::thread::spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async {
-            if let Ok(mut hang_up) = signal(SignalKind::hangup()) {
-                hang_up.recv().await;
-                let (own, end) = (rustix::process::getpid(), rustix::process::Signal::TERM);
-                let _ = rustix::process::kill_process(own, end);
-            }
-        });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return };
+    let installed = {
+        let _inside = runtime.enter();
+        signal(SignalKind::hangup())
+    };
+    let Ok(mut hang_up) = installed else { return };
+    std::thread::spawn(move || {
+        runtime.block_on(hang_up.recv());
+        let (own, end) = (rustix::process::getpid(), rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(own, end);
     });
 }
 
