@@ -218,6 +218,8 @@ fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
     let Node { span, value } = node;
     let value = match value {
         Value::Str(text) if text.contains("${") => {
+            // The directory of a file that was named without one is the empty path.
+            let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
             let workspace = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
             let workspace = workspace.to_string_lossy();
             let name = Path::new(&*workspace).file_name().unwrap_or_default().to_string_lossy();

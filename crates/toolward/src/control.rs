@@ -34,6 +34,8 @@ use crate::running::Running;
 
 /// Asking takes no longer than this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest request: a word and the path of a configuration.
+const MAX_WORD: u64 = 8 << 10;
 /// Room for some hundred sockets.
 const MOST_ROOM: usize = 2048;
 
@@ -45,6 +47,8 @@ fn folder(state: &Path) -> PathBuf {
 pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
+    /// The main file of this gateway.
+    config: Option<PathBuf>,
 }
 
 impl Drop for Control {
@@ -60,7 +64,7 @@ impl Control {
         let path = folder.join(format!("{}.sock", running.process));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        Ok(Control { listener, path })
+        Ok(Control { listener, path, config: running.config.clone() })
     }
 
     /// Answers for as long as the process lives.
@@ -73,10 +77,11 @@ impl Control {
                 continue;
             }
             let (reloader, heir) = (reloader.clone(), heir.clone());
+            let config = self.config.clone();
             tokio::spawn(async move {
                 let (from, mut to) = stream.split();
                 let mut word = String::new();
-                let mut from = tokio::io::BufReader::new(from.take(64));
+                let mut from = tokio::io::BufReader::new(from.take(MAX_WORD));
                 let read = tokio::time::timeout(PATIENCE, from.read_line(&mut word)).await;
                 if !matches!(read, Ok(Ok(_))) {
                     return;
@@ -85,6 +90,15 @@ impl Control {
                     "reload" => reloaded(reloader.reload("toolward reload").await),
                     "reload --accept" => {
                         reloaded(reloader.reload_accepting("toolward reload --accept").await)
+                    }
+                    // A person looked at one configuration; other gateways may share the directory.
+                    word if word.starts_with(ACCEPT_OF) => {
+                        let meant = serde_json::from_str(&word[ACCEPT_OF.len()..]).ok();
+                        if meant.is_some_and(|meant: PathBuf| Some(meant) == config) {
+                            reloaded(reloader.reload_accepting("toolward reload --accept").await)
+                        } else {
+                            json!({"another": true})
+                        }
                     }
                     "status" => status(&reloader, begun).await,
                     "tools" => tools(&reloader),
@@ -107,6 +121,14 @@ impl Control {
             });
         }
     }
+}
+
+const ACCEPT_OF: &str = "reload --accept of ";
+
+/// The request to accept a configuration as it is, for gateways with this main file alone.
+pub(crate) fn accept(main: &Path) -> String {
+    let main = main.canonicalize().unwrap_or_else(|_| main.to_owned());
+    format!("{ACCEPT_OF}{}", json!(main.to_string_lossy()))
 }
 
 fn reloaded(outcome: Result<String, String>) -> Value {
@@ -331,6 +353,8 @@ pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Asked {
     for ((process, path), answer) in all.into_iter().zip(answers) {
         use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
         match answer {
+            // A gateway with another configuration, which was not meant.
+            Ok(Ok(answer)) if answer["another"] == true => {}
             Ok(Ok(answer)) => asked.answers.push((process, answer)),
             // Nobody listens there any more.
             Ok(Err(error)) if error.kind() == ConnectionRefused => {

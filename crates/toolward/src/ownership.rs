@@ -67,15 +67,17 @@ pub(crate) fn is_own_directory(path: &Path) -> bool {
     path.is_dir() && exposed(path).is_none()
 }
 
-/// Programs of enabled hooks; a `policy_sh` file has a stricter check of its own.
+/// Programs of enabled hooks, and the files among their arguments: what decides is often a script that an
+/// interpreter reads. A `policy_sh` file has a stricter check of its own.
 fn hook_files(config: &Config) -> Vec<PathBuf> {
     let search = std::env::var_os("PATH");
-    let hooks = config.hooks.iter().filter(|hook| hook.enabled);
-    let program = |kind: &HookKind| match kind {
-        HookKind::Exec { program, .. } => program::find(program.as_ref(), search.as_deref()),
-        HookKind::PolicySh(_) | HookKind::Http(_) => None,
-    };
-    hooks.filter_map(|hook| program(&hook.kind)).collect()
+    let mut files = Vec::new();
+    for hook in config.hooks.iter().filter(|hook| hook.enabled) {
+        let HookKind::Exec { program, args, .. } = &hook.kind else { continue };
+        files.extend(program::find(program.as_ref(), search.as_deref()));
+        files.extend(args.iter().map(PathBuf::from).filter(|path| path.is_file()));
+    }
+    files
 }
 
 /// Files that were opened by the parent process, such as `<(COMMAND)` of a shell.

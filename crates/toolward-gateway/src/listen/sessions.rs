@@ -303,8 +303,9 @@ impl Session {
         log: &Arc<EventLog>,
         from: u64,
     ) -> mpsc::Receiver<Frame> {
-        // Older clients take an event without data for a broken message.
-        let primer = self.client.revision >= Revision::R2025_11_25;
+        // Older clients take an event without data for a broken message. The stream of a call begins with
+        // a comment for them, so that it is seen to be open.
+        let primes = self.client.revision >= Revision::R2025_11_25;
         let (session, over) = (self.clone(), Arc::downgrade(self));
         let encode = move |number, message: Option<Body>, room| {
             let id = session.event_id(stream, number)?;
@@ -313,7 +314,10 @@ impl Session {
                 Some(message) => Frame::message(Some(&id), message, room),
                 None => {
                     let mut out = Vec::new();
-                    sse::encode_primer(&id, Some(RETRY_MS), &mut out);
+                    match primes {
+                        true => sse::encode_primer(&id, Some(RETRY_MS), &mut out),
+                        false => sse::encode_keep_alive(&mut out),
+                    }
                     Bytes::from(out).into()
                 }
             })
@@ -324,7 +328,7 @@ impl Session {
                 session.prune();
             }
         };
-        log.read(from, primer, encode, over)
+        log.read(from, primes || stream != FEED, encode, over)
     }
 
     /// The feed, or the stream that an event id of this session names.

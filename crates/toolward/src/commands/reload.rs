@@ -9,11 +9,20 @@ use crate::cli::ReloadArgs;
 use crate::commands::status::{none, say_silent, states};
 use crate::control::{self, Asked};
 use crate::exit::{self, Failure};
+use crate::running;
 
 pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
     let states = states(&args.running, false)?;
-    let word = if args.accept { "reload --accept" } else { "reload" };
-    let Asked { answers, silent } = control::ask(&states, word, control::PATIENCE);
+    let word = match (args.accept, &args.running.state) {
+        (false, _) => "reload".into(),
+        (true, Some(_)) => "reload --accept".into(),
+        (true, None) => {
+            let main = running::places(args.running.config.as_deref()).main;
+            let help = "error: there is no configuration here\n  help: say which: -c FILE";
+            control::accept(&main.ok_or_else(|| Failure::usage(help))?)
+        }
+    };
+    let Asked { answers, silent } = control::ask(&states, &word, control::PATIENCE);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }

@@ -132,6 +132,32 @@ fn an_accepted_file_still_has_to_pass_the_tests() {
 }
 
 #[test]
+fn an_accepted_file_is_that_of_one_gateway() {
+    let state = tempfile::tempdir().unwrap();
+    let start = || {
+        let setup = setup().agents(json!({"a": {}})).web("s", "modern", two());
+        std::fs::write(setup.path("policy.yaml"), POLICY).unwrap();
+        let setup = setup.set("policies", json!(["policy.yaml"]));
+        setup.set("state", json!(state.path())).start()
+    };
+    let (one, other) = (start(), start());
+    for gate in [&one, &other] {
+        replace(&gate.file("policy.yaml"), POLICY.split("    deny").next().unwrap());
+    }
+    let (code, told) = beside(&one, &["reload", "--accept"]);
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(listed(&one.agent("a")), ["s__read", "s__write"]);
+    assert_eq!(listed(&other.agent("a")), ["s__read"]);
+    // A configuration that no gateway has is nobody's.
+    std::fs::remove_file(other.file("toolward.yaml")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+    command.args(["reload", "--accept", "-c"]).arg(other.file("gone.yaml"));
+    let output = command.env("HOME", state.path()).output().unwrap();
+    assert_ne!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(listed(&other.agent("a")), ["s__read"]);
+}
+
+#[test]
 fn a_policy_script_that_was_cut_is_not_taken_up() {
     use std::os::unix::fs::PermissionsExt;
     let setup = setup().agents(only(&["read"])).web("s", "modern", two());

@@ -196,6 +196,11 @@ fn hooks_and_secrets_that_others_can_write_are_refused() {
         let hook = setup.path("hook");
         setup.agents(agents).set("hooks", json!([{"name": "h", "exec": [hook]}]))
     };
+    let interpreted = world(0o775, 0o600);
+    let hook = interpreted.path("hook");
+    let (code, said) =
+        interpreted.set("hooks", json!([{"name": "h", "exec": ["/bin/sh", "-e", hook]}])).fails();
+    assert!(code == 3 && said.contains("the hook") && said.contains("its group"), "{said}");
     let (code, said) = world(0o775, 0o600).fails();
     assert!(code == 3 && said.contains("the hook") && said.contains("its group"), "{said}");
     let (code, said) = world(0o755, 0o606).fails();

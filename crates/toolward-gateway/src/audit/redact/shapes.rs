@@ -299,7 +299,8 @@ pub(super) enum Kind {
 }
 
 /// Programs whose short flags take a password.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
+    "curl",
     "sshpass",
     "redis-cli",
     "valkey-cli",
@@ -318,6 +319,10 @@ impl Kind {
     fn of(program: &str, flag: &str) -> Option<Kind> {
         match (program, flag) {
             (_, "-u" | "--user" | "-U" | "--proxy-user") => Some(Kind::User),
+            // Short flags of `curl` can be joined: `-sSLu user:password`.
+            ("curl", joined) if is_joined(joined) && joined.ends_with(['u', 'U']) => {
+                Some(Kind::User)
+            }
             ("sshpass" | "mongosh", "-p") => Some(Kind::Password),
             ("redis-cli" | "valkey-cli", "-a") => Some(Kind::Password),
             (ldap, "-w") if ldap.starts_with("ldap") => Some(Kind::Password),
@@ -335,6 +340,12 @@ impl Kind {
             }),
         }
     }
+}
+
+/// Whether a word is several short flags.
+fn is_joined(word: &str) -> bool {
+    let flags = word.strip_prefix('-').unwrap_or_default();
+    flags.len() > 1 && flags.bytes().all(|flag| flag.is_ascii_alphanumeric() || flag == b'#')
 }
 
 /// Words between spaces and quotes.

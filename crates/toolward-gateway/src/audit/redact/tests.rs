@@ -147,6 +147,8 @@ fn secrets_of_command_lines_and_addresses_are_known() {
         ("https://a/b?sv=2024&sig=q0%3D&se=1", "https://a/b?sv=2024&sig=[redacted]&se=1"),
         ("https://a/b?X-Amz-Signature=0a1b&x=1", "https://a/b?X-Amz-Signature=[redacted]&x=1"),
         ("curl -u user:pass https://a", "curl -u [redacted] https://a"),
+        ("curl -sSLu user:pass https://a", "curl -sSLu [redacted] https://a"),
+        ("curl -k -sS -fu user:pass a", "curl -k -sS -fu [redacted] a"),
         ("curl -uuser:pass https://a", "curl -u[redacted] https://a"),
         ("curl --user 'user:pa ss' https://a", "curl --user '[redacted]' https://a"),
         ("curl --user=user:pass https://a", "curl --user=[redacted] https://a"),
