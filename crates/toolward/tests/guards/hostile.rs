@@ -155,7 +155,8 @@ fn a_process_that_breaks_the_protocol_refuses_what_waits() {
         (format!("{read} {allow_twice} sleep 60"), "twice"),
         (format!("{read} exec >&-; sleep 60"), "ended"),
         ("echo $$ >> $PIDS; exec <&-; sleep 60".into(), "the hook `h` failed"),
-        ("echo $$ >> $PIDS; yes '{\"id\":1,\"decision\":\"allow\"}'".into(), "twice"),
+        // It starts with the gateway, so its answers may come before the question or twice.
+        ("echo $$ >> $PIDS; yes '{\"id\":1,\"decision\":\"allow\"}'".into(), "the hook `h` failed"),
     ];
     for (script, why) in cases {
         let (gate, reason) = refused_in_time(&script, true);
