@@ -109,8 +109,9 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     let cut = streams.iter().filter(|stream| is_closed(stream)).count();
 
     // An agent that is gone is out, and so are its streams.
+    // A text that only ends earlier would be taken for a file that was cut short.
     let without = text.split("  goes:").next().unwrap_or_default();
-    replace(&config, without)?;
+    replace(&config, &format!("{without}# `goes` is gone.\n"))?;
     let begun = Instant::now();
     while streams.iter().take(10).any(|stream| !is_closed(stream)) {
         if begun.elapsed() > Duration::from_secs(10) {
