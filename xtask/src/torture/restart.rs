@@ -12,7 +12,7 @@ use super::client::Client;
 use super::{Gateway, Plan, Result, free_port};
 
 const CLIENTS: u32 = 8;
-const TOKEN: &str = "torture-40b7e2";
+const TOKEN: &str = "torture-40b7e2f91c";
 /// An old gateway may finish what it has begun for so long.
 const GRACE: Duration = Duration::from_secs(15);
 
