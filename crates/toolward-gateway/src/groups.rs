@@ -1,7 +1,7 @@
 //! Process groups of servers and hooks, and the guard that ends them.
 //!
 //! Every child leads a process group, which ends with the value that stands for it. A gateway that is killed
-//! ends nothing, so a second process watches over it: it is told of every group through a pipe, and when the
+//! ends nothing, so a second process watches over it: it learns of every group through a pipe, and when the
 //! pipe closes it ends the groups that are left. The kernel's own means, `PR_SET_PDEATHSIG`, reaches neither
 //! grandchildren nor a child after a `setuid` program, and setting it needs code between `fork` and `exec`.
 

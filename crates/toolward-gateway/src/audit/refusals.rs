@@ -186,7 +186,7 @@ impl Audit {
         let opened = self.count(counting, kind, name);
         let written = Wait(opened).await;
         if written.is_err() {
-            // Nobody is told of it. The next one tries again.
+            // The failure is not reported. The next count tries again.
             drop(self.refusals.end(counting));
         }
         if self.is_required() { written } else { Ok(()) }

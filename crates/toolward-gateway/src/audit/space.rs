@@ -1,4 +1,4 @@
-//! Free space on the disk of the audit log, and a warning before there is none.
+//! Free space on the disk of the audit log, and a warning before the disk is full.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use crate::audit::segment::{Stream, first_line};
 
 /// Longer lines are no records.
 const MOST_LINE: usize = 64 << 20;
-/// Lines that are passed over are counted in at most so many bytes.
+/// The most bytes in which skipped lines are counted.
 const MOST_COUNTED: u64 = 64 << 20;
 
 /// Follows one stream.
@@ -67,7 +67,7 @@ impl Follower {
         }
     }
 
-    /// Passes over everything but the last lines: at most so many bytes of them. Gives how many lines
+    /// Skips everything but the last lines, within a maximum of bytes. Returns how many lines
     /// were passed over, if they are few enough to be counted and in one file.
     pub fn skip(&mut self, bytes: u64) -> Result<Option<u64>> {
         let found = Found::look(&self.stream)?;

@@ -114,7 +114,7 @@ const BEGINNINGS: [&str; 98] = [
     "eyJhbGciOi",
 ];
 
-/// So many characters follow a beginning.
+/// The number of characters after a known prefix.
 const LEAST: usize = 12;
 
 /// Whether a text begins in the shape that issuers give to their tokens.
