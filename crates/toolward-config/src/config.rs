@@ -2,20 +2,23 @@
 //!
 //! What is policy (rules, exposure, hints) is not here but in the `Source` that is loaded with it.
 
+pub(crate) mod env_file;
+pub(crate) mod secret;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::diagnostic::Diagnostic;
-pub use crate::env_file::EnvFile;
-use crate::forms::url;
-pub use crate::forms::{CertificateMark, IpRange, Listen};
-pub use crate::guards::{
+pub use crate::config::env_file::EnvFile;
+pub use crate::config::secret::Secret;
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::text::Mark;
+use crate::io::{Env, Files};
+use crate::keys::value_syntax::url;
+pub use crate::keys::value_syntax::{CertificateMark, IpRange, Listen};
+pub use crate::resolve::guards::{
     AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
 };
-use crate::outside::{Env, Files};
-pub use crate::secret::Secret;
-use crate::text::Mark;
 
 #[derive(Debug, Clone)]
 pub struct Config {

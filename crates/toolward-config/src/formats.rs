@@ -1,14 +1,19 @@
 //! Which system a file belongs to, told by its content. Every format loads as policy layers; none
 //! can do more than the project's own.
 
+pub(crate) mod client;
+pub(crate) mod expose;
+pub(crate) mod hint_names;
 pub(crate) mod plugin;
+pub(crate) mod policy_tests;
+pub(crate) mod rules;
 pub(crate) mod toml_list;
 
 use std::fmt;
 use std::path::Path;
 
-use crate::node::{Fault, Node};
-use crate::{json, toml, yaml};
+use crate::read::node::{Fault, Node};
+use crate::read::{json, toml, yaml};
 
 /// A format that loads, under the name that `--format` and `import` use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

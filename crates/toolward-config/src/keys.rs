@@ -8,14 +8,19 @@ macro_rules! table {
     };
 }
 
+pub(crate) mod check;
+pub(crate) mod fix_hints;
 mod foreign;
 mod lookup;
+pub(crate) mod secret_spans;
+pub(crate) mod shape;
+pub(crate) mod value_syntax;
 
 pub(crate) use foreign::{PLUGIN_FILE, TOML_TOOLS, TOOL_MANAGER};
 pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk};
 
-use crate::shape::Key;
-use crate::shape::Shape::{
+use crate::keys::shape::Key;
+use crate::keys::shape::Shape::{
     self, AddressOrOff, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange, Keys,
     Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret,
     SecretUrl, Size, Table, Text, Token, Url, Word,

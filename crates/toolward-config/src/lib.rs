@@ -17,56 +17,29 @@
 //! ```
 
 pub mod config;
-pub mod diagnostic;
-pub mod json;
-pub mod neutral;
-pub mod node;
-pub mod suggest;
-pub mod text;
-pub mod toml;
-pub mod yaml;
 
-mod assemble;
-mod builtin;
-mod check;
-mod client;
-mod decode;
-mod env_file;
-mod environment;
-mod expose;
+mod diagnostics;
 mod formats;
-mod forms;
-mod guards;
-mod hints;
-mod identities;
-mod import;
-mod inline;
+mod io;
 mod keys;
-mod load;
-mod outside;
-mod page;
-mod policy_tests;
-mod reference;
-mod remedy;
-mod rules;
-mod secret;
-mod servers;
-mod shape;
-mod shown;
-mod veil;
+mod output;
+mod read;
+mod resolve;
 
 pub use config::Config;
-pub use diagnostic::{Diagnostic, Level};
-pub use environment::{ALLOWED_TOOLS_VARIABLE, READ_ONLY_VARIABLE};
+pub use diagnostics::diagnostic::{self, Diagnostic, Level};
+pub use diagnostics::{sanitize as neutral, suggest, text};
 pub use formats::Format;
-pub use import::{Imported, import};
-pub use inline::{Inline, load_inline};
-pub use load::{CONFIG_VARIABLE, Failed, Loaded, Loader, Options, PolicyFile, PolicyFlag};
-pub use outside::{Disk, Env, Files, ProcessEnv};
-pub use reference::{layer_schema, reference, schema};
-pub use shown::{MASK, ShownFile};
+pub use io::{Disk, Env, Files, ProcessEnv};
+pub use output::import::{Imported, import};
+pub use output::redacted_view::{MASK, ShownFile};
+pub use output::reference::{layer_schema, reference, schema};
+pub use read::{json, node, toml, yaml};
+pub use resolve::environment::{ALLOWED_TOOLS_VARIABLE, READ_ONLY_VARIABLE};
+pub use resolve::inline::{Inline, load_inline};
+pub use resolve::load::{CONFIG_VARIABLE, Failed, Loaded, Loader, Options, PolicyFile, PolicyFlag};
 
 /// A size as it is written in the configuration, such as `4 MiB`, in bytes.
 pub fn size(text: &str) -> Result<u64, String> {
-    forms::size(text).map_err(|misform| misform.message)
+    keys::value_syntax::size(text).map_err(|error| error.message)
 }

@@ -3,12 +3,12 @@
 
 use toolward_policy::source::ExposeSource;
 
-use crate::expose::exposure;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::text::Span;
+use crate::formats::expose::exposure;
 use crate::keys::{PLUGIN_FILE, TOOL_MANAGER};
-use crate::neutral::quoted;
-use crate::node::{Node, Value};
-use crate::page::Page;
-use crate::text::Span;
+use crate::read::node::{Node, Value};
+use crate::read::reader::Reader;
 
 /// The plugin whose meaning is known.
 const HANDLER: &str = "tool_manager";
@@ -24,12 +24,12 @@ pub(crate) struct Exposed {
     pub(crate) at: Span,
 }
 
-pub(crate) fn exposures(page: &mut Page<'_>, root: &Node<'_>) -> Vec<Exposed> {
-    page.check(root, &PLUGIN_FILE, "", true);
+pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<Exposed> {
+    reader.check(root, &PLUGIN_FILE, "", true);
     for key in ["proxy", "logging"] {
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry(key)) {
             let message = format!("{} is ignored", quoted(&key.name));
-            page.warning(key.span, message, "only `plugins` of such a file is policy");
+            reader.warning(key.span, message, "only `plugins` of such a file is policy");
         }
     }
     let mut exposed = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn exposures(page: &mut Page<'_>, root: &Node<'_>) -> Vec<Exposed> {
         for (server, entries) in servers.entries() {
             for entry in entries.items() {
                 let known = section.name == "middleware";
-                let Some(expose) = plugin(page, entry, known) else {
+                let Some(expose) = plugin(reader, entry, known) else {
                     continue;
                 };
                 let server = (server.name != EVERY_SERVER).then(|| server.name.to_string());
@@ -46,26 +46,26 @@ pub(crate) fn exposures(page: &mut Page<'_>, root: &Node<'_>) -> Vec<Exposed> {
             }
         }
     }
-    if exposed.is_empty() && !page.findings.has_errors() {
+    if exposed.is_empty() && !reader.findings.has_errors() {
         let help = "add an enabled entry with `handler: tool_manager`";
-        page.warning(root.span, "the file restricts nothing", help);
+        reader.warning(root.span, "the file restricts nothing", help);
     }
     exposed
 }
 
 /// The exposure of one entry, unless it is switched off or refused.
-fn plugin(page: &mut Page<'_>, entry: &Node<'_>, known_section: bool) -> Option<ExposeSource> {
+fn plugin(reader: &mut Reader<'_>, entry: &Node<'_>, known_section: bool) -> Option<ExposeSource> {
     let handler = entry.get("handler")?;
     let name = handler.as_str()?;
     let known = known_section && name == HANDLER;
     let config = entry.get("config");
     let nothing = Node::new(entry.span, Value::Map(Default::default()));
     if known {
-        page.check(config.unwrap_or(&nothing), &TOOL_MANAGER, "config", true);
+        reader.check(config.unwrap_or(&nothing), &TOOL_MANAGER, "config", true);
     }
-    if !enabled(page, entry, config) {
+    if !enabled(reader, entry, config) {
         let message = format!("the plugin {} is switched off, and left out", quoted(name));
-        page.warning(handler.span, message, "remove `enabled: false` to use it");
+        reader.warning(handler.span, message, "remove `enabled: false` to use it");
         return None;
     }
     if !known {
@@ -76,20 +76,20 @@ fn plugin(page: &mut Page<'_>, entry: &Node<'_>, known_section: bool) -> Option<
                 "only `tool_manager` is; switch the plugin off with `enabled: false`, or remove it"
             }
         };
-        page.error(handler.span, message, help);
+        reader.error(handler.span, message, help);
         return None;
     }
-    config?.get("tools").map(|tools| exposure(page, tools, true))
+    config?.get("tools").map(|tools| exposure(reader, tools, true))
 }
 
 /// `enabled` may stand on the entry and in its `config`; the two must not disagree.
-fn enabled(page: &mut Page<'_>, entry: &Node<'_>, config: Option<&Node<'_>>) -> bool {
+fn enabled(reader: &mut Reader<'_>, entry: &Node<'_>, config: Option<&Node<'_>>) -> bool {
     let inner = config.and_then(|config| config.get("enabled"));
     let outer = entry.get("enabled");
     match (outer.and_then(Node::as_bool), inner.and_then(Node::as_bool)) {
         (Some(one), Some(other)) if one != other => {
             let at = inner.map_or(entry.span, |node| node.span);
-            page.error(
+            reader.error(
                 at,
                 "`enabled` is given twice, with different values",
                 "keep one of the two",

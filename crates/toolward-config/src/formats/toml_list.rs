@@ -2,20 +2,20 @@
 
 use toolward_policy::source::{AllowlistSource, Case};
 
-use crate::diagnostic::Diagnostic;
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::text::Span;
+use crate::formats::rules::{ListKind, entries};
 use crate::keys::TOML_TOOLS;
-use crate::neutral::quoted;
-use crate::node::{Key, Node};
-use crate::page::Page;
-use crate::rules::{ListKind, entries};
-use crate::text::Span;
+use crate::read::node::{Key, Node};
+use crate::read::reader::Reader;
 
 /// The list as an allowlist; `None` where that was reported as an error.
-pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
+pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
     let map = root.as_map()?;
     let chat = map.get("chat");
     if let Some(chat) = chat.filter(|chat| chat.as_map().is_none()) {
-        page.error(
+        reader.error(
             chat.span,
             format!("`chat` must be a table, not {}", chat.kind()),
             "write `[chat]`",
@@ -25,13 +25,13 @@ pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<Allowlis
     let inner = chat.and_then(Node::as_map);
     let (path, list) = match (map.entry("tools"), inner.and_then(|chat| chat.entry("tools"))) {
         (Some((key, list)), None) => {
-            ignored(page, map.iter().filter(|(other, _)| other.name != key.name));
+            ignored(reader, map.iter().filter(|(other, _)| other.name != key.name));
             ("tools", list)
         }
         (None, Some((_, list))) => {
             let beside = inner.into_iter().flat_map(|chat| chat.iter());
             ignored(
-                page,
+                reader,
                 map.iter()
                     .filter(|(key, _)| key.name != "chat")
                     .chain(beside.filter(|(key, _)| key.name != "tools")),
@@ -39,8 +39,8 @@ pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<Allowlis
             ("chat.tools", list)
         }
         (Some((top, _)), Some((below, _))) => {
-            let first = page.mark(top.span);
-            page.report(
+            let first = reader.mark(top.span);
+            reader.report(
                 below.span,
                 Diagnostic::error("`tools` is given both at the top and under `[chat]`")
                     .related(first, "given first here")
@@ -50,7 +50,7 @@ pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<Allowlis
         }
         (None, None) => {
             let message = "the file has no list `tools`, neither at the top nor under `[chat]`";
-            page.error(
+            reader.error(
                 Span::default(),
                 message,
                 "write `tools = [\"name\", \"pattern_*\", \"hint:read-only\"]`",
@@ -58,18 +58,18 @@ pub(crate) fn allowlist(page: &mut Page<'_>, root: &Node<'_>) -> Option<Allowlis
             return None;
         }
     };
-    page.check(list, &TOML_TOOLS, "tools", false);
+    reader.check(list, &TOML_TOOLS, "tools", false);
     Some(AllowlistSource {
         path: path.into(),
         case: Case::Sensitive,
-        tools: entries(page, list, ListKind::Allowlist),
+        tools: entries(reader, list, ListKind::Allowlist),
         prompts: None,
         resources: None,
     })
 }
 
 fn ignored<'n, 't: 'n>(
-    page: &mut Page<'_>,
+    reader: &mut Reader<'_>,
     others: impl Iterator<Item = (&'n Key<'t>, &'n Node<'t>)>,
 ) {
     let keys: Vec<_> = others.map(|(key, _)| key).collect();
@@ -78,6 +78,6 @@ fn ignored<'n, 't: 'n>(
         let more = if keys.len() > names.len() { ", …" } else { "" };
         let verb = if keys.len() == 1 { "is" } else { "are" };
         let message = format!("{}{more} {verb} ignored", names.join(", "));
-        page.warning(first.span, message, "only the list `tools` of such a file is policy");
+        reader.warning(first.span, message, "only the list `tools` of such a file is policy");
     }
 }

@@ -1,8 +1,8 @@
 //! Keys of other systems' files.
 
 use super::{EXPOSE, NAME, SELECTOR, key};
-use crate::shape::Key;
-use crate::shape::Shape::{self, Any, Bool, Integer, Keys, List, Table};
+use crate::keys::shape::Key;
+use crate::keys::shape::Shape::{self, Any, Bool, Integer, Keys, List, Table};
 
 /// Another system's plugin file.
 pub(crate) const PLUGIN_FILE: Shape = Keys(&[PLUGIN_FILE_KEYS]);

@@ -1,7 +1,7 @@
 //! Finding one's way in the table: where a key stands, and what to say about one that does not.
 
 use super::{CLIENT_SERVER, CONFIGURATION, SERVER};
-use crate::shape::{Key, Shape};
+use crate::keys::shape::{Key, Shape};
 
 /// A word on keys that people bring along from elsewhere.
 pub(crate) fn advice(name: &str) -> Option<&'static str> {

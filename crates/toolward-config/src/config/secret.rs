@@ -1,0 +1,138 @@
+//! Values that may be secrets: written as references, resolved in a step of its own, never shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::text::Mark;
+use crate::io::{Env, Files, reason};
+use crate::keys::value_syntax::{Part, reference_parts};
+use crate::resolve::main_file::Folders;
+
+/// Text with references such as `${NAME}` and `${file:PATH}`.
+#[derive(Clone)]
+pub struct Secret {
+    parts: Vec<Part>,
+    mark: Mark,
+    value: Option<String>,
+}
+
+impl Secret {
+    /// `None` where the text does not have the form of references.
+    pub(crate) fn new(written: &str, mark: Mark, folders: &Folders<'_>) -> Option<Self> {
+        let mut parts = reference_parts(written).ok()?;
+        for part in &mut parts {
+            if let Part::File(path) = part {
+                *path = folders.path(path).to_string_lossy().into_owned();
+            }
+        }
+        // Text without references needs no resolving.
+        let value = match parts.as_slice() {
+            [] => Some(String::new()),
+            [Part::Literal(text)] => Some(text.clone()),
+            _ => None,
+        };
+        Some(Secret { parts, mark, value })
+    }
+
+    /// Text without references, such as `${NAME}` where nothing is replaced.
+    pub(crate) fn literal(text: impl Into<String>, mark: Mark) -> Self {
+        let text = text.into();
+        Secret { parts: vec![Part::Literal(text.clone())], mark, value: Some(text) }
+    }
+
+    /// The value; `None` before its references were resolved.
+    pub fn value(&self) -> Option<&str> {
+        self.value.as_deref()
+    }
+
+    /// Whether the value stands in the file as it is.
+    pub fn is_literal(&self) -> bool {
+        matches!(self.parts.as_slice(), [] | [Part::Literal(_)])
+    }
+
+    /// Where the value stands, for findings.
+    pub fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// Files that the references name.
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::File(path) => Some(PathBuf::from(path)),
+            _ => None,
+        })
+    }
+
+    /// Replaces the references by what they stand for.
+    pub(crate) fn resolve(&mut self, env: &impl Env, files: &impl Files) -> Result<(), Diagnostic> {
+        let mut value = String::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => value.push_str(text),
+                Part::Env(name) => value.push_str(&self.variable(name, env)?),
+                Part::File(path) => value.push_str(&self.file(path, files)?),
+            }
+        }
+        self.value = Some(value);
+        Ok(())
+    }
+
+    fn variable(&self, name: &str, env: &impl Env) -> Result<String, Diagnostic> {
+        let shown = quoted(name);
+        match env.var(name).map(std::ffi::OsString::into_string) {
+            Some(Ok(value)) if value.is_empty() => {
+                Err(self.error(format!("the variable {shown} is empty")))
+            }
+            Some(Ok(value)) => Ok(value),
+            Some(Err(_)) => Err(self.error(format!("the variable {shown} is not valid UTF-8"))),
+            None => Err(self
+                .error(format!("the variable {shown} is not set"))
+                .help("set it in the environment of the gateway")),
+        }
+    }
+
+    fn file(&self, path: &str, files: &impl Files) -> Result<String, Diagnostic> {
+        let shown = quoted(path);
+        let bytes = files.read(Path::new(path)).map_err(|error| {
+            self.error(format!("the file {shown} cannot be read: {}", reason(&error)))
+                .help("the path is relative to the file that holds the reference")
+        })?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| self.error(format!("the file {shown} is not valid UTF-8")))?;
+        // Editors end a file with a line break, which is not part of the secret.
+        let line = text
+            .strip_suffix('\n')
+            .map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
+        match line.is_empty() {
+            true => Err(self.error(format!("the file {shown} is empty"))),
+            false => Ok(line.to_owned()),
+        }
+    }
+
+    /// A finding about this value, with its place.
+    pub(crate) fn error(&self, message: impl AsRef<str>) -> Diagnostic {
+        Diagnostic::error(message).at_mark(self.mark.clone())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Two secrets are equal if they are written alike.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+/// How it is written, never what it stands for.
+impl std::hash::Hash for Secret {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.parts.hash(state);
+    }
+}

@@ -1,0 +1,244 @@
+//! Configuration files of MCP clients, read as servers.
+//!
+//! Clients agree on the idea and differ in the words: VS Code has `servers` and `inputs`, Windsurf `serverUrl`,
+//! Cline `timeout` in seconds. A client's tree is rewritten into the project's own words before it is checked, so
+//! that everything behind this module knows one form. Keys that mean something to the client alone are left
+//! out; those that would restrict its tools are reported, because nothing enforces them here.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::suggest::nearest;
+use crate::diagnostics::text::Span;
+use crate::keys::server_keys;
+use crate::read::node::{Key, Map, Node, Value};
+use crate::read::reader::Reader;
+
+/// Names of files that clients read.
+const FILE_NAMES: [&str; 8] = [
+    ".mcp.json",
+    "mcp.json",
+    "mcp_config.json",
+    "mcp-config.json",
+    "claude_desktop_config.json",
+    ".claude.json",
+    "cline_mcp_settings.json",
+    "mcp_settings.json",
+];
+/// Directories in which clients keep the file of a project.
+const PROJECT_DIRECTORIES: [&str; 8] =
+    [".vscode", ".cursor", ".kiro", ".windsurf", ".roo", ".warp", ".junie", ".github"];
+/// Keys of an entry by which a client restricts tools.
+const RESTRICTIONS: [&str; 5] =
+    ["disabledTools", "excludeTools", "includeTools", "tools", "enabledTools"];
+/// A larger number cannot be meant in seconds: some clients write milliseconds.
+const MAX_SECONDS: i64 = 3600;
+
+/// Whether a file is a client's, by its name.
+pub(crate) fn is_client_file(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| FILE_NAMES.contains(&name))
+}
+
+/// The directory that paths of a client's file are relative to: the project's, if it is a project's file.
+pub(crate) fn base(path: &Path) -> PathBuf {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match PROJECT_DIRECTORIES.contains(&name) {
+        true => folder.parent().unwrap_or(Path::new("")).to_owned(),
+        false => folder.to_owned(),
+    }
+}
+
+/// A client's whole file in the project's own words: its servers, and native keys that were added to it.
+pub(crate) fn file<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> Node<'t> {
+    let Value::Map(map) = root.value else { return root };
+    let mut entries = Vec::new();
+    for (key, node) in map.into_entries() {
+        match key.name.as_ref() {
+            "servers" | "mcpServers" => {
+                let key = Key { name: Cow::Borrowed("mcpServers"), ..key };
+                entries.push((key, servers(reader, node, base, true)));
+            }
+            // Values that VS Code asks a person for; only their use is an error.
+            "inputs" => {}
+            name if is_native(name) => entries.push((key, node)),
+            _ => {}
+        }
+    }
+    Node::new(root.span, Value::Map(Map::of(entries)))
+}
+
+/// `mcpServers` of the project's own file, in which unknown keys stay an error.
+pub(crate) fn table<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> Node<'t> {
+    let Value::Map(map) = root.value else { return root };
+    let entries = map.into_entries().into_iter().map(|(key, node)| match key.name.as_ref() {
+        "mcpServers" => (key, servers(reader, node, base, false)),
+        _ => (key, node),
+    });
+    Node::new(root.span, Value::Map(Map::of(entries.collect())))
+}
+
+/// A key of the project, or a slip of the pen in one: dropping it could drop a policy.
+fn is_native(name: &str) -> bool {
+    let known = || crate::keys::top_keys();
+    known().any(|key| key == name) || nearest(name, known()).is_some()
+}
+
+fn servers<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bool) -> Node<'t> {
+    let Value::Map(map) = node.value else { return node };
+    let entries = map.into_entries().into_iter();
+    let entries = entries.map(|(key, entry)| (key, server(reader, entry, base, tolerant)));
+    Node::new(node.span, Value::Map(Map::of(entries.collect())))
+}
+
+fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bool) -> Node<'t> {
+    let Value::Map(map) = node.value else { return node };
+    let mut entries = Vec::new();
+    for (key, value) in map.into_entries() {
+        match (key.name.as_ref(), value) {
+            // Cline nests what others write side by side.
+            ("transport", Node { value: Value::Map(nested), .. }) => {
+                entries.extend(nested.into_entries());
+            }
+            (_, value) => entries.push((key, value)),
+        }
+    }
+    let has_url = entries.iter().any(|(key, _)| key.name == "url");
+    let mut kept = Vec::new();
+    for (key, value) in entries {
+        let value = substituted(value, base);
+        match (key.name.as_ref(), &value.value) {
+            ("serverUrl" | "httpUrl", _) if !has_url => {
+                kept.push((Key { name: Cow::Borrowed("url"), ..key }, value));
+            }
+            ("timeout", Value::Int(number)) => kept.push((key, seconds(*number, value.span))),
+            ("type", Value::Str(kind)) => {
+                if let Some(kind) = transport(kind) {
+                    kept.push((key, Node::new(value.span, Value::Str(kind.into()))));
+                }
+            }
+            ("env", Value::Map(_)) => kept.push((key, variables(value))),
+            // The client logs in by itself; a gateway has its own way.
+            ("oauth", _) if value.get("token_url").is_none() => {
+                let message =
+                    "`oauth` of a client is not used: the gateway does not log in for a client";
+                reader.warning(key.span, message, "give the server's credentials in `headers`");
+            }
+            (name, _) if is_restriction(name) && is_everything(&value) => {}
+            (name, _) if is_restriction(name) => {
+                let message = format!("{} of the client is not enforced here", quoted(name));
+                reader.warning(key.span, message, "deny the tools in `agents`, or list `expose`");
+            }
+            (name, _) if !tolerant || is_server_key(name) => kept.push((key, value)),
+            // Everything else is the client's own, unless it is a misspelt key of the project.
+            (name, _) if nearest(name, server_keys()).is_some() => kept.push((key, value)),
+            _ => {}
+        }
+    }
+    one_line(&mut kept);
+    Node::new(node.span, Value::Map(Map::of(kept)))
+}
+
+fn is_server_key(name: &str) -> bool {
+    server_keys().any(|key| key == name)
+}
+
+fn is_restriction(name: &str) -> bool {
+    RESTRICTIONS.contains(&name) && !is_server_key(name)
+}
+
+/// `["*"]`, or an empty list: no restriction.
+fn is_everything(node: &Node<'_>) -> bool {
+    node.items().iter().all(|item| item.as_str() == Some("*"))
+}
+
+fn seconds<'t>(number: i64, span: Span) -> Node<'t> {
+    let unit = if number > MAX_SECONDS { "ms" } else { "s" };
+    Node::new(span, Value::Str(format!("{number}{unit}").into()))
+}
+
+/// The kind of a server in the words of `.mcp.json`; `None`: its keys say enough.
+fn transport(kind: &str) -> Option<String> {
+    Some(match kind {
+        "local" => "stdio".into(),
+        "streamableHttp" | "streamable_http" => "streamable-http".into(),
+        "remote" => return None,
+        other => other.into(),
+    })
+}
+
+/// Clients write numbers and booleans as they are; `null` unsets a variable.
+fn variables(node: Node<'_>) -> Node<'_> {
+    let Value::Map(map) = node.value else { return node };
+    let mut entries = Vec::new();
+    for (key, value) in map.into_entries() {
+        let written = match &value.value {
+            Value::Null => continue,
+            Value::Bool(flag) => flag.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::UInt(number) => number.to_string(),
+            Value::Float(number) => number.to_string(),
+            _ => {
+                entries.push((key, value));
+                continue;
+            }
+        };
+        entries.push((key, Node::new(value.span, Value::Str(written.into()))));
+    }
+    Node::new(node.span, Value::Map(Map::of(entries)))
+}
+
+/// Some write the whole command line as `command`. A path may contain spaces, a bare name does not.
+fn one_line(entries: &mut Vec<(Key<'_>, Node<'_>)>) {
+    if entries.iter().any(|(key, _)| key.name == "args") {
+        return;
+    }
+    let command = entries.iter().position(|(key, _)| key.name == "command");
+    let Some((key, node)) = command.and_then(|at| entries.get(at)) else { return };
+    let (span, key_span) = (node.span, key.span);
+    let words: Vec<String> =
+        node.as_str().unwrap_or_default().split_whitespace().map(String::from).collect();
+    let Some((first, rest)) = words.split_first() else { return };
+    if rest.is_empty() || first.contains(['/', '\\']) {
+        return;
+    }
+    let text = |word: &String| Node::new(span, Value::Str(Cow::Owned(word.clone())));
+    let args = Node::new(span, Value::Seq(rest.iter().map(text).collect()));
+    let command = text(first);
+    for (key, node) in entries.iter_mut().filter(|(key, _)| key.name == "command") {
+        key.span = key_span;
+        *node = command.clone();
+    }
+    entries.push((Key { span: key_span, name: Cow::Borrowed("args") }, args));
+}
+
+/// Replaces the variables of editors that stand for directories.
+fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
+    let Node { span, value } = node;
+    let value = match value {
+        Value::Str(text) if text.contains("${") => {
+            // The directory of a file that was named without one is the empty path.
+            let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
+            let workspace = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
+            let workspace = workspace.to_string_lossy();
+            let name = Path::new(&*workspace).file_name().unwrap_or_default().to_string_lossy();
+            let text = text
+                .replace("${workspaceFolderBasename}", &name)
+                .replace("${workspaceFolder}", &workspace)
+                .replace("${userHome}", "${HOME}")
+                .replace("${pathSeparator}", "/")
+                .replace("${/}", "/");
+            Value::Str(text.into())
+        }
+        Value::Seq(items) => {
+            Value::Seq(items.into_iter().map(|item| substituted(item, base)).collect())
+        }
+        Value::Map(map) => {
+            let entries = map.into_entries().into_iter();
+            Value::Map(Map::of(entries.map(|(key, node)| (key, substituted(node, base))).collect()))
+        }
+        other => other,
+    };
+    Node::new(span, value)
+}

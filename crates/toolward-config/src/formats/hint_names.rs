@@ -1,0 +1,26 @@
+//! Hints that are nearly the known ones: an operator's own tag may have any name, but one that
+//! differs from a known hint only in case or hyphens was meant to be it.
+
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::suggest::same_word;
+use crate::diagnostics::text::Span;
+use crate::read::reader::Reader;
+
+const KNOWN: [&str; 6] =
+    ["read-only", "destructive", "idempotent", "open-world", "closed-world", "non-destructive"];
+
+/// Warns of a stated hint that is nearly a known one.
+pub(crate) fn check_tag(reader: &mut Reader<'_>, tag: &str, span: Span) {
+    let meant = KNOWN.into_iter().find(|known| *known != tag && same_word(known, tag));
+    if let Some(known) = meant {
+        let message = format!("the hint {} is not `{known}`, but a tag of its own", quoted(tag));
+        reader.warning(span, message, &format!("did you mean `{known}`?"));
+    }
+}
+
+/// The same for the hints that a selector asks for.
+pub(crate) fn check_selector(reader: &mut Reader<'_>, selector: &str, span: Span) {
+    if let Some(tags) = selector.strip_prefix("hint:") {
+        tags.split('+').for_each(|tag| check_tag(reader, tag, span));
+    }
+}

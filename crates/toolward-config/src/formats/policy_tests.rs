@@ -1,0 +1,75 @@
+//! `tests:` of a policy: what it must answer.
+
+use toolward_policy::testing::{Expect, PolicyTest, TestCase};
+
+use crate::diagnostics::sanitize::quoted;
+use crate::read::json;
+use crate::read::node::Node;
+use crate::read::reader::Reader;
+
+pub(crate) fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PolicyTest> {
+    let items = root.get("tests").map(Node::items).unwrap_or_default();
+    let mut tests = Vec::new();
+    for item in items {
+        let mut cases = Vec::new();
+        for expect in [Expect::Allow, Expect::Deny, Expect::Ask, Expect::Hidden] {
+            let calls = item.get(expect.as_str()).map(Node::items).unwrap_or_default();
+            cases.extend(calls.iter().filter_map(|call| case(reader, call, expect)));
+        }
+        if item.as_map().is_some_and(|map| map.iter().all(|(key, _)| key.name == "as")) {
+            reader.warning(
+                item.span,
+                "the test expects nothing",
+                "add `allow`, `deny` or `hidden`",
+            );
+        }
+        let agent = item.get("as").and_then(Node::as_str).map(str::to_owned);
+        tests.push(PolicyTest { agent, cases });
+    }
+    tests
+}
+
+fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<TestCase> {
+    let written = node.as_str()?;
+    let (name, arguments) = match written.split_once(char::is_whitespace) {
+        Some((name, arguments)) => (name, Some(arguments.trim())),
+        None => (written, None),
+    };
+    let Some((server, tool)) =
+        name.split_once('/').filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
+    else {
+        if !written.is_empty() {
+            let message = format!("{} does not name a server and a tool", quoted(written));
+            reader.error(
+                node.span,
+                message,
+                "write `server/tool`, or `server/tool {\"argument\": \"value\"}`",
+            );
+        }
+        return None;
+    };
+    let arguments = match arguments.map(json::parse) {
+        None => None,
+        Some(Ok(arguments)) if arguments.as_map().is_some() => {
+            arguments.to_json().as_object().cloned()
+        }
+        Some(Ok(arguments)) => {
+            let message = format!("the arguments of the call are {}", arguments.kind());
+            reader.error(node.span, message, "after the tool's name stands one JSON object");
+            return None;
+        }
+        Some(Err(fault)) => {
+            let message = format!("the arguments of the call are not JSON: {}", fault.message);
+            reader.error(node.span, message, "after the tool's name stands one JSON object");
+            return None;
+        }
+    };
+    Some(TestCase {
+        expect,
+        server: server.to_owned(),
+        tool: tool.to_owned(),
+        arguments,
+        written: written.to_owned(),
+        place: reader.mark(node.span).place(),
+    })
+}

@@ -1,0 +1,192 @@
+//! Rule lists to the policy's plain data: layers with agents, and allowlists.
+
+use toolward_policy::source::{
+    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource, Wording,
+};
+
+use crate::diagnostics::sanitize::quoted;
+use crate::formats::hint_names::check_selector;
+use crate::keys::value_syntax::rate;
+use crate::read::node::{Node, Value};
+use crate::read::reader::Reader;
+
+/// Which list an entry stands in; some entries are wrong only in some lists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListKind {
+    Allow,
+    Deny,
+    /// For everyone, without deny syntax.
+    Allowlist,
+}
+
+/// The agents of a file, as a layer.
+pub(crate) fn agents(reader: &mut Reader<'_>, root: &Node<'_>) -> AgentsSource {
+    let agents = root.get("agents").map(|agents| {
+        agents.entries().map(|(key, node)| (key.name.to_string(), agent(reader, node))).collect()
+    });
+    AgentsSource {
+        agents: agents.unwrap_or_default(),
+        deny_on_missing_agent: deny_on_missing_agent(root),
+    }
+}
+
+/// A key such as `team-*` reads like a pattern and would match nobody.
+pub(crate) fn check_agent_names(reader: &mut Reader<'_>, root: &Node<'_>) {
+    for (key, _) in root.get("agents").into_iter().flat_map(Node::entries) {
+        if key.name.contains(['*', '?', '[']) {
+            let message = format!("agents have no patterns: {} names no agent", quoted(&key.name));
+            let help =
+                "write each agent's name, or `default` for all that have no rules of their own";
+            reader.error(key.span, message, help);
+        }
+    }
+}
+
+pub(crate) fn deny_on_missing_agent(root: &Node<'_>) -> bool {
+    let stated = root.get("defaults").and_then(|defaults| defaults.get("deny_on_missing_agent"));
+    stated.and_then(Node::as_bool).unwrap_or(true)
+}
+
+/// Whether some agent of the main file has rules, and not only an identity.
+pub(crate) fn has_rules(root: &Node<'_>) -> bool {
+    let mut agents = root.get("agents").into_iter().flat_map(Node::entries);
+    agents.any(|(_, agent)| agent.get("allow").is_some() || agent.get("deny").is_some())
+}
+
+/// `explain_to_agent` and `message` of a file.
+pub(crate) fn wording(node: &Node<'_>) -> Wording {
+    Wording {
+        explain_to_agent: node.get("explain_to_agent").and_then(Node::as_bool),
+        message: node.get("message").and_then(Node::as_str).map(str::to_owned),
+    }
+}
+
+/// The same of each agent that has one of them.
+pub(crate) fn wordings(root: &Node<'_>) -> Vec<(String, Wording)> {
+    let agents = root.get("agents").into_iter().flat_map(Node::entries);
+    let wordings = agents.map(|(key, node)| (key.name.to_string(), wording(node)));
+    wordings.filter(|(_, wording)| !wording.is_empty()).collect()
+}
+
+fn agent(reader: &mut Reader<'_>, node: &Node<'_>) -> AgentSource {
+    let client_requests = node.get("allow").and_then(|allow| allow.get("client_requests"));
+    AgentSource {
+        case: case(node).unwrap_or(Case::Sensitive),
+        allow: node
+            .get("allow")
+            .map(|node| side(reader, node, ListKind::Allow))
+            .unwrap_or_default(),
+        deny: node.get("deny").map(|node| side(reader, node, ListKind::Deny)).unwrap_or_default(),
+        client_requests: client_requests.map(strings),
+    }
+}
+
+fn case(node: &Node<'_>) -> Option<Case> {
+    match node.get("case")?.as_str()? {
+        "insensitive" => Some(Case::Insensitive),
+        _ => Some(Case::Sensitive),
+    }
+}
+
+fn side(reader: &mut Reader<'_>, node: &Node<'_>, kind: ListKind) -> SideSource {
+    let mut lists = |key: &str| match node.get(key) {
+        Some(table) => table
+            .entries()
+            .map(|(key, list)| KeyedList {
+                key: key.name.to_string(),
+                entries: entries(reader, list, kind),
+                place: reader.place(key.span),
+            })
+            .collect(),
+        None => Vec::new(),
+    };
+    let (tools, prompts, resources) = (lists("tools"), lists("prompts"), lists("resources"));
+    let servers = node.get("servers").map(|list| entries(reader, list, kind)).unwrap_or_default();
+    SideSource { servers, tools, prompts, resources }
+}
+
+/// An allowlist, where the file has one.
+pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
+    let Some(tools) = root.get("allowed_tools") else {
+        let beside = ["allowed_prompts", "allowed_resources", "case"];
+        for key in
+            beside.into_iter().filter_map(|key| root.as_map()?.entry(key)).map(|(key, _)| key)
+        {
+            let help = match key.name.as_ref() {
+                "case" => "add `allowed_tools`; for an agent's rules `case` stands in the agent",
+                _ => "add `allowed_tools`, or name them in `allow` of an agent",
+            };
+            let message =
+                format!("{} stands beside `allowed_tools`, which is missing", quoted(&key.name));
+            reader.error(key.span, message, help);
+        }
+        return None;
+    };
+    let mut list = |key: &str| root.get(key).map(|list| entries(reader, list, ListKind::Allowlist));
+    let (prompts, resources) = (list("allowed_prompts"), list("allowed_resources"));
+    Some(AllowlistSource {
+        path: "allowed_tools".into(),
+        case: case(root).unwrap_or(Case::Insensitive),
+        tools: entries(reader, tools, ListKind::Allowlist),
+        prompts,
+        resources,
+    })
+}
+
+/// The entries of one list. Entries of the wrong kind were reported by the shape check.
+pub(crate) fn entries(reader: &mut Reader<'_>, list: &Node<'_>, kind: ListKind) -> Vec<Entry> {
+    let mut entries = Vec::with_capacity(list.items().len());
+    for item in list.items() {
+        let entry = match &item.value {
+            Value::Str(selector) => Entry {
+                selector: selector.to_string(),
+                place: reader.place(item.span),
+                ..Entry::default()
+            },
+            Value::Map(_) => match options(reader, item, kind) {
+                Some(entry) => entry,
+                None => continue,
+            },
+            _ => continue,
+        };
+        check_selector(reader, &entry.selector, item.span);
+        if kind == ListKind::Allowlist {
+            check_allowlist_entry(reader, item, &entry.selector);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<Entry> {
+    if kind == ListKind::Deny {
+        for key in ["ask", "limit"] {
+            if let Some((key, _)) = item.as_map().and_then(|map| map.entry(key)) {
+                let message = format!("{} may not stand in a deny entry", quoted(&key.name));
+                reader.error(key.span, message, "a denied call is neither approved nor counted");
+            }
+        }
+    }
+    Some(Entry {
+        selector: item.get("tool")?.as_str()?.to_owned(),
+        when: item.get("when").and_then(Node::as_str).map(str::to_owned),
+        ask: item.get("ask").and_then(Node::as_bool).unwrap_or(false),
+        limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
+        message: item.get("message").and_then(Node::as_str).map(str::to_owned),
+        place: reader.place(item.span),
+    })
+}
+
+fn check_allowlist_entry(reader: &mut Reader<'_>, item: &Node<'_>, selector: &str) {
+    if selector.starts_with('!') {
+        let message = format!("an allowlist cannot deny, and {} begins with `!`", quoted(selector));
+        reader.error(item.span, message, "list what is allowed; to deny, use `agents` with `deny`");
+    } else if selector.is_empty() {
+        reader.warning(item.span, "an empty entry matches no tool", "remove it");
+    }
+}
+
+/// The strings of a list.
+pub(crate) fn strings(list: &Node<'_>) -> Vec<String> {
+    list.items().iter().filter_map(Node::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,105 @@
+//! The world outside: environment and files. Loading takes both as parameters, so that everything
+//! can be tested without either.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::diagnostics::text::MAX_BYTES;
+
+/// Environment variables.
+pub trait Env {
+    fn var(&self, name: &str) -> Option<OsString>;
+}
+
+/// Files by path.
+pub trait Files {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+}
+
+/// The environment of this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessEnv;
+
+impl Env for ProcessEnv {
+    fn var(&self, name: &str) -> Option<OsString> {
+        std::env::var_os(name)
+    }
+}
+
+/// The file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let given = is_given(path);
+        let mut options = File::options();
+        options.read(true);
+        if !given {
+            // A pipe would be waited for.
+            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        }
+        let file = options.open(path)?;
+        let found = file.metadata()?;
+        if found.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // A device need not end.
+        if !found.is_file() && !given {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        match bytes.len() > MAX_BYTES {
+            true => Err(io::Error::other("it is too large")),
+            false => Ok(bytes),
+        }
+    }
+}
+
+/// What was opened already by whoever started this process, such as `<(COMMAND)` of a shell.
+fn is_given(path: &Path) -> bool {
+    let given = ["/dev/null", "/dev/stdin", "/dev/fd", "/proc/self/fd"];
+    given.iter().any(|one| path.starts_with(one))
+}
+
+impl<S: AsRef<std::ffi::OsStr>> Env for HashMap<String, S> {
+    fn var(&self, name: &str) -> Option<OsString> {
+        self.get(name).map(|value| value.as_ref().to_owned())
+    }
+}
+
+impl<B: AsRef<[u8]>> Files for HashMap<PathBuf, B> {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        match self.get(path) {
+            Some(bytes) => Ok(bytes.as_ref().to_vec()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+impl<T: Env + ?Sized> Env for &T {
+    fn var(&self, name: &str) -> Option<OsString> {
+        (**self).var(name)
+    }
+}
+
+impl<T: Files + ?Sized> Files for &T {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        (**self).read(path)
+    }
+}
+
+/// Why a file could not be read, in a few words.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::PermissionDenied => "this user may not read it".into(),
+        io::ErrorKind::IsADirectory => "it is a folder".into(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,133 @@
+//! The shapes that values of the configuration can have.
+//!
+//! The configuration is data: `keys` is one table of every key and its shape, and unknown keys,
+//! wrong types, misspelt values, the JSON Schema and the reference page all come from it.
+
+/// One key of a mapping.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    pub name: &'static str,
+    pub shape: Shape,
+    /// What holds where the key is not given, as a person would write it.
+    pub default: Option<&'static str>,
+    pub doc: &'static str,
+    pub required: bool,
+    /// Accepted in the main file, refused in a policy layer.
+    pub main_only: bool,
+    /// Known, checked, and refused as "not supported in this version".
+    pub not_yet: bool,
+}
+
+/// What a value must look like.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// Any string; the word says what it is.
+    Text(&'static str),
+    /// A string that is not empty.
+    Name(&'static str),
+    /// A text for agents: not empty, at most [`MAX_MESSAGE`](crate::keys::shape::MAX_MESSAGE) characters.
+    Message,
+    Bool,
+    /// A boolean, or the words `on` and `off`.
+    OnOff,
+    Integer {
+        least: i64,
+        most: i64,
+    },
+    /// A string, a number or a boolean.
+    Scalar,
+    /// Whatever another system writes there.
+    Any,
+    /// More than zero.
+    Duration,
+    /// Zero is allowed too.
+    Leeway,
+    /// A duration, or this word.
+    DurationOr(&'static str),
+    Size,
+    Rate,
+    Listen,
+    AddressOrOff,
+    IpRange,
+    Url,
+    Origin,
+    Path,
+    /// Text that may hold `${NAME}` and `${file:PATH}`.
+    Secret,
+    /// A URL that may hold references.
+    SecretUrl,
+    Token,
+    /// What an agent's certificate is known by.
+    Certificate,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    List(&'static Shape),
+    OneOrList(&'static Shape),
+    /// A mapping with these keys, in groups.
+    Keys(&'static [&'static [Key]]),
+    /// A mapping whose keys are names of a kind.
+    Table {
+        key: &'static str,
+        value: &'static Shape,
+    },
+    /// The first for scalars, the second for lists and mappings.
+    Either(&'static Shape, &'static Shape),
+}
+
+/// The longest `message` that is added to refusals, in characters.
+pub const MAX_MESSAGE: usize = 500;
+
+impl Shape {
+    /// What is expected, as messages and the reference page say it.
+    pub fn expected(&self) -> String {
+        match self {
+            Shape::Text(what) | Shape::Name(what) => (*what).into(),
+            Shape::Message => format!("a text of at most {MAX_MESSAGE} characters"),
+            Shape::Bool => "`true` or `false`".into(),
+            Shape::OnOff => "`on` or `off`".into(),
+            Shape::Integer { least, most: i64::MAX } => format!("a whole number from {least}"),
+            Shape::Integer { least, most } => format!("a whole number from {least} to {most}"),
+            Shape::Scalar => "a string, a whole number or a boolean".into(),
+            Shape::Any => "anything".into(),
+            Shape::Duration | Shape::Leeway => "a duration such as `5s`".into(),
+            Shape::DurationOr(word) => format!("a duration such as `30d`, or `{word}`"),
+            Shape::Size => "a size such as `4 MiB`".into(),
+            Shape::Rate => "a rate such as `100/min`".into(),
+            Shape::Listen => "an address such as `127.0.0.1:7410`, or `unix:PATH`".into(),
+            Shape::AddressOrOff => "an address such as `127.0.0.1:7411`, or `off`".into(),
+            Shape::IpRange => "an IP address or range".into(),
+            Shape::Url | Shape::SecretUrl => "a URL".into(),
+            Shape::Origin => "an origin such as `https://app.example`".into(),
+            Shape::Path => "a path".into(),
+            Shape::Secret => "a string".into(),
+            Shape::Token => "a token's hash or reference".into(),
+            Shape::Certificate => "a mark such as `CN=NAME`".into(),
+            Shape::Word(words) => one_of(words),
+            Shape::List(item) => format!("a list, each entry {}", item.expected()),
+            Shape::OneOrList(item) => format!("{}, or a list of such", item.expected()),
+            Shape::Keys(_) => "a mapping".into(),
+            Shape::Table { key, value } => format!("a mapping from {key} to {}", value.expected()),
+            Shape::Either(one, other) => format!("{} or {}", one.expected(), other.expected()),
+        }
+    }
+
+    /// The same in one or two words, for messages that have more to say.
+    pub(crate) fn briefly(&self) -> String {
+        match self {
+            Shape::List(_) => "a list".into(),
+            Shape::Table { .. } => "a mapping".into(),
+            Shape::OneOrList(item) => format!("{} or a list", item.briefly()),
+            Shape::Either(one, other) => format!("{} or {}", one.briefly(), other.briefly()),
+            _ => self.expected(),
+        }
+    }
+}
+
+pub(crate) fn one_of(words: &[&str]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}

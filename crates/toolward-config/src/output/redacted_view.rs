@@ -1,0 +1,381 @@
+//! Files as people may see them on a screen that others can see too. What is shown is decided piece by
+//! piece: keys, values that the table of keys says are no secrets, punctuation, and comments. Everything
+//! else is masked, also what nobody thought of.
+//!
+//! | masked | why |
+//! |---|---|
+//! | values of `env`, `headers`, `headers_for`, `oauth`, `tokens`, `jwks`, `store`, `sinks` | they are secrets, but for references |
+//! | what follows the host in a server's or hook's URL, and what stands before it | many servers take a key there |
+//! | `args` of a server, `exec` but for the program | many programs take a key there |
+//! | values of keys that are not ours | nobody knows what they are |
+//! | in comments: secrets of the file, values of settings that were commented out, words that look like credentials | see [`comments`] |
+
+mod comments;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use self::comments::Around;
+use crate::diagnostics::text::{Span, Text};
+use crate::formats::Syntax;
+use crate::io::Files;
+use crate::keys::shape::Shape;
+use crate::keys::value_syntax::{Part, reference_parts};
+use crate::keys::{CONFIGURATION, PLUGIN_FILE};
+use crate::read::node::{Node, Value};
+use crate::resolve::load::Loaded;
+
+/// What stands where something is not shown.
+pub const MASK: &str = "•••";
+
+/// A file that is in force.
+#[derive(Debug, Clone)]
+pub struct ShownFile {
+    pub name: String,
+    /// Its lines; `None` where nobody can say which parts may be seen.
+    pub lines: Option<Vec<String>>,
+    text: Arc<Text>,
+}
+
+impl ShownFile {
+    /// Whether the file holds something else by now, or is gone.
+    pub fn differs(&self, files: &impl Files) -> bool {
+        let now = files.read(self.name.as_ref());
+        let now = now.ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let now = now.as_deref().map(|now| now.strip_prefix('\u{feff}').unwrap_or(now));
+        now != Some(self.text.content())
+    }
+}
+
+impl Loaded {
+    /// The files that were loaded, in their order, without secrets.
+    pub fn shown(&self) -> Vec<ShownFile> {
+        let file = |(text, syntax): &(Arc<Text>, Syntax)| ShownFile {
+            name: text.name().into(),
+            lines: lines(text, *syntax),
+            text: Arc::clone(text),
+        };
+        self.texts.iter().map(file).collect()
+    }
+}
+
+fn lines(text: &Text, syntax: Syntax) -> Option<Vec<String>> {
+    let root = syntax.parse(text.content()).ok()?;
+    let mut pieces = Pieces { text, list: Vec::new(), secrets: Vec::new() };
+    let foreign = root.get("plugins").is_some();
+    match (syntax, foreign) {
+        (Syntax::Toml, _) => pieces.toml(&root),
+        (_, true) => pieces.walk(&root, &PLUGIN_FILE),
+        _ => pieces.walk(&root, &CONFIGURATION),
+    }
+    let shown = pieces.shown(syntax);
+    Some(shown.lines().map(String::from).collect())
+}
+
+/// What a part of a text is shown as.
+enum Piece {
+    AsItIs,
+    As(String),
+}
+
+struct Pieces<'t> {
+    text: &'t Text,
+    list: Vec<(Span, Piece)>,
+    /// What is masked, to find it where it is repeated.
+    secrets: Vec<String>,
+}
+
+impl Pieces<'_> {
+    fn push(&mut self, span: Span, piece: Piece) {
+        if span.end > span.start {
+            self.list.push((span, piece));
+        }
+    }
+
+    fn line(&self, offset: u32) -> u32 {
+        self.text.place(offset).line
+    }
+
+    /// Walks a value of a shape, and everything below it.
+    fn walk(&mut self, node: &Node<'_>, shape: &Shape) {
+        match (shape, &node.value) {
+            (_, Value::Null) => {}
+            (Shape::Keys(groups), Value::Map(map)) => {
+                for (key, below) in map.iter() {
+                    self.push(key.span, Piece::AsItIs);
+                    let known = groups.iter().copied().flatten().find(|k| k.name == key.name);
+                    match (&*key.name, known) {
+                        (_, None) | ("args", _) => self.hide(below),
+                        ("exec", _) => {
+                            let (first, rest) = below.items().split_at(below.items().len().min(1));
+                            first.iter().for_each(|node| self.show(node));
+                            rest.iter().for_each(|node| self.hide(node));
+                        }
+                        ("store" | "jwks", _) => self.url(below, false),
+                        (_, Some(known)) => self.walk(below, &known.shape),
+                    }
+                }
+            }
+            (Shape::Table { value, .. }, Value::Map(map)) => {
+                for (key, below) in map.iter() {
+                    self.push(key.span, Piece::AsItIs);
+                    self.walk(below, value);
+                }
+            }
+            (Shape::List(item) | Shape::OneOrList(item), Value::Seq(items)) => {
+                items.iter().for_each(|below| self.walk(below, item));
+            }
+            (Shape::OneOrList(item), _) => self.walk(node, item),
+            (Shape::Either(_, other), Value::Seq(_) | Value::Map(_)) => self.walk(node, other),
+            (Shape::Either(one, _), _) => self.walk(node, one),
+            (Shape::Any, _) | (_, Value::Seq(_) | Value::Map(_)) => self.hide(node),
+            (Shape::Secret | Shape::Token, _) => self.secret(node),
+            (Shape::SecretUrl, _) => self.url(node, false),
+            (Shape::Url, _) => self.url(node, true),
+            // All of them by name: whoever adds one decides here.
+            (
+                Shape::Text(_)
+                | Shape::Name(_)
+                | Shape::Message
+                | Shape::Bool
+                | Shape::OnOff
+                | Shape::Integer { .. }
+                | Shape::Scalar
+                | Shape::Duration
+                | Shape::Leeway
+                | Shape::DurationOr(_)
+                | Shape::Size
+                | Shape::Rate
+                | Shape::Listen
+                | Shape::AddressOrOff
+                | Shape::IpRange
+                | Shape::Origin
+                | Shape::Path
+                | Shape::Certificate
+                | Shape::Word(_),
+                _,
+            ) => self.show(node),
+            // What does not have its shape was not loaded.
+            (Shape::Keys(_) | Shape::Table { .. } | Shape::List(_), _) => self.hide(node),
+        }
+    }
+
+    /// Another system's list: what is not in it is that system's own.
+    fn toml(&mut self, root: &Node<'_>) {
+        for (key, below) in root.entries() {
+            self.push(key.span, Piece::AsItIs);
+            match (&*key.name, &below.value) {
+                ("tools", Value::Seq(items)) => items.iter().for_each(|item| self.show(item)),
+                ("chat", Value::Map(_)) => self.toml(below),
+                _ => self.hide(below),
+            }
+        }
+    }
+
+    fn show(&mut self, node: &Node<'_>) {
+        match node.value {
+            Value::Seq(_) | Value::Map(_) => self.hide(node),
+            _ => self.push(node.span, Piece::AsItIs),
+        }
+    }
+
+    /// Masks every value below, whatever it is.
+    fn hide(&mut self, node: &Node<'_>) {
+        match &node.value {
+            Value::Seq(items) => items.iter().for_each(|item| self.hide(item)),
+            Value::Map(map) => {
+                for (key, below) in map.iter() {
+                    self.push(key.span, Piece::AsItIs);
+                    self.hide(below);
+                }
+            }
+            Value::Null => {}
+            _ => self.mask(node, MASK.into()),
+        }
+    }
+
+    /// Masks a value but for its references.
+    fn secret(&mut self, node: &Node<'_>) {
+        let written = node.as_str().unwrap_or_default();
+        // Words that stand where a secret may.
+        if matches!(written, "memory" | "stdout" | "syslog") {
+            return self.show(node);
+        }
+        let parts = reference_parts(written).unwrap_or_default();
+        let literals = parts.iter().filter_map(|part| match part {
+            Part::Literal(text) => Some(text.trim().to_string()),
+            _ => None,
+        });
+        // `Bearer hunter2`: a comment may repeat the second word alone.
+        let words: Vec<String> = literals
+            .flat_map(|text| {
+                let words: Vec<String> = text.split_whitespace().map(String::from).collect();
+                std::iter::once(text).chain(words)
+            })
+            .collect();
+        self.secrets.extend(words);
+        let shown: String = parts.iter().map(shown_part).collect();
+        self.mask(node, if shown.is_empty() { MASK.into() } else { shown });
+    }
+
+    /// Masks what can be a secret in a URL.
+    fn url(&mut self, node: &Node<'_>, path: bool) {
+        let written = node.as_str().unwrap_or_default();
+        let Some((scheme, rest)) = written.split_once("://").filter(|(scheme, _)| {
+            scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+        }) else {
+            return self.secret(node);
+        };
+        let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        // A reference may hold a slash or an at sign.
+        if authority.contains("${") || after.contains("${") && !authority.contains('@') && path {
+            return self.secret(node);
+        }
+        let mut shown = format!("{scheme}://");
+        let host = match authority.rsplit_once('@') {
+            Some((user, host)) => {
+                self.secrets.extend(user.split(':').map(String::from));
+                shown += MASK;
+                shown.push('@');
+                host
+            }
+            None => authority,
+        };
+        shown += host;
+        let (whole, query) = after.split_at(after.find(['?', '#']).unwrap_or(after.len()));
+        match whole {
+            "" | "/" | "/mcp" | "/sse" => shown += whole,
+            _ if path => shown += whole,
+            _ => {
+                self.secrets
+                    .extend(whole.split('/').filter(|part| !part.is_empty()).map(Into::into));
+                shown.push('/');
+                shown += &references(whole);
+            }
+        }
+        if !query.is_empty() {
+            self.secrets.extend(query.split(['?', '#', '&', '=']).map(String::from));
+            shown.push('?');
+            shown += &references(query);
+        }
+        self.mask(node, shown);
+    }
+
+    /// Shows something else, in the value's own quotes.
+    fn mask(&mut self, node: &Node<'_>, shown: String) {
+        let raw = self.text.slice(node.span);
+        let quote = raw.chars().next().filter(|c| matches!(c, '"' | '\''));
+        let quote = quote.map(String::from).unwrap_or_default();
+        let breaks = "\n".repeat(raw.matches('\n').count());
+        // A value of several lines can reach to what is indented behind it.
+        let indent = raw.rsplit_once('\n').map(|(_, last)| last);
+        let indent = indent.filter(|last| last.trim().is_empty()).unwrap_or_default();
+        self.push(node.span, Piece::As(format!("{quote}{shown}{quote}{breaks}{indent}")));
+    }
+
+    /// The whole text as it may be seen.
+    fn shown(mut self, syntax: Syntax) -> String {
+        self.list.sort_by_key(|(span, _)| span.start);
+        // Short words are everywhere.
+        self.secrets.retain(|secret| secret.len() >= 5 && !secret.contains("${"));
+        // The longest first: a secret may be a part of another.
+        self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        let beside = self.beside();
+        let mut out = String::with_capacity(self.text.content().len());
+        let mut at = 0;
+        for (span, piece) in &self.list {
+            if span.start < at {
+                continue;
+            }
+            self.between(Span { start: at, end: span.start }, syntax, &beside, &mut out);
+            match piece {
+                Piece::AsItIs => out.push_str(self.text.slice(*span)),
+                Piece::As(shown) => out.push_str(shown),
+            }
+            at = span.end;
+        }
+        let end = Span::new(self.text.content().len(), 0).start;
+        self.between(Span { start: at, end }, syntax, &beside, &mut out);
+        out
+    }
+
+    fn beside(&self) -> Beside {
+        let mut masked = HashSet::new();
+        for (span, piece) in &self.list {
+            if matches!(piece, Piece::As(shown) if shown.contains(MASK)) {
+                masked.extend(self.line(span.start)..=self.line(span.end));
+            }
+        }
+        Beside { masked, below: comments::below_secrets(self.text.content()) }
+    }
+
+    /// What stands between values: punctuation and comments. Nothing else is known, or shown.
+    fn between(&self, span: Span, syntax: Syntax, beside: &Beside, out: &mut String) {
+        let text = self.text.slice(span);
+        let mut rest = text.char_indices();
+        let mut masked = false;
+        while let Some((at, c)) = rest.next() {
+            let known = c.is_ascii_whitespace()
+                || matches!(
+                    c,
+                    '{' | '}' | '[' | ']' | ',' | ':' | '-' | '"' | '\'' | '=' | '.' | '|' | '>'
+                );
+            if c == '#' && !matches!(syntax, Syntax::Json | Syntax::Jsonc) {
+                let comment = text.get(at..).unwrap_or_default();
+                let comment = comment.get(..comment.find('\n').unwrap_or(comment.len()));
+                let comment = comment.unwrap_or_default();
+                let line = self.line(span.start + Span::new(at, at).start);
+                let around = Around {
+                    secrets: &self.secrets,
+                    near: [line, line.saturating_sub(1)]
+                        .iter()
+                        .any(|at| beside.masked.contains(at)),
+                    below: beside.below.contains(&line),
+                };
+                out.push_str(&comments::shown(comment, &around));
+                // To the end of the line; what it is made of was looked at.
+                let end = at + comment.len();
+                rest = text.char_indices();
+                while rest.clone().next().is_some_and(|(at, _)| at < end) {
+                    rest.next();
+                }
+                masked = false;
+            } else if known {
+                out.push(c);
+                masked = false;
+            } else if !masked {
+                out.push_str(MASK);
+                masked = true;
+            }
+        }
+    }
+}
+
+/// Lines beside which a comment is read with more suspicion.
+struct Beside {
+    /// Lines with a masked value.
+    masked: HashSet<u32>,
+    /// Lines below a key of secrets that was commented out.
+    below: HashSet<u32>,
+}
+
+fn shown_part(part: &Part) -> String {
+    match part {
+        Part::Literal(_) => MASK.into(),
+        Part::Env(name) => format!("${{{name}}}"),
+        Part::File(path) => format!("${{file:{path}}}"),
+    }
+}
+
+/// A text as its references, with everything else masked.
+fn references(text: &str) -> String {
+    let parts = reference_parts(text).unwrap_or_default();
+    match parts.is_empty() {
+        true => MASK.into(),
+        false => parts.iter().map(shown_part).collect(),
+    }
+}
+
+#[cfg(test)]
+#[path = "redacted_view/tests.rs"]
+mod tests;

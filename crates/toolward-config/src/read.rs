@@ -1,0 +1,7 @@
+//! Parsers: JSON, YAML and TOML to one tree, with the span of every value.
+
+pub mod json;
+pub mod node;
+pub(crate) mod reader;
+pub mod toml;
+pub mod yaml;

@@ -1,0 +1,276 @@
+//! One tree for all formats: what a file says, value by value, each with its place.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::text::{Mark, Span, Text};
+use crate::keys::secret_spans::unquoted;
+
+/// Nesting beyond this is refused in every format.
+pub const MAX_DEPTH: usize = 64;
+
+/// A value and its place. Strings borrow from the text where they stand in it unescaped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node<'t> {
+    pub span: Span,
+    pub value: Value<'t>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'t> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// An integer beyond `i64`.
+    UInt(u64),
+    Float(f64),
+    Str(Cow<'t, str>),
+    /// TOML's dates, as written.
+    Date(Cow<'t, str>),
+    Seq(Vec<Node<'t>>),
+    Map(Map<'t>),
+}
+
+/// A mapping in file order. Keys are unique.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Map<'t>(Vec<(Key<'t>, Node<'t>)>);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key<'t> {
+    pub span: Span,
+    pub name: Cow<'t, str>,
+}
+
+impl<'t> Node<'t> {
+    pub fn new(span: Span, value: Value<'t>) -> Self {
+        Node { span, value }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.value {
+            Value::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn as_int(&self) -> Option<i64> {
+        match self.value {
+            Value::Int(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    pub fn as_map(&self) -> Option<&Map<'t>> {
+        match &self.value {
+            Value::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The items of a list; none for anything else.
+    pub fn items(&self) -> &[Node<'t>] {
+        match &self.value {
+            Value::Seq(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The entries of a mapping; none for anything else.
+    pub fn entries(&self) -> impl Iterator<Item = (&Key<'t>, &Node<'t>)> {
+        self.as_map().into_iter().flat_map(Map::iter)
+    }
+
+    /// The value under a key of a mapping.
+    pub fn get(&self, key: &str) -> Option<&Node<'t>> {
+        self.as_map().and_then(|map| map.get(key))
+    }
+
+    /// What kind of value this is, as messages say it.
+    pub fn kind(&self) -> &'static str {
+        match &self.value {
+            Value::Null => "nothing",
+            Value::Bool(_) => "a boolean",
+            Value::Int(_) | Value::UInt(_) | Value::Float(_) => "a number",
+            Value::Str(_) => "a string",
+            Value::Date(_) => "a date",
+            Value::Seq(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+
+    /// The same value as `serde_json` knows it.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Int(value) => (*value).into(),
+            Value::UInt(value) => (*value).into(),
+            Value::Float(value) => (*value).into(),
+            Value::Str(text) | Value::Date(text) => text.as_ref().into(),
+            Value::Seq(items) => items.iter().map(Node::to_json).collect(),
+            Value::Map(map) => serde_json::Value::Object(
+                map.iter().map(|(key, node)| (key.name.to_string(), node.to_json())).collect(),
+            ),
+        }
+    }
+}
+
+impl<'t> Map<'t> {
+    /// A mapping, and a fault for each key that was given before.
+    pub(crate) fn new(entries: Vec<(Key<'t>, Node<'t>)>, faults: &mut Vec<Fault>) -> Self {
+        for (second, first) in duplicates(&entries) {
+            faults.push(
+                Fault::new(second.span, format!("the key {} is given twice", quoted(&second.name)))
+                    .label("given again here")
+                    .related(first.span, "given first here"),
+            );
+        }
+        Map(entries)
+    }
+
+    /// A mapping whose keys are known to be unique.
+    pub(crate) fn of(entries: Vec<(Key<'t>, Node<'t>)>) -> Self {
+        Map(entries)
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<(Key<'t>, Node<'t>)> {
+        self.0
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Key<'t>, &Node<'t>)> {
+        self.0.iter().map(|(key, node)| (key, node))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Node<'t>> {
+        self.entry(key).map(|(_, node)| node)
+    }
+
+    /// The key with its place, and the value.
+    pub fn entry(&self, key: &str) -> Option<(&Key<'t>, &Node<'t>)> {
+        self.iter().find(|(found, _)| found.name == key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn duplicates<'m, 't>(entries: &'m [(Key<'t>, Node<'t>)]) -> Vec<(&'m Key<'t>, &'m Key<'t>)> {
+    const FEW: usize = 12;
+    let keys = entries.iter().map(|(key, _)| key);
+    if entries.len() <= FEW {
+        let before = |at: usize, key: &Key<'_>| {
+            entries.iter().take(at).map(|(earlier, _)| earlier).find(|k| k.name == key.name)
+        };
+        keys.enumerate().filter_map(|(at, key)| Some((key, before(at, key)?))).collect()
+    } else {
+        let mut seen: HashMap<&str, &Key<'t>> = HashMap::with_capacity(entries.len());
+        let mut found = Vec::new();
+        for key in keys {
+            match seen.get(key.name.as_ref()) {
+                Some(first) => found.push((key, *first)),
+                None => drop(seen.insert(&key.name, key)),
+            }
+        }
+        found
+    }
+}
+
+/// What is wrong in a text that is not yet known to be a certain file's.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    pub span: Span,
+    pub message: String,
+    label: Option<String>,
+    help: Option<String>,
+    related: Option<(Span, String)>,
+}
+
+impl Fault {
+    pub fn new(span: Span, message: impl Into<String>) -> Self {
+        Fault { span, message: message.into(), label: None, help: None, related: None }
+    }
+
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    #[must_use]
+    pub fn related(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.related = Some((span, label.into()));
+        self
+    }
+
+    /// The fault without what it quotes from places where secrets stand.
+    #[must_use]
+    pub(crate) fn discreet(mut self, text: &Text) -> Self {
+        if text.hides(self.span) {
+            self.message = unquoted(&self.message);
+            self.label = self.label.as_deref().map(unquoted);
+            self.help = self.help.as_deref().map(unquoted);
+        }
+        self
+    }
+
+    /// The fault as a finding about its file.
+    pub fn in_text(self, text: &Arc<Text>) -> Diagnostic {
+        let mut diagnostic =
+            Diagnostic::error(self.message).at(text, self.span).maybe_help(self.help);
+        if let Some(label) = self.label {
+            diagnostic = diagnostic.label(label);
+        }
+        match self.related {
+            Some((span, label)) => diagnostic.related(Mark { text: Arc::clone(text), span }, label),
+            None => diagnostic,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicates_are_found_in_short_and_long_mappings() {
+        for len in [3usize, 200] {
+            let entries: Vec<_> = (0..len)
+                .map(|at| {
+                    let span = Span::new(at, at + 1);
+                    let name = Cow::Owned(format!("k{}", if at == len - 1 { 0 } else { at }));
+                    (Key { span, name }, Node::new(span, Value::Null))
+                })
+                .collect();
+            let mut faults = Vec::new();
+            Map::new(entries, &mut faults);
+            assert_eq!(faults.len(), 1, "{len}");
+            assert_eq!(faults[0].span, Span::new(len - 1, len));
+        }
+    }
+
+    #[test]
+    fn a_node_stays_small() {
+        assert!(size_of::<Node<'_>>() <= 40);
+    }
+}

@@ -1,0 +1,11 @@
+//! From files, flags and environment to one configuration and one policy source.
+
+pub(crate) mod builtin;
+pub(crate) mod environment;
+pub(crate) mod guards;
+pub(crate) mod identities;
+pub(crate) mod inline;
+pub(crate) mod load;
+pub(crate) mod main_file;
+pub(crate) mod merge;
+pub(crate) mod servers;

@@ -1,0 +1,345 @@
+//! `limits` and `hooks`: how often something may happen, and who is asked before it does.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use toolward_policy::Rate;
+
+use crate::config::Secret;
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::text::{Mark, Span};
+use crate::formats::expose::is_pattern;
+use crate::formats::hint_names::check_selector;
+use crate::formats::rules::strings;
+use crate::keys::value_syntax::rate;
+use crate::read::node::{Node, Value};
+use crate::read::reader::Reader;
+use crate::resolve::main_file::{Folders, duration, flag, list};
+use crate::resolve::servers::{program, refuse, variables};
+
+/// Where calls are counted, and the limits of everyone together.
+#[derive(Debug, Clone, Default)]
+pub struct Limits {
+    pub store: Store,
+    pub on_store_error: OnStoreError,
+    /// How long the store may take; `None`: the default.
+    pub timeout: Option<Duration>,
+    pub rates: Rates,
+}
+
+#[derive(Debug, Clone, Default)]
+pub enum Store {
+    #[default]
+    Memory,
+    /// `redis://…` or `rediss://…`, perhaps with a password.
+    Redis(Secret),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnStoreError {
+    #[default]
+    Deny,
+    Memory,
+}
+
+/// The limits of an agent, a server, or everyone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rates {
+    pub calls: Option<Rate>,
+    pub lists: Option<Rate>,
+    pub refused: Option<Rate>,
+    /// By `server/tool` pattern; of a server, by tool pattern.
+    pub tools: Vec<(String, Rate)>,
+}
+
+impl Rates {
+    pub fn is_empty(&self) -> bool {
+        *self == Rates::default()
+    }
+}
+
+/// The limits of agents, as one file gives them.
+#[derive(Debug, Clone)]
+pub struct AgentLimits {
+    pub file: String,
+    /// All agents that the file names, also those without limits: `default` does not hold for them.
+    pub agents: Vec<(String, Rates)>,
+}
+
+/// A program or service that is asked before a call is forwarded.
+#[derive(Debug, Clone)]
+pub struct Hook {
+    pub name: String,
+    pub kind: HookKind,
+    pub priority: u8,
+    pub critical: bool,
+    pub timeout: Duration,
+    /// How long a persistent process may take from its start to its first answer.
+    pub start_timeout: Duration,
+    pub enabled: bool,
+    pub arguments: bool,
+    pub env: Vec<(String, Secret)>,
+    /// Names and patterns of the gateway's own variables.
+    pub pass_env: Vec<String>,
+    /// `None`: all of them.
+    pub agents: Option<Vec<String>>,
+    pub servers: Option<Vec<String>>,
+    pub tools: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone)]
+pub enum HookKind {
+    Exec { program: String, args: Vec<String>, persistent: bool },
+    PolicySh(PathBuf),
+    Http(Secret),
+}
+
+/// The default of a hook's `timeout`.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The default of a hook's `start_timeout`.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Hook {
+    /// A hook with nothing said about it but what it is.
+    pub(crate) fn new(name: String, kind: HookKind) -> Hook {
+        Hook {
+            name,
+            kind,
+            priority: 50,
+            critical: true,
+            timeout: PATIENCE,
+            start_timeout: START_TIMEOUT,
+            enabled: true,
+            arguments: false,
+            env: Vec::new(),
+            pass_env: Vec::new(),
+            agents: None,
+            servers: None,
+            tools: None,
+        }
+    }
+
+    /// A file that was given as a policy and is a program.
+    pub(crate) fn of_script(path: &Path, content: &[u8]) -> Hook {
+        let function = b"mcp_tools_policy_check";
+        let is_policy = content.windows(function.len()).any(|window| window == function);
+        let kind = match is_policy && !content.starts_with(b"\x7fELF") {
+            true => HookKind::PolicySh(path.to_owned()),
+            false => {
+                let written = path.to_string_lossy().into_owned();
+                let here = if written.contains('/') { written } else { format!("./{written}") };
+                HookKind::Exec { program: here, args: Vec::new(), persistent: false }
+            }
+        };
+        Hook::new(path.display().to_string(), kind)
+    }
+}
+
+/// `limits` of the main file.
+pub(crate) fn limits(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Limits {
+    let Some(node) = root.get("limits") else { return Limits::default() };
+    Limits {
+        store: node.get("store").and_then(|node| store(reader, node, folders)).unwrap_or_default(),
+        on_store_error: match node.get("on_store_error").and_then(Node::as_str) {
+            Some("memory") => OnStoreError::Memory,
+            _ => OnStoreError::Deny,
+        },
+        timeout: node.get("timeout").map(|_| duration(node, "timeout", Duration::ZERO)),
+        rates: rates(reader, node, true),
+    }
+}
+
+fn store(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Store> {
+    let written = node.as_str()?;
+    if written == "memory" {
+        return Some(Store::Memory);
+    }
+    let is_redis = ["redis://", "rediss://"].iter().any(|scheme| written.starts_with(scheme));
+    if !is_redis && !written.starts_with("${") {
+        let diagnostic = Diagnostic::error("this is not a store of limits").hide_marked();
+        let help = "write `memory`, or `redis://HOST:PORT/DB`, or a reference to such a URL";
+        reader.report(node.span, diagnostic.help(help));
+        return None;
+    }
+    let authority = written.split("://").nth(1).unwrap_or_default();
+    let credentials = authority.split(['/', '?']).next().unwrap_or_default().rsplit_once('@');
+    if let Some((credentials, _)) = credentials
+        && !credentials.contains("${")
+    {
+        let message = "a password may not stand in the file as it is";
+        let help = "write a reference, e.g. `redis://:${REDIS_PASSWORD}@HOST:PORT/DB`";
+        reader.report(node.span, Diagnostic::error(message).help(help).hide_marked());
+    }
+    reader.secret(node, folders).map(Store::Redis)
+}
+
+/// The rates of a `limits` mapping; `qualified` where tool patterns stand under no server.
+pub(crate) fn rates(reader: &mut Reader<'_>, node: &Node<'_>, qualified: bool) -> Rates {
+    let read = |node: &Node<'_>| rate(node.as_str()?).ok();
+    let mut tools = Vec::new();
+    for (key, value) in node.get("tools").into_iter().flat_map(Node::entries) {
+        let tool = match (qualified, key.name.split_once('/')) {
+            (true, Some((server, tool))) if !server.is_empty() && !tool.is_empty() => tool,
+            (true, _) => {
+                let message = format!("{} does not say which server", quoted(&key.name));
+                reader.error(key.span, message, "write `SERVER/TOOL`; each may be a pattern");
+                continue;
+            }
+            (false, _) => &key.name,
+        };
+        check_selector(reader, tool, key.span);
+        tools.extend(read(value).map(|rate| (key.name.to_string(), rate)));
+    }
+    let one = |key: &str| node.get(key).and_then(read);
+    Rates { calls: one("calls"), lists: one("lists"), refused: one("refused"), tools }
+}
+
+/// The limits of a file's agents, where one of them has some.
+pub(crate) fn agent_limits(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AgentLimits> {
+    let agents: Vec<(String, Rates)> = root
+        .get("agents")
+        .into_iter()
+        .flat_map(Node::entries)
+        .map(|(key, node)| {
+            let limits = node.get("limits").map(|node| rates(reader, node, true));
+            (key.name.to_string(), limits.unwrap_or_default())
+        })
+        .collect();
+    let some = agents.iter().any(|(_, rates)| !rates.is_empty());
+    some.then(|| AgentLimits { file: reader.text.name().to_owned(), agents })
+}
+
+/// `hooks` of the main file. What cannot be asked as it is written is an error: a hook that nobody
+/// asks refuses nothing.
+pub(crate) fn hooks(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Vec<Hook> {
+    let mut hooks = Vec::new();
+    let mut names: HashMap<String, Mark> = HashMap::new();
+    for node in root.get("hooks").map(Node::items).unwrap_or_default() {
+        let Some(name) = node.get("name").filter(|name| name.as_str().is_some()) else { continue };
+        let mark = reader.mark(name.span);
+        if let Some(first) = names.insert(name.as_str().unwrap_or_default().into(), mark) {
+            let message = format!("two hooks are called {}", quoted(name.as_str().unwrap_or("")));
+            let diagnostic = Diagnostic::error(message).related(first, "given first here");
+            reader.report(name.span, diagnostic.help("the record tells them apart by their names"));
+        }
+        hooks.extend(hook(reader, node, folders));
+    }
+    hooks
+}
+
+fn hook(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Hook> {
+    let name = node.get("name")?.as_str()?.to_owned();
+    let priority = node.get("priority").and_then(Node::as_int);
+    Some(Hook {
+        kind: kind(reader, node, folders, &name)?,
+        name,
+        priority: priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(50),
+        critical: flag(node, "critical", true),
+        timeout: duration(node, "timeout", PATIENCE),
+        start_timeout: duration(node, "start_timeout", START_TIMEOUT),
+        enabled: flag(node, "enabled", true),
+        arguments: flag(node, "arguments", false),
+        env: variables(reader, node, folders),
+        pass_env: list(node, "pass_env"),
+        agents: selectors(reader, node, "agents"),
+        servers: selectors(reader, node, "servers"),
+        tools: selectors(reader, node, "tools"),
+    })
+}
+
+fn kind(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+    name: &str,
+) -> Option<HookKind> {
+    let map = node.as_map()?;
+    let kinds = ["exec", "policy_sh", "http"].map(|key| map.entry(key));
+    let mut given = kinds.into_iter().flatten();
+    let (Some((key, value)), None) = (given.next(), given.next()) else {
+        let message = format!("the hook {} must be one of three kinds", quoted(name));
+        let help = "give exactly one of `exec`, `policy_sh` and `http`";
+        reader.error(node.span, message, help);
+        return None;
+    };
+    match key.name.as_ref() {
+        "exec" => {
+            let words = strings(value);
+            let Some((command, args)) =
+                words.split_first().filter(|(command, _)| !command.is_empty())
+            else {
+                reader.error(key.span, "`exec` names no program", "write `exec: [PROGRAM, …]`");
+                return None;
+            };
+            for word in value.items().iter().filter(|word| holds_reference(word)) {
+                let help = "give it in `env`: the program reads it from its environment";
+                reader.warning(word.span, "references are not replaced in `exec`", help);
+            }
+            let program = program(command, folders.base);
+            let persistent = flag(node, "persistent", false);
+            if !persistent {
+                let why =
+                    "a process for each call has no start of its own: give `persistent: true`";
+                refuse(reader, node, &["start_timeout"], why);
+            }
+            Some(HookKind::Exec { program, args: args.to_vec(), persistent })
+        }
+        "policy_sh" => {
+            let why = "a `policy_sh` always shares one process, sees the tool and not the arguments, \
+                       and has the gateway's environment";
+            refuse(reader, node, &["persistent", "arguments", "pass_env"], why);
+            Some(HookKind::PolicySh(folders.path(value.as_str()?)))
+        }
+        _ => {
+            let why = "a hook over HTTP is no process of the gateway's";
+            refuse(reader, node, &["persistent", "start_timeout", "env", "pass_env"], why);
+            reader.secret(value, folders).map(HookKind::Http)
+        }
+    }
+}
+
+fn holds_reference(node: &Node<'_>) -> bool {
+    node.as_str().is_some_and(|text| text.contains("${"))
+}
+
+/// Selectors of a hook. An empty list would ask it about nothing, which nobody means.
+fn selectors(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<Vec<String>> {
+    let list = node.get(key)?;
+    if matches!(&list.value, Value::Seq(items) if items.is_empty()) {
+        let message = format!("{} is empty: the hook would never be asked", quoted(key));
+        reader.error(list.span, message, "leave the key out for all, or `enabled: false` for none");
+    }
+    if key == "tools" {
+        for item in list.items() {
+            check_selector(reader, item.as_str().unwrap_or_default(), item.span);
+        }
+    }
+    Some(strings(list))
+}
+
+/// Warns of limits and hooks that name a server which is not there: they would never hold.
+pub(crate) fn check_servers(reader: &mut Reader<'_>, root: &Node<'_>, servers: &[&str]) {
+    let mut check = |server: &str, span: Span| {
+        let named = !server.is_empty() && !is_pattern(server);
+        if named && !servers.is_empty() && !servers.contains(&server) {
+            let message = format!("no server is called {}", quoted(server));
+            reader.warning(span, message, "it holds for no call as it is written");
+        }
+    };
+    let agents = root.get("agents").into_iter().flat_map(Node::entries).map(|(_, agent)| agent);
+    for owner in agents.chain([root]) {
+        let tools = owner.get("limits").and_then(|limits| limits.get("tools"));
+        for (key, _) in tools.into_iter().flat_map(Node::entries) {
+            if let Some((server, _)) = key.name.split_once('/') {
+                check(server, key.span);
+            }
+        }
+    }
+    for hook in root.get("hooks").map(Node::items).unwrap_or_default() {
+        for server in hook.get("servers").map(Node::items).unwrap_or_default() {
+            check(server.as_str().unwrap_or_default(), server.span);
+        }
+    }
+}

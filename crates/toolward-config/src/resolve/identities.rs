@@ -1,0 +1,326 @@
+//! Who agents are: `tokens`, `claims`, `uid` and `certificates` of `agents`, and `identity`. A credential
+//! that could name two agents names none, and is an error here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::config::{Agent, Config, Discovery, Jwks, Jwt, Listen, Token};
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::diagnostics::suggest::nearest;
+use crate::diagnostics::text::Span;
+use crate::keys::value_syntax;
+use crate::read::node::Node;
+use crate::read::reader::Reader;
+use crate::resolve::main_file::{Folders, duration, list, one_or_many};
+use crate::resolve::servers;
+
+/// Claims that are lists by nature: different words in them do not exclude each other.
+const LISTS: [&str; 3] = ["scope", "scp", "aud"];
+
+/// The algorithms that are accepted unless others are named.
+const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
+
+/// The agents of a file, with their credentials.
+pub(crate) fn agents(
+    reader: &mut Reader<'_>,
+    root: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Vec<Agent> {
+    let mut agents = Vec::new();
+    let mut owners = Owners::default();
+    for (key, node) in root.get("agents").into_iter().flat_map(Node::entries) {
+        let mut tokens = Vec::new();
+        for token in node.get("tokens").map(Node::items).unwrap_or_default() {
+            let Some(Ok(hash)) = token.as_str().map(value_syntax::token) else {
+                continue;
+            };
+            let written = match hash {
+                Some(_) => token.as_str().unwrap_or_default().to_ascii_lowercase(),
+                None => token.as_str().unwrap_or_default().to_owned(),
+            };
+            owners.claim(reader, "token", &written, &key.name, token.span);
+            tokens.extend(match hash {
+                Some(hash) => Some(Token::Sha256(hash)),
+                None => reader.secret(token, folders).map(Token::Reference),
+            });
+        }
+        let mut uids = Vec::new();
+        for node in node.get("uid").into_iter().flat_map(one_or_many) {
+            let Some(uid) = node.as_int().and_then(|uid| u32::try_from(uid).ok()) else {
+                continue;
+            };
+            owners.claim(reader, "uid", &uid.to_string(), &key.name, node.span);
+            uids.push(uid);
+        }
+        let mut certificates = Vec::new();
+        for node in node.get("certificates").map(Node::items).unwrap_or_default() {
+            let Some(Ok(mark)) = node.as_str().map(value_syntax::certificate) else {
+                continue;
+            };
+            let written = format!("{mark:?}");
+            owners.claim(reader, "certificate", &written, &key.name, node.span);
+            certificates.push(mark);
+        }
+        agents.push(Agent {
+            name: key.name.to_string(),
+            tokens,
+            claims: claims(reader, node),
+            uids,
+            certificates,
+            discovery: match node.get("discovery").and_then(Node::as_str) {
+                Some("progressive") => Discovery::Progressive,
+                _ => Discovery::Direct,
+            },
+            mark: reader.mark(key.span),
+        });
+    }
+    agents
+}
+
+fn claims(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Json)> {
+    if let Some((claims, node)) = node.as_map().and_then(|map| map.entry("claims"))
+        && node.as_map().is_some_and(|map| map.is_empty())
+    {
+        reader.error(
+            claims.span,
+            "`claims` is empty, and would match every JWT",
+            "name a claim, e.g. `sub`",
+        );
+    }
+    let mut claims = Vec::new();
+    for (key, value) in node.get("claims").into_iter().flat_map(Node::entries) {
+        if value.as_str().is_some_and(|text| text.trim().is_empty()) {
+            let message = format!("the claim {} has no value", quoted(&key.name));
+            reader.error(key.span, message, "write the value that a JWT must have");
+        }
+        claims.push((key.name.to_string(), value.to_json()));
+    }
+    claims
+}
+
+/// Which agent a credential belongs to: one that names two agents names none.
+#[derive(Default)]
+struct Owners(HashMap<(&'static str, String), (String, Span)>);
+
+impl Owners {
+    fn claim(
+        &mut self,
+        reader: &mut Reader<'_>,
+        kind: &'static str,
+        value: &str,
+        agent: &str,
+        span: Span,
+    ) {
+        let Some((owner, first)) =
+            self.0.insert((kind, value.to_owned()), (agent.to_owned(), span))
+        else {
+            return;
+        };
+        let message = match owner == agent {
+            true => format!("the {kind} is given twice for {}", quoted(agent)),
+            false => format!("the {kind} belongs to {} and to {}", quoted(&owner), quoted(agent)),
+        };
+        let first = reader.mark(first);
+        let diagnostic = Diagnostic::error(message)
+            .related(first, "given first here")
+            .help(format!("a {kind} names exactly one agent"));
+        reader.report(span, diagnostic);
+    }
+}
+
+/// What is wrong with identities that are right one by one.
+pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
+    let agents = root.get("agents").into_iter().flat_map(Node::entries);
+    let agents: HashMap<&str, &Node<'_>> =
+        agents.map(|(key, node)| (key.name.as_ref(), node)).collect();
+    let key = |agent: &str, name: &str| -> Option<Span> {
+        agents.get(agent)?.as_map()?.entry(name).map(|(key, _)| key.span)
+    };
+    let listens_on_unix = config.listen.iter().any(|listen| matches!(listen, Listen::Unix(_)));
+    let asks_for_certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    for agent in &config.agents {
+        if let Some(span) = key(&agent.name, "claims")
+            && !agent.claims.is_empty()
+            && root.get("identity").and_then(|node| node.get("jwt")).is_none()
+        {
+            let help = "say who issues JWTs: `identity: { jwt: { issuer: …, jwks: … } }`";
+            reader.error(span, "`claims` match no JWT, because none is accepted", help);
+        }
+        if let Some(span) = key(&agent.name, "certificates")
+            && !agent.certificates.is_empty()
+            && !asks_for_certificates
+        {
+            let help = "say who signs them: `tls: { client_ca: FILE, … }`";
+            reader.error(span, "`certificates` match none, because clients are not asked", help);
+        }
+        if let Some(span) = key(&agent.name, "uid")
+            && !listens_on_unix
+        {
+            let help = "users are known on a unix socket only: `listen: unix:PATH`";
+            reader.warning(span, "`uid` matches nobody, because there is no unix socket", help);
+        }
+    }
+    for (_, server) in servers::listed(root) {
+        let named = server.get("headers_for").into_iter().flat_map(Node::entries);
+        for (key, _) in named.filter(|(key, _)| !agents.contains_key(key.name.as_ref())) {
+            let near = nearest(&key.name, config.agents.iter().map(|agent| agent.name.as_str()));
+            let help = match near {
+                Some(near) => format!("did you mean {}?", quoted(near)),
+                None => "agents stand under `agents`".into(),
+            };
+            let message = format!("no agent of this file is called {}", quoted(&key.name));
+            reader.warning(key.span, message, &help);
+        }
+    }
+    for host in root.get("allowed_hosts").map(Node::items).unwrap_or_default() {
+        if host.as_str().is_some_and(|host| host.contains('*')) {
+            let message = "hosts are named one by one, and `*` stands for none of them";
+            reader.error(host.span, message, "name each host that clients write");
+        }
+    }
+    check_claims(reader, &config.agents, &key);
+    if let Some((jwt, _)) = root.get("identity").and_then(|node| node.as_map()?.entry("jwt"))
+        && config.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty())
+        && config.public_url.is_none()
+    {
+        let help = "give `public_url`, which is the audience with its path, or `audience`";
+        reader.error(jwt.span, "`jwt` does not say for whom its tokens are", help);
+    }
+    if let Some((cors, _)) = root.as_map().and_then(|map| map.entry("cors"))
+        && config.cors
+        && config.allowed_origins.is_empty()
+    {
+        let help = "name the pages in `allowed_origins`, or remove `cors`";
+        reader.warning(cors.span, "`cors` is for nobody, because no origin is allowed", help);
+    }
+}
+
+/// Two agents that one JWT could be are an error, unless some claim tells them apart.
+fn check_claims(
+    reader: &mut Reader<'_>,
+    agents: &[Agent],
+    key: &dyn Fn(&str, &str) -> Option<Span>,
+) {
+    let with_claims: Vec<&Agent> = agents.iter().filter(|agent| !agent.claims.is_empty()).collect();
+    let mut earlier = Distinguished::default();
+    for (at, agent) in with_claims.iter().enumerate() {
+        let Some(other) = earlier.add(at, agent).and_then(|at| with_claims.get(at)) else {
+            continue;
+        };
+        let (Some(first), Some(second)) = (key(&other.name, "claims"), key(&agent.name, "claims"))
+        else {
+            continue;
+        };
+        let names = (quoted(&other.name), quoted(&agent.name));
+        let first = reader.mark(first);
+        let diagnostic =
+            Diagnostic::error(format!("one JWT could be both {} and {}", names.0, names.1))
+                .related(first, "these claims and those can be in one token")
+                .help("give both a claim in which they differ, e.g. `sub`");
+        reader.report(second, diagnostic);
+    }
+}
+
+/// Agents by the claims that can tell them apart.
+///
+/// One token can be two agents unless they want different values of one claim. Agents that want the same
+/// claims are a group, and each pair of groups is compared by the values of the claims they share, so that
+/// the time is linear in agents as long as there are few kinds of them.
+#[derive(Default)]
+struct Distinguished<'a> {
+    groups: Vec<Group<'a>>,
+}
+
+/// Agents that want the same claims.
+struct Group<'a> {
+    names: BTreeSet<&'a str>,
+    members: Vec<(usize, &'a Agent)>,
+    /// The first member with certain values of some of the claims.
+    first: HashMap<BTreeSet<&'a str>, HashMap<String, usize>>,
+}
+
+impl<'a> Distinguished<'a> {
+    /// Adds an agent; gives the first one before it that a token could be as well.
+    fn add(&mut self, at: usize, agent: &'a Agent) -> Option<usize> {
+        let names = agent.claims.iter().map(|(name, _)| name.as_str());
+        let names: BTreeSet<&str> = names.filter(|name| !LISTS.contains(name)).collect();
+        let same = self.groups.iter_mut().filter_map(|group| {
+            let shared: BTreeSet<&str> = names.intersection(&group.names).copied().collect();
+            let wanted = values(agent, &shared);
+            let members = &group.members;
+            let first = group.first.entry(shared).or_insert_with_key(|shared| {
+                // Of several with the same values, the first one stays.
+                let members = members.iter().rev();
+                members.map(|(at, member)| (values(member, shared), *at)).collect()
+            });
+            first.get(&wanted).copied()
+        });
+        let found = same.min();
+        let own = self.groups.iter().position(|group| group.names == names);
+        let own = own.unwrap_or_else(|| {
+            let (members, first) = (Vec::new(), HashMap::new());
+            self.groups.push(Group { names, members, first });
+            self.groups.len() - 1
+        });
+        if let Some(group) = self.groups.get_mut(own) {
+            group.members.push((at, agent));
+            for (shared, first) in &mut group.first {
+                first.entry(values(agent, shared)).or_insert(at);
+            }
+        }
+        found
+    }
+}
+
+/// The values that an agent wants of these claims, in their order.
+fn values(agent: &Agent, names: &BTreeSet<&str>) -> String {
+    let value = |name: &&str| agent.claims.iter().find(|(own, _)| own == name);
+    let values: Vec<&Json> = names.iter().filter_map(value).map(|(_, value)| value).collect();
+    serde_json::json!(values).to_string()
+}
+
+/// `identity.jwt`.
+pub(crate) fn jwt(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Jwt> {
+    let jwks = node.get("jwks")?;
+    let written = jwks.as_str()?;
+    let is_url = written.contains("://") || written.contains("${");
+    if written.contains("://")
+        && !written.contains("${")
+        && let Err(misform) = value_syntax::url(written)
+    {
+        reader.error(jwks.span, misform.message, "write a URL, or the path of a file");
+    } else if value_syntax::in_the_clear(written) {
+        reader.error(jwks.span, "keys that come over `http` could be anyone's", "use `https`");
+    }
+    let algorithms = list(node, "algorithms");
+    if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
+    {
+        reader.error(
+            node.get("algorithms")?.span,
+            "`algorithms` accepts none",
+            "leave the key out for the default",
+        );
+    }
+    Some(Jwt {
+        issuer: reader.secret(node.get("issuer")?, folders)?,
+        jwks: match is_url {
+            true => Jwks::Url(reader.secret(jwks, folders)?),
+            false => Jwks::File(folders.path(written)),
+        },
+        audience: node
+            .get("audience")
+            .into_iter()
+            .flat_map(one_or_many)
+            .filter_map(Node::as_str)
+            .map(str::to_owned)
+            .collect(),
+        algorithms: match algorithms.is_empty() {
+            true => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
+            false => algorithms,
+        },
+        leeway: duration(node, "leeway", Duration::from_secs(60)),
+    })
+}

@@ -1,0 +1,271 @@
+//! The checked tree of the main file to the resolved configuration.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::{
+    Arguments, Audit, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming, Server, Sink,
+    Telemetry, Tls,
+};
+use crate::formats::rules::{deny_on_missing_agent, strings};
+use crate::keys::value_syntax;
+use crate::read::node::{Node, Value};
+use crate::read::reader::Reader;
+use crate::resolve::builtin;
+use crate::resolve::guards;
+use crate::resolve::identities;
+use crate::resolve::servers;
+
+/// What paths of a file are relative to.
+pub(crate) struct Folders<'a> {
+    /// The folder of the file.
+    pub(crate) base: &'a Path,
+    /// The user's home, for `~`.
+    pub(crate) home: Option<&'a Path>,
+}
+
+impl Folders<'_> {
+    /// Where the gateway keeps its state unless it is told.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        self.home.map(|home| home.join(".local/state/toolward"))
+    }
+
+    pub(crate) fn path(&self, written: &str) -> PathBuf {
+        match (written.strip_prefix("~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => self.base.join(written),
+        }
+    }
+}
+
+/// The gateway's part of the main file. What has the wrong shape was reported before, and is
+/// passed over here.
+pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Config {
+    let mut config = Config { state: folders.state(), ..Config::default() };
+    if let Some(node) = root.get("listen") {
+        config.listen = one_or_many(node)
+            .filter_map(|node| value_syntax::listen(node.as_str()?).ok())
+            .map(|listen| match listen {
+                value_syntax::Listen::Unix(path) => {
+                    value_syntax::Listen::Unix(folders.path(&path.to_string_lossy()))
+                }
+                tcp => tcp,
+            })
+            .collect();
+        if matches!(&node.value, Value::Seq(items) if items.is_empty()) {
+            reader.error(
+                node.span,
+                "`listen` names no address",
+                "leave the key out for `127.0.0.1:7410`",
+            );
+        }
+    }
+    config.public_url = text(root, "public_url");
+    config.allowed_hosts = list(root, "allowed_hosts");
+    config.allowed_origins = list(root, "allowed_origins");
+    config.trusted_proxies = root
+        .get("trusted_proxies")
+        .map(|list| {
+            list.items()
+                .iter()
+                .filter_map(|node| value_syntax::ip_range(node.as_str()?).ok())
+                .collect()
+        })
+        .unwrap_or_default();
+    config.cors = flag(root, "cors", false);
+    config.tls = root.get("tls").and_then(|node| tls(node, folders));
+    if let Some(admin) = root.get("admin").and_then(Node::as_str) {
+        config.admin = value_syntax::address(admin).ok();
+        config.admin_stated = true;
+    }
+    if let Some(state) = root.get("state").and_then(Node::as_str) {
+        config.state = Some(folders.path(state));
+    }
+    if root.get("naming").and_then(Node::as_str) == Some("flat") {
+        config.naming = Naming::Flat;
+    }
+    if let Some(node) = root.get("separator") {
+        check_separator(reader, node);
+        config.separator = node.as_str().unwrap_or("__").to_owned();
+    }
+    config.list_timeout = duration(root, "list_timeout", config.list_timeout);
+    config.limits_of = root.get("limits_of").map(limits_of).unwrap_or_default();
+    config.servers = servers_of(reader, root, folders, &config.separator);
+    config.builtin = flag(root, "builtin", false);
+    config.agents = identities::agents(reader, root, folders);
+    config.deny_on_missing_agent = deny_on_missing_agent(root);
+    config.jwt = root
+        .get("identity")
+        .and_then(|node| node.get("jwt"))
+        .and_then(|node| identities::jwt(reader, node, folders));
+    identities::check(reader, root, &config);
+    config.limits = guards::limits(reader, root, folders);
+    config.hooks = guards::hooks(reader, root, folders);
+    let own = config.builtin.then_some(builtin::NAME);
+    let servers = config.servers.iter().map(|server| &*server.name).chain(own);
+    let mut servers: Vec<&str> = servers.collect();
+    // Servers of other files are not known yet.
+    if root.get("servers_from").is_some() {
+        servers.clear();
+    }
+    guards::check_servers(reader, root, &servers);
+    builtin::check(reader, root, &config);
+    config.audit = audit(reader, root.get("audit"), folders);
+    config.telemetry =
+        root.get("telemetry").map(|node| telemetry(reader, node, folders)).unwrap_or_default();
+    config.read_only = flag(root, "read_only", false);
+    config
+}
+
+/// How the servers of a file are reached.
+pub(crate) fn servers_of(
+    reader: &mut Reader<'_>,
+    root: &Node<'_>,
+    folders: &Folders<'_>,
+    separator: &str,
+) -> Vec<Server> {
+    let mut found = Vec::new();
+    for (key, node) in servers::listed(root) {
+        servers::check_name(reader, key, separator);
+        let client = root.get("mcpServers").is_some_and(|table| table.get(&key.name).is_some());
+        found.extend(servers::server(reader, key, node, folders, client));
+    }
+    found
+}
+
+fn text(node: &Node<'_>, key: &str) -> Option<String> {
+    node.get(key).and_then(Node::as_str).map(str::to_owned)
+}
+
+pub(crate) fn list(node: &Node<'_>, key: &str) -> Vec<String> {
+    node.get(key).map(strings).unwrap_or_default()
+}
+
+pub(crate) fn flag(node: &Node<'_>, key: &str, otherwise: bool) -> bool {
+    node.get(key).and_then(Node::as_bool).unwrap_or(otherwise)
+}
+
+pub(crate) fn duration(node: &Node<'_>, key: &str, otherwise: Duration) -> Duration {
+    node.get(key)
+        .and_then(Node::as_str)
+        .and_then(|text| value_syntax::duration(text).ok())
+        .unwrap_or(otherwise)
+}
+
+fn size(node: &Node<'_>, key: &str, otherwise: u64) -> u64 {
+    let read = |node: &Node<'_>| match node.as_int() {
+        Some(bytes) => u64::try_from(bytes).ok(),
+        None => value_syntax::size(node.as_str()?).ok(),
+    };
+    node.get(key).and_then(read).unwrap_or(otherwise)
+}
+
+/// A value, or the values of a list.
+pub(crate) fn one_or_many<'n, 't>(node: &'n Node<'t>) -> impl Iterator<Item = &'n Node<'t>> {
+    let one = node.items().is_empty().then_some(node);
+    one.into_iter().chain(node.items())
+}
+
+fn tls(node: &Node<'_>, folders: &Folders<'_>) -> Option<Tls> {
+    let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| folders.path(path));
+    Some(Tls { cert: path("cert")?, key: path("key")?, client_ca: path("client_ca") })
+}
+
+fn check_separator(reader: &mut Reader<'_>, node: &Node<'_>) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if node.as_str().is_some_and(|separator| !separator.chars().all(allowed)) {
+        let help =
+            "use letters, digits, `_`, `-` and `.`: clients accept nothing else in a tool's name";
+        reader.error(node.span, "the separator may not hold such characters", help);
+    }
+}
+
+fn limits_of(node: &Node<'_>) -> LimitsOf {
+    let otherwise = LimitsOf::default();
+    let streams =
+        node.get("streams").and_then(Node::as_int).and_then(|most| u32::try_from(most).ok());
+    LimitsOf {
+        request_bytes: size(node, "request_bytes", otherwise.request_bytes),
+        response_bytes: size(node, "response_bytes", otherwise.response_bytes),
+        buffered_bytes: size(node, "buffered_bytes", otherwise.buffered_bytes),
+        streams: streams.unwrap_or(otherwise.streams),
+    }
+}
+
+fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>) -> Audit {
+    let otherwise = Audit { dir: folders.path("audit"), ..Audit::default() };
+    let Some(node) = node else { return otherwise };
+    let rotate = node.get("rotate").unwrap_or(node);
+    let sinks = node.get("sinks").map(Node::items).unwrap_or_default();
+    Audit {
+        dir: node
+            .get("dir")
+            .and_then(Node::as_str)
+            .map_or(otherwise.dir, |path| folders.path(path)),
+        durability: match node.get("durability").and_then(Node::as_str) {
+            Some("disk") => Durability::Disk,
+            _ => Durability::Process,
+        },
+        arguments: match node.get("arguments").and_then(Node::as_str) {
+            Some("none") => Arguments::None,
+            Some("redacted") => Arguments::Redacted,
+            Some("full") => Arguments::Full,
+            _ => Arguments::Hash,
+        },
+        required: flag(node, "required", true),
+        rotate_size: size(rotate, "size", otherwise.rotate_size),
+        rotate_age: duration(rotate, "age", otherwise.rotate_age),
+        retain: node.get("retain").and_then(|node| value_syntax::duration(node.as_str()?).ok()),
+        redact: list(node, "redact"),
+        refusals: node
+            .get("refusals")
+            .and_then(|node| value_syntax::rate(node.as_str()?).ok())
+            .unwrap_or(otherwise.refusals),
+        reserve: size(node, "reserve", otherwise.reserve),
+        sinks: sinks.iter().filter_map(|node| sink(reader, node, folders)).collect(),
+    }
+}
+
+fn sink(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Sink> {
+    let written = node.as_str()?;
+    let postgres = written.starts_with("postgres://") || written.starts_with("postgresql://");
+    match written {
+        "stdout" => Some(Sink::Stdout),
+        "syslog" => Some(Sink::Syslog),
+        _ if postgres => reader.secret(node, folders).map(Sink::Postgres),
+        _ if written.starts_with("http://")
+            || written.starts_with("https://")
+            || written.starts_with("${") =>
+        {
+            reader.secret(node, folders).map(Sink::Otlp)
+        }
+        _ => {
+            reader.error(
+                node.span,
+                "this is not a sink",
+                "a sink is `stdout`, `syslog`, an OTLP URL or a `postgres://` URL",
+            );
+            None
+        }
+    }
+}
+
+fn telemetry(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Telemetry {
+    Telemetry {
+        otlp: node.get("otlp").and_then(|node| reader.secret(node, folders)),
+        metrics: node
+            .get("metrics")
+            .is_none_or(|node| node.as_bool().unwrap_or_else(|| node.as_str() != Some("off"))),
+        log_format: match node.get("log_format").and_then(Node::as_str) {
+            Some("json") => LogFormat::Json,
+            _ => LogFormat::Text,
+        },
+        log_level: match node.get("log_level").and_then(Node::as_str) {
+            Some("error") => LogLevel::Error,
+            Some("warn") => LogLevel::Warn,
+            Some("debug") => LogLevel::Debug,
+            Some("trace") => LogLevel::Trace,
+            _ => LogLevel::Info,
+        },
+    }
+}

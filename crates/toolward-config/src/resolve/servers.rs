@@ -1,0 +1,463 @@
+//! `servers` (and `mcpServers`): how each server is reached, and what the policy knows about it.
+
+use std::path::Path;
+
+use toolward_policy::source::{ActionKeysSource, ServerSource};
+
+use crate::config::{
+    Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret, Server, Start, Timeout, Transport,
+};
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::formats::expose::exposure;
+use crate::formats::hint_names::check_tag;
+use crate::formats::rules::strings;
+use crate::keys::value_syntax::{duration, header_name, in_the_clear, reference_parts, size};
+use crate::read::node::{Key, Node};
+use crate::read::reader::Reader;
+use crate::resolve::builtin;
+use crate::resolve::guards::rates;
+use crate::resolve::main_file::Folders;
+
+/// Headers that are the gateway's own towards servers.
+const OWNED: [&str; 10] = [
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "host",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "content-type",
+    "accept",
+];
+
+/// The servers of a file, in its order; those that MCP clients have disabled are left out.
+pub(crate) fn listed<'n, 't>(
+    root: &'n Node<'t>,
+) -> impl Iterator<Item = (&'n Key<'t>, &'n Node<'t>)> {
+    let tables = ["servers", "mcpServers"].into_iter().filter_map(|table| root.get(table));
+    tables.flat_map(Node::entries).filter(|(_, server)| !is_disabled(server))
+}
+
+fn is_disabled(server: &Node<'_>) -> bool {
+    server.get("disabled").and_then(Node::as_bool) == Some(true)
+}
+
+/// What is wrong with the list as a whole, and what is left out of it.
+pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
+    let table = |name: &str| root.as_map().and_then(|map| map.entry(name));
+    if let (Some((first, _)), Some((second, _))) = (table("servers"), table("mcpServers")) {
+        let other = reader.mark(first.span);
+        reader.report(
+            second.span,
+            Diagnostic::error("`mcpServers` is another name for `servers`, and both are given")
+                .related(other, "given here too")
+                .help("put all servers under `servers`"),
+        );
+    }
+    for (key, _) in table("mcpServers")
+        .into_iter()
+        .flat_map(|(_, servers)| servers.entries())
+        .filter(|(_, server)| is_disabled(server))
+    {
+        let message = format!("the server {} is disabled, and left out", quoted(&key.name));
+        reader.warning(key.span, message, "remove `disabled` to use it");
+    }
+}
+
+/// What the policy knows about a server.
+pub(crate) fn source(reader: &mut Reader<'_>, key: &Key<'_>, node: &Node<'_>) -> ServerSource {
+    let mut server = ServerSource::new(key.name.as_ref());
+    server.expose = node.get("expose").map(|list| exposure(reader, list, false));
+    if let Some(hints) = node.get("hints") {
+        for tag in hints.entries().flat_map(|(_, list)| list.items()) {
+            check_tag(reader, tag.as_str().unwrap_or_default(), tag.span);
+        }
+        server.hints =
+            hints.entries().map(|(key, list)| (key.name.to_string(), strings(list))).collect();
+    }
+    if let Some(trust) = node.get("trust_annotations").and_then(Node::as_bool) {
+        server.trust_annotations = trust;
+    }
+    if let Some(keys) = node.get("action_keys") {
+        server.action_keys = match keys.as_map() {
+            None => ActionKeysSource::All(strings(keys)),
+            Some(by_tool) => ActionKeysSource::ByTool(
+                by_tool.iter().map(|(key, list)| (key.name.to_string(), strings(list))).collect(),
+            ),
+        };
+    }
+    server
+}
+
+/// A server's key becomes part of tool names and of the endpoint's path.
+pub(crate) fn check_name(reader: &mut Reader<'_>, key: &Key<'_>, separator: &str) {
+    let name = key.name.as_ref();
+    let shown = quoted(name);
+    let first = separator.chars().next();
+    let (message, help) = if name.is_empty() {
+        ("a server's name may not be empty".to_owned(), "give it a name".to_owned())
+    } else if name == builtin::NAME {
+        (
+            format!("the name {shown} is taken by the gateway's own server"),
+            "choose another name".to_owned(),
+        )
+    } else if let Some(bad) =
+        name.chars().find(|c| *c == '/' || c.is_whitespace() || c.is_control())
+    {
+        let bad = quoted(&bad.to_string());
+        (
+            format!("a server's name may not hold {bad}"),
+            "use letters, digits, `-`, `.` and `_`".to_owned(),
+        )
+    } else if name.contains("__") || name.contains(separator) {
+        let separator = if name.contains(separator) { separator } else { "__" };
+        let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
+        (format!("a server's name may not hold {}", quoted(separator)), help)
+    } else if name.ends_with('_') || first.is_some_and(|first| name.ends_with(first)) {
+        let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
+        (format!("the server's name {shown} may not end like the separator begins"), help)
+    } else {
+        return;
+    };
+    reader.error(key.span, message, &help);
+}
+
+/// How a server is reached; `None` where that was reported as an error.
+///
+/// `client`: it stands in `mcpServers`, where references are replaced in `args` too.
+pub(crate) fn server(
+    reader: &mut Reader<'_>,
+    key: &Key<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+    client: bool,
+) -> Option<Server> {
+    let connect = connect(reader, key, node, folders, client)?;
+    check_client_keys(reader, node);
+    Some(Server {
+        name: key.name.to_string(),
+        connect,
+        start: match node.get("start").and_then(Node::as_str) {
+            Some("eager") => Start::Eager,
+            _ => Start::Lazy,
+        },
+        timeout: timeout(reader, node),
+        result_bytes: node.get("result_bytes").map(result_bytes).unwrap_or_default(),
+        share: node.get("share").and_then(Node::as_bool).unwrap_or(false),
+        max_children: node
+            .get("max_children")
+            .and_then(Node::as_int)
+            .and_then(|most| u32::try_from(most).ok())
+            .unwrap_or(32),
+        description: node.get("description").and_then(Node::as_str).map(str::to_owned),
+        methods: node.get("methods").map(strings).unwrap_or_default(),
+        limits: node.get("limits").map(|node| rates(reader, node, false)).unwrap_or_default(),
+        mark: reader.mark(key.span),
+    })
+}
+
+fn timeout(reader: &mut Reader<'_>, server: &Node<'_>) -> Timeout {
+    let read = |node: &Node<'_>| duration(node.as_str()?).ok();
+    let most = server.get("max_timeout").and_then(read);
+    let mut timeout = Timeout { most, ..Timeout::default() };
+    let Some(node) = server.get("timeout") else { return timeout };
+    let mut check = |node: &Node<'_>| {
+        let idle = read(node);
+        if idle.zip(most).is_some_and(|(idle, most)| idle > most) {
+            let help = "a call ends after `max_timeout`, with or without progress; raise that";
+            reader.error(node.span, "`timeout` is longer than `max_timeout`", help);
+        }
+        idle
+    };
+    match node.as_map() {
+        None => timeout.otherwise = check(node),
+        Some(by_tool) => {
+            let each = by_tool.iter();
+            let each = each.filter_map(|(key, node)| Some((key.name.to_string(), check(node)?)));
+            timeout.by_tool = each.collect();
+        }
+    }
+    timeout
+}
+
+fn result_bytes(node: &Node<'_>) -> ResultBytes {
+    let read = |node: &Node<'_>| match node.as_int() {
+        Some(bytes) => u64::try_from(bytes).ok(),
+        None => size(node.as_str()?).ok(),
+    };
+    match node.as_map() {
+        None => ResultBytes { otherwise: read(node), by_tool: Vec::new() },
+        Some(by_tool) => {
+            let each = by_tool.iter();
+            let each = each.filter_map(|(key, node)| Some((key.name.to_string(), read(node)?)));
+            ResultBytes { otherwise: None, by_tool: each.collect() }
+        }
+    }
+}
+
+fn connect(
+    reader: &mut Reader<'_>,
+    key: &Key<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+    client: bool,
+) -> Option<Connect> {
+    let map = node.as_map()?;
+    let shown = quoted(&key.name);
+    match (map.entry("command"), map.entry("url")) {
+        (Some((command, _)), Some((url, _))) => {
+            let other = reader.mark(command.span);
+            reader.report(
+                url.span,
+                Diagnostic::error(format!("the server {shown} has both `command` and `url`"))
+                    .label("reached over HTTP")
+                    .related(other, "started as a program")
+                    .help("keep the one by which the server is reached"),
+            );
+            None
+        }
+        (None, None) => {
+            let message = format!("the server {shown} has neither `command` nor `url`");
+            reader.error(
+                key.span,
+                message,
+                "add `command` for a program, or `url` for a server over HTTP",
+            );
+            None
+        }
+        (Some((_, command)), None) => {
+            refuse(
+                reader,
+                node,
+                &["url", "headers", "headers_for", "oauth", "transport"],
+                "a server with `command` is not reached over HTTP",
+            );
+            Some(Connect::Stdio {
+                command: program(command.as_str()?, folders.base),
+                args: arguments(reader, node, folders, client),
+                env: variables(reader, node, folders),
+                env_file: node.as_map().and_then(|map| map.entry("envFile")).and_then(
+                    |(_, file)| {
+                        let mark = reader.mark(file.span);
+                        Some(EnvFile { path: folders.path(file.as_str()?), mark })
+                    },
+                ),
+                inherit_env: match node.get("inherit_env") {
+                    Some(node) if node.as_bool() == Some(true) => InheritEnv::All,
+                    node => InheritEnv::Patterns(node.map(strings).unwrap_or_default()),
+                },
+                cwd: node.get("cwd").and_then(Node::as_str).map(|path| folders.path(path)),
+            })
+        }
+        (None, Some((_, url))) => {
+            refuse(
+                reader,
+                node,
+                &["args", "env", "inherit_env", "cwd", "max_children", "share"],
+                "a server with `url` is not started by the gateway",
+            );
+            let transport =
+                match node.get("transport").or_else(|| node.get("type")).and_then(Node::as_str) {
+                    Some("sse") => Some(Transport::Sse),
+                    Some("streamable" | "streamable-http" | "http") => Some(Transport::Streamable),
+                    _ => None,
+                };
+            let headers = headers(reader, node.get("headers"), folders);
+            let oauth =
+                node.get("oauth").and_then(|node| oauth(reader, node, folders)).map(Box::new);
+            if let Some((key, _)) = map.entry("oauth")
+                && headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
+            {
+                let help = "keep one of them; `headers_for` may have another one for an agent";
+                reader.error(key.span, "both `oauth` and `headers` give `Authorization`", help);
+            }
+            Some(Connect::Http {
+                url: reader.secret(url, folders)?,
+                headers,
+                headers_for: headers_for(reader, node, folders),
+                oauth,
+                transport,
+            })
+        }
+    }
+}
+
+/// The arguments of a program. Others can read them (`ps`), so that secrets belong into `env`; only what a
+/// client would replace is replaced.
+fn arguments(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+    client: bool,
+) -> Vec<Secret> {
+    let mut arguments = Vec::new();
+    for node in node.get("args").map(Node::items).unwrap_or_default() {
+        let Some(text) = node.as_str() else { continue };
+        match reference_parts(text) {
+            _ if !text.contains("${") => {}
+            Ok(_) if client => {
+                arguments.extend(reader.secret(node, folders));
+                continue;
+            }
+            Err(wrong) if client => {
+                let diagnostic = Diagnostic::error(wrong.message).maybe_help(wrong.help);
+                reader.report(node.span, diagnostic);
+            }
+            _ => {
+                let help = "references are replaced in `env`, `headers`, `url` and `tokens` only";
+                reader.warning(node.span, "references are not replaced in `args`", help);
+            }
+        }
+        arguments.push(Secret::literal(text, reader.mark(node.span)));
+    }
+    arguments
+}
+
+/// Keys that have no meaning for this kind of server.
+pub(crate) fn refuse(reader: &mut Reader<'_>, node: &Node<'_>, keys: &[&str], why: &str) {
+    for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
+        reader.error(
+            key.span,
+            format!("{} may not stand here: {why}", quoted(&key.name)),
+            "remove it",
+        );
+    }
+}
+
+/// What clients write beside the native keys must agree with them; the rest is theirs alone.
+fn check_client_keys(reader: &mut Reader<'_>, node: &Node<'_>) {
+    if let Some(kind) = node.get("type") {
+        let fits = match kind.as_str() {
+            Some("stdio") => node.get("command").is_some(),
+            Some(_) => node.get("url").is_some(),
+            None => true,
+        };
+        if !fits {
+            reader.error(
+                kind.span,
+                "`type` does not fit the server",
+                "`stdio` has a `command`, the others a `url`",
+            );
+        }
+    }
+    for key in ["alwaysAllow", "autoApprove"] {
+        if let Some((key, _)) = node.as_map().and_then(|map| map.entry(key)) {
+            let message = format!("{} is a setting of clients, and ignored", quoted(&key.name));
+            reader.warning(
+                key.span,
+                message,
+                "what is allowed stands in `agents` or `allowed_tools`",
+            );
+        }
+    }
+}
+
+/// A program with a folder in its name is looked for beside the file, others in `PATH`.
+pub(crate) fn program(command: &str, base: &Path) -> String {
+    match command.contains('/') && !command.starts_with('/') {
+        true => base.join(command).to_string_lossy().into_owned(),
+        false => command.to_owned(),
+    }
+}
+
+pub(crate) fn variables(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Secret)> {
+    let mut variables = Vec::new();
+    for (key, value) in node.get("env").into_iter().flat_map(Node::entries) {
+        if key.name.is_empty() || key.name.contains(['=', '\0']) {
+            reader.error(
+                key.span,
+                format!("{} is not a variable's name", quoted(&key.name)),
+                "use letters, digits and `_`",
+            );
+        }
+        warn_of_plain_secret(reader, key, value);
+        variables.extend(reader.secret(value, folders).map(|value| (key.name.to_string(), value)));
+    }
+    variables
+}
+
+fn headers_for(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Vec<(String, Secret)>)> {
+    let agents = node.get("headers_for").into_iter().flat_map(Node::entries);
+    agents
+        .map(|(agent, node)| (agent.name.to_string(), headers(reader, Some(node), folders)))
+        .collect()
+}
+
+fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<OAuth> {
+    let secret = node.as_map()?.entry("client_secret");
+    if let Some((_, value)) = secret
+        && value.as_str().is_some_and(|value| !value.contains("${"))
+    {
+        let diagnostic = Diagnostic::error("`client_secret` stands in the file in plain text")
+            .help("write a reference such as `${NAME}` or `${file:PATH}`")
+            .hide_marked();
+        reader.report(value.span, diagnostic);
+    }
+    if let Some(url) = node.get("token_url").filter(|url| url.as_str().is_some_and(in_the_clear)) {
+        reader.error(url.span, "the secret would go over `http` in the clear", "use `https`");
+    }
+    Some(OAuth {
+        token_url: reader.secret(node.get("token_url")?, folders)?,
+        client_id: reader.secret(node.get("client_id")?, folders)?,
+        client_secret: reader.secret(secret?.1, folders)?,
+        scope: node.get("scope").and_then(Node::as_str).map(str::to_owned),
+    })
+}
+
+fn headers(
+    reader: &mut Reader<'_>,
+    node: Option<&Node<'_>>,
+    folders: &Folders<'_>,
+) -> Vec<(String, Secret)> {
+    let mut headers = Vec::new();
+    for (key, value) in node.into_iter().flat_map(Node::entries) {
+        if !header_name(&key.name) {
+            reader.error(
+                key.span,
+                format!("{} is not a header's name", quoted(&key.name)),
+                "use letters, digits and `-`",
+            );
+        } else if OWNED.iter().any(|owned| key.name.eq_ignore_ascii_case(owned)) {
+            reader.error(
+                key.span,
+                format!("the gateway itself says {} to servers", quoted(&key.name)),
+                "remove it: it belongs to the connection or to each message",
+            );
+        } else if value.as_str().is_some_and(|value| value.chars().any(char::is_control)) {
+            reader.error(
+                value.span,
+                "a header may not hold a line break or control character",
+                "remove it",
+            );
+        }
+        warn_of_plain_secret(reader, key, value);
+        headers.extend(reader.secret(value, folders).map(|value| (key.name.to_string(), value)));
+    }
+    headers
+}
+
+/// A value that looks like a secret belongs into the environment or a file of its own.
+fn warn_of_plain_secret(reader: &mut Reader<'_>, key: &Key<'_>, value: &Node<'_>) {
+    let name = key.name.to_ascii_lowercase();
+    let secret =
+        ["authorization", "token", "secret", "password", "api_key", "api-key", "apikey", "cookie"];
+    let plain = value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
+    if plain && secret.iter().any(|word| name.contains(word)) {
+        let diagnostic =
+            Diagnostic::warning(format!("{} looks like a secret in plain text", quoted(&key.name)))
+                .help("write a reference such as `${NAME}` or `${file:PATH}`")
+                .hide_marked();
+        reader.report(value.span, diagnostic);
+    }
+}
