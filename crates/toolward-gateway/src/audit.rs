@@ -22,7 +22,6 @@
 
 pub mod arguments;
 mod batch;
-mod crowd;
 mod ids;
 mod intent;
 pub mod line;
@@ -30,6 +29,7 @@ mod outage;
 pub mod read;
 pub mod redact;
 pub mod refusals;
+mod rejected_counter;
 pub mod segment;
 pub mod space;
 mod writer;
@@ -45,19 +45,19 @@ use toolward_policy::Rate;
 
 use self::arguments::RecordedArguments;
 use self::batch::{Batch, Wait};
-use self::crowd::Crowd;
 use self::ids::Ids;
 use self::line::{Lines, micros};
 use self::refusals::Refusals;
+use self::rejected_counter::Crowd;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
-use crate::decide::View;
-use crate::record::{Facts, names};
+use crate::methods::events::{Facts, names};
 use crate::upstream::Log;
+use crate::view::View;
 
 pub(crate) use self::batch::{SLOTS, slot};
-pub(crate) use self::crowd::{Source, source};
 pub use self::intent::{Intent, Outcome};
+pub(crate) use self::rejected_counter::{Source, source};
 pub use self::writer::Keep;
 
 /// How the record is kept.
@@ -451,7 +451,7 @@ impl Audit {
             let audit = self.clone();
             let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
             runtime.spawn(async move {
-                tokio::time::sleep(crowd::SPAN).await;
+                tokio::time::sleep(rejected_counter::SPAN).await;
                 audit.push_crowd();
             });
         }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use toolward_wire::{Era, Message, Raw, Revision, meta};
 
 use crate::audit::redact::outside;
-use crate::decide::View;
-use crate::identity::Claims;
+use crate::authn::Claims;
+use crate::view::View;
 
 /// The agent behind a request, as the gateway established it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

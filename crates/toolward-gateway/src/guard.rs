@@ -27,9 +27,9 @@ use self::hooks::{Hook, order};
 use self::limits::{Limits, Reservation};
 use self::selection::{About, Covers};
 use crate::client::Client;
-use crate::decide::Permit;
-use crate::record::Facts;
+use crate::methods::events::Facts;
 use crate::upstream::{Log, Server};
+use crate::view::Permit;
 
 pub(crate) use left::Unanswered;
 

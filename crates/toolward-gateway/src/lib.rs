@@ -1,58 +1,46 @@
-//! The way of a request through Toolward.
+//! The request path of the gateway: from a client's bytes to a server's response.
 //!
 //! ```text
-//! client ──► listen ──► ingress ──► identity ──► decide ──► guard ──► audit ──► upstream ──► server
-//! client ◄── listen ◄── present ◄──────────────────────────────────── audit ◄── upstream ◄── server
+//! client ──► downstream ──► gateway ──► methods: resolve ─► authorize ─► guard ─► record ─► forward ──► server
+//!            (authn,                    (call)   view        view         guard    audit     upstream
+//!             validate)
+//! client ◄── downstream ◄── gateway ◄────────── finish ◄─────────────────────────────────────────────── server
 //! ```
 //!
-//! [`pipeline`] is the one file that shows the whole way. Each other module is a room on it:
+//! Modules in the order of the request path:
 //!
-//! | room | is |
+//! | module | contains |
 //! |---|---|
-//! | [`listen`] | where clients come in: stdio, Streamable HTTP |
-//! | [`ingress`] | what a message is, before anyone acts on it |
-//! | [`identity`] | which agent a credential names |
-//! | [`client`], [`session`], [`notes`] | who asks, what it has under way, and what it is told beside answers |
-//! | [`hello`] | how a client begins: `initialize`, `server/discover` |
-//! | [`sight`] | what a client sees at the moment |
-//! | [`decide`] | what an agent may see ([`View`](decide::View)), and the [`Permit`](decide::Permit) that only a decision makes |
-//! | [`guard`] | what stands in front of a call that policy allows: limits, hooks |
-//! | [`audit`] | the record: an intent before forwarding, an outcome after |
-//! | [`upstream`] | servers, and the links to them: child processes, HTTP |
-//! | [`catalogue`], [`names`] | a server's list, entry by entry as it was sent, and what clients call its tools |
-//! | `unseen` | why a name is refused that an agent does not see, for the record alone |
-//! | [`builtin`] | the gateway's own server: tools by which an agent finds and calls others |
-//! | [`counts`] | what has happened, in numbers |
-//! | [`present`] | what a client gets to read: lists, refusals, failures |
-//! | [`budget`] | how many bytes are held for clients, and for which agent |
-//! | [`ownership`] | which files other users could change |
-//! | [`program`], [`groups`] | how child processes are found, and how they end with the gateway |
-//! | [`sealed`] | handles that only the gateway can make and only their agent can use |
+//! | [`downstream`] | listeners and client connections: Streamable HTTP, stdio, TLS, sessions |
+//! | [`gateway`] | [`Gateway`](gateway::Gateway): the entry for both listeners, method dispatch |
+//! | [`methods`] | one module per method: `initialize`, `tools/list`, `tools/call`, the meta tools; their audit events |
+//! | [`validate`] | envelope and protocol checks of a message |
+//! | [`active`] | the active configuration: policy, guards, servers |
+//! | [`authn`] | authentication: tokens, JWTs, client certificates, peer credentials |
+//! | [`view`] | what an agent may see and call: views, names, the search index |
+//! | [`guard`] | rate limits and hooks in front of calls that the policy allows |
+//! | [`audit`] | the audit log: an intent before forwarding, an outcome after |
+//! | [`upstream`] | servers and connections to them: child processes, HTTP, HTTP+SSE |
+//! | [`client`], [`in_flight`], [`notifications`], [`opaque_id`], [`responses`], [`metrics`], [`budget`] | shared types |
+//! | [`ownership`], [`program`], [`groups`] | files that other users could change; child processes and process groups |
 
+pub mod active;
 pub mod audit;
+pub mod authn;
 pub mod budget;
-pub mod builtin;
-pub mod catalogue;
 pub mod client;
-pub mod counts;
-pub mod decide;
+pub mod downstream;
+pub mod gateway;
 pub mod groups;
 pub mod guard;
-pub mod hello;
-pub mod identity;
-pub mod ingress;
-pub mod listen;
-pub mod names;
-pub mod notes;
+pub mod in_flight;
+pub mod methods;
+pub mod metrics;
+pub mod notifications;
+pub mod opaque_id;
 pub mod ownership;
-pub mod pipeline;
-pub mod present;
 pub mod program;
-pub mod record;
-mod refuse;
-pub mod sealed;
-pub mod session;
-pub mod sight;
-mod start;
-mod unseen;
+pub mod responses;
 pub mod upstream;
+pub mod validate;
+pub mod view;

@@ -6,28 +6,20 @@
 //! which era a server is spoken to is found out by a [search](search).
 
 mod address;
-mod child;
+pub mod catalogue;
+mod connection;
+mod connections;
 pub(crate) mod document;
-mod environment;
-mod eras;
-mod events;
+mod era_cache;
+mod error;
 mod evicted;
-mod http;
-mod ids;
-mod large;
-pub(crate) mod launch;
-mod link;
-mod links;
+mod handshake;
+mod negotiate;
 mod oauth;
-mod opening;
 pub(crate) mod pool;
-mod process;
-mod search;
-mod spare;
-mod sse;
+mod size_limit;
 mod timeouts;
-mod unavailable;
-mod writer;
+pub(crate) mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -38,27 +30,27 @@ use tokio::sync::watch;
 use toolward_wire::exchange::Event;
 use toolward_wire::{Era, Message, MethodRow, Revision};
 
+pub use self::connection::{Link, Listed};
+pub use self::error::Unavailable;
+pub use self::size_limit::Caps;
+pub use self::transport::environment::Inherit;
+pub use self::transport::stdio::Launch;
 pub use address::{Address, Remote, Wire};
-pub use environment::Inherit;
-pub use large::Caps;
-pub use launch::Launch;
-pub use link::{Link, Listed};
 pub use oauth::OAuth;
 pub use timeouts::Timeouts;
-pub use unavailable::Unavailable;
 
-use self::eras::{Eras, Known};
+use self::connections::Links;
+use self::era_cache::{Eras, Known};
 use self::evicted::Evicted;
-use self::links::Links;
-use self::opening::Opening;
-use self::search::{Searches, WAYS};
-use self::spare::Spare;
+use self::handshake::Opening;
+use self::negotiate::{Searches, WAYS};
+use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
-use crate::builtin;
 use crate::client::{Client, Owner};
-use crate::counts::calls::Calls;
-use crate::counts::life::Life;
-use crate::decide::Permit;
+use crate::methods::meta_tools;
+use crate::metrics::calls::Calls;
+use crate::metrics::lifecycle::Life;
+use crate::view::Permit;
 
 /// Writes a line for the operator.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
@@ -138,7 +130,7 @@ impl Server {
 
     /// The gateway's own list.
     pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
-        let catalogue = || builtin::catalogue(revision);
+        let catalogue = || meta_tools::catalogue(revision);
         let listed = || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
         self.is_own().then(listed)
     }
@@ -494,7 +486,7 @@ pub struct Opened {
     /// The era in which the server was asked.
     pub era: Era,
     /// Keeps the link from being taken for idle.
-    _busy: link::Busy,
+    _busy: connection::Busy,
     carrier: Carrier,
 }
 
@@ -512,8 +504,8 @@ impl GiveUp {
 }
 
 enum Carrier {
-    Child(child::Call),
-    Http(Box<http::Call>),
+    Child(transport::line_transport::Call),
+    Http(Box<transport::http::Call>),
 }
 
 impl Opened {

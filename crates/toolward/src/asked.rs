@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::redact::Redact;
-use toolward_gateway::builtin;
-use toolward_gateway::names::Naming;
+use toolward_gateway::methods::meta_tools;
+use toolward_gateway::view::names::Naming;
 use toolward_policy::allowed::Offer;
 use toolward_policy::call::stated_action;
 use toolward_policy::explain::{Explanation, Outcome, Query, StepTrace};
@@ -218,8 +218,9 @@ impl<'a> Asked<'a> {
             (*server, self.policy.row(self.agent, server, tools))
         };
         // With progressive discovery, only the built-in server's tools can be called by name.
-        let callable =
-            |(server, _): &&(&'a str, &ToolSet)| self.route.is_direct() || *server == builtin::NAME;
+        let callable = |(server, _): &&(&'a str, &ToolSet)| {
+            self.route.is_direct() || *server == meta_tools::NAME
+        };
         let rows: Vec<_> = self.offered.iter().filter(callable).map(row).collect();
         let offers: Vec<Offer<'_>> =
             rows.iter().map(|(server, row)| self.offer(server, row)).collect();

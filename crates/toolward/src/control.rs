@@ -24,7 +24,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
-use toolward_gateway::listen::serve::{Ending, Socket};
+use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::upstream::Log;
 
 use crate::counted;

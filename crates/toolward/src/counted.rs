@@ -1,9 +1,9 @@
 //! What has happened, in numbers, as `toolward status` says it.
 
 use serde_json::{Value, json};
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::line::time;
-use toolward_gateway::counts::calls::Span;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::Server;
 use toolward_wire::Era;
 

@@ -6,7 +6,7 @@
 //! unknown name.
 
 use toolward_config::config::Config;
-use toolward_gateway::builtin::{self, Discovery, EXECUTE};
+use toolward_gateway::methods::meta_tools::{self, Discovery, EXECUTE};
 use toolward_policy::{Caller, Decision, Policy, Subject, Verdict};
 
 use crate::guards;
@@ -30,15 +30,15 @@ impl Route {
         agent: Option<&str>,
         server: &str,
     ) -> Route {
-        if server == builtin::NAME || !discovery.is_progressive(agent) {
+        if server == meta_tools::NAME || !discovery.is_progressive(agent) {
             return Route::Direct;
         }
-        let tools = builtin::tools();
+        let tools = meta_tools::tools();
         let name = EXECUTE.rsplit('/').next().unwrap_or(EXECUTE);
         let execute = tools.tools().iter().find(|tool| tool.name() == name);
         let Some(execute) = execute else { return Route::Execute };
-        let hints = policy.hints(builtin::NAME, execute);
-        let cell = policy.cell(agent, builtin::NAME, Subject::Tool(execute, &hints));
+        let hints = policy.hints(meta_tools::NAME, execute);
+        let cell = policy.cell(agent, meta_tools::NAME, Subject::Tool(execute, &hints));
         let decision = cell.list(Caller { agent, claims: None }).decision;
         match decision.verdict {
             Verdict::Deny => Route::Closed(decision),

@@ -10,18 +10,18 @@ use toolward_config::config::{
 };
 use toolward_config::neutral::neutralise;
 use toolward_config::{Files, ProcessEnv};
+use toolward_gateway::active::Current;
 use toolward_gateway::audit::arguments::{HashKey, RecordedArguments};
 use toolward_gateway::audit::redact::{self, Redact};
 use toolward_gateway::audit::{self, Audit, UNRECORDED};
 use toolward_gateway::budget::Budget;
-use toolward_gateway::builtin;
-use toolward_gateway::names;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::record;
-use toolward_gateway::sight::Current;
+use toolward_gateway::gateway::Gateway;
+use toolward_gateway::methods::events;
+use toolward_gateway::methods::meta_tools;
 use toolward_gateway::upstream::{
     Address, Caps, Definition, Inherit, Launch, Log, OAuth, Reach, Remote, Servers, Timeouts, Wire,
 };
+use toolward_gateway::view::names;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
@@ -97,7 +97,7 @@ pub(crate) fn definitions(
         return Err(invalid(&unresolved));
     }
     let answer_bytes = usize::try_from(config.limits_of.response_bytes).unwrap_or(usize::MAX);
-    let own = config.builtin.then(|| Ok(builtin::definition()));
+    let own = config.builtin.then(|| Ok(meta_tools::definition()));
     config.servers.iter().map(|server| definition(server, answer_bytes)).chain(own).collect()
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Fa
 
 /// The record says under which policy the process began. Where it cannot, calls are refused.
 pub(crate) async fn began(gateway: &Gateway) {
-    let facts = record::start(&gateway.current.get());
+    let facts = events::start(&gateway.current.get());
     let _ = gateway.audit.record(&gateway.audit.id(), "start", &facts).await;
 }
 

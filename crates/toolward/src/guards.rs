@@ -12,13 +12,13 @@ use toolward_config::config::{
     self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
 };
 use toolward_config::neutral::neutralise;
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::redact::Redact;
-use toolward_gateway::builtin::Discovery;
 use toolward_gateway::guard::{
     self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
     Setup, StoreSetup,
 };
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::methods::meta_tools::Discovery;
 use toolward_gateway::upstream::{Address, All, Log};
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use toolward_config::config::{CertificateMark, Config, Jwks, Jwt, Listen, Token};
 use toolward_config::neutral::neutralise;
-use toolward_gateway::identity::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
-use toolward_gateway::listen::metadata::Base;
-use toolward_gateway::listen::origin::Reachable;
-use toolward_gateway::listen::tls::{Files, Tls};
+use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
+use toolward_gateway::downstream::cors::Reachable;
+use toolward_gateway::downstream::oauth_metadata::Base;
+use toolward_gateway::downstream::tls::{Files, Tls};
 use toolward_gateway::upstream::{Address, Log};
 
 use crate::exit::Failure;

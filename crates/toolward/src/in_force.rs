@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolward_config::{Diagnostic, Level, Loaded};
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
 use toolward_policy::{Caller, Catalogue, Verdict};
 

@@ -23,17 +23,16 @@ use std::time::Instant;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::line::micros;
-use toolward_gateway::listen::origin::Reachable;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::downstream::cors::Reachable;
+use toolward_gateway::gateway::Gateway;
 
 use self::answer::Tries;
 use self::door::Door;
 use self::lists::Lists;
 use crate::reload::Reloader;
 
-pub(crate) use self::door::FILE as TOKEN_FILE;
 pub(crate) use self::layout::Layout;
 pub(crate) use self::listen::{Admin, Serving};
 pub(crate) use self::query::Query;

@@ -1,24 +1,20 @@
 //! From flags to something that can be asked: files loaded, policy compiled, tool lists read.
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::ArgMatches;
-use sha2::{Digest, Sha256};
 use toolward_config::neutral::neutralise;
 use toolward_config::{
-    Diagnostic, Disk, Failed, Files, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag,
-    ProcessEnv, suggest,
+    Diagnostic, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv, suggest,
 };
-use toolward_gateway::builtin;
+use toolward_gateway::methods::meta_tools;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
 use toolward_policy::source::RulesSource;
 use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
 use crate::exit::Failure;
+use crate::reads::Reads;
 use crate::tool_lists;
 use crate::version::version;
 
@@ -84,7 +80,7 @@ impl Input {
     /// Saved tool lists, as file and server, of servers that the configuration does not have.
     fn foreign_lists(&self, named: &[(String, String)]) -> Vec<Diagnostic> {
         let config = &self.loaded.config;
-        let own = config.builtin.then_some(builtin::NAME);
+        let own = config.builtin.then_some(meta_tools::NAME);
         let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
         let servers: Vec<&str> = servers.collect();
         if servers.is_empty() {
@@ -193,7 +189,7 @@ impl Input {
             catalogue.insert(&server.name, None);
         }
         if loaded.config.builtin {
-            catalogue.insert(builtin::NAME, Some(builtin::tools()));
+            catalogue.insert(meta_tools::NAME, Some(meta_tools::tools()));
         }
         for list in lists {
             catalogue.insert(&list.server, Some(list.tools));
@@ -245,43 +241,6 @@ pub(crate) struct Checked<'a> {
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) exposed: &'a [String],
     pub(crate) selectors: usize,
-}
-
-/// What was read, and what was in it. One that could not be read has no hash.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Reads(Arc<Mutex<BTreeMap<PathBuf, Option<[u8; 32]>>>>);
-
-impl Files for Reads {
-    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
-        let read = Disk.read(path);
-        let hash = read.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
-        self.all().insert(path.into(), hash);
-        read
-    }
-}
-
-impl Reads {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Option<[u8; 32]>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was in a file, where it was read.
-    pub(crate) fn hash_of(&self, file: &Path) -> Option<[u8; 32]> {
-        self.all().get(file).copied().flatten()
-    }
-
-    pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.all().keys().cloned().collect()
-    }
-
-    /// Whether some file holds something else now.
-    pub(crate) fn are_stale(&self) -> bool {
-        let now = Reads::default();
-        for file in self.files() {
-            let _ = now.read(&file);
-        }
-        *now.all() != *self.all()
-    }
 }
 
 /// What the flags ask to load.

@@ -14,12 +14,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use toolward_config::Options;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::line::micros;
-use toolward_gateway::listen::http::Endpoint;
-use toolward_gateway::listen::serve::Socket;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::record;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::downstream::accept::Socket;
+use toolward_gateway::downstream::http::Endpoint;
+use toolward_gateway::gateway::Gateway;
+use toolward_gateway::methods::events;
 use toolward_gateway::upstream::{Definition, Log};
 
 pub(crate) use self::anew::Anew;
@@ -28,8 +28,9 @@ use crate::control::{Control, Heritage};
 use crate::exit::Failure;
 use crate::identity::reachable;
 use crate::in_force::InForce;
-use crate::policy_input::{Input, Reads};
+use crate::policy_input::Input;
 use crate::protection::Protection;
+use crate::reads::Reads;
 use crate::render::count;
 use crate::running::{Registration, Running};
 use crate::watch::{Watcher, Woken};
@@ -94,6 +95,7 @@ impl Again {
         let first = &self.first;
         let state = Mutex::new(State {
             reads: first.reads.clone(),
+            active_reads: first.reads.clone(),
             in_force: Some(first.in_force.clone()),
             protection: first.protection.clone(),
             denying: first.denying.clone(),
@@ -144,6 +146,8 @@ type Replacing = Arc<dyn Fn(&Snapshot) + Send + Sync>;
 pub(crate) struct State {
     /// What was read last.
     pub(crate) reads: Reads,
+    /// What the active configuration was read from.
+    active_reads: Reads,
     pub(crate) last: Option<Attempt>,
     pub(crate) taken_up: u64,
     pub(crate) refused: u64,
@@ -377,7 +381,7 @@ impl Reloader {
             let first = "the configuration was not reloaded, the old one stays in force";
             (self.log())(&format!("{first}: {}", neutralise(&text.replace('\n', " "))));
             let audit = &self.gateway.audit;
-            let facts = record::reload_refused(&self.gateway.current.get(), by, &why);
+            let facts = events::reload_refused(&self.gateway.current.get(), by, &why);
             // Nothing changes, so that nothing depends on it.
             let _ = audit.record(&audit.id(), "reload", &facts).await;
         }
@@ -393,14 +397,15 @@ impl Reloader {
     }
 
     async fn take_up(&self, ready: Ready, by: &'static str) -> Result<String, Refused> {
-        let Ready { config, known, servers, snapshot, in_force, protection, announced } = ready;
+        let Ready { config, known, servers, snapshot, in_force, protection, announced, reads } =
+            ready;
         let gateway = &self.gateway;
         let before = gateway.current.get();
         let version = snapshot.version.clone();
         // Users who are told apart must be able to come in, and others need not.
         let opened = socket_files(&self.again.socket_files, !known.uids.is_empty());
         let opened = opened.map_err(Refused::passing)?;
-        let facts = record::reload(&before, &snapshot, by);
+        let facts = events::reload(&before, &snapshot, by);
         let written = gateway.audit.record(&gateway.audit.id(), "reload", &facts).await;
         if let Err(error) = written {
             drop(socket_files(&self.again.socket_files, opened));
@@ -424,6 +429,7 @@ impl Reloader {
         {
             let mut state = self.state();
             state.in_force = Some(in_force);
+            state.active_reads = reads;
             state.protection = protection;
             state.denying = None;
         }

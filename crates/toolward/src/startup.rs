@@ -3,18 +3,17 @@
 //! `serve` asks this before it opens anything, and `check` reports the same, so that a configuration that
 //! passes `check` starts. What depends on the moment, such as a port that is in use, is left to `serve`.
 
+mod host;
+
 use std::collections::HashSet;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Access, access};
 use toolward_config::config;
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, ProcessEnv};
-use toolward_gateway::builtin;
-use toolward_gateway::names::Naming;
+use toolward_gateway::methods::meta_tools;
 use toolward_gateway::upstream::Log;
+use toolward_gateway::view::names::Naming;
 
 use crate::exit::Failure;
 use crate::gateway::{definitions, state_folder, supported};
@@ -22,9 +21,6 @@ use crate::guards;
 use crate::identity::{identities, may_listen, tls};
 use crate::page::Admin;
 use crate::policy_input::Input;
-
-/// Files in the state directory that no other user may read.
-const PRIVATE_FILES: [&str; 2] = [toolward_gateway::sealed::KEY_FILE, crate::page::TOKEN_FILE];
 
 /// What keeps any gateway of this configuration from starting. `secrets`: all must have a value.
 pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
@@ -49,7 +45,6 @@ pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     let known = identities(&config, input.needs_name(), false, &quiet());
     found.extend(refusal(known.map(drop)));
     found.extend(refusal(guards::can_be_built(&config, &input.policy)));
-    found.extend(directory("the audit log", &config.audit.dir));
     found
 }
 
@@ -64,20 +59,18 @@ pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     if secrets {
         found.extend(refusal(tls(config, &quiet()).map(drop)));
     }
+    found.extend(host::repeated_addresses(config));
     match state_folder(config) {
         Err(failure) => found.push(failure.to_diagnostic()),
-        Ok(state) => {
-            let unusable = directory("the state", &state);
-            let files = PRIVATE_FILES.iter().map(|name| state.join(name));
-            let files = files.filter(|path| is_readable_by_others(path)).map(|path| {
-                let path = path.display().to_string();
-                let message = format!("{} can be read by others", neutralise(&path));
-                Diagnostic::error(message).help("`chmod 600` it")
-            });
-            found.extend(unusable.into_iter().chain(files));
-        }
+        Ok(state) => found.extend(host::state_files(config, &state)),
     }
     found
+}
+
+/// Addresses and directories of `serve` that this machine does not have or permit. For `check`: a gateway
+/// finds them out when it opens them.
+pub(crate) fn host_refusals(input: &Input) -> Vec<Diagnostic> {
+    host::refusals(&input.loaded.config)
 }
 
 /// Tools of different servers that would have the same name, as far as their lists are known. `serve` asks
@@ -88,7 +81,7 @@ fn repeated_names(input: &Input) -> Option<Diagnostic> {
         return None;
     }
     let naming = Naming::Flat(Default::default());
-    let own = config.builtin.then_some(builtin::NAME);
+    let own = config.builtin.then_some(meta_tools::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
     let (mut taken, mut repeated) = (HashSet::new(), Vec::new());
     for server in servers {
@@ -121,31 +114,6 @@ fn refusal(outcome: Result<(), Failure>) -> Option<Diagnostic> {
 
 fn quiet() -> Log {
     Arc::new(|_| {})
-}
-
-/// Whether a directory can be written to, or be made where it is missing.
-fn directory(what: &str, path: &Path) -> Option<Diagnostic> {
-    let shown = path.display().to_string();
-    let wrong = |why: &str, help: &str| {
-        let message = format!("{what} cannot be kept in {}: {why}", neutralise(&shown));
-        Some(Diagnostic::error(message).help(help))
-    };
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let mut existing = path.as_path();
-    while existing.symlink_metadata().is_err() {
-        existing = existing.parent()?;
-    }
-    if !existing.is_dir() {
-        return wrong("it is not a directory", "move it away, or name another one");
-    }
-    match access(existing, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => None,
-        Err(error) => wrong(&error.to_string(), "name a directory that this user can write to"),
-    }
-}
-
-fn is_readable_by_others(path: &Path) -> bool {
-    path.metadata().is_ok_and(|found| found.permissions().mode() & 0o077 != 0)
 }
 
 /// Fails with everything that was found.

@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolward_gateway::catalogue::Catalogue;
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::client::Scope;
-use toolward_gateway::names::Naming;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
+use toolward_gateway::upstream::catalogue::Catalogue;
+use toolward_gateway::view::names::Naming;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Decision, Subject};
 

@@ -13,8 +13,8 @@ use ring::hmac;
 
 use super::line::{hash, hex};
 use super::redact::Arguments;
-use crate::record::Facts;
-use crate::sealed::derived_key;
+use crate::methods::events::Facts;
+use crate::opaque_id::derived_key;
 
 /// Larger arguments are recorded by their hash alone.
 const MOST_BYTES: usize = 64 << 10;

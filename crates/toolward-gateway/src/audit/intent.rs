@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Audit, UNRECORDED, When};
-use crate::record::Facts;
+use crate::methods::events::Facts;
 
 /// A call that is about to be forwarded, or has been.
 #[derive(Debug)]

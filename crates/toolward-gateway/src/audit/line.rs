@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use crate::record::Facts;
+use crate::methods::events::Facts;
 
 /// The hash of a record, which the next one carries.
 pub type Hash = [u8; 32];

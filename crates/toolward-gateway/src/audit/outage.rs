@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::Ids;
 use super::line::{Lines, micros, time};
-use crate::record::Facts;
+use crate::methods::events::Facts;
 
 /// So many bytes of records are kept that tell what has happened already.
 const MOST_KEPT: usize = 1 << 20;

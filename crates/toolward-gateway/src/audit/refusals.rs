@@ -18,7 +18,7 @@ use super::batch::{Wait, Written};
 use super::line::{micros, time};
 use super::redact::outside;
 use super::{Audit, NotRecorded, UNRECORDED, When, lock};
-use crate::record::Facts;
+use crate::methods::events::Facts;
 
 /// How long they are counted before the count is recorded.
 const SPAN: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use super::Ids;
 use super::line::{Hash, Lines, NOTHING, hex, micros};
 use super::outage::{Outage, room};
 use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
-use crate::record::Facts;
+use crate::methods::events::Facts;
 use crate::upstream::Log;
 
 /// When a segment ends, and when it is removed.

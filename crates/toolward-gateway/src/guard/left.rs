@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::GuardedCall;
+use crate::active::Snapshot;
 use crate::audit::Audit;
-use crate::record;
-use crate::sight::Snapshot;
+use crate::methods::events;
 
 /// Records a call that is dropped before its guards have answered.
 #[must_use]
@@ -30,7 +30,7 @@ impl Drop for Unanswered<'_> {
             return;
         }
         let GuardedCall { client, id, permit, .. } = self.call;
-        let facts = record::left(self.snapshot, client, id, permit, &self.audit.arguments);
+        let facts = events::left(self.snapshot, client, id, permit, &self.audit.arguments);
         let agent = client.caller.agent.as_ref();
         self.audit.note_ticket(agent, "refusal", permit.exposed(), &facts);
     }

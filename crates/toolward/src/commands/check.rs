@@ -1,16 +1,17 @@
 //! `toolward check`: everything that is wrong, or probably not meant.
 
+mod programs;
+
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
 use serde_json::{Value, json};
-use toolward_config::config::Connect;
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
-use toolward_gateway::{builtin, program};
+use toolward_gateway::methods::meta_tools;
+use toolward_gateway::program;
 use toolward_policy::lint::Lint;
 use toolward_policy::testing::TestOutcome;
 use toolward_policy::{Caller, Catalogue, Verdict};
@@ -45,6 +46,10 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     if is_main {
         let mut refusals = startup::refusals(&input, !args.no_secrets);
         refusals.extend(startup::serve_refusals(&input, !args.no_secrets));
+        // Without its secrets, the gateway is not for this machine.
+        if !args.no_secrets {
+            refusals.extend(startup::host_refusals(&input));
+        }
         refusals.retain(|one| findings.iter().all(|other| other.message() != one.message()));
         findings.splice(0..0, refusals);
     }
@@ -63,8 +68,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         (false, false) => exit::NO,
         (false, true) => exit::OK,
     };
-    let programs = programs(&checked).into_iter();
-    let programs = programs.filter_map(|(server, _, found)| Some((server, found?))).collect();
+    let programs = programs::resolved(&input.loaded.config.servers);
     let summary = Summary { text: summary(&checked), tests: outcomes.len(), programs };
     report(&findings, Some(summary), &failed, json, code)
 }
@@ -89,7 +93,7 @@ pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
     }
     findings.extend(untested_denies(input));
     findings.extend(ownership::findings(input.loaded));
-    findings.extend(missing_programs(input));
+    findings.extend(programs::findings(&input.loaded.config.servers));
     findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
     // A lint and the loader can find the same; the lint knows more.
     let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
@@ -102,41 +106,11 @@ pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
 /// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
 fn others(input: &Checked<'_>) -> Catalogue {
     let mut others = Catalogue::default();
-    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != builtin::NAME) {
+    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != meta_tools::NAME)
+    {
         others.insert(server, Some(tools.clone()));
     }
     others
-}
-
-/// Programs of servers that are given by a bare name, and where each was found in `PATH`.
-fn programs(input: &Checked<'_>) -> Vec<(String, String, Option<PathBuf>)> {
-    // Without PATH nothing can be said of the place where the gateway will run.
-    let search = std::env::var_os("PATH");
-    if search.is_none() {
-        return Vec::new();
-    }
-    let bare = input.loaded.config.servers.iter().filter_map(|server| match &server.connect {
-        Connect::Stdio { command, env, .. } if !program::is_path(command.as_ref()) => {
-            // The server's own PATH is known if it has no references.
-            let own = env.iter().find(|(name, _)| name == "PATH");
-            let own = own.and_then(|(_, value)| value.value().map(OsString::from));
-            let search = own.or_else(|| search.clone());
-            let found = program::find(command.as_ref(), search.as_deref());
-            Some((server.name.clone(), command.clone(), found))
-        }
-        _ => None,
-    });
-    bare.collect()
-}
-
-fn missing_programs(input: &Checked<'_>) -> Vec<Diagnostic> {
-    let missing = programs(input).into_iter().filter(|(_, _, found)| found.is_none());
-    let finding = |(server, command, _): (String, String, _)| {
-        let (server, command) = (neutralise(&server), neutralise(&command));
-        let message = format!("the server `{server}`: `{command}` is not in PATH");
-        Diagnostic::warning(message).help("install it, or give its path")
-    };
-    missing.map(finding).collect()
 }
 
 /// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
@@ -150,7 +124,7 @@ fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
 /// Names that exposures and tests use, and nobody has.
 fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
-    let own = config.builtin.then_some(builtin::NAME);
+    let own = config.builtin.then_some(meta_tools::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
     let servers: Vec<&str> = servers.collect();
     let agents = input.policy.agents();

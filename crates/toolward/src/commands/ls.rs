@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::json;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::builtin::EXECUTE;
+use toolward_gateway::methods::meta_tools::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 

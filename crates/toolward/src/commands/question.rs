@@ -5,7 +5,7 @@ use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_config::suggest;
 use toolward_gateway::audit::redact::Redact;
-use toolward_gateway::names::Naming;
+use toolward_gateway::view::names::Naming;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
 use crate::arguments::Given;

@@ -9,9 +9,9 @@ use clap::ArgMatches;
 use toolward_config::Level;
 use toolward_config::config::Listen;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::listen::http::{Endpoint, Setup};
-use toolward_gateway::listen::serve::{Ending, Grace, Socket, serve};
-use toolward_gateway::sealed::Sealer;
+use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
+use toolward_gateway::downstream::http::{Endpoint, Setup};
+use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::{Log, Servers};
 
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::client::{Caller, Scope};
-use toolward_gateway::listen;
-use toolward_gateway::listen::standard;
-use toolward_gateway::listen::stdio::Ended;
-use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::downstream;
+use toolward_gateway::downstream::stdio::Ended;
+use toolward_gateway::downstream::stdio_pipes;
+use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Log;
 
 use crate::cli::StdioArgs;
@@ -153,9 +153,9 @@ pub(crate) fn serve(
             tell_first_request(&Failure::invalid(format!("error: {}", neutralise(&why))));
             return Ended::NotStarted(why);
         }
-        let ends = (standard::input(), standard::output());
+        let ends = (stdio_pipes::input(), stdio_pipes::output());
         let session =
-            listen::stdio::serve(gateway.clone(), caller, scope, revoked, request_bytes, ends);
+            downstream::stdio::serve(gateway.clone(), caller, scope, revoked, request_bytes, ends);
         tokio::select! {
             ended = session => ended,
             () = terminated() => {
@@ -177,7 +177,7 @@ pub(crate) fn serve(
 pub(crate) fn tell_first_request(failure: &Failure) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
-        if let Some(answer) = listen::startup_error(line.as_bytes(), &failure.text()) {
+        if let Some(answer) = downstream::startup_error(line.as_bytes(), &failure.text()) {
             let mut stdout = std::io::stdout().lock();
             let _ = stdout.write_all(&answer.whole());
             let _ = stdout.write_all(b"\n");

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use toolward_gateway::active::Current;
 use toolward_gateway::audit::{Setup, redact};
 use toolward_gateway::budget::Budget;
 use toolward_gateway::client::Scope;
-use toolward_gateway::names::Naming;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Current;
+use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Timeouts};
+use toolward_gateway::view::names::Naming;
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{by_flag, may_be_unnamed, serve, tell_first_request};

@@ -3,8 +3,8 @@
 
 use toolward_config::config::{Config, Hook, Rates};
 use toolward_config::{Diagnostic, suggest};
-use toolward_gateway::builtin;
 use toolward_gateway::guard::Selection;
+use toolward_gateway::methods::meta_tools;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Catalogue, Policy, ToolSet};
@@ -13,7 +13,7 @@ use super::key;
 
 /// Everything that names what is not there.
 pub(crate) fn unused(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Vec<Diagnostic> {
-    let own = config.builtin.then_some(builtin::NAME);
+    let own = config.builtin.then_some(meta_tools::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own).collect();
     let known = Known { config, policy, catalogue, servers };
     let mut findings = Vec::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
-use toolward_gateway::listen::connection::{Content, Response};
+use toolward_gateway::downstream::connection::{Content, Response};
 use toolward_wire::http::{Method, RequestHead};
 
 use super::door;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use toolward_gateway::listen::connection::{Content, Response};
+use toolward_gateway::downstream::connection::{Content, Response};
 
 pub(super) const PATH: &str = "/assets/";
 

@@ -8,10 +8,10 @@ use bytes::BytesMut;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
-use toolward_gateway::listen::connection::{
+use toolward_gateway::downstream::accept::Ending;
+use toolward_gateway::downstream::connection::{
     Content, Response, gone, linger, read_body, read_head, status, write,
 };
-use toolward_gateway::listen::serve::Ending;
 use toolward_wire::http::{BodyReader, RequestHead};
 
 use super::Page;

@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::listen::serve::{Ending, Socket};
+use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::upstream::Log;
 
 use super::Page;
@@ -84,6 +84,11 @@ impl Admin {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the token in a state directory can be used, if there is one.
+    pub(crate) fn check_token(state: &Path) -> std::io::Result<()> {
+        Door::check(state)
     }
 
     pub(crate) fn socket(&self) -> &Socket {

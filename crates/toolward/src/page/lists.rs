@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use toolward_gateway::catalogue::Catalogue;
-use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::gateway::Gateway;
+use toolward_gateway::upstream::catalogue::Catalogue;
 use toolward_gateway::upstream::{Server, Unavailable};
 
 /// A first view waits this long for servers that have not answered yet.

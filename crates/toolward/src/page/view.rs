@@ -12,7 +12,7 @@ pub(crate) mod servers;
 pub(crate) mod steps;
 
 use askama::Template;
-use toolward_gateway::listen::connection::{Content, Response};
+use toolward_gateway::downstream::connection::{Content, Response};
 
 use super::{Layout, Page};
 

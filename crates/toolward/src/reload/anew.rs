@@ -4,7 +4,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use toolward_gateway::pipeline::Gateway;
+use toolward_gateway::gateway::Gateway;
 
 use super::{Refused, SETTLE};
 

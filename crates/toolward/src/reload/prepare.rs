@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::identity::Identities;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::authn::Identities;
 use toolward_gateway::upstream::{All, Log};
 
 use super::truncated::refuse_truncated;
@@ -17,8 +17,9 @@ use crate::guards;
 use crate::identity::{identities, may_listen};
 use crate::in_force::InForce;
 use crate::ownership;
-use crate::policy_input::{Input, Reads, invalid};
+use crate::policy_input::{Input, invalid};
 use crate::protection::Protection;
+use crate::reads::Reads;
 use crate::tested::passes;
 
 /// Checked, and not yet in force.
@@ -31,6 +32,7 @@ pub(super) struct Ready {
     pub(super) protection: Protection,
     /// What is said of it once it is in force.
     pub(super) announced: Vec<String>,
+    pub(super) reads: Reads,
 }
 
 impl Reloader {
@@ -70,9 +72,10 @@ impl Reloader {
         let has_policy = input.policy.layer_names().next().is_some();
         may_listen(&input.loaded.config, has_policy)?;
         passes(&input)?;
-        let active = self.state().in_force.clone().filter(|_| !accept);
-        if let Some(active) = active {
-            refuse_truncated(&active.loaded, &input.loaded, self.options.main.as_ref())?;
+        // A gateway that denies everything holds files that were wrong: shorter ones may be right.
+        if !accept && !denying {
+            let active = self.state().active_reads.clone();
+            refuse_truncated(&active, reads, self.options.main.as_ref())?;
         }
         let (required, shown) = (input.needs_name(), input.shows_claims());
         let known = identities(&input.loaded.config, required, shown, self.log())?;
@@ -89,7 +92,8 @@ impl Reloader {
         let snapshot =
             guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?
                 .continuing(&before);
-        Ok(Ready { config, known, servers, snapshot, in_force, protection, announced })
+        let reads = reads.clone();
+        Ok(Ready { config, known, servers, snapshot, in_force, protection, announced, reads })
     }
 
     /// A main file that was found rather than named is looked for again, and what is found instead is

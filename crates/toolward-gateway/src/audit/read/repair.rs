@@ -6,7 +6,7 @@ use std::io::{Result, Write};
 use crate::audit::Ids;
 use crate::audit::line::Lines;
 use crate::audit::segment::{Head, Stream, first_line, open_file, tail};
-use crate::record::Facts;
+use crate::methods::events::Facts;
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

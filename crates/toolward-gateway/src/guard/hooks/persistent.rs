@@ -20,7 +20,7 @@ use super::failures::Failures;
 use super::pool::{Order, Outcome, Place, Pool};
 use super::process::{Program, Running};
 use super::streams::{Printed, read_all};
-use crate::upstream::launch::log_lines;
+use crate::upstream::transport::stdio::log_lines;
 
 /// After its end, a process has gone by then.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use toolward_config::neutral::neutralise;
 use toolward_config::suggest;
-use toolward_gateway::pipeline::Gateway;
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::gateway::Gateway;
 use toolward_policy::reason::RuleText;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 

@@ -5,7 +5,7 @@ mod plot;
 use std::sync::Arc;
 
 use askama::Template;
-use toolward_gateway::counts::calls::Span;
+use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::{Reach, Server};
 
 use self::plot::Plot;

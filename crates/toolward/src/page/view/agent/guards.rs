@@ -1,8 +1,8 @@
 //! The limits and hooks of one agent: those in front of its tools, and those over its listings and refused
 //! calls.
 
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::guard::ShownHook;
-use toolward_gateway::sight::Snapshot;
 
 use super::tools::{ServerTools, Tool};
 

@@ -1,7 +1,7 @@
 //! The tools of each server as one agent may use them.
 
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::guard::InFront;
-use toolward_gateway::sight::Snapshot;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use toolward_gateway::sight::Snapshot;
+use toolward_gateway::active::Snapshot;
 
 use super::table::{Agents, Group, Table};
 use crate::page::lists::List;

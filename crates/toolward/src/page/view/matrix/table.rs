@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::guard::InFront;
-use toolward_gateway::sight::Snapshot;
 use toolward_policy::{Caller, Verdict};
 
 use super::before::Before;

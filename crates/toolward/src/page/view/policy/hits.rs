@@ -1,7 +1,7 @@
 //! How often each rule decided, with the calls of names that it hides.
 
+use toolward_gateway::active::Snapshot;
 use toolward_gateway::client::Scope;
-use toolward_gateway::sight::Snapshot;
 use toolward_policy::RuleRef;
 use toolward_policy::reason::RuleText;
 

@@ -1,7 +1,7 @@
 //! Latency over the last minutes as a small drawing: points of lines, in attributes alone, for styles
 //! come from the page's own sheet.
 
-use toolward_gateway::counts::calls::{SPANS, Span};
+use toolward_gateway::metrics::calls::{SPANS, Span};
 
 use crate::commands::audit::row::took;
 

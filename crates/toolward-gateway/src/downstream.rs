@@ -1,0 +1,34 @@
+//! Where clients come in.
+
+pub mod accept;
+pub mod connection;
+mod connection_limit;
+pub mod cors;
+mod ended_sessions;
+mod event_log;
+mod frame;
+pub mod http;
+pub mod oauth_metadata;
+mod oversized;
+mod peer;
+mod revocation;
+mod sessions;
+pub mod stdio;
+pub mod stdio_pipes;
+mod timer_keepalive;
+pub mod tls;
+
+use bytes::Bytes;
+use toolward_wire::{MAX_REQUEST_BYTES, Message, Sender};
+
+use crate::responses::{self, Body};
+
+/// The answer to a client's first request where the gateway cannot start; `None` for a line that is
+/// not a request.
+pub fn startup_error(line: &[u8], why: &str) -> Option<Body> {
+    let message =
+        Message::parse(Bytes::copy_from_slice(line), MAX_REQUEST_BYTES, Sender::Client).ok()?;
+    let id = message.id()?;
+    let text = format!("toolward cannot start:\n{why}");
+    Some(responses::internal(id, "not_started", &text, false).body)
+}

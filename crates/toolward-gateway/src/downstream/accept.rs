@@ -1,0 +1,339 @@
+//! Listening sockets, the threads behind them, and their end.
+//!
+//! Each thread has a runtime of its own and keeps what it accepted: a request meets its answer on the
+//! thread where it began.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::connection;
+use super::connection_limit::Connections;
+use super::http::Endpoint;
+use super::peer::Peer;
+use super::timer_keepalive;
+use super::tls::Tls;
+
+/// After a failed `accept`, such as for lack of file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Threads beside each serving thread, for long messages and names of hosts.
+const MAX_BLOCKING_THREADS: usize = 16;
+/// How often what is idle is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+/// How often the certificate's files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The mode of a socket file where users are told apart.
+const FOR_EVERYONE: u32 = 0o666;
+
+/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`. The standard
+/// library's 128 makes clients of a burst wait a second, until their kernel sends the SYN again.
+const BACKLOG: i32 = 4096;
+
+/// A socket that clients come in by.
+#[derive(Debug)]
+pub enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Socket {
+    pub fn tcp(address: SocketAddr) -> io::Result<Socket> {
+        let listener = TcpListener::bind(address)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket::Tcp(listener))
+    }
+
+    /// A socket file that only this user can reach, or everyone where users are told apart. One that
+    /// nobody listens on any more is replaced.
+    pub fn unix(path: PathBuf, for_everyone: bool) -> io::Result<Socket> {
+        match std::fs::symlink_metadata(&path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(io::Error::other("the file is there, and is not a socket"));
+            }
+            Ok(_) if std::os::unix::net::UnixStream::connect(&path).is_err() => {
+                std::fs::remove_file(&path)?;
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        Socket::admit(&path, for_everyone)?;
+        listener.set_nonblocking(true)?;
+        Ok(Socket::Unix(listener, path))
+    }
+
+    /// Removes a socket file at the end; another kind of file in its place stays.
+    pub fn remove(path: &Path) {
+        let is_socket = |found: std::fs::Metadata| found.file_type().is_socket();
+        if std::fs::symlink_metadata(path).is_ok_and(is_socket) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Lets everyone reach a socket file, or this user alone.
+    pub fn admit(path: &Path, for_everyone: bool) -> io::Result<()> {
+        let mode = if for_everyone { FOR_EVERYONE } else { 0o600 };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    }
+
+    pub fn is_for_everyone(path: &Path) -> io::Result<bool> {
+        let mode = std::fs::metadata(path)?.permissions().mode();
+        Ok(mode & FOR_EVERYONE == FOR_EVERYONE)
+    }
+
+    /// Where it listens, as a person would write it.
+    pub fn address(&self) -> String {
+        match self {
+            Socket::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| "?".into(), |address| address.to_string())
+            }
+            Socket::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The file of a unix socket.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Socket::Tcp(_) => None,
+            Socket::Unix(_, path) => Some(path.clone()),
+        }
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Socket::Tcp(listener) => listener.as_fd(),
+            Socket::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(listener) => Socket::Tcp(listener.try_clone()?),
+            Socket::Unix(listener, path) => Socket::Unix(listener.try_clone()?, path.clone()),
+        })
+    }
+}
+
+/// Whether the gateway is about to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    No,
+    /// Requests under way are finished.
+    Now,
+    /// Another process has the sockets: connections are used once more before they close, so that no
+    /// client is cut off while it asks.
+    HandedOver,
+}
+
+/// How long requests under way may take at the end.
+#[derive(Debug, Clone, Copy)]
+pub struct Grace {
+    pub otherwise: Duration,
+    /// Where another process serves already, so that nobody waits for the end of this one.
+    pub handed_over: Duration,
+}
+
+/// Serves until `ending` says so; then requests under way get their grace.
+pub fn serve(
+    endpoint: Arc<Endpoint>,
+    sockets: Vec<Socket>,
+    threads: usize,
+    most: usize,
+    ending: &watch::Receiver<Ending>,
+    grace: Grace,
+) -> io::Result<()> {
+    let open = Connections::new(most);
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for number in 0..threads.max(1) {
+            let sockets: Vec<Socket> =
+                sockets.iter().map(Socket::try_clone).collect::<Result<_, _>>()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(MAX_BLOCKING_THREADS)
+                .build()?;
+            let (endpoint, open, ending) = (endpoint.clone(), open.clone(), ending.clone());
+            let name = format!("toolward-{number}");
+            let sweeps = number == 0;
+            workers.push(std::thread::Builder::new().name(name).spawn_scoped(
+                scope,
+                move || {
+                    runtime.block_on(worker(endpoint, sockets, open, ending, grace, sweeps));
+                    runtime.shutdown_background();
+                },
+            )?);
+        }
+        // From here on only the threads hold the sockets, and they let go of them at the end.
+        drop(sockets);
+        Ok(())
+    })
+}
+
+async fn worker(
+    endpoint: Arc<Endpoint>,
+    sockets: Vec<Socket>,
+    open: Arc<Connections>,
+    mut ending: watch::Receiver<Ending>,
+    grace: Grace,
+    sweeps: bool,
+) {
+    timer_keepalive::keep_time();
+    for socket in sockets {
+        tokio::spawn(accept(endpoint.clone(), socket, open.clone(), ending.clone()));
+    }
+    if sweeps {
+        look_after_credentials(&endpoint);
+        let endpoint = endpoint.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP.min(endpoint.sessions.idle_time())).await;
+                endpoint.sessions.sweep(&endpoint.gateway);
+                endpoint.gateway.servers.sweep();
+            }
+        });
+    }
+    let _ = ending.wait_for(|ending| *ending != Ending::No).await;
+    endpoint.sessions.close();
+    let drained = async {
+        while open.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(grace.otherwise, drained).await;
+    if *ending.borrow() == Ending::HandedOver {
+        // Connections on which nothing is asked are not waited for any longer; requests are.
+        let finished = async {
+            while endpoint.is_busy() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(grace.handed_over.saturating_sub(grace.otherwise), finished) => {}
+            _ = ending.wait_for(|ending| *ending == Ending::Now) => {}
+        }
+    }
+    if sweeps {
+        // A request that has outlasted its grace still holds its server.
+        let _ = tokio::time::timeout(grace.otherwise, endpoint.gateway.servers.close()).await;
+    }
+}
+
+/// Reads the issuer's keys ahead of the first caller, and the certificate again when it changes.
+fn look_after_credentials(endpoint: &Arc<Endpoint>) {
+    let keys = endpoint.clone();
+    tokio::spawn(async move {
+        if let Some(issuer) = &keys.access().identities.issuer {
+            issuer.prepare().await;
+        }
+    });
+    if let Some(tls) = endpoint.tls.clone() {
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                tls.reload();
+            }
+        });
+    }
+}
+
+async fn accept(
+    endpoint: Arc<Endpoint>,
+    socket: Socket,
+    open: Arc<Connections>,
+    mut ending: watch::Receiver<Ending>,
+) {
+    let over = ending.clone();
+    let accepting = async {
+        match socket {
+            Socket::Tcp(listener) => {
+                let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, from)) => {
+                            let _ = stream.set_nodelay(true);
+                            let peer = Peer { address: Some(from.ip()), ..Peer::default() };
+                            match &endpoint.tls {
+                                None => open.spawn(&endpoint, peer, stream, &over),
+                                Some(tls) => open.spawn_tls(&endpoint, tls, peer, stream, &over),
+                            }
+                        }
+                        Err(_) => tokio::time::sleep(PAUSE).await,
+                    }
+                }
+            }
+            Socket::Unix(listener, _) => {
+                let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, _)) => {
+                            let uid = stream.peer_cred().ok().map(|other| other.uid());
+                            let peer = Peer { uid, ..Peer::default() };
+                            open.spawn(&endpoint, peer, stream, &over);
+                        }
+                        Err(_) => tokio::time::sleep(PAUSE).await,
+                    }
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        _ = ending.wait_for(|ending| *ending != Ending::No) => {}
+    }
+}
+
+impl Connections {
+    fn spawn<S>(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        peer: Peer,
+        stream: S,
+        ending: &watch::Receiver<Ending>,
+    ) where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Some(admission) = self.admit(&peer.origin()) else { return };
+        let (endpoint, ending) = (endpoint.clone(), ending.clone());
+        tokio::spawn(async move {
+            connection::serve(endpoint, peer, stream, ending, &admission).await;
+        });
+    }
+
+    /// The same once it is known who is at the other end, as far as TLS tells.
+    fn spawn_tls(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+        tls: &Arc<Tls>,
+        mut peer: Peer,
+        stream: TcpStream,
+        ending: &watch::Receiver<Ending>,
+    ) {
+        let Some(admission) = self.admit(&peer.origin()) else { return };
+        let (endpoint, tls, ending) = (endpoint.clone(), tls.clone(), ending.clone());
+        tokio::spawn(async move {
+            let accepted = tokio::select! {
+                accepted = tls.accept(stream) => accepted,
+                () = admission.evicted() => return,
+            };
+            match accepted {
+                Ok((stream, certificate)) => {
+                    (peer.certificate, peer.chain) = certificate.unzip();
+                    peer.secure = true;
+                    connection::serve(endpoint, peer, stream, ending, &admission).await;
+                }
+                Err(_) => endpoint.turned_away(&peer, None, "there was no TLS handshake"),
+            }
+        });
+    }
+}

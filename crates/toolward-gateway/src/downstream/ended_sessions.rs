@@ -1,0 +1,212 @@
+//! Sessions that have ended and whose ids would still be valid, also after a restart.
+//!
+//! Each is remembered until its id expires. An agent that ends very many sessions is remembered by a
+//! point in time instead: everything that it began before then has ended. So the file stays small
+//! whatever an agent does, and one agent never ends the sessions of another.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use sha2::{Digest, Sha256};
+
+use crate::opaque_id;
+
+/// Ended sessions of one agent that are remembered one by one.
+const MAX_ENDED: usize = 10_000;
+/// Lines of the file that may be out of date.
+const MAX_STALE_LINES: usize = 1_000;
+const NOT_BEFORE: &str = "not-before";
+
+pub(super) struct EndedSessions {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the id of each expires, and whose it is.
+    sessions: HashMap<u128, (u64, AgentTag)>,
+    counts: HashMap<AgentTag, usize>,
+    /// Everything that an agent began before this second has ended.
+    not_before: HashMap<AgentTag, u64>,
+    /// Lines in the file.
+    lines: usize,
+}
+
+/// An agent, in a form that any name fits into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct AgentTag(u64);
+
+impl AgentTag {
+    fn of(agent: Option<&str>) -> AgentTag {
+        let Some(agent) = agent else { return AgentTag(0) };
+        let digest = Sha256::digest(agent.as_bytes());
+        AgentTag(digest.iter().take(8).fold(0, |tag, byte| tag << 8 | u64::from(*byte)))
+    }
+}
+
+impl EndedSessions {
+    pub(super) fn in_directory(state: &Path) -> EndedSessions {
+        let path = state.join("ended-sessions");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut state = State::read(&text);
+        state.forget_expired(opaque_id::now());
+        let ended = EndedSessions { path, state: Mutex::default() };
+        if state.lines > state.needed() {
+            let _ = ended.rewrite(&mut state);
+        }
+        *ended.state() = state;
+        ended
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a session has ended that began at a second.
+    pub(super) fn contains(&self, id: u128, agent: Option<&str>, began: u64) -> bool {
+        let state = self.state();
+        let before = state.not_before.get(&AgentTag::of(agent));
+        state.sessions.contains_key(&id) || before.is_some_and(|before| began < *before)
+    }
+
+    /// A session has ended whose id is valid until a second.
+    pub(super) fn add(&self, id: u128, agent: Option<&str>, until: u64) {
+        let (now, agent) = (opaque_id::now(), AgentTag::of(agent));
+        let mut state = self.state();
+        let line = state.add(id, agent, until, now);
+        state.lines += 1;
+        // If it cannot be written, the session has ended for as long as this process lives.
+        let _ = match state.lines > 2 * state.needed() + MAX_STALE_LINES {
+            true => {
+                state.forget_expired(now);
+                self.rewrite(&mut state)
+            }
+            false => self.append(&line),
+        };
+    }
+
+    fn append(&self, line: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+        file.write_all(line.as_bytes())
+    }
+
+    /// Writes only what is still needed; the file is replaced as a whole.
+    fn rewrite(&self, state: &mut State) -> io::Result<()> {
+        let new = self.path.with_extension("new");
+        let mut file =
+            OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(state.text().as_bytes())?;
+        drop(file);
+        std::fs::rename(&new, &self.path)?;
+        state.lines = state.needed();
+        Ok(())
+    }
+}
+
+impl State {
+    fn read(text: &str) -> State {
+        let mut state = State::default();
+        for line in text.lines() {
+            state.lines += 1;
+            let mut words = line.split(' ');
+            let (Some(first), Some(second)) = (words.next(), words.next()) else { continue };
+            let tag = words.next().and_then(|tag| u64::from_str_radix(tag, 16).ok());
+            let (agent, Ok(second)) = (AgentTag(tag.unwrap_or(0)), second.parse()) else {
+                continue;
+            };
+            if first == NOT_BEFORE {
+                state.not_before.insert(agent, second);
+            } else if let Ok(id) = u128::from_str_radix(first, 16) {
+                state.insert(id, agent, second);
+            }
+        }
+        state
+    }
+
+    fn insert(&mut self, id: u128, agent: AgentTag, until: u64) {
+        if self.sessions.insert(id, (until, agent)).is_none() {
+            *self.counts.entry(agent).or_default() += 1;
+        }
+    }
+
+    /// Remembers a session, or everything that its agent began so far; gives the line that says so.
+    fn add(&mut self, id: u128, agent: AgentTag, until: u64, now: u64) -> String {
+        self.insert(id, agent, until);
+        if self.counts.get(&agent).is_some_and(|count| *count > MAX_ENDED) {
+            self.sessions.retain(|_, (_, of)| *of != agent);
+            self.counts.remove(&agent);
+            self.not_before.insert(agent, now + 1);
+            return format!("{NOT_BEFORE} {} {:016x}\n", now + 1, agent.0);
+        }
+        format!("{id:032x} {until} {:016x}\n", agent.0)
+    }
+
+    fn forget_expired(&mut self, now: u64) {
+        self.sessions.retain(|_, (until, _)| *until > now);
+        self.counts.clear();
+        for (_, agent) in self.sessions.values() {
+            *self.counts.entry(*agent).or_default() += 1;
+        }
+        self.not_before.retain(|_, before| *before + super::sessions::LONGEST > now);
+    }
+
+    /// How many lines say all that is known.
+    fn needed(&self) -> usize {
+        self.sessions.len() + self.not_before.len()
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (agent, before) in &self.not_before {
+            let _ = writeln!(text, "{NOT_BEFORE} {before} {:016x}", agent.0);
+        }
+        for (id, (until, agent)) in &self.sessions {
+            let _ = writeln!(text, "{id:032x} {until} {:016x}", agent.0);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_stays_small_whatever_an_agent_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = opaque_id::now();
+        let ended = EndedSessions::in_directory(directory.path());
+        ended.add(1, Some("quiet"), now + 100);
+        for id in 2..25_000 {
+            ended.add(id, Some("noisy"), now + 100);
+        }
+        let text = std::fs::read_to_string(directory.path().join("ended-sessions")).unwrap();
+        assert!(text.len() < 2_000_000, "{}", text.len());
+        // A restart knows the same.
+        for ended in [&ended, &EndedSessions::in_directory(directory.path())] {
+            assert!(ended.contains(1, Some("quiet"), now));
+            assert!((2..25_000).all(|id| ended.contains(id, Some("noisy"), now)));
+            assert!(!ended.contains(99_999, Some("quiet"), now), "another agent is not harmed");
+            assert!(!ended.contains(99_999, Some("noisy"), now + 10));
+        }
+    }
+
+    #[test]
+    fn expired_sessions_are_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ended-sessions");
+        let now = opaque_id::now();
+        let valid = format!("{:032x} {}", 7, now + 100);
+        let expired: String = (8..2_000).map(|id| format!("{id:032x} {}\n", now - 1)).collect();
+        std::fs::write(&path, format!("{expired}{valid}\n")).unwrap();
+        let ended = EndedSessions::in_directory(directory.path());
+        assert!(ended.contains(7, None, now) && !ended.contains(8, None, now));
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+}

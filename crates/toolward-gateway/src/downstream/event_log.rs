@@ -1,0 +1,296 @@
+//! Streams of events that can be taken up again: each has a log, and readers follow it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::frame::Frame;
+use crate::budget::Reservation;
+use crate::responses::Body;
+
+/// How long, and how much of, a stream is kept to be read again.
+pub(super) const KEPT: Duration = Duration::from_secs(300);
+pub(super) const KEPT_BYTES: usize = 1 << 20;
+/// Events on their way to a client that does not read: one is written, one is next.
+const WAITING: usize = 1;
+
+/// The messages of one stream, numbered.
+#[derive(Debug, Default)]
+pub(super) struct EventLog {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+/// A message of a stream.
+#[derive(Debug, Clone)]
+struct Logged {
+    number: u64,
+    since: Instant,
+    body: Body,
+    /// Reserved for as long as the message is kept, or on its way.
+    room: Option<Arc<Reservation>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    events: VecDeque<Logged>,
+    next: u64,
+    bytes: usize,
+    done: bool,
+    /// The first event that nobody has been sent.
+    unread: u64,
+    /// Counts the readers; the newest reads, the others stop.
+    reader: u64,
+    /// Readers that have not stopped.
+    reading: usize,
+}
+
+/// A reader, for as long as it reads.
+struct Reading(Arc<EventLog>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.inner().reading -= 1;
+    }
+}
+
+impl EventLog {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, body: Body, room: Option<Arc<Reservation>>) {
+        let mut inner = self.inner();
+        let number = inner.next;
+        inner.next += 1;
+        inner.bytes += body.len();
+        inner.events.push_back(Logged { number, since: Instant::now(), body, room });
+        while inner.events.len() > 1 && inner.bytes > KEPT_BYTES {
+            inner.drop_oldest();
+        }
+        drop(inner);
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing comes after this.
+    pub(super) fn finish(&self) {
+        self.inner().done = true;
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.inner().done
+    }
+
+    /// Whether somebody reads it.
+    pub(super) fn is_read(&self) -> bool {
+        self.inner().reading > 0
+    }
+
+    /// The number of the first event that nobody has been sent.
+    pub(super) fn unread(&self) -> u64 {
+        self.inner().unread
+    }
+
+    /// Forgets what is too old; gives how much is kept, and whether anything can still be read.
+    pub(super) fn prune(&self) -> (usize, bool) {
+        let mut inner = self.inner();
+        while inner.events.front().is_some_and(|event| event.since.elapsed() > KEPT) {
+            inner.drop_oldest();
+        }
+        (inner.bytes, !inner.done || !inner.events.is_empty())
+    }
+
+    /// An event was written to the client. One that is too large for a replay is not kept any longer,
+    /// and none is while there is little room.
+    fn written(&self, number: u64) {
+        let mut inner = self.inner();
+        let Some(at) = inner.events.iter().position(|event| event.number == number) else { return };
+        let event = &inner.events[at];
+        let tight = event.room.as_ref().is_some_and(|room| room.account().is_tight());
+        if event.body.len() > KEPT_BYTES || tight {
+            // Everything before it has been written too.
+            (0..=at).for_each(|_| inner.drop_oldest());
+        }
+    }
+
+    /// Reads from a number on, in place of whoever read before. `encode` makes an event of its number,
+    /// message and room; the first, numbered `from - 1` and without a message, is the primer. `over`
+    /// is called when the last event of a finished stream is written.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        from: u64,
+        primer: bool,
+        encode: impl Fn(u64, Option<Body>, Option<Arc<Reservation>>) -> Option<Frame> + Send + 'static,
+        over: impl Fn() + Send + Sync + Clone + 'static,
+    ) -> mpsc::Receiver<Frame> {
+        let (out, events) = mpsc::channel(WAITING);
+        let log = self.clone();
+        let reader = {
+            let mut inner = self.inner();
+            inner.reader += 1;
+            inner.reading += 1;
+            inner.reader
+        };
+        let reading = Reading(self.clone());
+        self.changed.notify_waiters();
+        tokio::spawn(async move {
+            let _reading = reading;
+            if primer && let Some(frame) = encode(from, None, None) {
+                let _ = out.send(frame).await;
+            }
+            let mut next = from;
+            loop {
+                let changed = log.changed.notified();
+                tokio::pin!(changed);
+                // Registered before looking, so that nothing is missed.
+                changed.as_mut().enable();
+                let (event, ended) = {
+                    let inner = log.inner();
+                    if inner.reader != reader {
+                        return;
+                    }
+                    (inner.at(next), inner.done && next >= inner.next)
+                };
+                match event {
+                    Some(Logged { number, body, room, .. }) => {
+                        next = number + 1;
+                        let Some(frame) = encode(number + 1, Some(body), room) else { return };
+                        let (written, over) = (log.clone(), over.clone());
+                        let frame = frame.when_written(move || {
+                            written.written(number);
+                            if written.is_done() {
+                                over();
+                            }
+                        });
+                        if out.send(frame).await.is_err() {
+                            return;
+                        }
+                        let mut inner = log.inner();
+                        inner.unread = inner.unread.max(next);
+                    }
+                    None if ended => return,
+                    None => tokio::select! {
+                        () = changed => {}
+                        () = out.closed() => return,
+                    },
+                }
+            }
+        });
+        events
+    }
+}
+
+impl Inner {
+    /// The first event that is not before a number.
+    fn at(&self, number: u64) -> Option<Logged> {
+        let first = self.events.front()?.number;
+        let at = usize::try_from(number.saturating_sub(first)).ok()?;
+        self.events.get(at).cloned()
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(event) = self.events.pop_front() {
+            self.bytes -= event.body.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    fn plain(number: u64, body: Option<Body>, _room: Option<Arc<Reservation>>) -> Option<Frame> {
+        let text = String::from_utf8_lossy(&body?.whole()).into_owned();
+        Some(Bytes::from(format!("{number}:{text}")).into())
+    }
+
+    fn add(log: &EventLog, text: &'static str) {
+        log.add(Bytes::from_static(text.as_bytes()).into(), None);
+    }
+
+    fn shown(frame: &Frame) -> String {
+        String::from_utf8(frame.pieces().concat()).unwrap()
+    }
+
+    async fn read(log: &Arc<EventLog>, from: u64) -> Vec<String> {
+        let mut events = log.read(from, false, plain, || {});
+        let mut seen = Vec::new();
+        while let Some(event) = events.recv().await {
+            seen.push(shown(&event));
+            event.finish();
+        }
+        seen
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_written_is_kept_only_while_there_is_room() {
+        let budget = Budget::new(64 << 20);
+        let account = budget.account(None);
+        let logged = |bytes: usize| {
+            let room = account.try_reserve(bytes).map(Arc::new);
+            assert!(room.is_some());
+            (Body::from(Bytes::from(vec![b'x'; bytes])), room)
+        };
+        let log = Arc::new(EventLog::default());
+        let (body, room) = logged(2 * KEPT_BYTES);
+        log.add(body, room);
+        let mut events = log.read(0, false, plain, || {});
+        events.recv().await.unwrap().finish();
+        assert_eq!(log.prune().0, 0);
+        let (body, room) = logged(100);
+        log.add(body, room);
+        log.finish();
+        events.recv().await.unwrap().finish();
+        assert!(events.recv().await.is_none());
+        // The large one is gone, the small one can be read again.
+        assert_eq!((budget.held(), log.prune().0), (100, 100));
+        assert_eq!(read(&log, 1).await.len(), 1);
+        let _most = account.try_reserve(15 << 20).unwrap();
+        assert_eq!(read(&log, 1).await.len(), 1);
+        assert_eq!(log.prune().0, 0);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_stream_is_read_from_any_point_to_its_end() {
+        let log = Arc::new(EventLog::default());
+        add(&log, "a");
+        let follower = tokio::spawn({
+            let log = log.clone();
+            async move { read(&log, 0).await }
+        });
+        tokio::task::yield_now().await;
+        add(&log, "b");
+        log.finish();
+        assert_eq!(follower.await.unwrap(), ["1:a", "2:b"]);
+        assert_eq!(read(&log, 1).await, ["2:b"]);
+        assert_eq!(read(&log, 9).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_newest_reader_takes_over() {
+        let log = Arc::new(EventLog::default());
+        let mut old = log.read(0, false, plain, || {});
+        tokio::task::yield_now().await;
+        let mut new = log.read(0, false, plain, || {});
+        assert!(old.recv().await.is_none());
+        add(&log, "x");
+        assert_eq!(shown(&new.recv().await.unwrap()), "1:x");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let log = EventLog::default();
+        for _ in 0..100 {
+            log.add(Bytes::from(vec![0; KEPT_BYTES / 10]).into(), None);
+        }
+        assert!(log.prune().0 <= KEPT_BYTES);
+        log.finish();
+        assert!(log.prune().1);
+    }
+}

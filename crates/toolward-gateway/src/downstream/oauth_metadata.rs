@@ -1,0 +1,168 @@
+//! What a client without a good token is told: the challenge, and the document that names the issuer
+//! (RFC 9728). Both are there only where there is an issuer.
+
+use serde_json::json;
+
+use super::connection::{Content, Response};
+use crate::authn::{Identities, Unidentified};
+
+pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
+/// The address of the endpoint as clients write it, without the path: `https://gate.example`, with
+/// whatever a proxy in front puts before the path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Base {
+    /// Scheme and host.
+    origin: String,
+    /// Empty, or begins with a slash.
+    prefix: String,
+}
+
+impl Base {
+    /// From `public_url`, with or without the path of the endpoint at its end.
+    pub fn of_url(url: &str) -> Base {
+        let url = url.trim_end_matches('/');
+        let url = url.strip_suffix("/mcp").unwrap_or(url);
+        let host = url.find("://").map_or(0, |at| at + 3);
+        let slash = url.get(host..).and_then(|rest| rest.find('/')).map(|at| host + at);
+        let (origin, prefix) = url.split_at(slash.unwrap_or(url.len()));
+        Base { origin: origin.to_ascii_lowercase(), prefix: prefix.into() }
+    }
+
+    pub(super) fn of_host(secure: bool, host: &str) -> Base {
+        let scheme = if secure { "https" } else { "http" };
+        Base { origin: format!("{scheme}://{host}"), prefix: String::new() }
+    }
+
+    fn resource(&self, path: &str) -> String {
+        format!("{}{}{path}", self.origin, self.prefix)
+    }
+
+    /// Where the document about a path is.
+    fn document(&self, path: &str) -> String {
+        format!("{}{WELL_KNOWN}{}{path}", self.origin, self.prefix)
+    }
+}
+
+impl std::fmt::Display for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.origin, self.prefix)
+    }
+}
+
+/// The path of the endpoint that a document is asked about; `None` where something else is asked.
+/// Whether there is a server of that name is not looked at, and so not told.
+pub(super) fn asked<'p>(path: &'p str, base: Option<&Base>) -> Option<&'p str> {
+    let about = path.strip_prefix(WELL_KNOWN)?;
+    let prefix = base.map_or("", |base| base.prefix.as_str());
+    let about = about.strip_prefix(prefix).unwrap_or(about);
+    match about {
+        "" | "/" => Some("/mcp"),
+        "/mcp" => Some(about),
+        one if one.starts_with("/mcp/") => Some(about),
+        _ => None,
+    }
+}
+
+/// The document about a path.
+pub(super) fn document(identities: &Identities, base: &Base, path: &str) -> Option<Response> {
+    let issuer = identities.issuer.as_ref()?;
+    let mut document = json!({
+        "resource": base.resource(path),
+        "authorization_servers": [issuer.name()],
+        "bearer_methods_supported": ["header"],
+    });
+    let (scopes, _) = identities.scopes();
+    if !scopes.is_empty() {
+        document["scopes_supported"] = scopes.into();
+    }
+    let body = bytes::Bytes::from(document.to_string());
+    Some(Response::new(200, Content::Json(body.into())))
+}
+
+/// What is answered to whoever may not go on. `base` is known where there is an issuer.
+pub(super) fn challenge(
+    identities: &Identities,
+    why: &Unidentified,
+    base: Option<&Base>,
+    path: &str,
+) -> Response {
+    let mut parameters: Vec<(&str, String)> = Vec::new();
+    let (status, error) = match why {
+        Unidentified::Missing => (401, None),
+        Unidentified::Nobody | Unidentified::Wrong(_) => (401, Some("invalid_token")),
+        Unidentified::Lacks(_) => (403, Some("insufficient_scope")),
+    };
+    parameters.extend(error.map(|error| ("error", error.into())));
+    if let Some(base) = base {
+        if error.is_some() {
+            parameters.push(("error_description", why.words().into()));
+        }
+        let scopes = match why {
+            Unidentified::Lacks(scopes) => scopes.clone(),
+            _ => identities.scopes().1.join(" "),
+        };
+        if !scopes.is_empty() {
+            parameters.push(("scope", scopes));
+        }
+        parameters.push(("resource_metadata", base.document(path)));
+    }
+    let parameters: Vec<String> = parameters
+        .into_iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", value.replace(['"', '\\'], "")))
+        .collect();
+    let challenge = match parameters.as_slice() {
+        [] => "Bearer".into(),
+        some => format!("Bearer {}", some.join(", ")),
+    };
+    Response::empty(status).field("WWW-Authenticate", challenge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_is_what_stands_before_the_path() {
+        for (url, resource, document) in [
+            (
+                "https://Gate.example/",
+                "https://gate.example/mcp",
+                "https://gate.example/.well-known/oauth-protected-resource/mcp",
+            ),
+            (
+                "http://localhost:7410/mcp",
+                "http://localhost:7410/mcp",
+                "http://localhost:7410/.well-known/oauth-protected-resource/mcp",
+            ),
+            (
+                "https://corp.example/Gate/",
+                "https://corp.example/Gate/mcp",
+                "https://corp.example/.well-known/oauth-protected-resource/Gate/mcp",
+            ),
+        ] {
+            let base = Base::of_url(url);
+            assert_eq!((&*base.resource("/mcp"), &*base.document("/mcp")), (resource, document));
+        }
+    }
+
+    #[test]
+    fn documents_are_asked_for_about_the_endpoint_only() {
+        let base = Base::of_url("https://corp.example/gate");
+        let about = |path: &'static str| asked(path, Some(&base));
+        let at = |rest: &str| format!("{WELL_KNOWN}{rest}");
+        for (rest, path) in [
+            ("", Some("/mcp")),
+            ("/mcp", Some("/mcp")),
+            ("/gate/mcp", Some("/mcp")),
+            ("/gate/mcp/files", Some("/mcp/files")),
+            ("/mcpx", None),
+            ("x", None),
+            ("/other", None),
+        ] {
+            let asked_path = at(rest).leak();
+            assert_eq!(about(asked_path), path, "{rest}");
+        }
+        assert_eq!(about("/mcp"), None);
+    }
+}

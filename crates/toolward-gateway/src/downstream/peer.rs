@@ -1,0 +1,142 @@
+//! The other end of a connection: what it shows of itself without saying a word.
+
+use std::net::IpAddr;
+
+use toolward_wire::http::RequestHead;
+
+use super::cors::Reachable;
+use super::tls::Chain;
+use crate::authn::Certificate;
+
+/// Who is at the other end.
+#[derive(Debug, Default)]
+pub struct Peer {
+    /// Over TCP.
+    pub address: Option<IpAddr>,
+    /// The user of the process, on a unix socket.
+    pub uid: Option<u32>,
+    /// Signed by an authority that the configuration names.
+    pub certificate: Option<Certificate>,
+    /// The same as it was shown, to be looked at again.
+    pub chain: Option<Chain>,
+    /// The connection is TLS.
+    pub secure: bool,
+}
+
+impl Peer {
+    /// Where the connection itself comes from.
+    pub(super) fn origin(&self) -> String {
+        match (self.address, self.uid) {
+            (Some(address), _) => written(address.to_canonical()),
+            (None, Some(uid)) => format!("uid {uid}"),
+            (None, None) => "unix".into(),
+        }
+    }
+
+    /// Where a request comes from, as it is counted. Proxies are believed where the configuration
+    /// names them; nobody is anybody because of it.
+    pub(super) fn source(&self, reachable: &Reachable, head: Option<&RequestHead>) -> String {
+        let Some(address) = self.address else {
+            return self.uid.map_or_else(|| "unix".into(), |uid| format!("uid {uid}"));
+        };
+        let mut source = address.to_canonical();
+        let said = head.filter(|_| reachable.trusts(source));
+        for value in said.into_iter().flat_map(|head| values(head, "x-forwarded-for")).rev() {
+            // Each proxy adds whom it heard: the last that is not a proxy of ours was not made up.
+            for hop in value.rsplit(',').map(str::trim) {
+                let Some(hop) = address_of(hop) else { return written(source) };
+                source = hop;
+                if !reachable.trusts(source) {
+                    return written(source);
+                }
+            }
+        }
+        written(source)
+    }
+
+    /// Whether the client came over TLS, to us or to a proxy that is believed.
+    pub(super) fn is_secure(&self, reachable: &Reachable, head: &RequestHead) -> bool {
+        let trusted = self.address.is_some_and(|address| reachable.trusts(address.to_canonical()));
+        match values(head, "x-forwarded-proto").last() {
+            Some(said) if trusted => said.eq_ignore_ascii_case("https"),
+            _ => self.secure,
+        }
+    }
+
+    /// The host that the client asked for, where a proxy that is believed says so.
+    pub(super) fn host<'h>(&self, reachable: &Reachable, head: &'h RequestHead) -> &'h str {
+        let trusted = self.address.is_some_and(|address| reachable.trusts(address.to_canonical()));
+        match values(head, "x-forwarded-host").last() {
+            Some(said) if trusted && reachable.host(&said.to_ascii_lowercase()) => said,
+            _ => &head.host,
+        }
+    }
+}
+
+fn values<'h>(head: &'h RequestHead, name: &'static str) -> Vec<&'h str> {
+    let named = head.headers.iter().filter(|(sent, _)| sent.eq_ignore_ascii_case(name));
+    named.filter_map(|(_, value)| std::str::from_utf8(value).ok()).collect()
+}
+
+/// An address, with or without a port.
+fn address_of(hop: &str) -> Option<IpAddr> {
+    let address = hop.parse::<IpAddr>().ok();
+    let address = address.or_else(|| hop.parse::<std::net::SocketAddr>().ok().map(|at| at.ip()));
+    address.map(|address| address.to_canonical())
+}
+
+fn written(address: IpAddr) -> String {
+    crate::audit::source(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use toolward_wire::http::{HeadLimits, read_request};
+
+    use super::*;
+
+    fn head(fields: &str) -> RequestHead {
+        let mut bytes = BytesMut::from(
+            format!("GET /mcp HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n").as_str(),
+        );
+        read_request(&mut bytes, &HeadLimits::default()).unwrap().unwrap()
+    }
+
+    fn reachable() -> Reachable {
+        let proxy = |address: IpAddr| address.to_string().starts_with("10.");
+        Reachable::new(["gate.example".into()], []).proxies(proxy)
+    }
+
+    #[test]
+    fn only_a_proxy_of_ours_says_for_whom_it_asks() {
+        let reachable = reachable();
+        let from = |address: &str, fields: &str| {
+            let peer = Peer { address: address.parse().ok(), ..Peer::default() };
+            peer.source(&reachable, Some(&head(fields)))
+        };
+        let said = "X-Forwarded-For: 192.0.2.1\r\n";
+        assert_eq!(from("10.0.0.1", said), "192.0.2.1");
+        assert_eq!(from("::ffff:10.0.0.1", said), "192.0.2.1");
+        assert_eq!(from("192.0.2.9", said), "192.0.2.9");
+        assert_eq!(from("10.0.0.1", ""), "10.0.0.1");
+        // What the client itself wrote stands before what the proxies add.
+        let spoofed = "X-Forwarded-For: 1.1.1.1, 192.0.2.1\r\nX-Forwarded-For: 10.0.0.2\r\n";
+        assert_eq!(from("10.0.0.1", spoofed), "192.0.2.1");
+        assert_eq!(from("10.0.0.1", "X-Forwarded-For: 192.0.2.1:4711\r\n"), "192.0.2.1");
+        assert_eq!(from("10.0.0.1", "X-Forwarded-For: 192.0.2.1, nonsense\r\n"), "10.0.0.1");
+    }
+
+    #[test]
+    fn the_scheme_and_the_host_are_believed_likewise() {
+        let reachable = reachable();
+        let peer = |address: &str| Peer { address: address.parse().ok(), ..Peer::default() };
+        let said = head("X-Forwarded-Proto: https\r\nX-Forwarded-Host: gate.example\r\n");
+        assert!(peer("10.0.0.1").is_secure(&reachable, &said));
+        assert!(!peer("192.0.2.9").is_secure(&reachable, &said));
+        assert_eq!(peer("10.0.0.1").host(&reachable, &said), "gate.example");
+        assert_eq!(peer("192.0.2.9").host(&reachable, &said), "localhost");
+        let foreign = head("X-Forwarded-Host: evil.example\r\n");
+        assert_eq!(peer("10.0.0.1").host(&reachable, &foreign), "localhost");
+    }
+}

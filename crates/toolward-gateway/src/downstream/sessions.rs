@@ -1,0 +1,377 @@
+//! Sessions over HTTP: what a client of the era with sessions holds by its sealed id.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use toolward_wire::{Revision, sse};
+
+use super::ended_sessions::EndedSessions;
+use super::event_log::{EventLog, KEPT_BYTES};
+use super::frame::Frame;
+use crate::budget::Reservation;
+use crate::client::{Caller, Client, Owner, Scope, Stated};
+use crate::gateway::Gateway;
+use crate::in_flight::Running;
+use crate::methods::initialize;
+use crate::opaque_id::{self, Kind, Sealer};
+use crate::responses::Body;
+
+/// A session that nobody uses for so long ends.
+const IDLE: Duration = Duration::from_secs(1800);
+/// No session lasts longer, whatever happens.
+pub(super) const LONGEST: u64 = 86_400;
+/// Sessions that one process holds.
+const MOST: usize = 10_000;
+/// Sessions of one agent, so that none keeps the others out.
+const MOST_OF_ONE: usize = 1_000;
+/// Requests of one session that are in flight at once; more are refused.
+pub(super) const MAX_IN_FLIGHT: usize = 256;
+/// What a session, and each of its notifications, costs beside its bytes.
+const OVERHEAD: usize = 128;
+const SESSION_BYTES: usize = 2 << 10;
+/// How long a client waits before it takes up a stream again.
+const RETRY_MS: u64 = 1000;
+
+pub(super) struct Sessions {
+    sealer: Arc<Sealer>,
+    all: Mutex<All>,
+    idle: Duration,
+    ended: EndedSessions,
+}
+
+#[derive(Default)]
+struct All {
+    live: HashMap<u128, Arc<Session>>,
+}
+
+/// A session of one client.
+pub(super) struct Session {
+    id: u128,
+    /// The second since 1970 at which it began.
+    began: u64,
+    pub(super) client: Arc<Client>,
+    pub(super) running: Running,
+    /// The memory of the session itself.
+    room: Reservation,
+    /// Since when this process has it, and when it was used last.
+    since: Instant,
+    used: Mutex<Instant>,
+    streams: Mutex<Streams>,
+    /// The task that tells of changes.
+    feed: OnceLock<AbortHandle>,
+    sealer: Arc<Sealer>,
+}
+
+#[derive(Default)]
+struct Streams {
+    logs: HashMap<u32, Arc<EventLog>>,
+    next: u32,
+}
+
+/// The stream of what belongs to no request.
+const FEED: u32 = 0;
+
+impl Sessions {
+    pub(super) fn new(sealer: Arc<Sealer>, idle: Option<Duration>, state: &Path) -> Sessions {
+        let ended = EndedSessions::in_directory(state);
+        Sessions { sealer, all: Mutex::default(), idle: idle.unwrap_or(IDLE), ended }
+    }
+
+    /// How long a session may be idle.
+    pub(super) fn idle_time(&self) -> Duration {
+        self.idle
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session begins: gives it and the id that the client gets.
+    pub(super) fn begin(
+        &self,
+        gateway: &Arc<Gateway>,
+        caller: Caller,
+        scope: Scope,
+        initialize: &toolward_wire::Message,
+        stated: Stated,
+    ) -> io::Result<(Arc<Session>, String)> {
+        let id = opaque_id::random()?;
+        let revision = initialize::revision(initialize);
+        let mut payload = id.to_le_bytes().to_vec();
+        let began = opaque_id::now();
+        payload.extend_from_slice(&began.to_le_bytes());
+        payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
+        if let Scope::One(index) = scope {
+            let servers = gateway.servers.all();
+            let server = servers.iter().find(|server| server.index == index);
+            payload.extend_from_slice(server.map_or("", |server| server.name()).as_bytes());
+        }
+        let handle = self.sealer.seal(Kind::Session, &caller, LONGEST, &payload)?;
+        let mut client = Client::new(caller, scope, revision, Owner::Session(id));
+        (client.info, client.capabilities) = (stated.info, stated.capabilities);
+        Ok((self.insert(gateway, (id, began), client)?, handle))
+    }
+
+    fn insert(
+        &self,
+        gateway: &Arc<Gateway>,
+        (id, began): (u128, u64),
+        client: Client,
+    ) -> io::Result<Arc<Session>> {
+        let stated = [&client.info, &client.capabilities].into_iter().flatten().map(Bytes::len);
+        let account = gateway.budget.account(client.caller.agent.as_ref());
+        let room = account.try_reserve(SESSION_BYTES + stated.sum::<usize>());
+        let room = room.ok_or_else(|| io::Error::other("too much is held for the agent"))?;
+        let session = Arc::new(Session {
+            id,
+            began,
+            client: Arc::new(client),
+            running: Running::default(),
+            room,
+            since: Instant::now(),
+            used: Mutex::new(Instant::now()),
+            streams: Mutex::new(Streams { logs: HashMap::new(), next: FEED + 1 }),
+            feed: OnceLock::new(),
+            sealer: self.sealer.clone(),
+        });
+        let mut all = self.all();
+        let same = |other: &&Arc<Session>| other.client.caller.agent == session.client.caller.agent;
+        if all.live.len() >= MOST || all.live.values().filter(same).count() >= MOST_OF_ONE {
+            return Err(io::Error::other("there are too many sessions"));
+        }
+        if let Some(live) = all.live.get(&id) {
+            return Ok(live.clone());
+        }
+        all.live.insert(id, session.clone());
+        drop(all);
+        session.follow(gateway);
+        Ok(session)
+    }
+
+    /// The session behind an id, for the agent that began it. One that an earlier process began is
+    /// taken up again.
+    pub(super) fn find(
+        &self,
+        gateway: &Arc<Gateway>,
+        caller: &Caller,
+        scope: Scope,
+        handle: &str,
+    ) -> Option<Arc<Session>> {
+        let payload = self.sealer.open(Kind::Session, caller, handle)?;
+        let (id, rest) = payload.split_first_chunk::<16>()?;
+        let (began, rest) = rest.split_first_chunk::<8>()?;
+        let (revision, server) = rest.split_first()?;
+        let id = u128::from_le_bytes(*id);
+        let sealed_scope = match server {
+            [] => Scope::All,
+            name => {
+                let snapshot = gateway.current.get();
+                Scope::One(snapshot.server(std::str::from_utf8(name).ok()?)?.index)
+            }
+        };
+        // A session belongs to the address where it began.
+        if sealed_scope != scope {
+            return None;
+        }
+        let live = self.all().live.get(&id).cloned();
+        if let Some(session) = live {
+            // What a server knew of the session is gone: the client has to begin another.
+            if gateway.servers.has_evicted(&session.client.owner) {
+                self.end(gateway, &session);
+                return None;
+            }
+            session.touch();
+            return Some(session);
+        }
+        let began = u64::from_le_bytes(*began);
+        if self.ended.contains(id, caller.agent.as_deref(), began) {
+            return None;
+        }
+        let revision = *Revision::ALL.get(usize::from(*revision))?;
+        let client = Client::new(caller.clone(), scope, revision, Owner::Session(id));
+        self.insert(gateway, (id, began), client).ok()
+    }
+
+    /// Ends a session, and with it the links that only it used.
+    pub(super) fn end(&self, gateway: &Gateway, session: &Session) {
+        let mut all = self.all();
+        all.live.remove(&session.id);
+        drop(all);
+        let agent = session.client.caller.agent.as_deref();
+        self.ended.add(session.id, agent, session.began + LONGEST);
+        session.close();
+        gateway.servers.release(&session.client.owner);
+    }
+
+    /// Ends what nobody used for a while.
+    pub(super) fn sweep(&self, gateway: &Gateway) {
+        let idle: Vec<Arc<Session>> = {
+            let all = self.all();
+            let over = |session: &&Arc<Session>| {
+                let used = session.running.count() > 0 || session.is_listened_to();
+                if used {
+                    session.touch();
+                }
+                session.idle() >= self.idle || session.since.elapsed().as_secs() >= LONGEST
+            };
+            all.live.values().filter(over).cloned().collect()
+        };
+        for session in idle {
+            self.end(gateway, &session);
+        }
+        for session in self.all().live.values() {
+            session.prune();
+        }
+    }
+
+    /// Ends the streams that would never end, so that their connections can close; answers that are
+    /// under way go on.
+    pub(super) fn close(&self) {
+        for session in self.all().live.values() {
+            if let Some(feed) = session.streams().logs.get(&FEED) {
+                feed.finish();
+            }
+        }
+    }
+}
+
+impl Session {
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Whether a client reads one of its streams.
+    fn is_listened_to(&self) -> bool {
+        self.streams().logs.values().any(|log| log.is_read())
+    }
+
+    fn idle(&self) -> Duration {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    fn close(&self) {
+        if let Some(feed) = self.feed.get() {
+            feed.abort();
+        }
+        for log in self.streams().logs.values() {
+            log.finish();
+        }
+    }
+
+    /// What the client is told beside its requests goes to the feed.
+    fn follow(self: &Arc<Self>, gateway: &Arc<Gateway>) {
+        let (notes, mut told) = mpsc::channel::<Body>(16);
+        let log = Arc::new(EventLog::default());
+        self.streams().logs.insert(FEED, log.clone());
+        let account = self.room.account().clone();
+        let follower = gateway.follow_changes(&self.client, notes);
+        // It ends with the task that tells.
+        tokio::spawn(async move {
+            while let Some(body) = told.recv().await {
+                if let Some(room) = account.try_reserve(body.len() + OVERHEAD) {
+                    log.add(body, Some(Arc::new(room)));
+                }
+            }
+        });
+        let _ = self.feed.set(follower);
+    }
+
+    /// A new stream for the answer to a request.
+    pub(super) fn stream(&self) -> (u32, Arc<EventLog>) {
+        let mut streams = self.streams();
+        let number = streams.next;
+        streams.next = streams.next.checked_add(1).unwrap_or(FEED + 1);
+        let log = Arc::new(EventLog::default());
+        streams.logs.insert(number, log.clone());
+        (number, log)
+    }
+
+    /// Reads a stream from an event on.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        stream: u32,
+        log: &Arc<EventLog>,
+        from: u64,
+    ) -> mpsc::Receiver<Frame> {
+        // Older clients take an event without data for a broken message. The stream of a call begins with
+        // a comment for them, so that it is seen to be open.
+        let primes = self.client.revision >= Revision::R2025_11_25;
+        let (session, over) = (self.clone(), Arc::downgrade(self));
+        let encode = move |number, message: Option<Body>, room| {
+            let id = session.event_id(stream, number)?;
+            session.touch();
+            Some(match message {
+                Some(message) => Frame::message(Some(&id), message, room),
+                None => {
+                    let mut out = Vec::new();
+                    match primes {
+                        true => sse::encode_primer(&id, Some(RETRY_MS), &mut out),
+                        false => sse::encode_keep_alive(&mut out),
+                    }
+                    Bytes::from(out).into()
+                }
+            })
+        };
+        // What was read to its end is kept for a replay within bounds, at once.
+        let over = move || {
+            if let Some(session) = over.upgrade() {
+                session.prune();
+            }
+        };
+        log.read(from, primes || stream != FEED, encode, over)
+    }
+
+    /// The feed, or the stream that an event id of this session names.
+    pub(super) fn resume(self: &Arc<Self>, last: Option<&str>) -> Option<mpsc::Receiver<Frame>> {
+        let (stream, from) = match last {
+            None => (FEED, None),
+            Some(handle) => {
+                let payload = self.sealer.open(Kind::Event, &self.client.caller, handle)?;
+                let (id, rest) = payload.split_first_chunk::<16>()?;
+                let (stream, number) = rest.split_first_chunk::<4>()?;
+                let number = number.first_chunk::<8>()?;
+                if u128::from_le_bytes(*id) != self.id {
+                    return None;
+                }
+                (u32::from_le_bytes(*stream), Some(u64::from_le_bytes(*number)))
+            }
+        };
+        let log = self.streams().logs.get(&stream)?.clone();
+        let from = from.unwrap_or_else(|| log.unread());
+        Some(self.read(stream, &log, from))
+    }
+
+    fn event_id(&self, stream: u32, number: u64) -> Option<String> {
+        let mut payload = self.id.to_le_bytes().to_vec();
+        payload.extend_from_slice(&stream.to_le_bytes());
+        payload.extend_from_slice(&number.to_le_bytes());
+        self.sealer.seal(Kind::Event, &self.client.caller, LONGEST, &payload).ok()
+    }
+
+    /// Forgets streams that are over and old, and the oldest of them where there is too much.
+    pub(super) fn prune(&self) {
+        let mut streams = self.streams();
+        let mut kept = 0;
+        let mut numbers: Vec<u32> = streams.logs.keys().copied().collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        for number in numbers {
+            let Some(log) = streams.logs.get(&number) else { continue };
+            let (bytes, readable) = log.prune();
+            kept += bytes;
+            if !readable || (number != FEED && log.is_done() && kept > KEPT_BYTES) {
+                streams.logs.remove(&number);
+                kept -= bytes;
+            }
+        }
+    }
+}

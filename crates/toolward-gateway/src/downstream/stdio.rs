@@ -1,0 +1,312 @@
+//! A client on standard input and output, one message a line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use toolward_wire::line::{self, LineDecoder};
+use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender};
+
+use super::timer_keepalive;
+use crate::audit::Source;
+use crate::budget::Account;
+use crate::client::{Caller, Client, Owner, Scope, Stated};
+use crate::gateway::{Gateway, Request};
+use crate::in_flight::Running;
+use crate::methods::initialize;
+use crate::notifications::Notes;
+use crate::responses::{self, Answer, Body};
+use crate::validate::{self, Incoming};
+
+/// How long requests that are under way may take once the client has closed its side.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The same where the client is not who it was any more.
+const BRIEFLY: Duration = Duration::from_millis(300);
+/// Messages that wait for a client that does not read; whoever has more waits too.
+const WAITING: usize = 64;
+/// With so many requests under way, no further one is read.
+const MOST_RUNNING: usize = 1024;
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The client closed it.
+    Closed,
+    /// The server could not be started; the client has been told.
+    NotStarted(String),
+}
+
+/// One client, as the operator set it up.
+pub struct Connection {
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    scope: Scope,
+    /// The session, once it has begun.
+    session: Option<Arc<Client>>,
+    /// The client of requests without a session.
+    modern: Arc<Client>,
+    running: Running,
+    out: mpsc::Sender<Body>,
+    /// The largest request.
+    request_bytes: usize,
+    account: Arc<Account>,
+    work: JoinSet<()>,
+    first: bool,
+    /// The task that tells of changes.
+    follower: Option<AbortHandle>,
+}
+
+/// Serves one client until it closes its side, or is told that it is not who it was. Requests that are
+/// under way then get a few seconds, or less than one.
+pub async fn serve(
+    gateway: Arc<Gateway>,
+    caller: Caller,
+    scope: Scope,
+    mut revoked: watch::Receiver<bool>,
+    request_bytes: usize,
+    (mut input, output): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin + Send + 'static),
+) -> Ended {
+    timer_keepalive::keep_time();
+    let (out, bodies) = mpsc::channel(WAITING);
+    let mut writer = tokio::spawn(write_lines(output, bodies));
+    let mut lines = LineDecoder::reporting_overlong(request_bytes);
+    let owner = Owner::Agent(caller.agent.clone());
+    let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
+    let account = gateway.budget.sole_account();
+    let mut connection = Connection {
+        gateway,
+        request_bytes,
+        account,
+        caller,
+        scope,
+        session: None,
+        modern: Arc::new(modern),
+        running: Running::default(),
+        out,
+        work: JoinSet::new(),
+        first: true,
+        follower: None,
+    };
+    let mut ended = Ended::Closed;
+    'connection: loop {
+        while let Some(line) = lines.next_line() {
+            if *revoked.borrow() {
+                break 'connection;
+            }
+            let overlong = |_| lines.overlong().and_then(|line| line.request_id());
+            if let Err(why) = connection.received(line.map_err(overlong)).await {
+                ended = Ended::NotStarted(why);
+                break 'connection;
+            }
+        }
+        let full = connection.work.len() >= MOST_RUNNING;
+        tokio::select! {
+            biased;
+            Ok(_) = revoked.wait_for(|revoked| *revoked) => break,
+            read = input.read_buf(lines.buffer()), if !full => match read {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            },
+            // Nobody reads the answers any more.
+            _ = &mut writer => return connection.close(ended).await,
+            // Finished work is collected, so that memory does not grow with calls.
+            Some(_) = connection.work.join_next(), if !connection.work.is_empty() => {}
+        }
+    }
+    // What was asked before the end is answered, within reason.
+    let drained = async { while connection.work.join_next().await.is_some() {} };
+    let was_revoked = *revoked.borrow();
+    let patience = if was_revoked { BRIEFLY } else { DRAIN };
+    let _ = tokio::time::timeout(patience, drained).await;
+    if was_revoked {
+        connection.turn_away().await;
+    }
+    let ended = connection.close(ended).await;
+    // A client that does not read must not keep the process.
+    let _ = tokio::time::timeout(DRAIN, writer).await;
+    ended
+}
+
+impl Connection {
+    /// One line of the client, or the id of a request that is too large. An error says that the server
+    /// cannot be started.
+    async fn received(&mut self, line: Result<Bytes, Option<Id>>) -> Result<(), String> {
+        let message = match line {
+            Ok(line) => Message::parse(line, self.request_bytes, Sender::Client),
+            Err(id) => {
+                self.answer(responses::too_long(id.as_ref(), self.request_bytes)).await;
+                return Ok(());
+            }
+        };
+        let message = match message {
+            Ok(message) => message,
+            Err(malformed) => {
+                self.answer(responses::malformed(&malformed, Era::Legacy)).await;
+                return Ok(());
+            }
+        };
+        let era = validate::era(&message);
+        match validate::admit(&message, era) {
+            Ok(Incoming::Request { id, row }) => return self.request(message, id, row, era).await,
+            Ok(Incoming::Notification) => self.running.notified(&message),
+            Ok(Incoming::Response) => {}
+            // A notification is never answered.
+            Err(answer) if message.id().is_none() => self.caller.count(&self.gateway, &answer),
+            Err(answer) => self.answer(*answer).await,
+        }
+        Ok(())
+    }
+
+    async fn request(
+        &mut self,
+        message: Message,
+        id: Id,
+        row: &'static MethodRow,
+        era: Era,
+    ) -> Result<(), String> {
+        let begins = row.name == "initialize";
+        if begins && self.session.is_some() {
+            let why = "the session has already begun";
+            self.answer(responses::bad_request(&id, era, why)).await;
+            return Ok(());
+        }
+        let client = match era {
+            Era::Modern => self.modern.clone(),
+            Era::Legacy if begins => match Stated::of(&message) {
+                Ok(stated) => self.begin(&message, stated),
+                Err(why) => {
+                    self.answer(responses::bad_params(&id, era, &why)).await;
+                    return Ok(());
+                }
+            },
+            Era::Legacy => match &self.session {
+                Some(session) => session.clone(),
+                None => {
+                    let why = "the session begins with `initialize`";
+                    self.answer(responses::bad_request(&id, era, why)).await;
+                    return Ok(());
+                }
+            },
+        };
+        let Some(underway) = self.running.begin(&id) else {
+            let why = "a request with this id is still under way";
+            self.answer(responses::bad_request(&id, era, why)).await;
+            return Ok(());
+        };
+        // A wrapped server that cannot be started is told at once, and there is nothing else to do. If
+        // that is not known when `initialize` has to be answered, the next request finds out.
+        let ready = match (std::mem::take(&mut self.first), self.scope) {
+            (true, Scope::One(_)) if begins => {
+                let ready = self.gateway.ready_in_time(&client).await;
+                self.first = ready.is_none();
+                ready.unwrap_or(Ok(()))
+            }
+            (true, Scope::One(_)) => self.gateway.ready(&client).await,
+            _ => Ok(()),
+        };
+        if let Err(why) = ready {
+            let servers = self.gateway.servers.all();
+            let server = servers.first().map_or("", |server| server.name());
+            self.say(responses::unavailable(&id, server, &why).body).await;
+            // A client that only asks what it speaks to shows nobody the answer, and goes on.
+            if row.name == "server/discover" {
+                self.first = true;
+                return Ok(());
+            }
+            return Err(format!("{server}: {why}"));
+        }
+        let cancel = underway.cancel.clone();
+        // A single local client: what it sends is bounded by how much is read ahead of the answers.
+        let room = self.account.reserve_nothing();
+        let request = Request { client, message, id, row, cancel, headers: None, room };
+        let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
+        let work = async move {
+            let answer = gateway.answer(request, &Notes::Connection(out.clone())).await;
+            // From here on the id is free again.
+            drop(underway);
+            if let Some(answer) = answer {
+                caller.count(&gateway, &answer);
+                let _ = out.send(answer.body).await;
+            }
+        };
+        match begins {
+            // What follows belongs to the session that begins here.
+            true => work.await,
+            false => drop(self.work.spawn(work)),
+        }
+        Ok(())
+    }
+
+    /// A session begins with what the client says of itself.
+    fn begin(&mut self, initialize: &Message, stated: Stated) -> Arc<Client> {
+        let owner = Owner::Session(0);
+        let revision = initialize::revision(initialize);
+        let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
+        (client.info, client.capabilities) = (stated.info, stated.capabilities);
+        let client = Arc::new(client);
+        self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
+        self.session = Some(client.clone());
+        client
+    }
+
+    /// Answers what was not taken in.
+    async fn answer(&self, answer: Answer) {
+        self.caller.count(&self.gateway, &answer);
+        self.say(answer.body).await;
+    }
+
+    /// Whoever still waits is told why there is no answer.
+    async fn turn_away(&mut self) {
+        let waiting = self.running.ids();
+        self.work.shutdown().await;
+        let told = async {
+            for id in waiting {
+                let why = "the client's token was taken back";
+                self.say(responses::internal(&id, "turned_away", why, false).body).await;
+            }
+        };
+        let _ = tokio::time::timeout(BRIEFLY, told).await;
+    }
+
+    async fn say(&self, body: Body) {
+        let _ = self.out.send(body).await;
+    }
+
+    async fn close(mut self, ended: Ended) -> Ended {
+        self.work.shutdown().await;
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+        self.gateway.servers.close().await;
+        ended
+    }
+}
+
+impl Caller {
+    /// Counts a request that was refused, where no record of its own says so.
+    fn count(&self, gateway: &Gateway, answer: &Answer) {
+        let Some(why) = answer.unrecorded else { return };
+        match &self.agent {
+            Some(agent) => gateway.audit.turn_away(Source::Agent(agent.clone()), why),
+            None => gateway.audit.turned_away("stdio", why),
+        }
+    }
+}
+
+/// Writes messages, one a line; what waits together is written together.
+async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Body>) {
+    let mut buffer = Vec::new();
+    while let Some(body) = bodies.recv().await {
+        buffer.clear();
+        line::encode(&body.whole(), &mut buffer);
+        while let Ok(body) = bodies.try_recv() {
+            line::encode(&body.whole(), &mut buffer);
+        }
+        if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! TLS for clients: the certificate and key of the endpoint, and the authorities of clients'
+//! certificates. The files are read again when they change; what cannot be read leaves the old in force.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use crate::authn::{self, Certificate};
+use crate::opaque_id::now;
+use crate::upstream::Log;
+
+/// How long a client may take until it is known who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How often a certificate is looked at whose end is past or not known.
+const OFTEN: Duration = Duration::from_secs(1);
+
+/// The files of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Clients need a certificate that one of these has signed.
+    pub client_authorities: Option<PathBuf>,
+}
+
+pub struct Tls {
+    files: Files,
+    now: Mutex<Loaded>,
+    /// Counts how often the files were read.
+    renewed: watch::Sender<u64>,
+    log: Log,
+}
+
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// Who says whose certificates are good.
+    verifier: Option<Verifier>,
+    generation: u64,
+    /// What the files looked like when they were looked at last.
+    stamps: Vec<Option<Stamp>>,
+}
+
+type Verifier = Arc<dyn ClientCertVerifier>;
+
+/// A client's certificate and those that it brought along, to be looked at again.
+#[derive(Debug)]
+pub struct Chain {
+    certificates: Vec<CertificateDer<'static>>,
+    /// The second since 1970 at which the first of them ends.
+    until: u64,
+    /// The files under which it was found good last.
+    checked: AtomicU64,
+}
+
+impl Chain {
+    fn new(chain: &[CertificateDer<'_>], generation: u64) -> Chain {
+        // One whose end cannot be read is looked at each time.
+        let until = chain.iter().map(|one| authn::ends(one).unwrap_or(0)).min();
+        Chain {
+            certificates: chain.iter().map(|one| one.clone().into_owned()).collect(),
+            until: until.unwrap_or(0),
+            checked: AtomicU64::new(generation),
+        }
+    }
+
+    /// How long until it has to be looked at again.
+    pub(super) fn left(&self) -> Duration {
+        match self.until.saturating_sub(now()) {
+            0 => OFTEN,
+            left => Duration::from_secs(left),
+        }
+    }
+}
+
+/// Tells a file from what it was before, also where it was replaced.
+type Stamp = (u64, u64, i64, i64, u64);
+
+impl Tls {
+    pub fn new(files: Files, log: Log) -> Result<Tls, String> {
+        let stamps = files.stamps();
+        let (config, verifier) = files.load()?;
+        let now = Mutex::new(Loaded { config, verifier, generation: 0, stamps });
+        Ok(Tls { files, now, renewed: watch::Sender::new(0), log })
+    }
+
+    fn now(&self) -> MutexGuard<'_, Loaded> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files again if they changed. Connections that are open stay as they are, except those of
+    /// clients whose certificate is not good any more.
+    pub fn reload(&self) {
+        let stamps = self.files.stamps();
+        let mut now = self.now();
+        if now.stamps == stamps {
+            return;
+        }
+        now.stamps = stamps;
+        match self.files.load() {
+            Ok((config, verifier)) => {
+                (now.config, now.verifier) = (config, verifier);
+                now.generation += 1;
+                drop(now);
+                (self.log)("tls: the certificate was read again");
+                self.renewed.send_modify(|count| *count += 1);
+            }
+            Err(why) => (self.log)(&format!("tls: {why}; the old certificate stays in force")),
+        }
+    }
+
+    /// Tells whenever the files were read anew.
+    pub(super) fn renewed(&self) -> watch::Receiver<u64> {
+        self.renewed.subscribe()
+    }
+
+    /// Whether a certificate that was good when its connection began still is.
+    pub(super) fn believes(&self, chain: &Chain) -> bool {
+        let (verifier, generation) = {
+            let now = self.now();
+            (now.verifier.clone(), now.generation)
+        };
+        if chain.checked.load(Ordering::Relaxed) == generation && now() < chain.until {
+            return true;
+        }
+        let Some((own, others)) = chain.certificates.split_first() else { return false };
+        let Some(verifier) = verifier else { return false };
+        let good = verifier.verify_client_cert(own, others, UnixTime::now()).is_ok();
+        if good {
+            chain.checked.store(generation, Ordering::Relaxed);
+        }
+        good
+    }
+
+    /// The connection of a client, its certificate, and by whom that is signed.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<(Certificate, Chain)>)> {
+        let (config, generation) = {
+            let now = self.now();
+            (now.config.clone(), now.generation)
+        };
+        let stream = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream));
+        let stream = stream.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificate = match chain.first() {
+            // What was verified and cannot be read is nobody's.
+            Some(shown) => {
+                let read = Certificate::read(shown).ok_or(io::ErrorKind::InvalidData)?;
+                Some((read, Chain::new(chain, generation)))
+            }
+            None => None,
+        };
+        Ok((stream, certificate))
+    }
+}
+
+impl Files {
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        let stamp = |path: &PathBuf| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+        };
+        [&self.certificate, &self.key]
+            .into_iter()
+            .chain(&self.client_authorities)
+            .map(stamp)
+            .collect()
+    }
+
+    fn load(&self) -> Result<(Arc<ServerConfig>, Option<Verifier>), String> {
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| unreadable(&self.key, &not_pem(&error)))?;
+        let provider = Arc::new(default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let mut asked = None;
+        let builder = match &self.client_authorities {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path)? {
+                    roots.add(authority).map_err(|error| unreadable(path, &error.to_string()))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier = verifier.map_err(|error| unreadable(path, &error.to_string()))?;
+                asked = Some(verifier.clone());
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+            unreadable(&self.certificate, &format!("it does not fit the key: {error}"))
+        })?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        if self.client_authorities.is_some() {
+            // Who a client is, is found out anew on each connection.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok((Arc::new(config), asked))
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(path, &not_pem(&error)))?;
+    match read.is_empty() {
+        true => Err(unreadable(path, &not_pem(&pem::Error::NoItemsFound))),
+        false => Ok(read),
+    }
+}
+
+fn not_pem(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "it does not hold what it should".into(),
+        pem::Error::MissingSectionEnd { .. } => "it is cut short".into(),
+        _ => "it is not PEM".into(),
+    }
+}
+
+fn unreadable(path: &Path, why: &str) -> String {
+    format!("{}: {why}", path.display())
+}

@@ -1,0 +1,36 @@
+//! What the gateway's own tools answer: JSON as text, and as it is where the revision knows that.
+
+use toolward_wire::jsonrpc::result_body;
+use toolward_wire::{Era, Id, Revision, string};
+
+use super::arguments::Wrong;
+use crate::responses::Answer;
+
+/// Since when results have structure.
+const STRUCTURED: Revision = Revision::R2025_06_18;
+
+pub(super) fn is_structured(revision: Revision) -> bool {
+    revision >= STRUCTURED
+}
+
+/// The answer to a call: an object, or what is wrong with the call.
+pub(super) fn answer(id: &Id, revision: Revision, said: &Result<String, Wrong>) -> Answer {
+    let text = said.as_ref().unwrap_or_else(|wrong| wrong);
+    let mut result = Vec::with_capacity(text.len() * 2 + 256);
+    result.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":");
+    string::write(text, &mut result);
+    result.extend_from_slice(b"}]");
+    match said {
+        Ok(json) if is_structured(revision) => {
+            result.extend_from_slice(b",\"structuredContent\":");
+            result.extend_from_slice(json.as_bytes());
+        }
+        Ok(_) => {}
+        Err(_) => result.extend_from_slice(b",\"isError\":true"),
+    }
+    if revision.era() == Era::Modern {
+        result.extend_from_slice(b",\"resultType\":\"complete\"");
+    }
+    result.push(b'}');
+    result_body(id, &result).into()
+}

@@ -1,0 +1,249 @@
+//! One connection to a server.
+
+mod listing;
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use toolward_wire::{Era, Message, MethodRow};
+
+use self::listing::ListState;
+pub use self::listing::Listed;
+use super::handshake::Opening;
+use super::transport::line_session::Users;
+use super::transport::{http, line_transport};
+use super::{Carrier, Changes, Key, Launch, Log, Opened, Outgoing, Reach, Server, Unavailable};
+use crate::budget::Reservation;
+use crate::client::Owner;
+use crate::view::Permit;
+
+/// What a carrier reports beside answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// The server says that its list has changed.
+    ListChanged,
+    /// A new session began on the same connection: what it offers may be another list.
+    Renewed,
+    /// The connection ended after it had worked for a while: what comes next may offer another list.
+    Ended,
+    /// It ended soon after its start; it is started again when it is needed.
+    Failed,
+}
+
+pub struct Link {
+    server: Weak<Server>,
+    name: Box<str>,
+    key: Key,
+    carrier: Transport,
+    list: Mutex<ListState>,
+    /// Counts the fetches that came to an end.
+    fetched: watch::Sender<u64>,
+    changes: Changes,
+    log: Log,
+    busy: AtomicUsize,
+    used: Mutex<Instant>,
+    /// The server has answered here, and has listed its tools here.
+    spoke: AtomicBool,
+    listed: AtomicBool,
+}
+
+enum Transport {
+    Child(line_transport::Child),
+    Http(Arc<http::HttpLink>),
+}
+
+/// A link in use, for as long as this lives.
+pub(crate) struct Busy(Arc<Link>);
+
+impl Deref for Busy {
+    type Target = Arc<Link>;
+
+    fn deref(&self) -> &Arc<Link> {
+        &self.0
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+        self.0.touch();
+    }
+}
+
+impl Link {
+    pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<Link> {
+        let (changes, log) = (server.changes.clone(), server.log.clone());
+        let (signal, signals) = mpsc::unbounded_channel();
+        let life = server.life.clone();
+        let longest = server.definition.answer_bytes;
+        let users = match key.owner {
+            Owner::Session(_) => Users::Client,
+            Owner::Agent(_) => Users::Agent,
+            Owner::Everyone => Users::Everyone,
+        };
+        let carrier = match &server.definition.reach {
+            Reach::Child(launch) => {
+                let source = line_transport::Source::Program(launch.clone(), server.spare.clone());
+                Transport::Child(line_transport::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                    users,
+                ))
+            }
+            // Nobody asks the gateway by a link; one that is asked for leads nowhere.
+            Reach::Own => {
+                let launch = Launch::nothing(server.name());
+                let source = line_transport::Source::Program(launch, server.spare.clone());
+                Transport::Child(line_transport::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                    users,
+                ))
+            }
+            Reach::Http(remote) if server.uses_sse() => {
+                let source = line_transport::Source::Sse(
+                    server.name().into(),
+                    remote.of(key.agent.as_deref()),
+                );
+                Transport::Child(line_transport::Child::new(
+                    source,
+                    opening,
+                    longest,
+                    log.clone(),
+                    signal,
+                    life,
+                    users,
+                ))
+            }
+            Reach::Http(remote) => Transport::Http(http::HttpLink::new(
+                server,
+                remote.of(key.agent.as_deref()),
+                opening,
+                key.revision,
+                signal,
+            )),
+        };
+        let link = Arc::new(Link {
+            server: Arc::downgrade(server),
+            name: server.name().into(),
+            key,
+            carrier,
+            list: Mutex::default(),
+            fetched: watch::Sender::new(0),
+            changes,
+            log,
+            busy: AtomicUsize::new(0),
+            used: Mutex::new(Instant::now()),
+            spoke: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
+        });
+        tokio::spawn(listing::follow(Arc::downgrade(&link), signals));
+        link
+    }
+
+    pub fn era(&self) -> Era {
+        self.key.revision.era()
+    }
+
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Whether the server has answered here.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.spoke.load(Ordering::Acquire)
+    }
+
+    /// Whether the server has listed its tools here.
+    pub(super) fn has_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(crate) fn idle(&self) -> Duration {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps the link from making room for another.
+    pub(super) fn busy(self: &Arc<Self>) -> Busy {
+        self.touch();
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        Busy(self.clone())
+    }
+
+    /// Resolves once the process behind the link has ended, which it does when nobody holds it.
+    pub(crate) fn ended(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        match &self.carrier {
+            Transport::Child(child) => Some(child.ended()),
+            Transport::Http(_) => None,
+        }
+    }
+
+    /// Starts the server if need be; gives its answer to `initialize` or `server/discover`.
+    pub async fn hello(self: &Arc<Self>) -> Result<Message, Unavailable> {
+        let _busy = self.busy();
+        let answer = match &self.carrier {
+            Transport::Child(child) => child.hello().await,
+            Transport::Http(link) => link.hello().await,
+        };
+        let Some(server) = self.server.upgrade() else { return answer };
+        match &answer {
+            Ok(hello) => {
+                if !self.spoke.swap(true, Ordering::AcqRel) {
+                    server.greeted(hello, self.era());
+                }
+                server.eras().speaks(self.era());
+            }
+            Err(Unavailable::OldTransport) => {
+                server.is_sse();
+                server.links.remove(self);
+            }
+            Err(Unavailable::OtherEra) => {
+                server.eras().refused(self.era(), Instant::now());
+                server.links.remove(self);
+            }
+            Err(_) => {}
+        }
+        answer
+    }
+
+    fn send(self: &Arc<Self>, outgoing: Outgoing) -> Opened {
+        Link::send_on(self.busy(), outgoing)
+    }
+
+    /// Forwards a permitted call.
+    pub(crate) fn open(
+        busy: Busy,
+        permit: Permit,
+        row: &'static MethodRow,
+        room: Arc<Reservation>,
+    ) -> Opened {
+        Link::send_on(busy, Outgoing { room: Some(room), ..permit.spend(row) })
+    }
+
+    fn send_on(busy: Busy, outgoing: Outgoing) -> Opened {
+        let carrier = match &busy.carrier {
+            Transport::Child(child) => Carrier::Child(child.send(&outgoing)),
+            Transport::Http(link) => Carrier::Http(Box::new(link.send(outgoing))),
+        };
+        Opened { era: busy.era(), _busy: busy, carrier }
+    }
+}

@@ -1,0 +1,57 @@
+//! A stream of events that a server on HTTP sends.
+
+use std::io;
+
+use toolward_wire::http::{BodyLength, BodyStream, Piece};
+use toolward_wire::sse::{SseDecoder, SseEvent};
+
+use crate::upstream::pool::{Connection, Pool};
+use crate::upstream::size_limit::{Allowance, TooLarge};
+
+pub(in crate::upstream) struct Events {
+    connection: Connection,
+    body: BodyStream,
+    decoder: SseDecoder,
+    allowance: Allowance,
+}
+
+impl Events {
+    /// The body of a response, on the connection it comes by. `allowance` is that of one event.
+    pub(in crate::upstream) fn new(
+        connection: Connection,
+        length: BodyLength,
+        allowance: Allowance,
+    ) -> Events {
+        let (body, decoder) = (BodyStream::new(length), SseDecoder::new(allowance.longest));
+        Events { connection, body, decoder, allowance }
+    }
+
+    /// The next event; `None` at the end.
+    pub(in crate::upstream) async fn next(&mut self) -> io::Result<Option<SseEvent>> {
+        // The event before this one has been passed on.
+        self.allowance.release(self.decoder.held());
+        loop {
+            if let Some(event) = self.decoder.next_event() {
+                return event.map(Some).map_err(|_| TooLarge::error(None));
+            }
+            match self.body.next(&mut self.connection.buffer) {
+                Ok(Piece::Data(data)) => self.decoder.push(&data),
+                Ok(Piece::End) => return Ok(None),
+                Ok(Piece::NeedMore) => {
+                    self.allowance.hold(self.decoder.held()).await;
+                    if !self.connection.read_more().await? {
+                        return Ok(None);
+                    }
+                }
+                Err(problem) => return Err(io::Error::other(problem.to_string())),
+            }
+        }
+    }
+
+    /// A stream that has just ended leaves its connection for the next request.
+    pub(in crate::upstream) fn finish(mut self, pool: &Pool) {
+        if let Ok(Piece::End) = self.body.next(&mut self.connection.buffer) {
+            pool.put(self.connection);
+        }
+    }
+}

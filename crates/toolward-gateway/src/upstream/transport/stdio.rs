@@ -1,0 +1,106 @@
+//! How a server is started: as a child process in a process group of its own, with a reduced
+//! environment.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::environment::Inherit;
+use crate::upstream::{Log, Sparing, Unavailable};
+use crate::{groups, program};
+
+/// Variables that every child gets if they are set.
+pub(crate) const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
+/// A line of a child's standard error is logged up to this length.
+const LONGEST_LINE: u64 = 8 << 10;
+
+/// How to start a server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Launch {
+    pub name: String,
+    /// As it was configured: a path, or a bare name.
+    pub program: OsString,
+    /// Where the program was found when the configuration was loaded.
+    pub file: Option<PathBuf>,
+    pub arguments: Vec<OsString>,
+    /// Declared variables, beside the inherited ones.
+    pub environment: Vec<(OsString, OsString)>,
+    pub inherit: Inherit,
+    pub folder: Option<PathBuf>,
+}
+
+impl Launch {
+    /// What cannot be started.
+    pub(in crate::upstream) fn nothing(name: &str) -> Launch {
+        let (name, program) = (name.into(), OsString::new());
+        let (arguments, environment) = (Vec::new(), Vec::new());
+        let inherit = Inherit::default();
+        Launch { name, program, file: None, arguments, environment, inherit, folder: None }
+    }
+
+    /// Looks for a bare program name in `PATH`: the declared one, or the gateway's.
+    pub fn resolved(mut self) -> Launch {
+        let declared = self.environment.iter().rev().find(|(name, _)| name == "PATH");
+        let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
+        self.file = program::find(&self.program, search.as_deref());
+        self
+    }
+
+    /// The variables that the server does not get, for the report that it does not answer.
+    pub(in crate::upstream) fn withheld(&self) -> Option<String> {
+        let all = std::env::vars_os().map(|(name, _)| name);
+        self.inherit.withheld(&self.program, &self.environment, all)
+    }
+
+    /// Starts it; what it says on its standard error goes to the log.
+    pub(in crate::upstream) fn spawn(&self, log: &Log) -> Result<Child, Unavailable> {
+        let program = self.program.to_string_lossy();
+        let Some(file) = &self.file else {
+            return Err(Unavailable::Down(format!("`{program}` was not found in PATH")));
+        };
+        let mut command = Command::new(file);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.inherit.variables(&self.program, std::env::vars_os()))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
+        groups::prepare();
+        let mut child = command.spawn().map_err(|error| {
+            Unavailable::Down(format!("`{program}` cannot be started: {error}"))
+        })?;
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(log_lines(stderr, log.clone(), self.name.clone()));
+        }
+        Ok(child)
+    }
+}
+
+/// What a child says on its standard error goes to the log, line by line.
+pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Log, name: String) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    let mut sparing = Sparing::default();
+    loop {
+        line.clear();
+        let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
+        if !read.is_ok_and(|read| read > 0) {
+            return;
+        }
+        if !sparing.may_say() {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&line);
+        log(&format!("{name}: {}", text.trim_end_matches(['\n', '\r'])));
+    }
+}

@@ -1,0 +1,159 @@
+//! Why a name is refused that an agent does not see, for the record alone: the client is told the
+//! same of a hidden tool and of one that there is not, by the same steps.
+
+use std::sync::{Arc, PoisonError};
+
+use hashbrown::HashMap;
+use toolward_policy::reason::About;
+use toolward_policy::{Call, Decision, Step, Subject, Tool, Verdict};
+
+use super::names::Naming;
+use super::{Decided, RawArguments, Refused, Words};
+use crate::active::Snapshot;
+use crate::audit::redact::outside;
+use crate::client::{Client, Scope};
+use crate::gateway::Gateway;
+use crate::upstream::Server;
+use crate::upstream::catalogue::Catalogue;
+
+/// All tools by the names that clients use, whoever sees them.
+#[derive(Debug)]
+pub(crate) struct Names {
+    lists: Vec<List>,
+    /// By the name where a client sees several servers.
+    several: HashMap<Box<str>, Spot>,
+    /// By the server's place and the name at its own address.
+    alone: HashMap<(usize, Box<str>), Spot>,
+}
+
+type List = (Arc<Server>, Option<Arc<Catalogue>>);
+
+/// A tool by its server's place, and its own in the list.
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    server: usize,
+    tool: usize,
+}
+
+impl Names {
+    fn new(snapshot: &Snapshot, naming: &Naming, lists: Vec<List>) -> Names {
+        let (mut several, mut alone) = (HashMap::new(), HashMap::new());
+        for (server, (of, list)) in lists.iter().enumerate() {
+            let exposure = snapshot.policy.exposure(of.name());
+            let tools = list.iter().flat_map(|list| list.tools().tools());
+            for (tool, found) in tools.enumerate() {
+                let shown = exposure.and_then(|exposure| exposure.show(found.name()));
+                // What is not exposed is still meant by its own name.
+                let name = shown.map_or_else(|| found.name().into(), |shown| shown.name);
+                let spot = Spot { server, tool };
+                several.entry(naming.called(of.name(), &name)).or_insert(spot);
+                alone.entry((server, name)).or_insert(spot);
+            }
+        }
+        Names { lists, several, alone }
+    }
+
+    /// Whether these are the lists that it was made of.
+    fn is_of(&self, lists: &[List]) -> bool {
+        let same = |(one, other): (&List, &List)| match (&one.1, &other.1) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        self.lists.len() == lists.len() && self.lists.iter().zip(lists).all(same)
+    }
+
+    fn tool(&self, spot: Spot) -> Option<&Tool> {
+        let (_, list) = self.lists.get(spot.server)?;
+        list.as_ref()?.tools().tools().get(spot.tool)
+    }
+}
+
+impl Gateway {
+    fn names(&self, snapshot: &Snapshot) -> Arc<Names> {
+        let list =
+            |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
+        let lists: Vec<List> = snapshot.servers.iter().map(list).collect();
+        let mut held = snapshot.names.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*held {
+            Some(names) if names.is_of(&lists) => names.clone(),
+            _ => {
+                let names = Arc::new(Names::new(snapshot, &self.naming, lists));
+                *held = Some(names.clone());
+                names
+            }
+        }
+    }
+
+    /// What the policy says of a call by a name that the agent does not see.
+    pub(crate) fn unseen(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        name: &str,
+        refused: &Refused,
+    ) -> Decided {
+        let names = self.names(snapshot);
+        // The server that is meant, by the name alone: the longest that fits.
+        let naming = match client.scope {
+            Scope::Discovery => &Naming::Address,
+            _ => &self.naming,
+        };
+        let rest = |server: &str| match client.scope {
+            Scope::One(_) => Some(name),
+            _ => naming.rest(name, server),
+        };
+        let meant = names.lists.iter().enumerate().filter_map(|(at, (server, _))| {
+            let here = !matches!(client.scope, Scope::One(index) if index != server.index);
+            rest(server.name()).filter(|_| here).map(|rest| (at, rest))
+        });
+        let meant = meant.min_by_key(|(_, rest)| rest.len());
+        let of_server = meant.and_then(|(at, rest)| names.alone.get(&(at, rest.into())).copied());
+        let spot = match client.scope {
+            Scope::All => names.several.get(name).copied(),
+            Scope::One(_) | Scope::Discovery => of_server,
+        };
+        let found = spot.and_then(|spot| names.tool(spot));
+        let at = spot.map(|spot| spot.server).or(meant.map(|(at, _)| at));
+        let (server, list) = match at.and_then(|at| names.lists.get(at)) {
+            Some((server, list)) => (server.name(), list.as_ref()),
+            None => ("", None),
+        };
+        // The caller's own words are not longer here than elsewhere in the record.
+        let written = outside(meant.map_or(name, |(_, rest)| rest));
+        let stranger = Tool::named(&written);
+        let tool = found.unwrap_or(&stranger);
+
+        let (policy, agent) = (&snapshot.policy, client.caller.agent.as_deref());
+        let arguments = refused.message.arguments().map(RawArguments);
+        let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
+        let hints = policy.hints(server, tool);
+        let cell = policy.cell(agent, server, Subject::Tool(tool, &hints));
+        let decided = cell.decide(client.caller.policy(), &call);
+        // Hidden means not callable, also with an action of which the listing knows nothing.
+        let hidden = cell.list(client.caller.policy()).decision;
+        let decided = if decided.verdict == Verdict::Deny { decided } else { hidden };
+        // What is not known to exist is refused by what is said of its server, if that refuses.
+        let known = found.is_some() || (list.is_none() && !server.is_empty());
+        let decision = match known && decided.verdict == Verdict::Deny {
+            true => decided,
+            false => {
+                Decision { verdict: Verdict::Deny, step: Step::NoSuchTool, layer: None, rule: None }
+            }
+        };
+        let action = refused.action.as_deref().map(outside);
+        let subject = tool.name();
+        let about = About { agent, server, subject, action: action.as_deref() };
+        let words = Words::of(snapshot, &decision, about);
+        let why = policy.why(&cell, client.caller.policy(), &call, decision);
+        let words = words.because(&policy.reason_why(&why, about));
+        let words = match (found, decision.step) {
+            (Some(_), Step::NoSuchTool) => words.because("the agent has no tool of this name here"),
+            (None, Step::NoSuchTool) if server.is_empty() => {
+                words.because("no server has a tool of this name")
+            }
+            _ => words,
+        };
+        Decided { server: server.into(), original: subject.into(), decision, words }
+    }
+}
