@@ -3,6 +3,7 @@
 //! What is policy (rules, exposure, hints) is not here but in the `Source` that is loaded with it.
 
 pub(crate) mod env_file;
+pub(crate) mod guards;
 pub(crate) mod secret;
 
 use std::net::SocketAddr;
@@ -10,15 +11,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use crate::config::env_file::EnvFile;
+pub use crate::config::guards::{
+    AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
+};
 pub use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::text::Mark;
 use crate::io::{Env, Files};
 use crate::keys::value_syntax::url;
 pub use crate::keys::value_syntax::{CertificateMark, IpRange, Listen};
-pub use crate::resolve::guards::{
-    AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
-};
+
+/// The name of the gateway's own server.
+pub(crate) const BUILTIN_SERVER: &str = "toolward";
 
 #[derive(Debug, Clone)]
 pub struct Config {

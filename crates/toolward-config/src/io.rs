@@ -94,6 +94,28 @@ impl<T: Files + ?Sized> Files for &T {
     }
 }
 
+/// The directories that relative paths of a file are resolved against.
+pub(crate) struct Directories<'a> {
+    /// The directory of the file.
+    pub(crate) base: &'a Path,
+    /// The user's home directory, for `~`.
+    pub(crate) home: Option<&'a Path>,
+}
+
+impl Directories<'_> {
+    /// The default state directory.
+    pub(crate) fn state(&self) -> Option<PathBuf> {
+        self.home.map(|home| home.join(".local/state/toolward"))
+    }
+
+    pub(crate) fn path(&self, written: &str) -> PathBuf {
+        match (written.strip_prefix("~/"), self.home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => self.base.join(written),
+        }
+    }
+}
+
 /// Why a file could not be read, in a few words.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {

@@ -37,7 +37,8 @@ pub use output::reference::{layer_schema, reference, schema};
 pub use read::{json, node, toml, yaml};
 pub use resolve::environment::{ALLOWED_TOOLS_VARIABLE, READ_ONLY_VARIABLE};
 pub use resolve::inline::{Inline, load_inline};
-pub use resolve::load::{CONFIG_VARIABLE, Failed, Loaded, Loader, Options, PolicyFile, PolicyFlag};
+pub use resolve::load::{CONFIG_VARIABLE, Loader, Options, PolicyFile, PolicyFlag};
+pub use resolve::loaded::{Failed, Loaded};
 
 /// A size as it is written in the configuration, such as `4 MiB`, in bytes.
 pub fn size(text: &str) -> Result<u64, String> {

@@ -3,5 +3,6 @@
 pub mod json;
 pub mod node;
 pub(crate) mod reader;
+pub(crate) mod syntax;
 pub mod toml;
 pub mod yaml;

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Mark;
+use crate::io::Directories;
 use crate::io::{Env, Files, reason};
 use crate::keys::value_syntax::{Part, reference_parts};
-use crate::resolve::main_file::Folders;
+use crate::read::node::Node;
+use crate::read::reader::Reader;
 
 /// Text with references such as `${NAME}` and `${file:PATH}`.
 #[derive(Clone)]
@@ -19,12 +21,20 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// `None` where the text does not have the form of references.
-    pub(crate) fn new(written: &str, mark: Mark, folders: &Folders<'_>) -> Option<Self> {
+    /// The value of a node that holds references; `None` if its syntax is wrong, which was reported before.
+    pub(crate) fn read(
+        reader: &Reader<'_>,
+        node: &Node<'_>,
+        directories: &Directories<'_>,
+    ) -> Option<Secret> {
+        Secret::new(node.as_str()?, reader.mark(node.span), directories)
+    }
+
+    fn new(written: &str, mark: Mark, directories: &Directories<'_>) -> Option<Self> {
         let mut parts = reference_parts(written).ok()?;
         for part in &mut parts {
             if let Part::File(path) = part {
-                *path = folders.path(path).to_string_lossy().into_owned();
+                *path = directories.path(path).to_string_lossy().into_owned();
             }
         }
         // Text without references needs no resolving.

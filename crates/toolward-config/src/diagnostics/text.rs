@@ -4,9 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use toolward_policy::source::Place;
 
-use crate::diagnostics::diagnostic::Diagnostic;
-use crate::keys::secret_spans;
-
 /// Files beyond this size are refused, so that offsets fit into 32 bits.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
 
@@ -43,40 +40,6 @@ impl Text {
             .chain(breaks.map(|(at, _)| Span::new(at + 1, at + 1).start))
             .collect();
         Arc::new(Text { name: name.into(), content, line_starts, secrets: Mutex::default() })
-    }
-
-    /// Text from a file's bytes: UTF-8, where a byte order mark in front is dropped.
-    pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Arc<Self>, Diagnostic> {
-        let name = name.into();
-        if bytes.len() > MAX_BYTES {
-            return Err(Diagnostic::error(format!("the file `{name}` is larger than 256 MiB")));
-        }
-        match String::from_utf8(bytes) {
-            Ok(content) => {
-                let content = match content.strip_prefix('\u{feff}') {
-                    Some(rest) => rest.to_owned(),
-                    None => content,
-                };
-                Ok(Text::new(name, content))
-            }
-            Err(error) => {
-                let at = error.utf8_error().valid_up_to();
-                let bytes = error.as_bytes();
-                let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-                // The lossy text holds a replacement character where the bad bytes stood.
-                let text = Text::new(name, String::from_utf8_lossy(bytes));
-                secret_spans::hide_by_lines(&text);
-                let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
-                let diagnostic = Diagnostic::error("the file is not valid UTF-8")
-                    .at(&text, Span::new(at, end))
-                    .label("this is not a UTF-8 character");
-                Err(if utf16 {
-                    diagnostic.help("it looks like UTF-16: save the file as UTF-8")
-                } else {
-                    diagnostic.help("save the file as UTF-8")
-                })
-            }
-        }
     }
 
     /// A secret stands there: no finding shows it, whatever it is about.
@@ -215,11 +178,5 @@ mod tests {
         for (at, place) in there.into_iter().rev() {
             assert_eq!(places.of(at), place);
         }
-    }
-
-    #[test]
-    fn utf16_is_named() {
-        let error = Text::from_bytes("a.yaml", vec![0xff, 0xfe, b'a', 0]).unwrap_err();
-        assert!(error.help_text().contains("UTF-16"));
     }
 }

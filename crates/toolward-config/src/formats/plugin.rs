@@ -6,6 +6,7 @@ use toolward_policy::source::ExposeSource;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
 use crate::formats::expose::exposure;
+use crate::keys::check::check;
 use crate::keys::{PLUGIN_FILE, TOOL_MANAGER};
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
@@ -25,7 +26,7 @@ pub(crate) struct Exposed {
 }
 
 pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<Exposed> {
-    reader.check(root, &PLUGIN_FILE, "", true);
+    check(reader, root, &PLUGIN_FILE, "", true);
     for key in ["proxy", "logging"] {
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry(key)) {
             let message = format!("{} is ignored", quoted(&key.name));
@@ -61,7 +62,7 @@ fn plugin(reader: &mut Reader<'_>, entry: &Node<'_>, known_section: bool) -> Opt
     let config = entry.get("config");
     let nothing = Node::new(entry.span, Value::Map(Default::default()));
     if known {
-        reader.check(config.unwrap_or(&nothing), &TOOL_MANAGER, "config", true);
+        check(reader, config.unwrap_or(&nothing), &TOOL_MANAGER, "config", true);
     }
     if !enabled(reader, entry, config) {
         let message = format!("the plugin {} is switched off, and left out", quoted(name));

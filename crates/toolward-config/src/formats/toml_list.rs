@@ -7,6 +7,7 @@ use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
 use crate::formats::rules::{ListKind, entries};
 use crate::keys::TOML_TOOLS;
+use crate::keys::check::check;
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 
@@ -58,7 +59,7 @@ pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<Allo
             return None;
         }
     };
-    reader.check(list, &TOML_TOOLS, "tools", false);
+    check(reader, list, &TOML_TOOLS, "tools", false);
     Some(AllowlistSource {
         path: path.into(),
         case: Case::Sensitive,

@@ -12,6 +12,18 @@ use crate::keys::fix_hints::{form, remedy};
 use crate::keys::shape::{Key, Shape, one_of};
 use crate::keys::value_syntax::SyntaxError;
 use crate::read::node::{Map, Node, Value};
+use crate::read::reader::Reader;
+
+/// Checks a value against a shape. `main`: whether keys that only the main file may have are accepted.
+pub(crate) fn check(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    shape: &Shape,
+    key: &str,
+    main: bool,
+) {
+    Check::new(reader.text, reader.findings, main).run(node, shape, key);
+}
 
 /// Checks a file's tree against a shape, and reports everything that does not fit.
 pub(crate) struct Check<'a> {

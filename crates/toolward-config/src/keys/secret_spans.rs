@@ -4,58 +4,15 @@
 use std::sync::Arc;
 
 use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::fault::Fault;
+use crate::diagnostics::secret_lines::{self, SECRET_KEYS, names_secret};
 use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::{Span, Text};
-use crate::formats::Syntax;
 use crate::keys::CONFIGURATION;
 use crate::keys::shape::Shape;
 use crate::keys::value_syntax::reference_parts;
-use crate::read::node::{Fault, Node, Value};
-
-mod lines;
-
-/// Keys whose values hold secrets, wherever they stand.
-const SECRET_KEYS: [&str; 17] = [
-    "tokens",
-    "env",
-    "headers",
-    "headers_for",
-    "oauth",
-    "url",
-    "serverurl",
-    "httpurl",
-    "token_url",
-    "client_id",
-    "client_secret",
-    "issuer",
-    "jwks",
-    "store",
-    "http",
-    "sinks",
-    "otlp",
-];
-
-/// Parts of names that people give to secrets.
-const SECRET_WORDS: [&str; 12] = [
-    "token",
-    "secret",
-    "passw",
-    "pwd",
-    "api_key",
-    "api-key",
-    "apikey",
-    "auth",
-    "bearer",
-    "cookie",
-    "credential",
-    "private",
-];
-
-/// Whether a key that no table explains may hold a secret.
-fn names_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET_KEYS.contains(&name.as_str()) || SECRET_WORDS.iter().any(|word| name.contains(word))
-}
+use crate::read::node::{Node, Value};
+use crate::read::syntax::Syntax;
 
 /// The tree of a text, with its secrets hidden; or what is wrong with the text, without them.
 pub(crate) fn parse<'t>(text: &'t Arc<Text>, syntax: Syntax) -> Result<Node<'t>, Vec<Diagnostic>> {
@@ -65,7 +22,7 @@ pub(crate) fn parse<'t>(text: &'t Arc<Text>, syntax: Syntax) -> Result<Node<'t>,
             Ok(root)
         }
         Err(faults) => {
-            hide_by_lines(text);
+            secret_lines::hide(text);
             let finding = |fault: Fault| fault.discreet(text).in_text(text);
             Err(faults.into_iter().map(finding).collect())
         }
@@ -77,22 +34,6 @@ pub(crate) fn hide(text: &Text, root: &Node<'_>) {
     let mut veil = SecretSpans { text, spans: Vec::new() };
     veil.value(root, &CONFIGURATION);
     text.hide_all(veil.spans);
-}
-
-/// Hides what may be a secret in a text that cannot be read.
-pub(crate) fn hide_by_lines(text: &Text) {
-    text.hide_all(lines::secrets(text.content()));
-}
-
-/// A text about a place where secrets stand, without what is quoted from there.
-pub(crate) fn unquoted(said: &str) -> String {
-    let pieces = said.split('`').enumerate();
-    let kept = pieces.map(|(at, piece)| {
-        // What is fixed in such texts is short: `:`, `"`, `${`.
-        let fixed = at % 2 == 0 || piece.chars().count() <= 2;
-        if fixed { piece } else { "…" }
-    });
-    kept.collect::<Vec<_>>().join("`")
 }
 
 struct SecretSpans<'t> {

@@ -8,9 +8,10 @@ use toolward_policy::source::{
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Text;
+use crate::formats::Format;
 use crate::formats::expose::is_pattern;
-use crate::formats::{Format, Syntax};
-use crate::resolve::load::{Failed, Loaded};
+use crate::read::syntax::Syntax;
+use crate::resolve::loaded::{Failed, Loaded};
 use crate::resolve::merge::{Assembly, Given, Role};
 
 /// Turns a policy file into native YAML that means the same. `servers` are the servers that a

@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use self::comments::Around;
 use crate::diagnostics::text::{Span, Text};
-use crate::formats::Syntax;
 use crate::io::Files;
 use crate::keys::shape::Shape;
 use crate::keys::value_syntax::{Part, reference_parts};
 use crate::keys::{CONFIGURATION, PLUGIN_FILE};
 use crate::read::node::{Node, Value};
-use crate::resolve::load::Loaded;
+use crate::read::syntax::Syntax;
+use crate::resolve::loaded::Loaded;
 
 /// What stands where something is not shown.
 pub const MASK: &str = "•••";

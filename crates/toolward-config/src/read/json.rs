@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 
+use crate::diagnostics::fault::Fault;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
-use crate::read::node::{Fault, Key, MAX_DEPTH, Map, Node, Value};
+use crate::read::node::{Key, MAX_DEPTH, Map, Node, Value};
 
 /// Reads one JSON value that is the whole text.
 ///

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::{Diagnostic, Findings};
+use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::{Mark, Place, Places, Span, Text};
-use crate::keys::check::Check;
-use crate::keys::shape::Shape;
 use crate::read::node::Node;
-use crate::resolve::main_file::Folders;
 
 pub(crate) struct Reader<'a> {
     pub(crate) text: &'a Arc<Text>,
@@ -19,10 +16,6 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) fn new(text: &'a Arc<Text>, findings: &'a mut Findings) -> Self {
         Reader { text, findings, places: Places::new(text) }
-    }
-
-    pub(crate) fn check(&mut self, node: &Node<'_>, shape: &Shape, key: &str, main: bool) {
-        Check::new(self.text, self.findings, main).run(node, shape, key);
     }
 
     pub(crate) fn place(&mut self, span: Span) -> Place {
@@ -45,7 +38,11 @@ impl<'a> Reader<'a> {
         self.report(span, Diagnostic::warning(message).help(help));
     }
 
-    pub(crate) fn secret(&self, node: &Node<'_>, folders: &Folders<'_>) -> Option<Secret> {
-        Secret::new(node.as_str()?, self.mark(node.span), folders)
+    /// Reports keys that have no meaning here.
+    pub(crate) fn reject_keys(&mut self, node: &Node<'_>, keys: &[&str], why: &str) {
+        for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
+            let message = format!("{} may not stand here: {why}", quoted(&key.name));
+            self.error(key.span, message, "remove it");
+        }
     }
 }

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
+use crate::diagnostics::fault::Fault;
 use crate::diagnostics::text::Span;
-use crate::read::node::{Fault, Key, Map, Node, Value};
+use crate::read::node::{Key, Map, Node, Value};
 
 /// Reads a TOML document as one mapping.
 pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {

@@ -11,9 +11,10 @@ use std::borrow::Cow;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span as YamlSpan};
 
+use crate::diagnostics::fault::Fault;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
-use crate::read::node::{Fault, Key, MAX_DEPTH, Map, Node, Value};
+use crate::read::node::{Key, MAX_DEPTH, Map, Node, Value};
 
 /// Reads one YAML document. A text without any content is [`Value::Null`] with an empty span.
 pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {

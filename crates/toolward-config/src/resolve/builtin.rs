@@ -2,21 +2,21 @@
 
 use toolward_policy::source::ServerSource;
 
-use crate::config::Config;
+use crate::config::{BUILTIN_SERVER, Config};
 use crate::diagnostics::sanitize::quoted;
 use crate::read::node::Node;
 use crate::read::reader::Reader;
 use crate::resolve::servers;
-
-/// What it is called.
-pub(crate) const NAME: &str = "toolward";
 
 /// What the policy knows about it. What `execute_tool` does is decided on the tool that it calls: it
 /// counts as harmless itself, so that read-only mode and rules on hints hold for that tool and not for
 /// the way to it. Clients are told that it can do anything.
 pub(crate) fn source() -> ServerSource {
     let hints = ["read-only", "closed-world"].map(String::from).to_vec();
-    ServerSource { hints: vec![("execute_tool".into(), hints)], ..ServerSource::new(NAME) }
+    ServerSource {
+        hints: vec![("execute_tool".into(), hints)],
+        ..ServerSource::new(BUILTIN_SERVER)
+    }
 }
 
 /// What is wrong with keys that are right one by one.
@@ -27,7 +27,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
             && given.as_str() == Some("progressive")
         {
             let message = format!(
-                "{} could find no tools: the server `{NAME}` is not offered",
+                "{} could find no tools: the server `{BUILTIN_SERVER}` is not offered",
                 quoted(&key.name)
             );
             reader.error(discovery.span, message, "add `builtin: true`");

@@ -1,147 +1,38 @@
 //! `limits` and `hooks`: how often something may happen, and who is asked before it does.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toolward_policy::Rate;
-
-use crate::config::Secret;
+use crate::config::guards::{
+    AgentLimits, HOOK_START_TIMEOUT, HOOK_TIMEOUT, Hook, HookKind, Limits, OnStoreError, Rates,
+    Store,
+};
+use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::{Mark, Span};
 use crate::formats::expose::is_pattern;
 use crate::formats::hint_names::check_selector;
 use crate::formats::rules::strings;
+use crate::io::Directories;
 use crate::keys::value_syntax::rate;
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
-use crate::resolve::main_file::{Folders, duration, flag, list};
-use crate::resolve::servers::{program, refuse, variables};
-
-/// Where calls are counted, and the limits of everyone together.
-#[derive(Debug, Clone, Default)]
-pub struct Limits {
-    pub store: Store,
-    pub on_store_error: OnStoreError,
-    /// How long the store may take; `None`: the default.
-    pub timeout: Option<Duration>,
-    pub rates: Rates,
-}
-
-#[derive(Debug, Clone, Default)]
-pub enum Store {
-    #[default]
-    Memory,
-    /// `redis://…` or `rediss://…`, perhaps with a password.
-    Redis(Secret),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnStoreError {
-    #[default]
-    Deny,
-    Memory,
-}
-
-/// The limits of an agent, a server, or everyone.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rates {
-    pub calls: Option<Rate>,
-    pub lists: Option<Rate>,
-    pub refused: Option<Rate>,
-    /// By `server/tool` pattern; of a server, by tool pattern.
-    pub tools: Vec<(String, Rate)>,
-}
-
-impl Rates {
-    pub fn is_empty(&self) -> bool {
-        *self == Rates::default()
-    }
-}
-
-/// The limits of agents, as one file gives them.
-#[derive(Debug, Clone)]
-pub struct AgentLimits {
-    pub file: String,
-    /// All agents that the file names, also those without limits: `default` does not hold for them.
-    pub agents: Vec<(String, Rates)>,
-}
-
-/// A program or service that is asked before a call is forwarded.
-#[derive(Debug, Clone)]
-pub struct Hook {
-    pub name: String,
-    pub kind: HookKind,
-    pub priority: u8,
-    pub critical: bool,
-    pub timeout: Duration,
-    /// How long a persistent process may take from its start to its first answer.
-    pub start_timeout: Duration,
-    pub enabled: bool,
-    pub arguments: bool,
-    pub env: Vec<(String, Secret)>,
-    /// Names and patterns of the gateway's own variables.
-    pub pass_env: Vec<String>,
-    /// `None`: all of them.
-    pub agents: Option<Vec<String>>,
-    pub servers: Option<Vec<String>>,
-    pub tools: Option<Vec<String>>,
-}
-
-#[derive(Debug, Clone)]
-pub enum HookKind {
-    Exec { program: String, args: Vec<String>, persistent: bool },
-    PolicySh(PathBuf),
-    Http(Secret),
-}
-
-/// The default of a hook's `timeout`.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The default of a hook's `start_timeout`.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
-
-impl Hook {
-    /// A hook with nothing said about it but what it is.
-    pub(crate) fn new(name: String, kind: HookKind) -> Hook {
-        Hook {
-            name,
-            kind,
-            priority: 50,
-            critical: true,
-            timeout: PATIENCE,
-            start_timeout: START_TIMEOUT,
-            enabled: true,
-            arguments: false,
-            env: Vec::new(),
-            pass_env: Vec::new(),
-            agents: None,
-            servers: None,
-            tools: None,
-        }
-    }
-
-    /// A file that was given as a policy and is a program.
-    pub(crate) fn of_script(path: &Path, content: &[u8]) -> Hook {
-        let function = b"mcp_tools_policy_check";
-        let is_policy = content.windows(function.len()).any(|window| window == function);
-        let kind = match is_policy && !content.starts_with(b"\x7fELF") {
-            true => HookKind::PolicySh(path.to_owned()),
-            false => {
-                let written = path.to_string_lossy().into_owned();
-                let here = if written.contains('/') { written } else { format!("./{written}") };
-                HookKind::Exec { program: here, args: Vec::new(), persistent: false }
-            }
-        };
-        Hook::new(path.display().to_string(), kind)
-    }
-}
+use crate::resolve::process::{program, variables};
+use crate::resolve::values::{duration, flag, list};
 
 /// `limits` of the main file.
-pub(crate) fn limits(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Limits {
+pub(crate) fn limits(
+    reader: &mut Reader<'_>,
+    root: &Node<'_>,
+    directories: &Directories<'_>,
+) -> Limits {
     let Some(node) = root.get("limits") else { return Limits::default() };
     Limits {
-        store: node.get("store").and_then(|node| store(reader, node, folders)).unwrap_or_default(),
+        store: node
+            .get("store")
+            .and_then(|node| store(reader, node, directories))
+            .unwrap_or_default(),
         on_store_error: match node.get("on_store_error").and_then(Node::as_str) {
             Some("memory") => OnStoreError::Memory,
             _ => OnStoreError::Deny,
@@ -151,7 +42,7 @@ pub(crate) fn limits(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders
     }
 }
 
-fn store(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Store> {
+fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<Store> {
     let written = node.as_str()?;
     if written == "memory" {
         return Some(Store::Memory);
@@ -172,7 +63,7 @@ fn store(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Opt
         let help = "write a reference, e.g. `redis://:${REDIS_PASSWORD}@HOST:PORT/DB`";
         reader.report(node.span, Diagnostic::error(message).help(help).hide_marked());
     }
-    reader.secret(node, folders).map(Store::Redis)
+    Secret::read(reader, node, directories).map(Store::Redis)
 }
 
 /// The rates of a `limits` mapping; `qualified` where tool patterns stand under no server.
@@ -213,7 +104,11 @@ pub(crate) fn agent_limits(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<A
 
 /// `hooks` of the main file. What cannot be asked as it is written is an error: a hook that nobody
 /// asks refuses nothing.
-pub(crate) fn hooks(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Vec<Hook> {
+pub(crate) fn hooks(
+    reader: &mut Reader<'_>,
+    root: &Node<'_>,
+    directories: &Directories<'_>,
+) -> Vec<Hook> {
     let mut hooks = Vec::new();
     let mut names: HashMap<String, Mark> = HashMap::new();
     for node in root.get("hooks").map(Node::items).unwrap_or_default() {
@@ -224,24 +119,24 @@ pub(crate) fn hooks(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<
             let diagnostic = Diagnostic::error(message).related(first, "given first here");
             reader.report(name.span, diagnostic.help("the record tells them apart by their names"));
         }
-        hooks.extend(hook(reader, node, folders));
+        hooks.extend(hook(reader, node, directories));
     }
     hooks
 }
 
-fn hook(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Hook> {
+fn hook(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<Hook> {
     let name = node.get("name")?.as_str()?.to_owned();
     let priority = node.get("priority").and_then(Node::as_int);
     Some(Hook {
-        kind: kind(reader, node, folders, &name)?,
+        kind: kind(reader, node, directories, &name)?,
         name,
         priority: priority.and_then(|priority| u8::try_from(priority).ok()).unwrap_or(50),
         critical: flag(node, "critical", true),
-        timeout: duration(node, "timeout", PATIENCE),
-        start_timeout: duration(node, "start_timeout", START_TIMEOUT),
+        timeout: duration(node, "timeout", HOOK_TIMEOUT),
+        start_timeout: duration(node, "start_timeout", HOOK_START_TIMEOUT),
         enabled: flag(node, "enabled", true),
         arguments: flag(node, "arguments", false),
-        env: variables(reader, node, folders),
+        env: variables(reader, node, directories),
         pass_env: list(node, "pass_env"),
         agents: selectors(reader, node, "agents"),
         servers: selectors(reader, node, "servers"),
@@ -252,7 +147,7 @@ fn hook(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Opti
 fn kind(
     reader: &mut Reader<'_>,
     node: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
     name: &str,
 ) -> Option<HookKind> {
     let map = node.as_map()?;
@@ -277,25 +172,25 @@ fn kind(
                 let help = "give it in `env`: the program reads it from its environment";
                 reader.warning(word.span, "references are not replaced in `exec`", help);
             }
-            let program = program(command, folders.base);
+            let program = program(command, directories.base);
             let persistent = flag(node, "persistent", false);
             if !persistent {
                 let why =
                     "a process for each call has no start of its own: give `persistent: true`";
-                refuse(reader, node, &["start_timeout"], why);
+                reader.reject_keys(node, &["start_timeout"], why);
             }
             Some(HookKind::Exec { program, args: args.to_vec(), persistent })
         }
         "policy_sh" => {
             let why = "a `policy_sh` always shares one process, sees the tool and not the arguments, \
                        and has the gateway's environment";
-            refuse(reader, node, &["persistent", "arguments", "pass_env"], why);
-            Some(HookKind::PolicySh(folders.path(value.as_str()?)))
+            reader.reject_keys(node, &["persistent", "arguments", "pass_env"], why);
+            Some(HookKind::PolicySh(directories.path(value.as_str()?)))
         }
         _ => {
             let why = "a hook over HTTP is no process of the gateway's";
-            refuse(reader, node, &["persistent", "start_timeout", "env", "pass_env"], why);
-            reader.secret(value, folders).map(HookKind::Http)
+            reader.reject_keys(node, &["persistent", "start_timeout", "env", "pass_env"], why);
+            Secret::read(reader, value, directories).map(HookKind::Http)
         }
     }
 }

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::config::{Agent, Config, Discovery, Jwks, Jwt, Listen, Token};
+use crate::config::{Agent, Config, Discovery, Jwks, Jwt, Listen, Secret, Token};
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::Span;
+use crate::io::Directories;
 use crate::keys::value_syntax;
 use crate::read::node::Node;
 use crate::read::reader::Reader;
-use crate::resolve::main_file::{Folders, duration, list, one_or_many};
 use crate::resolve::servers;
+use crate::resolve::values::{duration, list, one_or_many};
 
 /// Claims that are lists by nature: different words in them do not exclude each other.
 const LISTS: [&str; 3] = ["scope", "scp", "aud"];
@@ -27,7 +28,7 @@ const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
 pub(crate) fn agents(
     reader: &mut Reader<'_>,
     root: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
 ) -> Vec<Agent> {
     let mut agents = Vec::new();
     let mut owners = Owners::default();
@@ -44,7 +45,7 @@ pub(crate) fn agents(
             owners.claim(reader, "token", &written, &key.name, token.span);
             tokens.extend(match hash {
                 Some(hash) => Some(Token::Sha256(hash)),
-                None => reader.secret(token, folders).map(Token::Reference),
+                None => Secret::read(reader, token, directories).map(Token::Reference),
             });
         }
         let mut uids = Vec::new();
@@ -283,7 +284,11 @@ fn values(agent: &Agent, names: &BTreeSet<&str>) -> String {
 }
 
 /// `identity.jwt`.
-pub(crate) fn jwt(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Jwt> {
+pub(crate) fn jwt(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    directories: &Directories<'_>,
+) -> Option<Jwt> {
     let jwks = node.get("jwks")?;
     let written = jwks.as_str()?;
     let is_url = written.contains("://") || written.contains("${");
@@ -305,10 +310,10 @@ pub(crate) fn jwt(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_
         );
     }
     Some(Jwt {
-        issuer: reader.secret(node.get("issuer")?, folders)?,
+        issuer: Secret::read(reader, node.get("issuer")?, directories)?,
         jwks: match is_url {
-            true => Jwks::Url(reader.secret(jwks, folders)?),
-            false => Jwks::File(folders.path(written)),
+            true => Jwks::Url(Secret::read(reader, jwks, directories)?),
+            false => Jwks::File(directories.path(written)),
         },
         audience: node
             .get("audience")

@@ -6,10 +6,11 @@ use toolward_policy::source::RulesSource;
 
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::text::{Span, Text};
-use crate::formats::{Syntax, is_script};
+use crate::formats::is_script;
 use crate::keys::secret_spans;
 use crate::read::node::{Node, Value};
-use crate::resolve::load::{Failed, Loaded};
+use crate::read::syntax::Syntax;
+use crate::resolve::loaded::{Failed, Loaded};
 use crate::resolve::merge::{Assembly, Given, Role};
 
 /// The name of an inline policy in rules and findings.

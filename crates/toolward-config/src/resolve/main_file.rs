@@ -1,13 +1,11 @@
 //! The checked tree of the main file to the resolved configuration.
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
 use crate::config::{
-    Arguments, Audit, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming, Server, Sink,
-    Telemetry, Tls,
+    Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
+    Secret, Server, Sink, Telemetry, Tls,
 };
-use crate::formats::rules::{deny_on_missing_agent, strings};
+use crate::formats::rules::deny_on_missing_agent;
+use crate::io::Directories;
 use crate::keys::value_syntax;
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
@@ -15,39 +13,22 @@ use crate::resolve::builtin;
 use crate::resolve::guards;
 use crate::resolve::identities;
 use crate::resolve::servers;
-
-/// What paths of a file are relative to.
-pub(crate) struct Folders<'a> {
-    /// The folder of the file.
-    pub(crate) base: &'a Path,
-    /// The user's home, for `~`.
-    pub(crate) home: Option<&'a Path>,
-}
-
-impl Folders<'_> {
-    /// Where the gateway keeps its state unless it is told.
-    pub(crate) fn state(&self) -> Option<PathBuf> {
-        self.home.map(|home| home.join(".local/state/toolward"))
-    }
-
-    pub(crate) fn path(&self, written: &str) -> PathBuf {
-        match (written.strip_prefix("~/"), self.home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => self.base.join(written),
-        }
-    }
-}
+use crate::resolve::values::{duration, flag, list, one_or_many, size, text};
 
 /// The gateway's part of the main file. What has the wrong shape was reported before, and is
 /// passed over here.
-pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders<'_>) -> Config {
-    let mut config = Config { state: folders.state(), ..Config::default() };
+pub(crate) fn config(
+    reader: &mut Reader<'_>,
+    root: &Node<'_>,
+    directories: &Directories<'_>,
+) -> Config {
+    let mut config = Config { state: directories.state(), ..Config::default() };
     if let Some(node) = root.get("listen") {
         config.listen = one_or_many(node)
             .filter_map(|node| value_syntax::listen(node.as_str()?).ok())
             .map(|listen| match listen {
                 value_syntax::Listen::Unix(path) => {
-                    value_syntax::Listen::Unix(folders.path(&path.to_string_lossy()))
+                    value_syntax::Listen::Unix(directories.path(&path.to_string_lossy()))
                 }
                 tcp => tcp,
             })
@@ -73,13 +54,13 @@ pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders
         })
         .unwrap_or_default();
     config.cors = flag(root, "cors", false);
-    config.tls = root.get("tls").and_then(|node| tls(node, folders));
+    config.tls = root.get("tls").and_then(|node| tls(node, directories));
     if let Some(admin) = root.get("admin").and_then(Node::as_str) {
         config.admin = value_syntax::address(admin).ok();
         config.admin_stated = true;
     }
     if let Some(state) = root.get("state").and_then(Node::as_str) {
-        config.state = Some(folders.path(state));
+        config.state = Some(directories.path(state));
     }
     if root.get("naming").and_then(Node::as_str) == Some("flat") {
         config.naming = Naming::Flat;
@@ -90,18 +71,18 @@ pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders
     }
     config.list_timeout = duration(root, "list_timeout", config.list_timeout);
     config.limits_of = root.get("limits_of").map(limits_of).unwrap_or_default();
-    config.servers = servers_of(reader, root, folders, &config.separator);
+    config.servers = servers_of(reader, root, directories, &config.separator);
     config.builtin = flag(root, "builtin", false);
-    config.agents = identities::agents(reader, root, folders);
+    config.agents = identities::agents(reader, root, directories);
     config.deny_on_missing_agent = deny_on_missing_agent(root);
     config.jwt = root
         .get("identity")
         .and_then(|node| node.get("jwt"))
-        .and_then(|node| identities::jwt(reader, node, folders));
+        .and_then(|node| identities::jwt(reader, node, directories));
     identities::check(reader, root, &config);
-    config.limits = guards::limits(reader, root, folders);
-    config.hooks = guards::hooks(reader, root, folders);
-    let own = config.builtin.then_some(builtin::NAME);
+    config.limits = guards::limits(reader, root, directories);
+    config.hooks = guards::hooks(reader, root, directories);
+    let own = config.builtin.then_some(BUILTIN_SERVER);
     let servers = config.servers.iter().map(|server| &*server.name).chain(own);
     let mut servers: Vec<&str> = servers.collect();
     // Servers of other files are not known yet.
@@ -110,9 +91,9 @@ pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders
     }
     guards::check_servers(reader, root, &servers);
     builtin::check(reader, root, &config);
-    config.audit = audit(reader, root.get("audit"), folders);
+    config.audit = audit(reader, root.get("audit"), directories);
     config.telemetry =
-        root.get("telemetry").map(|node| telemetry(reader, node, folders)).unwrap_or_default();
+        root.get("telemetry").map(|node| telemetry(reader, node, directories)).unwrap_or_default();
     config.read_only = flag(root, "read_only", false);
     config
 }
@@ -121,53 +102,20 @@ pub(crate) fn config(reader: &mut Reader<'_>, root: &Node<'_>, folders: &Folders
 pub(crate) fn servers_of(
     reader: &mut Reader<'_>,
     root: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
     separator: &str,
 ) -> Vec<Server> {
     let mut found = Vec::new();
     for (key, node) in servers::listed(root) {
         servers::check_name(reader, key, separator);
         let client = root.get("mcpServers").is_some_and(|table| table.get(&key.name).is_some());
-        found.extend(servers::server(reader, key, node, folders, client));
+        found.extend(servers::server(reader, key, node, directories, client));
     }
     found
 }
 
-fn text(node: &Node<'_>, key: &str) -> Option<String> {
-    node.get(key).and_then(Node::as_str).map(str::to_owned)
-}
-
-pub(crate) fn list(node: &Node<'_>, key: &str) -> Vec<String> {
-    node.get(key).map(strings).unwrap_or_default()
-}
-
-pub(crate) fn flag(node: &Node<'_>, key: &str, otherwise: bool) -> bool {
-    node.get(key).and_then(Node::as_bool).unwrap_or(otherwise)
-}
-
-pub(crate) fn duration(node: &Node<'_>, key: &str, otherwise: Duration) -> Duration {
-    node.get(key)
-        .and_then(Node::as_str)
-        .and_then(|text| value_syntax::duration(text).ok())
-        .unwrap_or(otherwise)
-}
-
-fn size(node: &Node<'_>, key: &str, otherwise: u64) -> u64 {
-    let read = |node: &Node<'_>| match node.as_int() {
-        Some(bytes) => u64::try_from(bytes).ok(),
-        None => value_syntax::size(node.as_str()?).ok(),
-    };
-    node.get(key).and_then(read).unwrap_or(otherwise)
-}
-
-/// A value, or the values of a list.
-pub(crate) fn one_or_many<'n, 't>(node: &'n Node<'t>) -> impl Iterator<Item = &'n Node<'t>> {
-    let one = node.items().is_empty().then_some(node);
-    one.into_iter().chain(node.items())
-}
-
-fn tls(node: &Node<'_>, folders: &Folders<'_>) -> Option<Tls> {
-    let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| folders.path(path));
+fn tls(node: &Node<'_>, directories: &Directories<'_>) -> Option<Tls> {
+    let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| directories.path(path));
     Some(Tls { cert: path("cert")?, key: path("key")?, client_ca: path("client_ca") })
 }
 
@@ -192,8 +140,8 @@ fn limits_of(node: &Node<'_>) -> LimitsOf {
     }
 }
 
-fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>) -> Audit {
-    let otherwise = Audit { dir: folders.path("audit"), ..Audit::default() };
+fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, directories: &Directories<'_>) -> Audit {
+    let otherwise = Audit { dir: directories.path("audit"), ..Audit::default() };
     let Some(node) = node else { return otherwise };
     let rotate = node.get("rotate").unwrap_or(node);
     let sinks = node.get("sinks").map(Node::items).unwrap_or_default();
@@ -201,7 +149,7 @@ fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>
         dir: node
             .get("dir")
             .and_then(Node::as_str)
-            .map_or(otherwise.dir, |path| folders.path(path)),
+            .map_or(otherwise.dir, |path| directories.path(path)),
         durability: match node.get("durability").and_then(Node::as_str) {
             Some("disk") => Durability::Disk,
             _ => Durability::Process,
@@ -222,22 +170,22 @@ fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, folders: &Folders<'_>
             .and_then(|node| value_syntax::rate(node.as_str()?).ok())
             .unwrap_or(otherwise.refusals),
         reserve: size(node, "reserve", otherwise.reserve),
-        sinks: sinks.iter().filter_map(|node| sink(reader, node, folders)).collect(),
+        sinks: sinks.iter().filter_map(|node| sink(reader, node, directories)).collect(),
     }
 }
 
-fn sink(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<Sink> {
+fn sink(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<Sink> {
     let written = node.as_str()?;
     let postgres = written.starts_with("postgres://") || written.starts_with("postgresql://");
     match written {
         "stdout" => Some(Sink::Stdout),
         "syslog" => Some(Sink::Syslog),
-        _ if postgres => reader.secret(node, folders).map(Sink::Postgres),
+        _ if postgres => Secret::read(reader, node, directories).map(Sink::Postgres),
         _ if written.starts_with("http://")
             || written.starts_with("https://")
             || written.starts_with("${") =>
         {
-            reader.secret(node, folders).map(Sink::Otlp)
+            Secret::read(reader, node, directories).map(Sink::Otlp)
         }
         _ => {
             reader.error(
@@ -250,9 +198,9 @@ fn sink(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Opti
     }
 }
 
-fn telemetry(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Telemetry {
+fn telemetry(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Telemetry {
     Telemetry {
-        otlp: node.get("otlp").and_then(|node| reader.secret(node, folders)),
+        otlp: node.get("otlp").and_then(|node| Secret::read(reader, node, directories)),
         metrics: node
             .get("metrics")
             .is_none_or(|node| node.as_bool().unwrap_or_else(|| node.as_str() != Some("off"))),

@@ -15,15 +15,18 @@ use crate::diagnostics::text::{Mark, Span, Text};
 use crate::formats::client;
 use crate::formats::policy_tests;
 use crate::formats::rules;
-use crate::formats::{Format, Syntax, plugin, toml_list};
+use crate::formats::{Format, plugin, toml_list};
+use crate::io::Directories;
+use crate::keys::check::check;
 use crate::keys::secret_spans;
 use crate::keys::{AGENTS, ALLOWLIST, CONFIGURATION, is_main_key};
 use crate::read::node::{Map, Node, Value};
 use crate::read::reader::Reader;
+use crate::read::syntax::Syntax;
 use crate::resolve::builtin;
 use crate::resolve::guards;
-use crate::resolve::load::{Failed, Loaded};
-use crate::resolve::main_file::{self, Folders};
+use crate::resolve::loaded::{Failed, Loaded};
+use crate::resolve::main_file;
 use crate::resolve::servers;
 
 /// How a policy file was given.
@@ -142,7 +145,7 @@ impl Assembly {
         &mut self,
         text: &Arc<Text>,
         syntax: Syntax,
-        folders: &Folders<'_>,
+        directories: &Directories<'_>,
         is_client: bool,
     ) -> Named {
         self.has_main = true;
@@ -162,12 +165,12 @@ impl Assembly {
         }
         let mut reader = Reader::new(text, &mut self.findings);
         let root = match is_client {
-            true => client::file(&mut reader, root, folders.base),
-            false => client::table(&mut reader, root, folders.base),
+            true => client::file(&mut reader, root, directories.base),
+            false => client::table(&mut reader, root, directories.base),
         };
         self.whole(text, &root);
         let mut reader = Reader::new(text, &mut self.findings);
-        self.config = main_file::config(&mut reader, &root, folders);
+        self.config = main_file::config(&mut reader, &root, directories);
         if self.config.builtin {
             self.source.servers.push(builtin::source());
         }
@@ -183,10 +186,15 @@ impl Assembly {
     }
 
     /// The servers of a client's file, beside those of the main file.
-    pub(crate) fn servers_from(&mut self, text: &Arc<Text>, syntax: Syntax, folders: &Folders<'_>) {
+    pub(crate) fn servers_from(
+        &mut self,
+        text: &Arc<Text>,
+        syntax: Syntax,
+        directories: &Directories<'_>,
+    ) {
         let Some(root) = self.parse(text, syntax) else { return };
         let mut reader = Reader::new(text, &mut self.findings);
-        let root = client::file(&mut reader, root, folders.base);
+        let root = client::file(&mut reader, root, directories.base);
         let Some(table) = root.as_map().and_then(|map| map.entry("mcpServers")) else {
             let help = "a client's file has `mcpServers`, or `servers` as VS Code writes it";
             reader.error(root.span, "there are no servers in the file", help);
@@ -195,9 +203,9 @@ impl Assembly {
         // Only its servers count: a policy stands in the project's own files.
         let table = Map::of(vec![(table.0.clone(), table.1.clone())]);
         let root = Node::new(root.span, Value::Map(table));
-        reader.check(&root, &CONFIGURATION, "", true);
+        check(&mut reader, &root, &CONFIGURATION, "", true);
         servers::check_list(&mut reader, &root);
-        let found = main_file::servers_of(&mut reader, &root, folders, &self.config.separator);
+        let found = main_file::servers_of(&mut reader, &root, directories, &self.config.separator);
         let sources: Vec<_> = servers::listed(&root)
             .map(|(key, node)| servers::source(&mut reader, key, node))
             .collect();
@@ -291,7 +299,7 @@ impl Assembly {
             Format::Agents => &AGENTS,
             _ => &CONFIGURATION,
         };
-        reader.check(root, shape, "", false);
+        check(&mut reader, root, shape, "", false);
         let Some(map) = root.as_map() else { return };
         // `{}` and `defaults` alone are rules too: those of no agent.
         let only_defaults = (map.is_empty() || map.get("defaults").is_some())
@@ -321,7 +329,7 @@ impl Assembly {
     /// The policy part of a whole configuration: servers, agents with rules, the allowlist.
     fn whole(&mut self, text: &Arc<Text>, root: &Node<'_>) {
         let mut reader = Reader::new(text, &mut self.findings);
-        reader.check(root, &CONFIGURATION, "", true);
+        check(&mut reader, root, &CONFIGURATION, "", true);
         servers::check_list(&mut reader, root);
         let servers: Vec<_> = servers::listed(root)
             .map(|(key, node)| {

@@ -1,23 +1,22 @@
 //! `servers` (and `mcpServers`): how each server is reached, and what the policy knows about it.
 
-use std::path::Path;
-
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
-    Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret, Server, Start, Timeout, Transport,
+    BUILTIN_SERVER, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret, Server, Start,
+    Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::formats::expose::exposure;
 use crate::formats::hint_names::check_tag;
 use crate::formats::rules::strings;
+use crate::io::Directories;
 use crate::keys::value_syntax::{duration, header_name, in_the_clear, reference_parts, size};
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
-use crate::resolve::builtin;
 use crate::resolve::guards::rates;
-use crate::resolve::main_file::Folders;
+use crate::resolve::process::{program, variables, warn_of_plain_secret};
 
 /// Headers that are the gateway's own towards servers.
 const OWNED: [&str; 10] = [
@@ -99,7 +98,7 @@ pub(crate) fn check_name(reader: &mut Reader<'_>, key: &Key<'_>, separator: &str
     let first = separator.chars().next();
     let (message, help) = if name.is_empty() {
         ("a server's name may not be empty".to_owned(), "give it a name".to_owned())
-    } else if name == builtin::NAME {
+    } else if name == BUILTIN_SERVER {
         (
             format!("the name {shown} is taken by the gateway's own server"),
             "choose another name".to_owned(),
@@ -132,10 +131,10 @@ pub(crate) fn server(
     reader: &mut Reader<'_>,
     key: &Key<'_>,
     node: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
     client: bool,
 ) -> Option<Server> {
-    let connect = connect(reader, key, node, folders, client)?;
+    let connect = connect(reader, key, node, directories, client)?;
     check_client_keys(reader, node);
     Some(Server {
         name: key.name.to_string(),
@@ -202,7 +201,7 @@ fn connect(
     reader: &mut Reader<'_>,
     key: &Key<'_>,
     node: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
     client: bool,
 ) -> Option<Connect> {
     let map = node.as_map()?;
@@ -229,32 +228,30 @@ fn connect(
             None
         }
         (Some((_, command)), None) => {
-            refuse(
-                reader,
+            reader.reject_keys(
                 node,
                 &["url", "headers", "headers_for", "oauth", "transport"],
                 "a server with `command` is not reached over HTTP",
             );
             Some(Connect::Stdio {
-                command: program(command.as_str()?, folders.base),
-                args: arguments(reader, node, folders, client),
-                env: variables(reader, node, folders),
+                command: program(command.as_str()?, directories.base),
+                args: arguments(reader, node, directories, client),
+                env: variables(reader, node, directories),
                 env_file: node.as_map().and_then(|map| map.entry("envFile")).and_then(
                     |(_, file)| {
                         let mark = reader.mark(file.span);
-                        Some(EnvFile { path: folders.path(file.as_str()?), mark })
+                        Some(EnvFile { path: directories.path(file.as_str()?), mark })
                     },
                 ),
                 inherit_env: match node.get("inherit_env") {
                     Some(node) if node.as_bool() == Some(true) => InheritEnv::All,
                     node => InheritEnv::Patterns(node.map(strings).unwrap_or_default()),
                 },
-                cwd: node.get("cwd").and_then(Node::as_str).map(|path| folders.path(path)),
+                cwd: node.get("cwd").and_then(Node::as_str).map(|path| directories.path(path)),
             })
         }
         (None, Some((_, url))) => {
-            refuse(
-                reader,
+            reader.reject_keys(
                 node,
                 &["args", "env", "inherit_env", "cwd", "max_children", "share"],
                 "a server with `url` is not started by the gateway",
@@ -265,9 +262,9 @@ fn connect(
                     Some("streamable" | "streamable-http" | "http") => Some(Transport::Streamable),
                     _ => None,
                 };
-            let headers = headers(reader, node.get("headers"), folders);
+            let headers = headers(reader, node.get("headers"), directories);
             let oauth =
-                node.get("oauth").and_then(|node| oauth(reader, node, folders)).map(Box::new);
+                node.get("oauth").and_then(|node| oauth(reader, node, directories)).map(Box::new);
             if let Some((key, _)) = map.entry("oauth")
                 && headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             {
@@ -275,9 +272,9 @@ fn connect(
                 reader.error(key.span, "both `oauth` and `headers` give `Authorization`", help);
             }
             Some(Connect::Http {
-                url: reader.secret(url, folders)?,
+                url: Secret::read(reader, url, directories)?,
                 headers,
-                headers_for: headers_for(reader, node, folders),
+                headers_for: headers_for(reader, node, directories),
                 oauth,
                 transport,
             })
@@ -290,7 +287,7 @@ fn connect(
 fn arguments(
     reader: &mut Reader<'_>,
     node: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
     client: bool,
 ) -> Vec<Secret> {
     let mut arguments = Vec::new();
@@ -299,7 +296,7 @@ fn arguments(
         match reference_parts(text) {
             _ if !text.contains("${") => {}
             Ok(_) if client => {
-                arguments.extend(reader.secret(node, folders));
+                arguments.extend(Secret::read(reader, node, directories));
                 continue;
             }
             Err(wrong) if client => {
@@ -314,17 +311,6 @@ fn arguments(
         arguments.push(Secret::literal(text, reader.mark(node.span)));
     }
     arguments
-}
-
-/// Keys that have no meaning for this kind of server.
-pub(crate) fn refuse(reader: &mut Reader<'_>, node: &Node<'_>, keys: &[&str], why: &str) {
-    for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
-        reader.error(
-            key.span,
-            format!("{} may not stand here: {why}", quoted(&key.name)),
-            "remove it",
-        );
-    }
 }
 
 /// What clients write beside the native keys must agree with them; the rest is theirs alone.
@@ -355,46 +341,18 @@ fn check_client_keys(reader: &mut Reader<'_>, node: &Node<'_>) {
     }
 }
 
-/// A program with a folder in its name is looked for beside the file, others in `PATH`.
-pub(crate) fn program(command: &str, base: &Path) -> String {
-    match command.contains('/') && !command.starts_with('/') {
-        true => base.join(command).to_string_lossy().into_owned(),
-        false => command.to_owned(),
-    }
-}
-
-pub(crate) fn variables(
-    reader: &mut Reader<'_>,
-    node: &Node<'_>,
-    folders: &Folders<'_>,
-) -> Vec<(String, Secret)> {
-    let mut variables = Vec::new();
-    for (key, value) in node.get("env").into_iter().flat_map(Node::entries) {
-        if key.name.is_empty() || key.name.contains(['=', '\0']) {
-            reader.error(
-                key.span,
-                format!("{} is not a variable's name", quoted(&key.name)),
-                "use letters, digits and `_`",
-            );
-        }
-        warn_of_plain_secret(reader, key, value);
-        variables.extend(reader.secret(value, folders).map(|value| (key.name.to_string(), value)));
-    }
-    variables
-}
-
 fn headers_for(
     reader: &mut Reader<'_>,
     node: &Node<'_>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
 ) -> Vec<(String, Vec<(String, Secret)>)> {
     let agents = node.get("headers_for").into_iter().flat_map(Node::entries);
     agents
-        .map(|(agent, node)| (agent.name.to_string(), headers(reader, Some(node), folders)))
+        .map(|(agent, node)| (agent.name.to_string(), headers(reader, Some(node), directories)))
         .collect()
 }
 
-fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Option<OAuth> {
+fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<OAuth> {
     let secret = node.as_map()?.entry("client_secret");
     if let Some((_, value)) = secret
         && value.as_str().is_some_and(|value| !value.contains("${"))
@@ -408,9 +366,9 @@ fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Opt
         reader.error(url.span, "the secret would go over `http` in the clear", "use `https`");
     }
     Some(OAuth {
-        token_url: reader.secret(node.get("token_url")?, folders)?,
-        client_id: reader.secret(node.get("client_id")?, folders)?,
-        client_secret: reader.secret(secret?.1, folders)?,
+        token_url: Secret::read(reader, node.get("token_url")?, directories)?,
+        client_id: Secret::read(reader, node.get("client_id")?, directories)?,
+        client_secret: Secret::read(reader, secret?.1, directories)?,
         scope: node.get("scope").and_then(Node::as_str).map(str::to_owned),
     })
 }
@@ -418,7 +376,7 @@ fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, folders: &Folders<'_>) -> Opt
 fn headers(
     reader: &mut Reader<'_>,
     node: Option<&Node<'_>>,
-    folders: &Folders<'_>,
+    directories: &Directories<'_>,
 ) -> Vec<(String, Secret)> {
     let mut headers = Vec::new();
     for (key, value) in node.into_iter().flat_map(Node::entries) {
@@ -442,22 +400,9 @@ fn headers(
             );
         }
         warn_of_plain_secret(reader, key, value);
-        headers.extend(reader.secret(value, folders).map(|value| (key.name.to_string(), value)));
+        headers.extend(
+            Secret::read(reader, value, directories).map(|value| (key.name.to_string(), value)),
+        );
     }
     headers
-}
-
-/// A value that looks like a secret belongs into the environment or a file of its own.
-fn warn_of_plain_secret(reader: &mut Reader<'_>, key: &Key<'_>, value: &Node<'_>) {
-    let name = key.name.to_ascii_lowercase();
-    let secret =
-        ["authorization", "token", "secret", "password", "api_key", "api-key", "apikey", "cookie"];
-    let plain = value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
-    if plain && secret.iter().any(|word| name.contains(word)) {
-        let diagnostic =
-            Diagnostic::warning(format!("{} looks like a secret in plain text", quoted(&key.name)))
-                .help("write a reference such as `${NAME}` or `${file:PATH}`")
-                .hide_marked();
-        reader.report(value.span, diagnostic);
-    }
 }

@@ -3,9 +3,10 @@
 use granit_parser::{ErrorKind, ScanError};
 
 use super::first_char;
+use crate::diagnostics::fault::Fault;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
-use crate::read::node::{Fault, MAX_DEPTH};
+use crate::read::node::MAX_DEPTH;
 
 /// The first character that no YAML file may hold.
 pub(super) fn unprintable(text: &str) -> Option<Fault> {

@@ -1,11 +1,58 @@
 //! Secrets in a text that cannot be read: line by line, by the names of keys. Rather too much is taken
 //! for a secret than too little.
 
-use super::names_secret;
-use crate::diagnostics::text::Span;
+use super::text::{Span, Text};
+
+/// Keys whose values hold secrets, wherever they stand.
+pub(crate) const SECRET_KEYS: [&str; 17] = [
+    "tokens",
+    "env",
+    "headers",
+    "headers_for",
+    "oauth",
+    "url",
+    "serverurl",
+    "httpurl",
+    "token_url",
+    "client_id",
+    "client_secret",
+    "issuer",
+    "jwks",
+    "store",
+    "http",
+    "sinks",
+    "otlp",
+];
+
+/// Parts of names that people give to secrets.
+const SECRET_WORDS: [&str; 12] = [
+    "token",
+    "secret",
+    "passw",
+    "pwd",
+    "api_key",
+    "api-key",
+    "apikey",
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "private",
+];
+
+/// Whether a key that no table explains may hold a secret.
+pub(crate) fn names_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_KEYS.contains(&name.as_str()) || SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Hides values that may be secrets in a text that cannot be parsed.
+pub(crate) fn hide(text: &Text) {
+    text.hide_all(secrets(text.content()));
+}
 
 /// What stands behind keys that hold secrets, on their lines and below them.
-pub(super) fn secrets(text: &str) -> Vec<Span> {
+fn secrets(text: &str) -> Vec<Span> {
     let mut scan = Scan::default();
     let mut at = 0;
     for line in text.split_inclusive('\n') {

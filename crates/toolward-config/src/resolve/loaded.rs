@@ -1,0 +1,174 @@
+//! The result of loading: configuration, policy source and texts; or the errors.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use toolward_policy::source::{AgentsSource, LayerSource, RulesSource, Source};
+use toolward_policy::testing::PolicyTest;
+
+use crate::config::Config;
+use crate::diagnostics::diagnostic::{Diagnostic, Level};
+use crate::diagnostics::text::{Mark, Place, Text};
+use crate::read::node::{Node, Value};
+use crate::read::syntax::Syntax;
+
+/// What was loaded. The policy is not compiled yet.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub config: Config,
+    pub source: Source,
+    pub tests: Vec<PolicyTest>,
+    /// Files with `deny` rules.
+    pub denying_files: Vec<String>,
+    pub warnings: Vec<Diagnostic>,
+    /// Files that were read, to be watched.
+    pub files: Vec<PathBuf>,
+    pub(crate) texts: Vec<(Arc<Text>, Syntax)>,
+    /// Contents of `policy_sh` files.
+    pub(crate) scripts: Vec<(PathBuf, Arc<[u8]>)>,
+    /// The first of them is the main file.
+    pub(crate) has_main: bool,
+    /// Who gave which exposure, by server; without a name: every server's.
+    pub(crate) exposures: Vec<(Option<String>, Mark)>,
+}
+
+/// Why nothing was loaded.
+#[derive(Debug)]
+pub struct Failed {
+    /// Errors first, then warnings.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Files that were read or looked for, to be watched.
+    pub files: Vec<PathBuf>,
+    /// As much of the main file as could be read; nobody may rely on it for more than to say no.
+    pub config: Box<Config>,
+}
+
+impl Loaded {
+    /// A gateway that is there, and allows nobody anything: where it listens and what it writes is the
+    /// configuration's, nothing else.
+    pub fn denying(config: Config) -> Loaded {
+        let Config { mut listen, tls, admin, admin_stated, state, naming, separator, .. } = config;
+        let Config { list_timeout, limits_of, mut audit, mut telemetry, public_url, .. } = config;
+        // An address that could not be read leaves the usual one.
+        if listen.is_empty() {
+            listen = Config::default().listen;
+        }
+        // Nothing is sent to others for a configuration that is not right.
+        audit.sinks.clear();
+        telemetry.otlp = None;
+        let config = Config {
+            listen,
+            tls,
+            admin,
+            admin_stated,
+            state,
+            naming,
+            separator,
+            list_timeout,
+            limits_of,
+            audit,
+            telemetry,
+            public_url,
+            ..Config::default()
+        };
+        let nobody = AgentsSource { agents: Vec::new(), deny_on_missing_agent: true };
+        let name = "nothing is allowed: the configuration is not valid".into();
+        let layers = vec![LayerSource { name, rules: RulesSource::Agents(nobody) }];
+        Loaded {
+            config,
+            source: Source { layers, ..Source::default() },
+            tests: Vec::new(),
+            denying_files: Vec::new(),
+            warnings: Vec::new(),
+            files: Vec::new(),
+            texts: Vec::new(),
+            scripts: Vec::new(),
+            has_main: false,
+            exposures: Vec::new(),
+        }
+    }
+}
+
+impl Loaded {
+    /// A finding about an entry that was loaded, e.g. a condition that does not compile: `file` is
+    /// the name of the entry's layer, `place` the entry's.
+    pub fn diagnostic_at(
+        &self,
+        level: Level,
+        file: &str,
+        place: Place,
+        message: &str,
+    ) -> Diagnostic {
+        let diagnostic = Diagnostic::new(level, message);
+        match self.mark_at(file, place, None) {
+            Some(mark) => diagnostic.at_mark(mark),
+            None => diagnostic,
+        }
+    }
+
+    /// The same, pointing at a value inside the entry, e.g. its `when`.
+    pub fn diagnostic_in(
+        &self,
+        level: Level,
+        file: &str,
+        place: Place,
+        key: &str,
+        message: &str,
+    ) -> Diagnostic {
+        match self.mark_at(file, place, Some(key)) {
+            Some(mark) => Diagnostic::new(level, message).at_mark(mark),
+            None => self.diagnostic_at(level, file, place, message),
+        }
+    }
+
+    /// The file that says what a server exposes.
+    pub fn exposure_file(&self, server: &str) -> Option<&str> {
+        let given = |owner: &Option<String>| owner.as_deref().is_none_or(|name| name == server);
+        self.exposures.iter().find(|(owner, _)| given(owner)).map(|(_, mark)| mark.text.name())
+    }
+
+    /// Every file that defines the policy with its content: configuration, layers, `policy_sh` scripts.
+    pub fn sources(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        let texts = self.texts.iter().map(|(text, _)| text);
+        let texts = texts.map(|text| (Path::new(text.name()), text.content().as_bytes()));
+        texts.chain(self.scripts.iter().map(|(path, bytes)| (path.as_path(), &**bytes)))
+    }
+
+    /// The main file, where there is one.
+    pub fn main_file(&self) -> Option<&Path> {
+        self.texts.first().filter(|_| self.has_main).map(|(text, _)| Path::new(text.name()))
+    }
+
+    /// Spans are not kept for the case that one is asked for: the text is read once more.
+    fn mark_at(&self, file: &str, place: Place, key: Option<&str>) -> Option<Mark> {
+        let (text, syntax) = self.texts.iter().find(|(text, _)| text.name() == file)?;
+        let offset = text.offset(place)?;
+        let root = syntax.parse(text.content()).ok()?;
+        let node = node_at(&root, offset)?;
+        let node = match key {
+            Some(key) => node.get(key)?,
+            None => node,
+        };
+        Some(Mark { text: Arc::clone(text), span: node.span })
+    }
+}
+
+/// The outermost value that begins at an offset.
+fn node_at<'n, 't>(node: &'n Node<'t>, offset: u32) -> Option<&'n Node<'t>> {
+    if node.span.start == offset {
+        // A list that begins with its first entry is not meant: the entry is.
+        if !matches!(node.value, Value::Seq(_)) {
+            return Some(node);
+        }
+    }
+    let inside = |node: &&Node<'_>| {
+        node.span.start <= offset && offset < node.span.end.max(node.span.start + 1)
+    };
+    match &node.value {
+        Value::Seq(items) => items.iter().find(inside).and_then(|node| node_at(node, offset)),
+        Value::Map(map) => {
+            map.iter().map(|(_, node)| node).find(inside).and_then(|node| node_at(node, offset))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,55 @@
+//! Programs that the gateway starts, for servers and hooks: which file, with which variables.
+
+use std::path::Path;
+
+use crate::config::Secret;
+use crate::diagnostics::diagnostic::Diagnostic;
+use crate::diagnostics::sanitize::quoted;
+use crate::io::Directories;
+use crate::read::node::{Key, Node};
+use crate::read::reader::Reader;
+
+/// A program with a folder in its name is looked for beside the file, others in `PATH`.
+pub(super) fn program(command: &str, base: &Path) -> String {
+    match command.contains('/') && !command.starts_with('/') {
+        true => base.join(command).to_string_lossy().into_owned(),
+        false => command.to_owned(),
+    }
+}
+
+pub(super) fn variables(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    directories: &Directories<'_>,
+) -> Vec<(String, Secret)> {
+    let mut variables = Vec::new();
+    for (key, value) in node.get("env").into_iter().flat_map(Node::entries) {
+        if key.name.is_empty() || key.name.contains(['=', '\0']) {
+            reader.error(
+                key.span,
+                format!("{} is not a variable's name", quoted(&key.name)),
+                "use letters, digits and `_`",
+            );
+        }
+        warn_of_plain_secret(reader, key, value);
+        variables.extend(
+            Secret::read(reader, value, directories).map(|value| (key.name.to_string(), value)),
+        );
+    }
+    variables
+}
+
+/// A value that looks like a secret belongs into the environment or a file of its own.
+pub(super) fn warn_of_plain_secret(reader: &mut Reader<'_>, key: &Key<'_>, value: &Node<'_>) {
+    let name = key.name.to_ascii_lowercase();
+    let secret =
+        ["authorization", "token", "secret", "password", "api_key", "api-key", "apikey", "cookie"];
+    let plain = value.as_str().is_some_and(|value| !value.is_empty() && !value.contains("${"));
+    if plain && secret.iter().any(|word| name.contains(word)) {
+        let diagnostic =
+            Diagnostic::warning(format!("{} looks like a secret in plain text", quoted(&key.name)))
+                .help("write a reference such as `${NAME}` or `${file:PATH}`")
+                .hide_marked();
+        reader.report(value.span, diagnostic);
+    }
+}
