@@ -14,8 +14,7 @@ use toolward_policy::{Policy, Verdict};
 use toolward_wire::jsonrpc::request_body;
 
 use crate::audit::redact::Redact;
-use crate::authn::Claims;
-use crate::client::{Caller, Client, HeldView, Scope};
+use crate::client::{Caller, Claims, Client, HeldView, Scope};
 use crate::gateway::Gateway;
 use crate::guard::Guards;
 use crate::methods::meta_tools::Discovery;

@@ -22,6 +22,7 @@
 
 pub mod arguments;
 mod batch;
+pub mod facts;
 mod ids;
 mod intent;
 pub mod line;
@@ -45,17 +46,17 @@ use toolward_policy::Rate;
 
 use self::arguments::RecordedArguments;
 use self::batch::{Batch, Wait};
+use self::facts::Facts;
 use self::ids::Ids;
-use self::line::{Lines, micros};
+use self::line::Lines;
 use self::refusals::Refusals;
 use self::rejected_counter::Crowd;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
-use crate::methods::events::{Facts, names};
-use crate::upstream::Log;
-use crate::view::View;
+use crate::clock::micros;
+use crate::log::Log;
+use crate::metrics::{SLOTS, slot};
 
-pub(crate) use self::batch::{SLOTS, slot};
 pub use self::intent::{Intent, Outcome};
 pub(crate) use self::rejected_counter::{Source, source};
 pub use self::writer::Keep;
@@ -393,18 +394,19 @@ impl Audit {
         self.segment.load(Ordering::Relaxed)
     }
 
-    /// Writes that a view was listed; its names only where the record has not had them yet.
+    /// Writes the record of a listing. `names` are written once per segment and view id.
     pub async fn listing(
         self: &Arc<Self>,
         agent: Option<&Arc<str>>,
-        view: &View,
+        view: &str,
+        names: impl Fn() -> String,
         mut facts: Facts,
     ) -> Result<(), NotRecorded> {
         // Segments are removed when their time is over, and each has the names of its views.
         let segment = self.segment();
-        let new = lock(&self.views).get(view.id()) != Some(&segment);
+        let new = lock(&self.views).get(view) != Some(&segment);
         if new {
-            facts.json("names", &names(view));
+            facts.json("names", &names());
         }
         let ticket = self.ticket(agent);
         self.record_ticket(&ticket, "list", "", &facts).await?;
@@ -414,7 +416,7 @@ impl Audit {
             if views.len() >= MOST_VIEWS {
                 views.clear();
             }
-            views.insert(view.id().into(), segment);
+            views.insert(view.into(), segment);
         }
         Ok(())
     }

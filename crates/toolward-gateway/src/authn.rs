@@ -21,14 +21,14 @@ use tokio::sync::watch;
 pub(crate) use self::certificate::ends;
 pub use self::certificate::{Certificate, Mark};
 use self::claims::Named;
-pub use self::claims::{Claims, Wanted};
+pub use self::claims::Wanted;
 pub use self::issuer::{Issuer, Settings};
 use self::issuer::{Remembered, Valid};
 pub use self::jwk::Algorithm;
 pub use self::keys::Source;
 pub use self::tokens::Tokens;
-use crate::client::Caller;
-use crate::opaque_id::now;
+use crate::client::{Caller, Claims};
+use crate::clock;
 
 /// The credentials of all agents.
 #[derive(Default)]
@@ -244,7 +244,7 @@ impl Identities {
         let Some(issuer) = self.issuer.as_ref().filter(|_| token.contains('.')) else {
             return Err(Wrong::Unknown.into());
         };
-        let now = now();
+        let now = clock::seconds();
         let bearer = match self.known.find(issuer, &hash, now) {
             Some(bearer) => bearer,
             // Rare and large: it must not make every request's future larger.

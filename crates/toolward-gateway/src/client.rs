@@ -1,5 +1,7 @@
 //! Who asks: the agent, how it was identified, what it may reach, and in which revision it speaks.
 
+mod claims;
+
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -7,8 +9,9 @@ use bytes::Bytes;
 use toolward_wire::{Era, Message, Raw, Revision, meta};
 
 use crate::audit::redact::outside;
-use crate::authn::Claims;
 use crate::view::View;
+
+pub use self::claims::Claims;
 
 /// The agent behind a request, as the gateway established it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

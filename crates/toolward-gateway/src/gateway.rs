@@ -17,13 +17,14 @@ use crate::budget::{Budget, RESULT_ROOM, Reservation};
 use crate::client::{Client, Scope};
 use crate::guard::{GuardedCall, Stopped, Unanswered};
 use crate::in_flight::Cancel;
+use crate::log::Log;
 use crate::methods::events::{self, outcome};
 use crate::methods::meta_tools;
 use crate::methods::meta_tools::execute::Inner;
 use crate::metrics::calls::UnderWay;
 use crate::notifications::Notes;
 use crate::responses::{self, Answer, Marks};
-use crate::upstream::{GiveUp, Log, Opened, Server, Servers, Unavailable};
+use crate::upstream::{GiveUp, Opened, Server, Servers, Unavailable};
 use crate::view::names::Naming;
 use crate::view::{Permit, Refused, View};
 
@@ -126,7 +127,11 @@ impl Gateway {
         }
         // Recorded, then told.
         let facts = events::listing(&snapshot, client, id, message, &view);
-        if let Err(error) = self.audit.listing(client.caller.agent.as_ref(), &view, facts).await {
+        if let Err(error) = self
+            .audit
+            .listing(client.caller.agent.as_ref(), view.id(), || events::names(&view), facts)
+            .await
+        {
             return responses::not_recorded(id, &error);
         }
         client.held().told = Some(view.clone());

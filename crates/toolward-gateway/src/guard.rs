@@ -26,9 +26,10 @@ use self::hooks::answer::{Denial, Said};
 use self::hooks::{Hook, order};
 use self::limits::{Limits, Reservation};
 use self::selection::{About, Covers};
+use crate::audit::facts::Facts;
 use crate::client::Client;
-use crate::methods::events::Facts;
-use crate::upstream::{Log, Server};
+use crate::log::Log;
+use crate::upstream::Server;
 use crate::view::Permit;
 
 pub(crate) use left::Unanswered;
@@ -282,8 +283,8 @@ pub struct Stopped {
 
 #[derive(Debug)]
 pub enum Why {
-    /// A limit is full.
-    Full { rate: String, wait: Duration },
+    /// A limit is used up. `scope` is what it counts, in words for agents.
+    Full { scope: String, rate: String, wait: Duration },
     /// The store of limits cannot be used.
     Store,
     /// A hook refuses.
@@ -293,9 +294,10 @@ pub enum Why {
 }
 
 impl Stopped {
-    fn limit(name: &str, rate: &str, wait: Duration) -> Stopped {
+    fn limit((name, scope): (&str, &str), rate: &str, wait: Duration) -> Stopped {
         let reason = format!("the limit `{name}` of {rate} is used up");
-        Stopped { why: Why::Full { rate: rate.into(), wait }, by: name.into(), reason }
+        let why = Why::Full { scope: scope.into(), rate: rate.into(), wait };
+        Stopped { why, by: name.into(), reason }
     }
 
     fn store(why: &str) -> Stopped {

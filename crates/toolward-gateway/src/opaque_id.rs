@@ -4,7 +4,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,6 +11,7 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use ring::hmac;
 
 use crate::client::Caller;
+use crate::clock;
 
 /// No handle is longer; what is, is not looked at.
 const LONGEST: usize = 1024;
@@ -51,7 +51,7 @@ impl Sealer {
     ) -> io::Result<String> {
         let mut nonce = [0; NONCE_LEN];
         fill(&mut nonce)?;
-        let mut sealed = (now() + seconds).to_le_bytes().to_vec();
+        let mut sealed = (clock::seconds() + seconds).to_le_bytes().to_vec();
         sealed.extend_from_slice(payload);
         let about = about(kind, caller);
         self.key
@@ -77,7 +77,7 @@ impl Sealer {
         let about = about(kind, caller);
         let opened = self.key.open_in_place(nonce, Aad::from(&about[..]), sealed).ok()?;
         let (expires, payload) = opened.split_first_chunk::<8>()?;
-        (now() < u64::from_le_bytes(*expires)).then(|| payload.to_vec())
+        (clock::seconds() < u64::from_le_bytes(*expires)).then(|| payload.to_vec())
     }
 }
 
@@ -155,11 +155,6 @@ fn about(kind: Kind, caller: &Caller) -> Vec<u8> {
         about.extend_from_slice(claims.digest());
     }
     about
-}
-
-/// Seconds since 1970.
-pub(crate) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {

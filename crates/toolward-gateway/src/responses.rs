@@ -172,11 +172,11 @@ pub fn list_stopped(id: &Id, stopped: &Stopped, decision: &str) -> Answer {
 }
 
 fn limit_data(stopped: &Stopped, message: &str, decision: &str) -> Value {
-    let error = match stopped.why {
-        Why::Full { .. } => "limit_exceeded",
-        _ => "limits_unavailable",
+    let (error, limit) = match &stopped.why {
+        Why::Full { scope, .. } => ("limit_exceeded", scope.as_str()),
+        _ => ("limits_unavailable", "store"),
     };
-    let mut data = json!({"error": error, "message": message, "limit": stopped.by});
+    let mut data = json!({"error": error, "message": message, "limit": limit});
     if let Why::Full { rate, .. } = &stopped.why {
         data["rate"] = json!(rate);
     }

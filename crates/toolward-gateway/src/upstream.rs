@@ -13,7 +13,7 @@ pub(crate) mod document;
 mod era_cache;
 mod error;
 mod evicted;
-mod handshake;
+pub(crate) mod handshake;
 mod negotiate;
 mod oauth;
 pub(crate) mod pool;
@@ -23,7 +23,7 @@ pub(crate) mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -47,13 +47,11 @@ use self::negotiate::{Searches, WAYS};
 use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
 use crate::client::{Client, Owner};
+use crate::log::Log;
 use crate::methods::meta_tools;
 use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
 use crate::view::Permit;
-
-/// Writes a line for the operator.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq)]
@@ -460,25 +458,6 @@ fn keys(server: &Server, client: &Client) -> [Key; 2] {
         };
         Key { revision, owner, agent }
     })
-}
-
-/// Keeps a server that says too much from filling the log: so many lines a second, the rest is lost.
-#[derive(Debug, Default)]
-pub(crate) struct Sparing {
-    second: Option<Instant>,
-    said: u32,
-}
-
-impl Sparing {
-    const MOST: u32 = 200;
-
-    pub(crate) fn may_say(&mut self) -> bool {
-        if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
-            *self = Sparing { second: Some(Instant::now()), said: 0 };
-        }
-        self.said += 1;
-        self.said <= Sparing::MOST
-    }
 }
 
 /// A request under way at a server.

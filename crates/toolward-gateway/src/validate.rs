@@ -1,14 +1,11 @@
 //! What a message is, before anyone acts on it. Nothing that is not in the table of methods goes any
 //! further, and a modern request must say what the protocol wants it to say.
 
-use bytes::Bytes;
 use serde_json::json;
 use toolward_policy::refusal::brief;
 use toolward_wire::headers::StandardHeaders;
 use toolward_wire::jsonrpc_error::{StatusCase, code};
-use toolward_wire::{
-    Era, Id, Kind, Message, MessageError, MethodRow, Revision, Sender, meta, method,
-};
+use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta, method};
 
 use crate::responses::{self, Answer};
 
@@ -21,24 +18,6 @@ pub enum Incoming {
     Notification,
     /// An answer to a question; none is ever asked yet.
     Response,
-}
-
-/// A longer message is parsed on a thread of its own.
-const LONG_PARSE: usize = 128 << 10;
-
-/// Parses a message. A long one does not hold up the other requests of this thread.
-pub(crate) async fn parse(
-    body: Bytes,
-    limit: usize,
-    sender: Sender,
-) -> Result<Message, MessageError> {
-    if body.len() <= LONG_PARSE {
-        return Message::parse(body, limit, sender);
-    }
-    let shared = body.clone();
-    let parsed = tokio::task::spawn_blocking(move || Message::parse(shared, limit, sender)).await;
-    // There is no other thread while the process ends.
-    parsed.unwrap_or_else(|_| Message::parse(body, limit, sender))
 }
 
 /// The era that a message speaks: a modern request says so itself.

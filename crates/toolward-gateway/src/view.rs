@@ -23,10 +23,10 @@ use toolward_wire::{Message, MethodRow, Raw, list};
 use self::names::{Claims, Naming};
 use self::search_index::{Described, Index};
 use crate::active::Snapshot;
+use crate::audit::facts::Facts;
 use crate::audit::redact::outside;
 use crate::client::Caller;
 use crate::guard::{Guards, Plan};
-use crate::methods::events::Facts;
 use crate::metrics::rule_hits::Place;
 use crate::upstream::catalogue::Catalogue;
 use crate::upstream::{Outgoing, Server, Unavailable};
@@ -404,15 +404,16 @@ impl View {
     ) -> Result<Permit, Box<Refused>> {
         let arguments = message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
-        let action = stated_action(&call);
         let shown = self.shown.get(name);
         let Some((seen, of_server)) =
             shown.and_then(|seen| Some((seen, self.servers.get(seen.at)?)))
         else {
+            let action = stated_action(&call);
             let refused = Refused { why: None, action, decided: None, message };
             return Err(Box::new(refused));
         };
         let server = &*of_server.name;
+        let action = seen.cell.stated_action(&call);
         let decision = seen.cell.decide(caller.policy(), &call);
         // What is said of it goes into the record, where a caller's own words are kept short.
         let said = action.as_deref().map(outside);

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::downstream::accept::{Ending, Socket};
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 
 use crate::counted;
 use crate::ownership;

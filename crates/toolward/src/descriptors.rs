@@ -1,7 +1,7 @@
 //! How many files the process may open, which bounds how many connections it can accept.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 
 /// For listening sockets, logs, servers, hooks: all that is not a client's connection.
 const RESERVED: u64 = 256;

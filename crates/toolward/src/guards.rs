@@ -1,5 +1,6 @@
 //! Limits and hooks of a configuration, as the gateway takes them.
 
+mod scope;
 mod unused;
 
 use std::collections::{HashMap, HashSet};
@@ -19,12 +20,14 @@ use toolward_gateway::guard::{
     Setup, StoreSetup,
 };
 use toolward_gateway::methods::meta_tools::Discovery;
-use toolward_gateway::upstream::{Address, All, Log};
+use toolward_gateway::upstream::{Address, All};
+use toolward_gateway::log::Log;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Policy, Rate};
 
+use self::scope::{Scope, Sharing};
 use crate::exit::Failure;
 use crate::render::count;
 
@@ -116,29 +119,34 @@ fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
 /// All limits, each with what tells it from the others wherever the same configuration is used.
 fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     let mut limits = Vec::new();
-    add(&mut limits, "limits", &Selection::default(), &config.limits.rates, true);
+    let all = Selection::default();
+    add(&mut limits, "limits", (&all, &Scope::of(Sharing::Everyone)), &config.limits.rates, true);
     for server in &config.servers {
         let whom = Selection::default().server(&server.name);
         let path = format!("servers{}.limits", key(&server.name));
-        add(&mut limits, &path, &whom, &server.limits, false);
+        let scope = Scope { sharing: Sharing::Everyone, server: Some(&server.name) };
+        add(&mut limits, &path, (&whom, &scope), &server.limits, false);
     }
     for file in &config.agent_limits {
         for (name, rates) in &file.agents {
-            let whom = match name.as_str() {
-                // Its limits hold for whoever the file does not name.
-                "default" => others(file.agents.iter().map(|(name, _)| name.as_str())),
-                name => Agents::One(name.into()),
+            let (whom, sharing) = match name.as_str() {
+                // Its limits apply to every agent that the file does not name.
+                "default" => {
+                    (others(file.agents.iter().map(|(name, _)| name.as_str())), Sharing::Unnamed)
+                }
+                name => (Agents::One(name.into()), Sharing::Agent),
             };
             let path = format!("agents{}.limits", key(name));
             let whom = Selection::of(whom);
-            add(&mut limits, &path, &whom, rates, true);
+            add(&mut limits, &path, (&whom, &Scope::of(sharing)), rates, true);
         }
     }
     for (rule, rate) in policy.limits() {
         let Some(text) = policy.rule_at(rule.layer, rule.rule) else { continue };
         let identity = entry(&text);
         let counts = Counts::Rule(rule);
-        limits.push(LimitDefinition { identity, name: text.path, counts, rate });
+        let scope = Scope::of_rule(&text).calls(Some(&text.selector));
+        limits.push(LimitDefinition { identity, name: text.path, scope, counts, rate });
     }
     // What is written twice is counted twice.
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -162,16 +170,16 @@ fn entry(rule: &RuleText) -> String {
 fn add(
     limits: &mut Vec<LimitDefinition>,
     path: &str,
-    whom: &Selection,
+    (whom, scope): (&Selection, &Scope<'_>),
     rates: &Rates,
     qualified: bool,
 ) {
-    let mut push = |name: String, counts: Counts, rate: Rate| {
+    let mut push = |name: String, scope: String, counts: Counts, rate: Rate| {
         let identity = name.clone();
-        limits.push(LimitDefinition { name, identity, counts, rate });
+        limits.push(LimitDefinition { name, identity, scope, counts, rate });
     };
     if let Some(rate) = rates.calls {
-        push(format!("{path}.calls"), Counts::Calls(whom.clone()), rate);
+        push(format!("{path}.calls"), scope.calls(None), Counts::Calls(whom.clone()), rate);
     }
     for (pattern, rate) in &rates.tools {
         let (whom, tool) = match pattern.split_once('/').filter(|_| qualified) {
@@ -179,13 +187,14 @@ fn add(
             None => (whom.clone(), pattern.as_str()),
         };
         let name = format!("{path}.tools{}", key(pattern));
-        push(name, Counts::Calls(whom.tool(tool)), *rate);
+        push(name, scope.calls(Some(pattern)), Counts::Calls(whom.tool(tool)), *rate);
     }
     if let Some(rate) = rates.lists {
-        push(format!("{path}.lists"), Counts::Lists(whom.clone()), rate);
+        push(format!("{path}.lists"), scope.listings(), Counts::Lists(whom.clone()), rate);
     }
     if let Some(rate) = rates.refused {
-        push(format!("{path}.refused"), Counts::Refused(whom.clone()), rate);
+        let counts = Counts::Refused(whom.clone());
+        push(format!("{path}.refused"), scope.calls(None), counts, rate);
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 use toolward_config::config::Naming;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::upstream::{Definition, Listed, Log, Servers, Unavailable};
+use toolward_gateway::upstream::{Definition, Listed, Servers, Unavailable};
+use toolward_gateway::log::Log;
 use toolward_policy::{ToolSet, Verdict};
 
 use crate::control;
@@ -130,7 +131,7 @@ fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Fail
             Err(why) => {
                 let (server, why) = (neutralise(&server), why.to_string());
                 let why = neutralise(&why);
-                writeln!(anstream::stderr(), "warning: {server} does not list its tools: {why}")?;
+                writeln!(anstream::stderr(), "warning: the tools of {server} are not known: {why}")?;
             }
         }
     }

@@ -10,7 +10,7 @@ use toolward_config::config::{Config, HookKind, Jwks};
 use toolward_config::{Diagnostic, Level, Loaded};
 use toolward_gateway::ownership::exposed;
 use toolward_gateway::program;
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 
 use crate::exit::Failure;
 use crate::policy_input::invalid;

@@ -24,7 +24,7 @@ use askama::Template;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use toolward_gateway::active::Snapshot;
-use toolward_gateway::audit::line::micros;
+use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::cors::Reachable;
 use toolward_gateway::gateway::Gateway;
 

@@ -15,12 +15,13 @@ use toolward_config::Options;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::active::Snapshot;
-use toolward_gateway::audit::line::micros;
+use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
 use toolward_gateway::downstream::http::Endpoint;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::methods::events;
-use toolward_gateway::upstream::{Definition, Log};
+use toolward_gateway::upstream::Definition;
+use toolward_gateway::log::Log;
 
 pub(crate) use self::anew::Anew;
 use self::prepare::Ready;

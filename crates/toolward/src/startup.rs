@@ -12,7 +12,7 @@ use toolward_config::config;
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, ProcessEnv};
 use toolward_gateway::methods::meta_tools;
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 use toolward_gateway::view::names::Naming;
 
 use crate::exit::Failure;

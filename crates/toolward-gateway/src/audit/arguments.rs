@@ -11,9 +11,9 @@ use std::path::Path;
 
 use ring::hmac;
 
+use super::facts::Facts;
 use super::line::{hash, hex};
 use super::redact::Arguments;
-use crate::methods::events::Facts;
 use crate::opaque_id::derived_key;
 
 /// Larger arguments are recorded by their hash alone.

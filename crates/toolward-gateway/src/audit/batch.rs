@@ -5,22 +5,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::NotRecorded;
 use super::line::Lines;
-
-/// So many threads collect apart from each other.
-pub(crate) const SLOTS: usize = 64;
-
-/// Which slot the thread at hand uses.
-pub(crate) fn slot() -> usize {
-    static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static SLOT: usize = THREADS.fetch_add(1, Ordering::Relaxed) % SLOTS);
-    SLOT.with(|slot| *slot)
-}
 
 /// What a thread has collected.
 #[derive(Debug, Default)]

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::line::{micros, write_hex_number};
+use super::line::write_hex_number;
+use crate::clock::micros;
 
 /// A clock that is further behind, in microseconds, was set back.
 const SET_BACK: u64 = 1_000_000;

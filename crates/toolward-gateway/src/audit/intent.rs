@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::facts::Facts;
 use super::{Audit, UNRECORDED, When};
-use crate::methods::events::Facts;
 
 /// A call that is about to be forwarded, or has been.
 #[derive(Debug)]

@@ -1,10 +1,9 @@
 //! A record as it is written: one line of JSON, without what would harm a terminal.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use sha2::{Digest, Sha256};
 
-use crate::methods::events::Facts;
+use super::facts::Facts;
+use crate::clock::micros;
 
 /// The hash of a record, which the next one carries.
 pub type Hash = [u8; 32];
@@ -177,12 +176,6 @@ pub fn previous(line: &[u8]) -> Option<Hash> {
         *byte = digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?;
     }
     Some(hash)
-}
-
-/// Microseconds since 1970.
-pub fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// `2026-07-28T09:30:00.000000Z`

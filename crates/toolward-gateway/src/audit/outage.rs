@@ -6,8 +6,9 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::Ids;
-use super::line::{Lines, micros, time};
-use crate::methods::events::Facts;
+use super::facts::Facts;
+use super::line::{Lines, time};
+use crate::clock::micros;
 
 /// So many bytes of records are kept that tell what has happened already.
 const MOST_KEPT: usize = 1 << 20;

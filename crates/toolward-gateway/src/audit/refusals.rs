@@ -15,10 +15,11 @@ use toolward_policy::Rate;
 use toolward_policy::rate::Per;
 
 use super::batch::{Wait, Written};
-use super::line::{micros, time};
+use super::facts::Facts;
+use super::line::time;
 use super::redact::outside;
 use super::{Audit, NotRecorded, UNRECORDED, When, lock};
-use crate::methods::events::Facts;
+use crate::clock::micros;
 
 /// How long they are counted before the count is recorded.
 const SPAN: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use super::facts::Facts;
 use super::lock;
-use crate::methods::events::Facts;
 
 /// How long they are counted before they are told.
 pub(super) const SPAN: Duration = Duration::from_secs(1);

@@ -12,11 +12,12 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, major, minor, stat, statx};
 use rustix::io::Errno;
 
 use super::Ids;
-use super::line::{Hash, Lines, NOTHING, hex, micros};
+use super::facts::Facts;
+use super::line::{Hash, Lines, NOTHING, hex};
 use super::outage::{Outage, room};
 use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
-use crate::methods::events::Facts;
-use crate::upstream::Log;
+use crate::clock::micros;
+use crate::log::Log;
 
 /// When a segment ends, and when it is removed.
 #[derive(Debug, Clone, Copy)]

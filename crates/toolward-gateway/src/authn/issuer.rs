@@ -11,7 +11,7 @@ use super::Wrong;
 use super::jwk::{Algorithm, NoKey};
 use super::jwt::Parts;
 use super::keys::{Held, Keys, Need, Source};
-use crate::upstream::Log;
+use crate::log::Log;
 
 /// So many tokens that were found good are remembered.
 const MOST_REMEMBERED: usize = 4096;

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::jwk::KeySet;
+use crate::log::Log;
+use crate::upstream::Address;
 use crate::upstream::document::{self, Document};
-use crate::upstream::{Address, Log};
 
 /// No set of keys is larger.
 const LARGEST: usize = 256 << 10;

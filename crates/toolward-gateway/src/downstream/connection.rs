@@ -24,7 +24,7 @@ use super::peer::Peer;
 use super::{cors, oversized};
 use crate::authn::Wrong;
 use crate::budget::Reservation;
-use crate::opaque_id::now;
+use crate::clock;
 use crate::responses::{self, Body};
 
 /// Between two requests, for a head once it has begun, for a body, for a write.
@@ -448,7 +448,8 @@ where
             _ => Ok(true),
         }
     };
-    let left = response.until.map(|until| Duration::from_secs(until.saturating_sub(now())));
+    let left =
+        response.until.map(|until| Duration::from_secs(until.saturating_sub(clock::seconds())));
     let goes_on = match left {
         None => streamed.await?,
         // A stream that would outlive the credential by which it was asked for is cut.

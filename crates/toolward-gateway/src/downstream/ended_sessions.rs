@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
-use crate::opaque_id;
+use crate::clock;
 
 /// Ended sessions of one agent that are remembered one by one.
 const MAX_ENDED: usize = 10_000;
@@ -55,7 +55,7 @@ impl EndedSessions {
         let path = state.join("ended-sessions");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let mut state = State::read(&text);
-        state.forget_expired(opaque_id::now());
+        state.forget_expired(clock::seconds());
         let ended = EndedSessions { path, state: Mutex::default() };
         if state.lines > state.needed() {
             let _ = ended.rewrite(&mut state);
@@ -77,7 +77,7 @@ impl EndedSessions {
 
     /// A session has ended whose id is valid until a second.
     pub(super) fn add(&self, id: u128, agent: Option<&str>, until: u64) {
-        let (now, agent) = (opaque_id::now(), AgentTag::of(agent));
+        let (now, agent) = (clock::seconds(), AgentTag::of(agent));
         let mut state = self.state();
         let line = state.add(id, agent, until, now);
         state.lines += 1;
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_file_stays_small_whatever_an_agent_does() {
         let directory = tempfile::tempdir().unwrap();
-        let now = opaque_id::now();
+        let now = clock::seconds();
         let ended = EndedSessions::in_directory(directory.path());
         ended.add(1, Some("quiet"), now + 100);
         for id in 2..25_000 {
@@ -201,7 +201,7 @@ mod tests {
     fn expired_sessions_are_forgotten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ended-sessions");
-        let now = opaque_id::now();
+        let now = clock::seconds();
         let valid = format!("{:032x} {}", 7, now + 100);
         let expired: String = (8..2_000).map(|id| format!("{id:032x} {}\n", now - 1)).collect();
         std::fs::write(&path, format!("{expired}{valid}\n")).unwrap();

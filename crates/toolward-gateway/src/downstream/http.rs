@@ -31,6 +31,7 @@ use crate::in_flight::Cancel;
 use crate::methods::events::traced;
 use crate::notifications::{Note, Notes, Queue};
 use crate::opaque_id::Sealer;
+use crate::parse::parse;
 use crate::responses::{self, Answer};
 use crate::validate::{self, Incoming};
 
@@ -250,7 +251,7 @@ impl Endpoint {
         let stated = head.headers.get(headers::PROTOCOL_VERSION);
         let says_modern =
             stated.and_then(Revision::parse).is_some_and(|revision| revision.era() == Era::Modern);
-        let message = match validate::parse(body, self.request_bytes, Sender::Client).await {
+        let message = match parse(body, self.request_bytes, Sender::Client).await {
             Ok(message) => message,
             Err(malformed) => {
                 let era = if says_modern { Era::Modern } else { Era::Legacy };

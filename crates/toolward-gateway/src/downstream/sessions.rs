@@ -16,6 +16,7 @@ use super::event_log::{EventLog, KEPT_BYTES};
 use super::frame::Frame;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, Stated};
+use crate::clock;
 use crate::gateway::Gateway;
 use crate::in_flight::Running;
 use crate::methods::initialize;
@@ -104,7 +105,7 @@ impl Sessions {
         let id = opaque_id::random()?;
         let revision = initialize::revision(initialize);
         let mut payload = id.to_le_bytes().to_vec();
-        let began = opaque_id::now();
+        let began = clock::seconds();
         payload.extend_from_slice(&began.to_le_bytes());
         payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
         if let Scope::One(index) = scope {

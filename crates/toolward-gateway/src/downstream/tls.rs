@@ -20,8 +20,8 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use crate::authn::{self, Certificate};
-use crate::opaque_id::now;
-use crate::upstream::Log;
+use crate::clock;
+use crate::log::Log;
 
 /// How long a client may take until it is known who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ impl Chain {
 
     /// How long until it has to be looked at again.
     pub(super) fn left(&self) -> Duration {
-        match self.until.saturating_sub(now()) {
+        match self.until.saturating_sub(clock::seconds()) {
             0 => OFTEN,
             left => Duration::from_secs(left),
         }
@@ -133,7 +133,7 @@ impl Tls {
             let now = self.now();
             (now.verifier.clone(), now.generation)
         };
-        if chain.checked.load(Ordering::Relaxed) == generation && now() < chain.until {
+        if chain.checked.load(Ordering::Relaxed) == generation && clock::seconds() < chain.until {
             return true;
         }
         let Some((own, others)) = chain.certificates.split_first() else { return false };

@@ -36,7 +36,8 @@ use self::persistent::{Lines, Persistent, Timeouts};
 use self::process::Program;
 use self::shell::Shell;
 use super::{GuardedCall, Selection, ShownHook};
-use crate::upstream::{Address, Log};
+use crate::log::Log;
+use crate::upstream::Address;
 
 pub use self::owned::policy_file;
 pub use self::process::{end_all, runnable};
@@ -164,7 +165,7 @@ impl Hook {
                     process.ask(body, caller).await
                 }
                 Kind::Shell(shell) => shell.ask(call).await,
-                Kind::Http(http) => http.ask(&request::json(call, arguments, None)).await,
+                Kind::Http(http) => http.ask(&request::json(call, arguments, None), caller).await,
             }
         };
         // Whatever was started for this call ends with it. Persistent hooks count their own time.

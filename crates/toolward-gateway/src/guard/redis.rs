@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::resp::Reply;
 use self::target::{Clock, Scripts, Target};
 use super::counters::{Full, Pace};
-use crate::upstream::Log;
+use crate::log::Log;
 use crate::upstream::pool::Connection;
 
 const TAKE: &str = include_str!("redis/take.lua");

@@ -4,81 +4,20 @@ use serde_json::{Value, json};
 use toolward_policy::Verdict;
 use toolward_policy::refusal::Refusal;
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Id, Message, meta, string};
+use toolward_wire::{Id, Message, meta};
 
 use super::meta_tools::EXECUTE;
 use super::refusals::recorded;
 use crate::active::Snapshot;
 use crate::audit::arguments::RecordedArguments;
 use crate::audit::redact::outside;
-use crate::audit::{UNRECORDED, line};
+use crate::audit::{UNRECORDED, facts::Facts};
 use crate::client::{Client, Scope};
 use crate::guard::Stopped;
 use crate::upstream::Unavailable;
 use crate::view::{Decided, OfServer, Permit, Refused, View};
 
-/// Members of a JSON object, in the order in which they were said. What every record begins with is
-/// put before them.
-#[derive(Debug, Default)]
-pub struct Facts {
-    members: Vec<u8>,
-}
-
 impl Facts {
-    /// Names are words of ours, which need no escape.
-    fn name(&mut self, name: &str) {
-        self.members.extend_from_slice(b",\"");
-        self.members.extend_from_slice(name.as_bytes());
-        self.members.extend_from_slice(b"\":");
-    }
-
-    pub(crate) fn text(&mut self, name: &str, text: &str) {
-        self.name(name);
-        string::write(text, &mut self.members);
-    }
-
-    /// Text that needs no escape.
-    fn raw_text(&mut self, name: &str, text: &[u8]) {
-        self.name(name);
-        self.members.push(b'"');
-        self.members.extend_from_slice(text);
-        self.members.push(b'"');
-    }
-
-    pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) {
-        match text {
-            Some(text) => self.text(name, text),
-            None => self.json(name, "null"),
-        }
-    }
-
-    pub(crate) fn number(&mut self, name: &str, number: u64) {
-        self.name(name);
-        line::write_number(number, &mut self.members);
-    }
-
-    pub(crate) fn maybe_number(&mut self, name: &str, number: Option<i64>) {
-        match number {
-            Some(number) => self.json(name, &number.to_string()),
-            None => self.json(name, "null"),
-        }
-    }
-
-    /// Room for what is mostly recorded of a call.
-    pub(crate) fn with_room(bytes: usize) -> Facts {
-        Facts { members: Vec::with_capacity(bytes) }
-    }
-
-    /// A value that is JSON already.
-    pub(crate) fn json(&mut self, name: &str, value: &str) {
-        self.name(name);
-        self.members.extend_from_slice(value.as_bytes());
-    }
-
-    pub(crate) fn members(&self) -> &[u8] {
-        &self.members
-    }
-
     fn of(snapshot: &Snapshot, client: &Client, id: &Id, message: &Message) -> Facts {
         let mut facts = Facts::with_room(1024);
         facts.maybe("agent", client.caller.agent.as_deref());
@@ -116,7 +55,7 @@ impl Facts {
         self.text("verdict", decision.verdict.as_str());
         self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
-        self.members.extend_from_slice(words.recorded().members());
+        self.extend(words.recorded().members());
     }
 
     /// The action that a caller stated: free text of its own.

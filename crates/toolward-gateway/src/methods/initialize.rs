@@ -11,6 +11,7 @@ use toolward_wire::{Era, Id, Message, Raw, Revision, meta};
 use crate::client::{Client, Scope};
 use crate::gateway::{Gateway, Request};
 use crate::responses::{self, Answer};
+use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::{Server, Unavailable};
 
 /// How long `initialize` waits for the server that it is about.
@@ -197,10 +198,6 @@ fn discovered(id: &Id, info: &[u8], tools: bool) -> Answer {
 fn has_tools(hello: &Message) -> bool {
     hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some()
 }
-
-/// What the gateway says of itself.
-pub(crate) const OWN_INFO: &str =
-    concat!("{\"name\":\"toolward\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}");
 
 fn own_info() -> &'static [u8] {
     OWN_INFO.as_bytes()

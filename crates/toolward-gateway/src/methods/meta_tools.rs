@@ -125,7 +125,9 @@ impl Gateway {
             // What is shown is a listing, and is recorded as one.
             let mut facts = events::listing(snapshot, client, id, call, &view);
             facts.text("via", &format!("{NAME}/{tool}"));
-            self.audit.listing(client.caller.agent.as_ref(), &view, facts).await?;
+            self.audit
+                .listing(client.caller.agent.as_ref(), view.id(), || events::names(&view), facts)
+                .await?;
         }
         let outcome = if said.is_ok() { "ok" } else { "tool-error" };
         Ok((result::answer(id, client.revision, &said), outcome))

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::PerThread;
+use super::per_thread::PerThread;
 
 /// How long a span is, and how many are kept.
 pub const SPAN: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::audit::line::micros;
+use crate::clock::micros;
 
 /// Longer texts are cut.
 const LONGEST: usize = 400;

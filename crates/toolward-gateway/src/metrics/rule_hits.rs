@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use toolward_policy::{Decision, Policy, RuleRef};
 
-use super::PerThread;
-use crate::audit::line::micros;
+use super::per_thread::PerThread;
+use crate::clock::micros;
 
 /// The hit counters of one policy. After a reload, rules that did not change keep their counts.
 #[derive(Debug)]

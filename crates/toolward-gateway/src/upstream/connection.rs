@@ -15,9 +15,10 @@ pub use self::listing::Listed;
 use super::handshake::Opening;
 use super::transport::line_session::Users;
 use super::transport::{http, line_transport};
-use super::{Carrier, Changes, Key, Launch, Log, Opened, Outgoing, Reach, Server, Unavailable};
+use super::{Carrier, Changes, Key, Launch, Opened, Outgoing, Reach, Server, Unavailable};
 use crate::budget::Reservation;
 use crate::client::Owner;
+use crate::log::Log;
 use crate::view::Permit;
 
 /// What a carrier reports beside answers.

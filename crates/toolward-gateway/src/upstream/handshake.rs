@@ -10,6 +10,10 @@ use toolward_wire::{meta, method};
 use super::{Key, Outgoing, Unavailable};
 use crate::client::{Client, Owner};
 
+/// The `clientInfo` and `serverInfo` of the gateway itself.
+pub(crate) const OWN_INFO: &str =
+    concat!("{\"name\":\"toolward\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}");
+
 /// What is said first on a link.
 #[derive(Debug, Clone)]
 pub(crate) enum Opening {

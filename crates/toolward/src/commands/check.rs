@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
 use toolward_gateway::methods::meta_tools;
-use toolward_gateway::program;
 use toolward_policy::lint::Lint;
 use toolward_policy::testing::TestOutcome;
 use toolward_policy::{Caller, Catalogue, Verdict};

@@ -12,7 +12,8 @@ use toolward_config::neutral::neutralise;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::opaque_id::Sealer;
-use toolward_gateway::upstream::{Log, Servers};
+use toolward_gateway::log::Log;
+use toolward_gateway::upstream::Servers;
 
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control::{self, Heritage};

@@ -12,14 +12,14 @@ use toolward_gateway::downstream;
 use toolward_gateway::downstream::stdio::Ended;
 use toolward_gateway::downstream::stdio_pipes;
 use toolward_gateway::gateway::Gateway;
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 
 use crate::cli::StdioArgs;
 use crate::commands::serve::load;
 use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
-use crate::policy_input::{Input, options};
+use crate::policy_input::{Input, UnknownAgent, options};
 use crate::reload::{Again, Anew, Bearer, First};
 
 /// The token of the agent that calls, where the client's configuration gives one.
@@ -30,9 +30,11 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         let log = log();
         let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
         let (first, denying) = (First::of(&input), input.denying.is_some());
-        let (known, nameless) = (input.policy.agents().join("\n"), input.has_agents_layer);
         if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
             may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
+        }
+        if let Some(agent) = args.agent.as_deref() {
+            is_known(&input, agent, args.allow_all, &log)?;
         }
         let (gateway, begun) = build(input, args.allow_all, log.clone())?;
         // An empty token is a wrong one: its variable may have been meant to hold another.
@@ -49,12 +51,6 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             }
             Ok(caller) => caller,
         };
-        if let Some(agent) = args.agent.as_deref().filter(|_| nameless && !denying)
-            && known.lines().all(|known| known != agent && known != "default")
-        {
-            let agent = neutralise(agent);
-            log(&format!("no agent is called `{agent}`: nothing is allowed to it (--agent)"));
-        }
         let (options, allow_all) = (options(&args.policy, matches), args.allow_all);
         let (anew, servers, socket_files) = (Anew::ByOthers, None, Vec::new());
         let revoked = watch::Sender::new(false);
@@ -90,6 +86,25 @@ pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
          help: {help}; agents: {}",
         neutralise(&agents)
     )))
+}
+
+/// Refuses to start for an agent that no rule names if everything would be denied to it. If the rules of
+/// `default` apply, the log says so: it may be a typo.
+pub(crate) fn is_known(
+    input: &Input,
+    agent: &str,
+    allow_all: bool,
+    log: &Log,
+) -> Result<(), Failure> {
+    let Some(unknown) = input.unknown_agent(agent).filter(|_| input.denying.is_none()) else {
+        return Ok(());
+    };
+    if !unknown.is_denied || allow_all {
+        log(&format!("warning: {} (--agent)", unknown.note()));
+        return Ok(());
+    }
+    let UnknownAgent { message, help, rules, .. } = unknown;
+    Err(Failure::invalid(format!("error: {message}, and {rules}\n  help: {help}")))
 }
 
 /// The agent that the operator named by a flag. Without one there is no name, and nothing that gave it.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::downstream::accept::{Ending, Socket};
-use toolward_gateway::upstream::Log;
+use toolward_gateway::log::Log;
 
 use super::Page;
 use super::answer::Tries;

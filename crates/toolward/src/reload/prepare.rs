@@ -7,7 +7,8 @@ use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::authn::Identities;
-use toolward_gateway::upstream::{All, Log};
+use toolward_gateway::upstream::All;
+use toolward_gateway::log::Log;
 
 use super::truncated::refuse_truncated;
 use super::{Refused, Reloader};

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{Result, Write};
 
 use crate::audit::Ids;
+use crate::audit::facts::Facts;
 use crate::audit::line::Lines;
 use crate::audit::segment::{Head, Stream, first_line, open_file, tail};
-use crate::methods::events::Facts;
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

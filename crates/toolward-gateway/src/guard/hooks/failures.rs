@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::upstream::Log;
+use crate::log::Log;
 
 /// So many lines in so long a time.
 const MOST: u32 = 5;

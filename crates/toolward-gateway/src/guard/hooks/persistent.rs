@@ -19,6 +19,7 @@ use super::answer::{Failed, LONGEST, Said, decision};
 use super::failures::Failures;
 use super::pool::{Order, Outcome, Place, Pool};
 use super::process::{Program, Running};
+use super::share::{Quota, Slot};
 use super::streams::{Printed, read_all};
 use crate::upstream::transport::stdio::log_lines;
 
@@ -33,6 +34,8 @@ const IDLE: Duration = Duration::from_secs(30);
 pub(super) trait Framing: Send + 'static {
     /// Each call is answered by itself: one that takes long keeps no other waiting.
     const CONCURRENT: bool;
+    /// How calls are shared between agents while a process answers several at once.
+    const QUOTA: Quota;
 
     /// The next answer and the id that it is for. An error says how the protocol was broken.
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str>;
@@ -86,7 +89,7 @@ impl<F: Framing> Persistent<F> {
         let (name, failures) = (format!("hook {name}"), failures.clone());
         Persistent {
             keeper: Arc::new(Keeper { program, may_start, name, timeouts, failures }),
-            pool: Arc::new(Pool::new(F::CONCURRENT)),
+            pool: Arc::new(Pool::new(F::CONCURRENT, F::QUOTA)),
             next: AtomicU64::new(1),
             framing: PhantomData,
         }
@@ -129,23 +132,42 @@ impl<F: Framing> Persistent<F> {
         caller: Option<&str>,
         since: Instant,
     ) -> Result<Said, Failed> {
+        let caller = caller.unwrap_or_default();
         let deadline = since + self.keeper.timeouts.call;
+        let mut slot = self.slot_until(caller, since + self.keeper.timeouts.call / 2).await;
         for alone in [false, true] {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let (done, outcome) = oneshot::channel();
-            let (body, caller) = (body(id), caller.unwrap_or_default().into());
-            let order = Order { id, body, caller, alone, done };
+            let (body, caller) = (body(id), caller.into());
+            let order = Order { id, body, caller, alone, slot: slot.take(), done };
             self.order(order, since, deadline).await;
             match outcome.await {
                 Ok(Outcome::Answered(answer)) => return answer,
-                _ => continue,
+                Ok(Outcome::Lost(kept)) => slot = kept,
+                Err(_) => {}
             }
         }
         Err(Failed("its process has ended".into()))
     }
 
+    /// Waits for a slot, but not for longer than half of a call's time.
+    async fn slot_until(&self, caller: &str, halfway: Instant) -> Option<Slot> {
+        let slot = self.pool.shares.slot(caller);
+        tokio::time::timeout_at(halfway.into(), slot).await.ok().flatten()
+    }
+
     /// Gives the call to a process, as soon as there is one for it.
     async fn order(&self, mut order: Order, since: Instant, deadline: Instant) {
+        if order.slot.is_none() {
+            order = match order.alone {
+                false => match self.pool.join_own(order) {
+                    Ok(()) => return,
+                    Err(order) => order,
+                },
+                true => order,
+            };
+            order.slot = self.pool.shares.slot(&order.caller).await;
+        }
         let mut queued = None;
         loop {
             match self.pool.place(order, (since, deadline), queued.is_some()) {
@@ -216,7 +238,7 @@ async fn work<F: Framing>(
     ended(&struck.collect::<Vec<_>>());
     orders.close();
     while let Ok(order) = orders.try_recv() {
-        let _ = order.done.send(Outcome::Lost);
+        order.lose();
     }
     // What refuses no call is told here.
     match end {
@@ -383,7 +405,7 @@ impl<F: Framing> Process<F> {
                 End::Gone(how) if guilty => order.fail(how),
                 End::Again if order.alone => order.fail(TWICE),
                 End::Expired if deadline <= now => order.fail("it did not answer in time"),
-                _ => drop(order.done.send(Outcome::Lost)),
+                _ => order.lose(),
             }
         }
     }
@@ -395,6 +417,7 @@ pub(super) struct Lines;
 impl Framing for Lines {
     // It may read one line after the other.
     const CONCURRENT: bool = false;
+    const QUOTA: Quota = Quota::CONCURRENT;
 
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str> {
         loop {

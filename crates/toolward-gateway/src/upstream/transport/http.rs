@@ -24,14 +24,15 @@ use self::messages::Messages;
 use super::event_stream::Events;
 use super::ids;
 use super::line_transport::address;
+use crate::log::Log;
 use crate::metrics::lifecycle::Life;
+use crate::parse::parse;
 use crate::upstream::address::Remote;
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::Opening;
 use crate::upstream::pool::{Connection, Pool};
 use crate::upstream::size_limit::{Allowance, TooLarge};
-use crate::upstream::{Log, Outgoing, Server, Unavailable};
-use crate::validate;
+use crate::upstream::{Outgoing, Server, Unavailable};
 
 const SESSION_ID: &str = "Mcp-Session-Id";
 /// How long the first answer may take.
@@ -327,7 +328,7 @@ impl HttpLink {
         if head.status == 404 && has_session && self.era() == Era::Legacy {
             return Ok(Reply::NoSession);
         }
-        match validate::parse(body, longest, Sender::Server).await {
+        match parse(body, longest, Sender::Server).await {
             Ok(message) if head.status == 200 && kind == "application/json" => {
                 Ok(Reply::Json(message))
             }

@@ -11,9 +11,10 @@ use toolward_wire::line;
 use toolward_wire::{MAX_RESPONSE_BYTES, Revision};
 
 use super::event_stream::Events;
+use crate::log::Log;
+use crate::upstream::Unavailable;
 use crate::upstream::address::{Address, Remote};
 use crate::upstream::pool::Pool;
-use crate::upstream::{Log, Unavailable};
 
 /// How long the stream may take to open, and a message to be taken.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -19,11 +19,12 @@ use super::ids;
 use super::line_transport::{Order, Waiting};
 use super::writer::Writer;
 use crate::groups::Group;
+use crate::log::{Log, LogRateLimit};
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::{
     Opening, is_list_changed, own_answer, own_request, tells_changes,
 };
-use crate::upstream::{GiveUp, Log, Sparing, Unavailable};
+use crate::upstream::{GiveUp, Unavailable};
 
 /// How long a child may take to end once its input is closed.
 pub(in crate::upstream) const FAREWELL: Duration = Duration::from_secs(2);
@@ -56,7 +57,7 @@ pub(in crate::upstream) struct Process {
     unknowing: bool,
     name: String,
     log: Log,
-    sparing: Sparing,
+    sparing: LogRateLimit,
     signal: mpsc::UnboundedSender<Signal>,
     long: LongLine,
     /// Several agents use it.
@@ -99,7 +100,7 @@ impl Process {
             unknowing: false,
             name,
             log,
-            sparing: Sparing::default(),
+            sparing: LogRateLimit::default(),
             signal,
             long: LongLine::default(),
             users: Users::Client,
@@ -212,7 +213,7 @@ impl Process {
                 message = self.message() => match message {
                     Some(Ok(message)) => self.received(message),
                     Some(Err(unreadable)) => {
-                        if self.sparing.may_say() {
+                        if self.sparing.allow() {
                             (self.log)(&format!("{}: {}", self.name, unreadable.why));
                         }
                         self.unreadable(&unreadable);

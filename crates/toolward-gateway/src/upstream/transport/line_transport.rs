@@ -18,12 +18,13 @@ use super::reusable_process::Spare;
 use super::stdio::Launch;
 use super::{ids, legacy_sse};
 use crate::budget::Reservation;
-use crate::methods::initialize::OWN_INFO;
+use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::notifications::Queue;
 use crate::upstream::connection::Signal;
+use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::handshake::Opening;
-use crate::upstream::{GiveUp, Log, Outgoing, Remote, Unavailable};
+use crate::upstream::{GiveUp, Outgoing, Remote, Unavailable};
 
 /// How long a child may take for its start and its first answer: some install themselves first.
 const HANDSHAKE: Duration = Duration::from_secs(60);

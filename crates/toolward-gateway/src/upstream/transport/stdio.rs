@@ -9,7 +9,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::environment::Inherit;
-use crate::upstream::{Log, Sparing, Unavailable};
+use crate::log::{Log, LogRateLimit};
+use crate::upstream::Unavailable;
 use crate::{groups, program};
 
 /// Variables that every child gets if they are set.
@@ -90,14 +91,14 @@ impl Launch {
 pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Log, name: String) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
-    let mut sparing = Sparing::default();
+    let mut sparing = LogRateLimit::default();
     loop {
         line.clear();
         let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
         if !read.is_ok_and(|read| read > 0) {
             return;
         }
-        if !sparing.may_say() {
+        if !sparing.allow() {
             continue;
         }
         let text = String::from_utf8_lossy(&line);

@@ -1,7 +1,7 @@
 //! Points in time, as people write them.
 
 use toolward_config::neutral::neutralise;
-use toolward_gateway::audit::line::micros;
+use toolward_gateway::clock::micros;
 
 use super::clock::Clock;
 use crate::exit::Failure;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use toolward_wire::{Message, Sender};
 
+use crate::parse::parse;
 use crate::upstream::pool::Pool;
 use crate::upstream::transport::event_stream::Events;
-use crate::validate;
 
 /// A longer event id is not kept: it would have to fit into a header.
 const LONGEST_ID: usize = 1024;
@@ -45,7 +45,7 @@ impl Messages {
             }
             self.place.retry = event.retry.map(Duration::from_millis).or(self.place.retry);
             if is_message {
-                let message = validate::parse(event.data, self.longest, Sender::Server).await;
+                let message = parse(event.data, self.longest, Sender::Server).await;
                 return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
             }
         }

@@ -1,0 +1,74 @@
+//! Facts of an audit record, serialized as members of a JSON object.
+
+use toolward_wire::string;
+
+use super::line;
+
+/// Members of an audit record, in the order in which they were added.
+///
+/// Every record starts with members of its own (time, id, kind), which the log writes before these.
+#[derive(Debug, Default)]
+pub struct Facts {
+    members: Vec<u8>,
+}
+
+impl Facts {
+    /// Names are constants of this crate and need no escaping.
+    fn name(&mut self, name: &str) {
+        self.members.extend_from_slice(b",\"");
+        self.members.extend_from_slice(name.as_bytes());
+        self.members.extend_from_slice(b"\":");
+    }
+
+    pub(crate) fn text(&mut self, name: &str, text: &str) {
+        self.name(name);
+        string::write(text, &mut self.members);
+    }
+
+    /// Text that needs no escaping.
+    pub(crate) fn raw_text(&mut self, name: &str, text: &[u8]) {
+        self.name(name);
+        self.members.push(b'"');
+        self.members.extend_from_slice(text);
+        self.members.push(b'"');
+    }
+
+    pub(crate) fn maybe(&mut self, name: &str, text: Option<&str>) {
+        match text {
+            Some(text) => self.text(name, text),
+            None => self.json(name, "null"),
+        }
+    }
+
+    pub(crate) fn number(&mut self, name: &str, number: u64) {
+        self.name(name);
+        line::write_number(number, &mut self.members);
+    }
+
+    pub(crate) fn maybe_number(&mut self, name: &str, number: Option<i64>) {
+        match number {
+            Some(number) => self.json(name, &number.to_string()),
+            None => self.json(name, "null"),
+        }
+    }
+
+    /// Facts with this capacity.
+    pub(crate) fn with_room(bytes: usize) -> Facts {
+        Facts { members: Vec::with_capacity(bytes) }
+    }
+
+    /// Members that are serialized already, each with its leading comma.
+    pub(crate) fn extend(&mut self, members: &[u8]) {
+        self.members.extend_from_slice(members);
+    }
+
+    /// A value that is JSON already.
+    pub(crate) fn json(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.members.extend_from_slice(value.as_bytes());
+    }
+
+    pub(crate) fn members(&self) -> &[u8] {
+        &self.members
+    }
+}

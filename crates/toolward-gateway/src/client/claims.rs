@@ -1,0 +1,109 @@
+//! Claims of a JWT, and the identity of its holder.
+
+use std::hash::{Hash, Hasher};
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+/// Claims that every token has anew. Rules do not see them: whoever renews a token stays the same.
+const FLEETING: [&str; 5] = ["exp", "iat", "nbf", "jti", "auth_time"];
+/// Who holds a token, as far as it matters beyond the agent's name.
+#[derive(Debug)]
+pub struct Claims {
+    subject: Option<Box<str>>,
+    /// Only where rules or hooks read them.
+    shown: Option<Map<String, Value>>,
+    digest: [u8; 32],
+}
+
+impl Claims {
+    /// `shown`: rules read claims, so that callers with other claims are other callers. `token` is the
+    /// hash of the token itself.
+    pub(crate) fn new(mut claims: Map<String, Value>, shown: bool, token: &[u8; 32]) -> Claims {
+        claims.retain(|name, _| !FLEETING.contains(&name.as_str()));
+        let subject = claims.get("sub").and_then(Value::as_str).map(Box::from);
+        let mut digest = Sha256::new();
+        match holder(&claims) {
+            Some(holder) => digest.update(holder.to_string()),
+            None => digest.update(token),
+        }
+        if shown {
+            let mut sorted = Value::Object(claims.clone());
+            sorted.sort_all_objects();
+            digest.update(sorted.to_string());
+        }
+        Claims { subject, shown: shown.then_some(claims), digest: digest.finalize().into() }
+    }
+
+    /// The `sub` claim.
+    pub fn subject(&self) -> Option<&str> {
+        self.subject.as_deref()
+    }
+
+    /// The claims that conditions may read; `None` where none does.
+    pub fn for_policy(&self) -> Option<&Map<String, Value>> {
+        self.shown.as_ref()
+    }
+
+    /// What tells one holder from another.
+    pub(crate) fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+}
+
+/// Whom a token belongs to: a subject of its issuer, or else the program that got it. `None` where it says
+/// neither: then it belongs to whoever has it.
+fn holder(claims: &Map<String, Value>) -> Option<Value> {
+    let said = |name: &str| claims.get(name).filter(|value| value.as_str() != Some(""));
+    let issuer = claims.get("iss");
+    if let Some(subject) = said("sub") {
+        return Some(json!(["sub", issuer, subject]));
+    }
+    let program = (said("client_id"), said("azp"));
+    (program != (None, None)).then(|| json!(["client", issuer, program]))
+}
+
+impl PartialEq for Claims {
+    fn eq(&self, other: &Claims) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Claims {}
+
+impl Hash for Claims {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.digest.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewed_token_is_the_same_holder_and_another_subject_is_not() {
+        let by = |text: Value, shown, token: u8| {
+            Claims::new(text.as_object().unwrap().clone(), shown, &[token; 32])
+        };
+        let claims = |text: Value, shown| by(text, shown, 0);
+        let first = json!({"sub": "a", "exp": 1, "jti": "x", "groups": ["g"]});
+        let renewed = json!({"groups": ["g"], "exp": 2, "jti": "y", "sub": "a"});
+        let regrouped = json!({"sub": "a", "groups": ["g", "h"]});
+        assert_eq!(claims(first.clone(), true), claims(renewed.clone(), true));
+        assert_ne!(claims(first.clone(), true), claims(regrouped.clone(), true));
+        assert_eq!(claims(first.clone(), false), claims(regrouped, false));
+        assert_ne!(claims(first.clone(), false), claims(json!({"sub": "b"}), false));
+        assert!(claims(first, true).for_policy().unwrap().get("jti").is_none());
+        // Without a subject it is the program's, and without that its own.
+        for shown in [true, false] {
+            let of = |azp: &str, token| by(json!({"azp": azp, "groups": ["g"]}), shown, token);
+            assert_eq!(of("one", 1), of("one", 2));
+            assert_ne!(of("one", 1), of("two", 1));
+            let nobody = |token| by(json!({"groups": ["g"], "sub": ""}), shown, token);
+            assert_eq!(nobody(1), nobody(1));
+            assert_ne!(nobody(1), nobody(2));
+            assert_ne!(by(json!({"sub": "x"}), shown, 1), by(json!({"azp": "x"}), shown, 1));
+        }
+    }
+}
