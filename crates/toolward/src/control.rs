@@ -27,7 +27,7 @@ use toolward_gateway::audit::line::time;
 use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::log::Log;
 
-use crate::counted;
+use crate::status_report;
 use crate::ownership;
 use crate::reload::Reloader;
 use crate::running::Running;
@@ -261,7 +261,7 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     let gateway = reloader.gateway();
     let snapshot = gateway.current.get();
     let servers: Vec<Value> =
-        snapshot.servers.iter().map(|server| counted::server(server)).collect();
+        snapshot.servers.iter().map(|server| status_report::server(server)).collect();
     let audit = match gateway.audit.recording().await {
         Recording::Recorded => "ok",
         Recording::Refused => "failing",
@@ -280,7 +280,7 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "process": std::process::id(),
         "uptime_s": begun.elapsed().as_secs(),
         "page": reloader.page.get(),
-        "policy": counted::policy(&snapshot),
+        "policy": status_report::policy(&snapshot),
         "agents": callers.iter().flatten().collect::<Vec<_>>(),
         "read_only": snapshot.policy.is_read_only(),
         "allow_all": !snapshot.enforced,

@@ -26,7 +26,7 @@ use toolward_policy::source::Case;
 
 use crate::exit::Failure;
 use crate::guards;
-use crate::policy_input::{Input, invalid};
+use crate::load::{Input, invalid};
 use crate::render::count;
 
 /// Lines that wait for whoever reads standard error; more are lost.

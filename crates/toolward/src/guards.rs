@@ -19,9 +19,9 @@ use toolward_gateway::guard::{
     self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
     Setup, StoreSetup,
 };
+use toolward_gateway::log::Log;
 use toolward_gateway::methods::meta_tools::Discovery;
 use toolward_gateway::upstream::{Address, All};
-use toolward_gateway::log::Log;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;

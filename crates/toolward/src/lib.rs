@@ -1,30 +1,31 @@
 //! The program `toolward`: commands, and rendering for people. It decides nothing itself.
 
 mod arguments;
-mod asked;
+mod query;
 pub mod cli;
 mod commands;
 mod control;
-mod counted;
+mod status_report;
 mod descriptors;
 mod discovery;
 mod exit;
 mod gateway;
 mod guards;
 mod identity;
-mod in_force;
-mod live;
+mod active_config;
+mod fetch_tools;
 mod ownership;
-mod page;
-mod policy_input;
-mod protection;
+mod admin;
+mod load;
+mod downgrade_guard;
+mod reads;
 mod reload;
 mod render;
 mod running;
 mod startup;
-mod tested;
+mod policy_gate;
 mod tool_lists;
-mod unseen;
+mod report;
 mod version;
 mod watch;
 

@@ -13,7 +13,7 @@ use toolward_gateway::program;
 use toolward_gateway::log::Log;
 
 use crate::exit::Failure;
-use crate::policy_input::invalid;
+use crate::load::invalid;
 
 /// Files and directories that other users could change.
 pub(crate) fn findings(loaded: &Loaded) -> Vec<Diagnostic> {

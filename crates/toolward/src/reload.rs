@@ -1,7 +1,7 @@
 //! Takes up a changed configuration while the gateway runs: loaded whole, checked, its tests run, and
 //! then put in force at once, or refused whole.
 
-mod anew;
+mod reexec;
 mod lists;
 mod prepare;
 mod truncated;
@@ -23,14 +23,14 @@ use toolward_gateway::methods::events;
 use toolward_gateway::upstream::Definition;
 use toolward_gateway::log::Log;
 
-pub(crate) use self::anew::Anew;
+pub(crate) use self::reexec::Anew;
 use self::prepare::Ready;
 use crate::control::{Control, Heritage};
 use crate::exit::Failure;
 use crate::identity::reachable;
-use crate::in_force::InForce;
-use crate::policy_input::Input;
-use crate::protection::Protection;
+use crate::active_config::InForce;
+use crate::load::Input;
+use crate::downgrade_guard::Protection;
 use crate::reads::Reads;
 use crate::render::count;
 use crate::running::{Registration, Running};

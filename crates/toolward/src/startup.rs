@@ -11,16 +11,16 @@ use std::sync::Arc;
 use toolward_config::config;
 use toolward_config::neutral::neutralise;
 use toolward_config::{Diagnostic, ProcessEnv};
-use toolward_gateway::methods::meta_tools;
 use toolward_gateway::log::Log;
+use toolward_gateway::methods::meta_tools;
 use toolward_gateway::view::names::Naming;
 
+use crate::admin::Admin;
 use crate::exit::Failure;
 use crate::gateway::{definitions, state_folder, supported};
 use crate::guards;
 use crate::identity::{identities, may_listen, tls};
-use crate::page::Admin;
-use crate::policy_input::Input;
+use crate::load::Input;
 
 /// What keeps any gateway of this configuration from starting. `secrets`: all must have a value.
 pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
@@ -118,5 +118,5 @@ fn quiet() -> Log {
 
 /// Fails with everything that was found.
 pub(crate) fn check(found: &[Diagnostic]) -> Result<(), Failure> {
-    if found.is_empty() { Ok(()) } else { Err(crate::policy_input::invalid(found)) }
+    if found.is_empty() { Ok(()) } else { Err(crate::load::invalid(found)) }
 }

@@ -11,7 +11,7 @@ use toolward_policy::source::{
     AgentsSource, AllowlistSource, Entry, ExposeSource, Place, RulesSource, SideSource, Source,
 };
 
-use crate::policy_input::Reads;
+use crate::reads::Reads;
 
 pub(crate) fn version(source: &Source, config: &Config, reads: &Reads) -> String {
     let mut source = source.clone();

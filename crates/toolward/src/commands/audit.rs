@@ -14,17 +14,17 @@
 //! | [`out`], [`progress`] | how rows and waiting look |
 //! | [`when`] | points in time, as people write them |
 
-pub(crate) mod arriving;
+pub(crate) mod follow;
 mod cef;
 mod clock;
 mod counting;
 mod csv;
 mod export;
 pub(crate) mod filter;
-pub(crate) mod folder;
-pub(crate) mod latest;
+pub(crate) mod dir;
+pub(crate) mod tail_rows;
 pub(crate) mod out;
-pub(crate) mod past;
+pub(crate) mod explain_id;
 mod progress;
 mod query;
 pub(crate) mod row;
@@ -33,7 +33,7 @@ pub(crate) mod scan;
 mod sought;
 mod table;
 mod verify;
-mod when;
+mod time;
 
 use crate::cli::{AuditArgs, AuditCommand};
 use crate::exit::Failure;

@@ -5,7 +5,7 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::json;
 
-use crate::asked::{Answer, decision_json};
+use crate::query::{Answer, decision_json};
 use crate::cli::CanIArgs;
 use crate::commands::question::Question;
 use crate::exit::{self, Failure};
@@ -16,6 +16,7 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     let question = Question::new(args.question, matches)?;
     let asked = question.asked();
     let Answer { decision, why: reason, .. } = asked.answer();
+    question.warn_of_unknown_agent()?;
     let mut out = anstream::stdout();
     if json {
         let mut answer = decision_json(asked.policy, &decision, &reason);
@@ -33,10 +34,6 @@ pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
         let denied = decision.verdict == toolward_policy::Verdict::Deny;
         if let Some(note) = asked.route_note().filter(|_| !denied) {
             writeln!(out, "{}", paint(DIM, note))?;
-        }
-        let unknown = asked.agent.and_then(|name| question.input.unknown_agent(name));
-        if let Some(unknown) = unknown {
-            writeln!(out, "{}", paint(DIM, format!("{}: {}", unknown.message, unknown.help)))?;
         }
         if asked.list_unknown {
             writeln!(

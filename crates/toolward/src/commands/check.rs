@@ -19,9 +19,9 @@ use crate::cli::CheckArgs;
 use crate::commands::test;
 use crate::exit::{self, Failure};
 use crate::guards;
-use crate::live;
+use crate::fetch_tools;
 use crate::ownership;
-use crate::policy_input::{Checked, Input, nothing_found};
+use crate::load::{Checked, Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
 use crate::startup;
 
@@ -36,8 +36,8 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         nothing.level = Level::Error;
         return report(&[nothing], None, &[], json, exit::INVALID);
     }
-    live::ask_for_tests(&mut input)?;
-    live::ask_for_names(&mut input)?;
+    fetch_tools::ask_for_tests(&mut input)?;
+    fetch_tools::ask_for_names(&mut input)?;
     let checked = input.checked();
     let mut findings = findings(&checked);
     // A file of rules alone is not a gateway's configuration.

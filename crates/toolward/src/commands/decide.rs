@@ -16,7 +16,8 @@ use toolward_policy::{
 use crate::arguments::Given;
 use crate::cli::DecideArgs;
 use crate::exit::{self, Failure};
-use crate::policy_input::{Input, Reads};
+use crate::load::Input;
+use crate::reads::Reads;
 
 pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     args.policy.whole_configurations = true;

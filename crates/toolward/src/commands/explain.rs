@@ -7,9 +7,9 @@ use toolward_config::neutral::neutralise;
 use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
 use toolward_policy::{Decision, Verdict};
 
-use crate::asked::{Answer, Asked, neutral_lines, outcome_text, step_note};
+use crate::query::{Answer, Asked, neutral_lines, outcome_text, step_note};
 use crate::cli::{ExplainArgs, RecordArgs};
-use crate::commands::audit::past;
+use crate::commands::audit::explain_id;
 use crate::commands::question::Question;
 use crate::discovery::Route;
 use crate::exit::{self, Failure};
@@ -19,10 +19,10 @@ use crate::render::{BOLD, DIM, paint, verdict};
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
     let (subject, config) = (&args.question.subject, &args.question.policy.config);
-    if args.question.agent.is_none() && past::is_id(subject) {
+    if args.question.agent.is_none() && explain_id::is_id(subject) {
         // A folder that is named is where to look, whatever the configuration says.
         let config = config.clone().filter(|_| args.dir.is_none());
-        return past::run(subject, &RecordArgs { dir: args.dir, config }, json);
+        return explain_id::run(subject, &RecordArgs { dir: args.dir, config }, json);
     }
     let mut question = Question::new(args.question, matches)?;
     if question.asked().is_refused() {
@@ -30,6 +30,7 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     }
     let asked = question.asked();
     let answer = asked.answer();
+    question.warn_of_unknown_agent()?;
     let mut out = anstream::stdout();
     if json {
         writeln!(out, "{}", asked.to_json(&answer))?;

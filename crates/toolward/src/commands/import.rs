@@ -8,7 +8,8 @@ use toolward_config::{Inline, load_inline};
 
 use crate::cli::{Format, ImportArgs};
 use crate::exit::{self, Failure};
-use crate::policy_input::{Input, Reads, invalid};
+use crate::load::{Input, invalid};
+use crate::reads::Reads;
 
 pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let name = args.file.display().to_string();

@@ -9,29 +9,28 @@ use toolward_gateway::methods::meta_tools::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 
-use crate::asked::decision_json;
+use crate::query::decision_json;
 use crate::cli::LsArgs;
 use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards::discovery;
-use crate::live;
-use crate::policy_input::{Input, UnknownAgent};
+use crate::fetch_tools;
+use crate::load::{Input, UnknownAgent};
 use crate::render::{BOLD, DIM, Table, count, paint, verdict};
 
 pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let mut input = Input::load(&args.policy, &args.tools, matches)?;
     match args.agent.as_deref().and_then(|agent| input.unknown_agent(agent)) {
-        Some(UnknownAgent { message, help, is_default: false }) => {
+        Some(UnknownAgent { message, help, is_denied: true, .. }) => {
             return Err(Failure::usage(format!("error: {message}\n  help: {help}")));
         }
-        Some(UnknownAgent { message, help, is_default: true }) => {
-            let note = format!("note: {message}: the rules of `default` apply ({help})");
-            writeln!(anstream::stderr(), "{}", paint(DIM, note))?;
+        Some(unknown) => {
+            writeln!(anstream::stderr(), "{}", paint(DIM, format!("note: {}", unknown.note())))?;
         }
         None => {}
     }
     if args.tools.lists.is_empty() {
-        live::ask(&mut input, args.server.as_deref())?;
+        fetch_tools::ask(&mut input, args.server.as_deref())?;
     }
     if input.catalogue.lists().next().is_none() {
         return Err(Failure::usage(

@@ -1,5 +1,7 @@
 //! One question to the policy, as `can-i` and `explain` put it.
 
+use std::io::Write;
+
 use clap::ArgMatches;
 use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
@@ -9,13 +11,14 @@ use toolward_gateway::view::names::Naming;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
 use crate::arguments::Given;
-use crate::asked::Asked;
+use crate::query::Asked;
 use crate::cli::{Kind, QuestionArgs};
 use crate::discovery::Route;
 use crate::exit::Failure;
 use crate::gateway;
-use crate::live;
-use crate::policy_input::Input;
+use crate::fetch_tools;
+use crate::load::Input;
+use crate::render::{DIM, paint};
 
 /// A question, with everything that answers it.
 pub(crate) struct Question {
@@ -49,7 +52,7 @@ impl Question {
         let arguments = args.arguments.as_deref().map(arguments).transpose()?;
         let mut input = Input::load(&args.policy, &args.tools, matches)?;
         if args.tools.lists.is_empty() && args.kind == Kind::Tool {
-            live::ask(&mut input, Some(server))?;
+            fetch_tools::ask(&mut input, Some(server))?;
         }
         let configured: Vec<&str> =
             input.loaded.config.servers.iter().map(|known| known.name.as_str()).collect();
@@ -115,6 +118,15 @@ impl Question {
         }
     }
 
+    /// Says on standard error that no agent has this name, which is most likely a typo.
+    pub(crate) fn warn_of_unknown_agent(&self) -> Result<(), Failure> {
+        let unknown = self.agent.as_deref().and_then(|name| self.input.unknown_agent(name));
+        if let Some(unknown) = unknown {
+            writeln!(anstream::stderr(), "{}", paint(DIM, format!("note: {}", unknown.note())))?;
+        }
+        Ok(())
+    }
+
     fn route(&self) -> Route {
         let (policy, config) = (&self.input.policy, &self.input.loaded.config);
         match self.kind {
@@ -133,7 +145,7 @@ impl Question {
     /// Asks the other servers that the agent may use for their tools: a refusal names them.
     pub(crate) fn complete(&mut self) -> Result<(), Failure> {
         match self.asks_servers {
-            true => live::ask_unknown(&mut self.input, self.agent.as_deref(), &self.server),
+            true => fetch_tools::ask_unknown(&mut self.input, self.agent.as_deref(), &self.server),
             false => Ok(()),
         }
     }

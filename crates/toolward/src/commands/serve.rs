@@ -23,11 +23,11 @@ use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
 use crate::guards;
 use crate::identity::{identities, reachable, tls};
 use crate::ownership;
-use crate::page::{Admin, Serving};
-use crate::policy_input::{Input, invalid, options};
+use crate::admin::{Admin, Serving};
+use crate::load::{Input, invalid, options};
 use crate::reload::{Again, Anew, First};
 use crate::startup;
-use crate::tested::passes;
+use crate::policy_gate::passes;
 
 /// After a hand-over no request is waited for longer.
 const LONGEST: Duration = Duration::from_secs(600);

@@ -72,10 +72,10 @@ fn text(status: &Value) -> String {
             text += &format!("  policy   {version}: {}\n", distinct(&status["policy"]));
             let number = |name: &str| status["policy"][name].as_u64().unwrap_or(0);
             text += &format!(
-                "  decided  {} since {}, and refused {} of names that agents do not see\n",
-                calls(number("decided")),
+                "  calls    {} decided since {}; {} refused for tools not in the agent's list\n",
+                number("decided"),
                 word(&status["policy"]["since"]),
-                calls(number("refused_unseen"))
+                number("refused_unseen")
             );
         }
     }

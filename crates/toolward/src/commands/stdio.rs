@@ -19,7 +19,7 @@ use crate::commands::serve::load;
 use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
-use crate::policy_input::{Input, UnknownAgent, options};
+use crate::load::{Input, UnknownAgent, options};
 use crate::reload::{Again, Anew, Bearer, First};
 
 /// The token of the agent that calls, where the client's configuration gives one.

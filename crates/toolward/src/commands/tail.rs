@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::audit::arriving::Arriving;
+use super::audit::follow::Arriving;
 use super::audit::filter::{Filter, Matcher};
-use super::audit::folder::{folder, look, separator};
-use super::audit::latest::latest;
+use super::audit::dir::{folder, look, separator};
+use super::audit::tail_rows::latest;
 use super::audit::out::RowsOut;
 use crate::cli::TailArgs;
 use crate::exit::{self, Failure};

@@ -10,13 +10,13 @@ use toolward_policy::testing::TestOutcome;
 
 use crate::cli::TestArgs;
 use crate::exit::{self, Failure};
-use crate::live;
-use crate::policy_input::{Checked, Input};
+use crate::fetch_tools;
+use crate::load::{Checked, Input};
 use crate::render::{DIM, GREEN, RED, paint};
 
 pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let mut input = Input::load(&args.policy, &args.tools, matches)?;
-    live::ask_for_tests(&mut input)?;
+    fetch_tools::ask_for_tests(&mut input)?;
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();

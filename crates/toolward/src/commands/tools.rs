@@ -14,8 +14,8 @@ use crate::cli::{ToolsArgs, ToolsCommand, ToolsCommandArgs, ToolsSaveArgs};
 use crate::commands::wrap::name::of_command;
 use crate::exit::{self, Failure};
 use crate::gateway::definitions;
-use crate::live;
-use crate::policy_input::Input;
+use crate::fetch_tools;
+use crate::load::Input;
 use crate::render::count;
 
 /// The longest list.
@@ -40,7 +40,7 @@ fn save(args: &ToolsSaveArgs, matches: Option<&ArgMatches>) -> Result<u8, Failur
         )));
     }
     let mut failed = false;
-    for (server, listed) in live::lists(servers, Duration::from_secs(args.timeout), true)? {
+    for (server, listed) in fetch_tools::lists(servers, Duration::from_secs(args.timeout), true)? {
         match listed {
             Ok(listed) => write(args, &server, &listed)?,
             Err(why) => {
@@ -48,7 +48,7 @@ fn save(args: &ToolsSaveArgs, matches: Option<&ArgMatches>) -> Result<u8, Failur
                 let (server, why) = (neutralise(&server), why.to_string());
                 writeln!(
                     anstream::stderr(),
-                    "error: {server} does not list its tools: {}",
+                    "error: the tools of {server} are not known: {}",
                     neutralise(&why)
                 )?;
             }

@@ -17,14 +17,14 @@ use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Ti
 use toolward_gateway::view::names::Naming;
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
-use crate::commands::stdio::{by_flag, may_be_unnamed, serve, tell_first_request};
+use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_first_request};
 use crate::exit::Failure;
 use crate::gateway::{announce, log, open_audit, recorded_arguments};
 use crate::guards;
 use crate::ownership;
-use crate::policy_input::{Input, options};
+use crate::load::{Input, options};
 use crate::reload::{Again, Anew, First};
-use crate::tested::passes;
+use crate::policy_gate::passes;
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let caller = by_flag(args.agent.as_deref());
@@ -53,8 +53,12 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
     if args.agent.is_none() && !args.allow_all {
         may_be_unnamed(&input, "start it with `--agent NAME`")?;
     }
+    let log = log();
+    if let Some(agent) = args.agent.as_deref() {
+        is_known(&input, agent, args.allow_all, &log)?;
+    }
     let options = options(&policy, matches);
-    let (log, first) = (log(), First::of(&input));
+    let first = First::of(&input);
     ownership::refuse(&input.loaded, &log)?;
     announce(&input, args.allow_all, "enabled", &log);
     let policy = (input.policy, input.version);

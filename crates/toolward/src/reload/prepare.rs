@@ -16,12 +16,12 @@ use crate::exit::Failure;
 use crate::gateway::{announce, definitions, supported};
 use crate::guards;
 use crate::identity::{identities, may_listen};
-use crate::in_force::InForce;
+use crate::active_config::InForce;
 use crate::ownership;
-use crate::policy_input::{Input, invalid};
-use crate::protection::Protection;
+use crate::load::{Input, invalid};
+use crate::downgrade_guard::Protection;
 use crate::reads::Reads;
-use crate::tested::passes;
+use crate::policy_gate::passes;
 
 /// Checked, and not yet in force.
 pub(super) struct Ready {

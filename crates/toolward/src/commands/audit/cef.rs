@@ -4,7 +4,7 @@ use serde_json::Value;
 use toolward_config::neutral::neutralise;
 
 use super::row::what;
-use super::when::date;
+use super::time::date;
 
 pub(super) fn event(record: &Value) -> String {
     let text = |name: &str| record[name].as_str();

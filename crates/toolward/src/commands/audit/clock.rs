@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_date_is_one_of_the_zone() {
-        let midnight = super::super::when::date("2026-07-28").unwrap();
+        let midnight = super::super::time::date("2026-07-28").unwrap();
         let hour = 3_600_000_000;
         assert_eq!(berlin().to_utc(midnight), Some(midnight - 2 * hour));
         assert_eq!(Clock::new(true).to_utc(midnight), Some(midnight));

@@ -11,7 +11,7 @@ use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::harmless;
 
 use super::filter::{Filter, Matcher};
-use super::folder::{folder, look, separator};
+use super::dir::{folder, look, separator};
 use super::out::Out;
 use super::progress::Progress;
 use super::row::told;

@@ -12,7 +12,7 @@ use toolward_policy::source::Case;
 use super::clock::Clock;
 use super::scan::time_at;
 use super::sought::Sought;
-use super::when::point;
+use super::time::point;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
 

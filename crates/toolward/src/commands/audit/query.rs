@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::counting::Counting;
 use super::filter::Filter;
-use super::folder::{folder, look, separator};
-use super::latest::latest;
+use super::dir::{folder, look, separator};
+use super::tail_rows::latest;
 use super::out::RowsOut;
 use super::rows;
 use super::scan::{DISORDER, LONGEST_CALL, Scan, left_out};

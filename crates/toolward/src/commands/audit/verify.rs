@@ -9,7 +9,7 @@ use toolward_gateway::audit::read::chain::{Finding, Place, Report, verify};
 use toolward_gateway::audit::read::repair::{Repair, repair};
 use toolward_gateway::audit::segment::Stream;
 
-use super::folder::{folder, look};
+use super::dir::{folder, look};
 use super::progress::Progress;
 use super::row;
 use crate::cli::VerifyArgs;

@@ -1,0 +1,234 @@
+//! What was loaded and is in force, for whoever looks at it: the texts as they were read, and what there
+//! is to say of them.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use toolward_config::{Diagnostic, Level, Loaded};
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::gateway::Gateway;
+use toolward_gateway::upstream::Server;
+use toolward_policy::{Caller, Catalogue, Verdict};
+
+use crate::commands::{check, test};
+use crate::load::{Checked, Input};
+use crate::policy_gate;
+use crate::report::unlisted::Names;
+
+/// What is in force, beside the policy itself, which is compiled.
+pub(crate) struct InForce {
+    /// Its secrets are not resolved.
+    pub(crate) loaded: Loaded,
+    /// Who may come in: agents of the policy, agents with credentials and no rules of their own, and
+    /// `None` for callers without a name, where they are let in.
+    pub(crate) callers: Arc<Vec<Option<String>>>,
+    exposed: Vec<String>,
+    selectors: usize,
+    report: Kept<Report>,
+    names: Kept<Names>,
+    sees: Kept<Vec<Sees>>,
+}
+
+/// Something that is made once for a policy and the lists of its servers.
+struct Kept<T>(Mutex<Option<Made<T>>>);
+
+/// For which policy and lists something was made.
+type Made<T> = ((u64, u64), Arc<T>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Kept(Mutex::default())
+    }
+}
+
+impl<T> Kept<T> {
+    fn get(&self, gateway: &Gateway, snapshot: &Snapshot, make: impl FnOnce() -> T) -> Arc<T> {
+        let about = (snapshot.serial(), gateway.servers.generation());
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, made)) = kept.as_ref()
+            && *of == about
+        {
+            return made.clone();
+        }
+        let made = Arc::new(make());
+        *kept = Some((about, made.clone()));
+        made
+    }
+}
+
+/// What of a server's tools is shown to whom.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sees {
+    pub(crate) server: String,
+    pub(crate) offered: usize,
+    /// To at least one agent.
+    pub(crate) shown: usize,
+    /// By agent; `None`: callers without a name.
+    pub(crate) by_agent: Vec<(Option<String>, usize)>,
+}
+
+/// What `check` and `test` say.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) summary: String,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) tests: Vec<Case>,
+    /// Servers whose tools are not known.
+    pub(crate) unknown: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) error: bool,
+    pub(crate) message: String,
+    /// `file:line:column`
+    pub(crate) place: Option<String>,
+    pub(crate) help: Option<String>,
+}
+
+/// One test of the policy's own.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) passed: bool,
+    /// The server's tools are not known, so that nothing can be said.
+    pub(crate) unknown: bool,
+    pub(crate) agent: String,
+    pub(crate) expected: &'static str,
+    pub(crate) written: String,
+    pub(crate) verdict: &'static str,
+    pub(crate) why: String,
+}
+
+impl InForce {
+    /// Keeps what was loaded, before its secrets are resolved.
+    pub(crate) fn of(input: &Input) -> Arc<InForce> {
+        Arc::new(InForce {
+            loaded: input.loaded.clone(),
+            callers: Arc::new(callers(input)),
+            exposed: input.exposed.clone(),
+            selectors: input.selectors,
+            report: Kept::default(),
+            names: Kept::default(),
+            sees: Kept::default(),
+        })
+    }
+
+    /// What there is to say of the policy in force, with the lists that servers have given.
+    pub(crate) fn report(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Report> {
+        self.report.get(gateway, snapshot, || self.make(snapshot))
+    }
+
+    /// The names by which clients may call for tools.
+    pub(crate) fn names(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Names> {
+        self.names.get(gateway, snapshot, || Names::new(gateway, snapshot))
+    }
+
+    /// What of each server is shown to whom; servers whose tools are not known are left out.
+    pub(crate) fn sees(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Vec<Sees>> {
+        self.sees.get(gateway, snapshot, || {
+            snapshot
+                .servers
+                .iter()
+                .filter_map(|server| seen(snapshot, &self.callers, server))
+                .collect()
+        })
+    }
+
+    /// Tests of the policy that fail with the lists that servers have given.
+    pub(crate) fn failing_tests(&self, snapshot: &Snapshot) -> Vec<String> {
+        policy_gate::failing(&self.checked(snapshot, &known(snapshot)))
+    }
+
+    fn checked<'a>(&'a self, snapshot: &'a Snapshot, catalogue: &'a Catalogue) -> Checked<'a> {
+        Checked {
+            loaded: &self.loaded,
+            policy: &snapshot.policy,
+            catalogue,
+            exposed: &self.exposed,
+            selectors: self.selectors,
+        }
+    }
+
+    fn make(&self, snapshot: &Snapshot) -> Report {
+        let catalogue = known(snapshot);
+        let servers = snapshot.servers.iter().filter(|server| server.listed().is_none());
+        let unknown = servers.map(|server| server.name().to_string()).collect();
+        let checked = self.checked(snapshot, &catalogue);
+        let mut findings = check::findings(&checked);
+        findings.extend(check::unset_secrets(&checked));
+        let outcomes =
+            toolward_policy::testing::run(&snapshot.policy, &catalogue, &self.loaded.tests);
+        let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
+            passed: outcome.passed,
+            unknown: !outcome.passed && catalogue.tools(&outcome.case.server).is_none(),
+            agent: test::who(outcome).into(),
+            expected: outcome.case.expect.as_str(),
+            written: outcome.case.written.clone(),
+            verdict: outcome.decision.verdict.as_str(),
+            why: test::reason(&checked, outcome),
+        };
+        Report {
+            summary: check::summary(&checked),
+            findings: findings.iter().map(finding).collect(),
+            tests: outcomes.iter().map(case).collect(),
+            unknown,
+        }
+    }
+}
+
+/// What servers have listed so far.
+fn known(snapshot: &Snapshot) -> Catalogue {
+    let mut catalogue = Catalogue::default();
+    for server in snapshot.servers.iter() {
+        let listed = server.listed().map(|listed| listed.catalogue.tools().clone());
+        catalogue.insert(server.name(), listed);
+    }
+    catalogue
+}
+
+fn callers(input: &Input) -> Vec<Option<String>> {
+    let mut names: Vec<String> = input.policy.agents().into_iter().map(String::from).collect();
+    let mut known: HashSet<String> = names.iter().cloned().collect();
+    let configured = input.loaded.config.agents.iter().map(|agent| agent.name.clone());
+    names.extend(configured.filter(|name| known.insert(name.clone())));
+    // Somebody there must be to show verdicts for.
+    let nameless = names.is_empty() || !input.needs_name();
+    names.into_iter().map(Some).chain(nameless.then_some(None)).collect()
+}
+
+fn seen(snapshot: &Snapshot, callers: &[Option<String>], server: &Server) -> Option<Sees> {
+    let listed = server.listed()?;
+    let tools = listed.catalogue.tools();
+    let mut by_someone = vec![false; tools.tools().len()];
+    let mut sees = Sees { server: server.name().into(), ..Sees::default() };
+    let policy = &snapshot.policy;
+    for agent in callers.iter().map(Option::as_deref) {
+        let row = policy.row(agent, server.name(), tools);
+        // With progressive discovery, the agent's list has the built-in server's tools only.
+        let direct = server.is_own() || !snapshot.discovery.is_progressive(agent);
+        let mut shown = 0;
+        for ((_, cell), by_someone) in row.iter().zip(&mut by_someone) {
+            let listing = cell.list(Caller { agent, claims: None });
+            let visible =
+                direct && (listing.decision.verdict != Verdict::Deny || !snapshot.enforced);
+            shown += usize::from(visible);
+            *by_someone |= visible;
+        }
+        sees.by_agent.push((agent.map(String::from), shown));
+    }
+    sees.offered = by_someone.len();
+    sees.shown = by_someone.iter().filter(|shown| **shown).count();
+    Some(sees)
+}
+
+/// A finding without the line of the file: that line may hold what is not to be seen.
+fn finding(found: &Diagnostic) -> Finding {
+    let place = found.file().zip(found.place());
+    let help = found.help_text();
+    Finding {
+        error: found.level == Level::Error,
+        message: found.message().into(),
+        place: place.map(|(file, at)| format!("{file}:{}:{}", at.line, at.column)),
+        help: (!help.is_empty()).then_some(help),
+    }
+}

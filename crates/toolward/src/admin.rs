@@ -1,0 +1,84 @@
+//! The page for people: who sees what, what happens now, and why. It lies on the `admin` address, apart
+//! from the endpoint of agents, and changes nothing.
+//!
+//! It has a thread and a runtime of its own: no call waits for it. What servers are asked is asked on
+//! the runtime that looks after them.
+
+mod answer;
+mod assets;
+mod connection;
+mod connection_limit;
+mod auth;
+pub(crate) mod escape;
+mod events;
+pub(crate) mod layout;
+mod listen;
+pub(crate) mod lists;
+pub(crate) mod query;
+pub(crate) mod view;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::clock::micros;
+use toolward_gateway::downstream::cors::Reachable;
+use toolward_gateway::gateway::Gateway;
+
+use self::answer::Tries;
+use self::auth::Door;
+use self::lists::Lists;
+use crate::reload::Reloader;
+
+pub(crate) use self::layout::Layout;
+pub(crate) use self::listen::{Admin, Serving};
+pub(crate) use self::query::Query;
+
+/// Everything that views are made of.
+pub(crate) struct Page {
+    pub(crate) reloader: Arc<Reloader>,
+    /// The servers' tools, as they were listed last.
+    pub(crate) lists: Lists,
+    begun: Instant,
+    door: Door,
+    /// By which names the page may be reached.
+    reachable: Reachable,
+    tries: Tries,
+    matrix: view::matrix::Kept,
+}
+
+impl Page {
+    pub(crate) fn gateway(&self) -> &Gateway {
+        self.reloader.gateway()
+    }
+
+    /// Remembers what a reload is about to replace, so that its changes can be marked.
+    fn reloading(&self, active: &Snapshot) {
+        let lists = self.lists.now(self.gateway());
+        self.matrix.reloading(active, self.reloader.callers(), &lists, micros());
+    }
+}
+
+/// What a view answers.
+pub(crate) enum Shown {
+    /// A whole page, or a part of one.
+    Html(String),
+    /// Events, ready to be sent.
+    Events(mpsc::Receiver<Bytes>),
+    Missing,
+    /// The question cannot be answered as it was put.
+    Wrong(String),
+}
+
+impl Shown {
+    /// What a template makes.
+    pub(crate) fn of(template: &impl Template) -> Shown {
+        match template.render() {
+            Ok(html) => Shown::Html(html),
+            Err(error) => Shown::Wrong(error.to_string()),
+        }
+    }
+}

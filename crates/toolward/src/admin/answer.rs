@@ -1,0 +1,237 @@
+//! Which request gets what: hosts, origins and the token first, then the view.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use bytes::Bytes;
+use tokio::sync::{Mutex, Semaphore};
+use toolward_gateway::downstream::connection::{Content, Response};
+use toolward_wire::http::{Method, RequestHead};
+
+use super::auth;
+use super::query::fields_of;
+use super::{Page, Query, Shown, assets, events, layout, view};
+use crate::control;
+
+const HTML: &str = "text/html; charset=utf-8";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+    img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// How long a wrong token is thought about; one after the other.
+const THOUGHT: Duration = Duration::from_millis(250);
+/// So many wrong tokens may wait for their answer.
+const MOST_WAITING: usize = 8;
+
+/// What a request that is let in asks for.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A way in: the token stands in the address.
+    Entrance(String),
+    Login,
+    Asset,
+    Status,
+    /// A view, by its path.
+    View(String),
+    /// The form of a view.
+    Ask,
+}
+
+/// Wrong tokens, answered one after the other.
+pub(super) struct Tries {
+    turn: Mutex<()>,
+    waiting: Semaphore,
+}
+
+impl Default for Tries {
+    fn default() -> Tries {
+        Tries { turn: Mutex::default(), waiting: Semaphore::new(MOST_WAITING) }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Login<'a> {
+    assets: &'a str,
+}
+
+impl Page {
+    /// Whether a request may go on, before anything of its body is read.
+    pub(super) async fn admit(&self, from: IpAddr, head: &RequestHead) -> Result<Place, Response> {
+        if !self.reachable.host(&head.host) {
+            self.turned_away(from, "the host name is not the admin UI's");
+            return Err(refused("the admin UI is not served under this host name"));
+        }
+        if !matches!(head.method, Method::Get | Method::Post) {
+            return Err(Response::empty(405).field("Allow", "GET, POST"));
+        }
+        let posted = head.method == Method::Post;
+        if !posted && head.path.starts_with(assets::PATH) {
+            return Ok(Place::Asset);
+        }
+        if posted && !is_own_origin(head) {
+            self.turned_away(from, "the origin is a foreign page");
+            return Err(refused("a page of another origin cannot post here"));
+        }
+        let entrance = !posted && head.path == "/";
+        if !entrance && !is_own_site(head) {
+            self.turned_away(from, "the origin is a foreign page");
+            return Err(refused("a page of another origin cannot ask here"));
+        }
+        match (&*head.path, posted) {
+            ("/", false) => {
+                let query = head.query.as_deref().unwrap_or_default();
+                let token = fields_of(query)
+                    .and_then(|fields| fields.into_iter().find(|(name, _)| name == "token"));
+                token.map(|(_, token)| Place::Entrance(token)).ok_or_else(login)
+            }
+            ("/login", true) => Ok(Place::Login),
+            ("/status", false) => match self.door.bearer(head) {
+                auth::Shown::Right => Ok(Place::Status),
+                auth::Shown::Nothing => Err(login()),
+                auth::Shown::Wrong => Err(self.wrong(from).await),
+            },
+            (path, posted) => {
+                // What was shown is looked at first, so that right and wrong paths are alike.
+                match self.door.look(head) {
+                    auth::Shown::Right => {}
+                    auth::Shown::Nothing => return Err(login()),
+                    auth::Shown::Wrong => return Err(self.wrong(from).await),
+                }
+                let under = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+                match under.filter(|(prefix, _)| **prefix == *self.door.prefix) {
+                    Some((_, "ask")) if posted => Ok(Place::Ask),
+                    Some(_) if posted => Err(Response::empty(405).field("Allow", "GET")),
+                    Some((_, path)) => Ok(Place::View(path.into())),
+                    None => Err(login()),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn respond(
+        self: &Arc<Self>,
+        from: IpAddr,
+        place: Place,
+        head: &RequestHead,
+        body: Bytes,
+    ) -> Response {
+        match place {
+            Place::Asset => assets::answer(&head.path),
+            Place::Entrance(token) => self.enter(from, &token).await,
+            Place::Login => {
+                let fields = std::str::from_utf8(&body).ok().and_then(fields_of);
+                let mut fields = fields.unwrap_or_default().into_iter();
+                let token = fields.find(|(name, _)| name == "token").map(|(_, token)| token);
+                self.enter(from, token.unwrap_or_default().trim()).await
+            }
+            Place::Status => {
+                let status = control::status(&self.reloader, self.begun).await;
+                let status = Bytes::from(status.to_string());
+                Response::new(200, Content::Page("application/json", status))
+            }
+            Place::View(path) => {
+                let (view, rest) = path.split_once('/').unwrap_or((&path, ""));
+                let fields = head.query.as_deref().unwrap_or_default();
+                let Some(query) = Query::read(head, fields, rest) else { return unreadable() };
+                let shown = match view {
+                    "" => view::matrix::show(self, &query).await,
+                    "rows" => view::matrix::rows(self, &query).await,
+                    "agent" => view::agent::show(self, &query).await,
+                    "explain" => view::explain::show(self, &query).await,
+                    "ask" => view::ask::show(self, &query).await,
+                    "live" => view::live::show(self, &query).await,
+                    "policy" => view::policy::show(self, &query).await,
+                    "servers" => view::servers::show(self, &query).await,
+                    "events" => events::show(self, &query),
+                    "banners" if rest.is_empty() => layout::show(self).await,
+                    _ => Shown::Missing,
+                };
+                self.shown(shown).await
+            }
+            Place::Ask => {
+                let form = std::str::from_utf8(&body).ok();
+                let query = form.and_then(|form| Query::read(head, form, ""));
+                let Some(query) = query else { return unreadable() };
+                self.shown(view::ask::answer(self, &query).await).await
+            }
+        }
+    }
+
+    async fn shown(&self, shown: Shown) -> Response {
+        match shown {
+            Shown::Html(html) => Response::new(200, Content::Page(HTML, html.into())),
+            Shown::Events(events) => Response::new(200, Content::Events(events)),
+            Shown::Missing => view::problem(self, 404, "There is nothing here.").await,
+            Shown::Wrong(why) => view::problem(self, 400, &why).await,
+        }
+    }
+
+    /// Whoever shows the token is given a cookie, and sent to the page.
+    async fn enter(&self, from: IpAddr, token: &str) -> Response {
+        if token.is_empty() {
+            return login();
+        }
+        if !self.door.is_token(token) {
+            return self.wrong(from).await;
+        }
+        Response::empty(303)
+            .field("Location", format!("/{}/", self.door.prefix))
+            .field("Set-Cookie", self.door.set_cookie())
+    }
+
+    /// The answer to a wrong token, after a moment.
+    async fn wrong(&self, from: IpAddr) -> Response {
+        self.turned_away(from, "the admin UI's token is wrong");
+        let Ok(_waiting) = self.tries.waiting.try_acquire() else {
+            return Response::empty(429).field("Retry-After", "2");
+        };
+        let _turn = self.tries.turn.lock().await;
+        tokio::time::sleep(THOUGHT).await;
+        login()
+    }
+
+    /// Counts a request that nobody answers for.
+    pub(super) fn turned_away(&self, from: IpAddr, why: &'static str) {
+        self.gateway().audit.turned_away(&from.to_canonical().to_string(), why);
+    }
+}
+
+/// What everyone gets who shows nothing, wherever it asks.
+fn login() -> Response {
+    let assets = assets::folder();
+    let html = Login { assets: &assets }.render().unwrap_or_default();
+    Response::new(401, Content::Page(HTML, html.into()))
+}
+
+fn refused(why: &'static str) -> Response {
+    Response::new(403, Content::Text(why))
+}
+
+fn unreadable() -> Response {
+    Response::new(400, Content::Text("the fields cannot be read"))
+}
+
+/// Whether a form was sent by a page of this very host.
+fn is_own_origin(head: &RequestHead) -> bool {
+    let origin = head.headers.get("origin").unwrap_or_default();
+    let host = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+    host.is_some_and(|host| host.eq_ignore_ascii_case(&head.host))
+}
+
+/// Browsers say which page asks: another port of this machine is another one.
+fn is_own_site(head: &RequestHead) -> bool {
+    let said = |value: &[u8]| matches!(value, b"same-origin" | b"none");
+    head.headers.values("sec-fetch-site").all(said)
+}
+
+/// What browsers are told about every answer.
+pub(super) fn secured(response: Response) -> Response {
+    response
+        .field("Content-Security-Policy", POLICY)
+        .field("X-Content-Type-Options", "nosniff")
+        // With `no-referrer`, browsers would hide the origin of the page's own forms as well.
+        .field("Referrer-Policy", "same-origin")
+        .field("Cross-Origin-Resource-Policy", "same-origin")
+        .field("Cross-Origin-Opener-Policy", "same-origin")
+}

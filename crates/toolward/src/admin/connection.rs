@@ -1,0 +1,139 @@
+//! One connection of a browser, read by the same strict reader as those of agents.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
+use toolward_gateway::downstream::accept::Ending;
+use toolward_gateway::downstream::connection::{
+    Content, Response, gone, linger, read_body, read_head, status, write,
+};
+use toolward_wire::http::{BodyReader, RequestHead};
+
+use super::Page;
+use super::answer::{Place, secured};
+use super::connection_limit::{Guest, Standing};
+
+/// What a form may send.
+const MOST_FORM: usize = 256 << 10;
+/// Within this time the first request must have come whole. Browsers connect when they have something
+/// to ask; some connect ahead, and do so again.
+const FIRST: Duration = Duration::from_secs(3);
+/// The same for the next one on the same connection.
+const NEXT: Duration = Duration::from_secs(15);
+/// How long what nobody wants is read before a connection is closed.
+const LINGER: Duration = Duration::from_secs(2);
+
+pub(super) async fn serve(
+    page: Arc<Page>,
+    from: IpAddr,
+    mut stream: TcpStream,
+    mut ending: watch::Receiver<Ending>,
+    guest: &Guest,
+) {
+    let mut buffer = BytesMut::with_capacity(8 << 10);
+    let (mut first, mut until) = (true, Instant::now() + FIRST);
+    loop {
+        let head = tokio::select! {
+            head = timeout_at(until, read_head(&mut stream, &mut buffer, None)) => head,
+            _ = ending.wait_for(|ending| *ending != Ending::No), if buffer.is_empty() => return,
+        };
+        let (response, keep_alive, old) = match head {
+            Err(_) | Ok(Ok(None)) => return,
+            Ok(Err(status)) => {
+                page.turned_away(from, "the head of the request is malformed");
+                (Response::empty(status), false, false)
+            }
+            Ok(Ok(Some(head))) => {
+                let (keep_alive, old) = (head.keep_alive, head.old);
+                // A browser that was let in before has time for what follows the head.
+                let until = if first { until } else { Instant::now() + NEXT };
+                let mut asking = Asking { page: &page, from, until, guest };
+                let exchanged = asking.exchange(&mut stream, &mut buffer, head).await;
+                let Some((response, read)) = exchanged else { return };
+                if matches!(response.content, Content::Events(_)) {
+                    guest.stands(Standing::Follows);
+                }
+                (response, keep_alive && read, old)
+            }
+        };
+        let keep_alive = keep_alive && *ending.borrow() == Ending::No;
+        let written = tokio::select! {
+            biased;
+            written = write(&mut stream, &mut buffer, secured(response), keep_alive, old) => written,
+            // Streams of events would never end.
+            () = over(&mut ending) => Ok(false),
+        };
+        match written {
+            Ok(true) => (first, until) = (false, Instant::now() + NEXT),
+            _ => {
+                guest.stands(Standing::Unknown);
+                let _ = timeout(LINGER, linger(&mut stream, &mut buffer)).await;
+                return;
+            }
+        }
+    }
+}
+
+/// Resolves a moment after the process was asked to end, so that what is being written is written.
+async fn over(ending: &mut watch::Receiver<Ending>) {
+    let _ = ending.wait_for(|ending| *ending != Ending::No).await;
+    tokio::time::sleep(LINGER).await;
+}
+
+/// Somebody who asks.
+struct Asking<'a> {
+    page: &'a Arc<Page>,
+    from: IpAddr,
+    /// When the request must be there.
+    until: Instant,
+    guest: &'a Guest,
+}
+
+impl Asking<'_> {
+    /// One request and its response; whether the request was read to its end. `None`: the browser is gone,
+    /// or does not send the rest.
+    async fn exchange(
+        &mut self,
+        stream: &mut TcpStream,
+        buffer: &mut BytesMut,
+        head: RequestHead,
+    ) -> Option<(Response, bool)> {
+        let (page, from) = (self.page, self.from);
+        // Whoever may not ask is told so before anything of it is read.
+        let thought = Instant::now();
+        let place = page.admit(from, &head).await;
+        self.until += thought.elapsed();
+        if matches!(place, Ok(Place::View(_) | Place::Ask | Place::Status)) {
+            self.guest.stands(Standing::Known);
+        }
+        let most = match &place {
+            Ok(Place::Login | Place::Ask) => MOST_FORM,
+            _ => 0,
+        };
+        let reader = match BodyReader::new(head.body, most) {
+            Ok(reader) => reader,
+            Err(problem) => {
+                return Some((place.err().unwrap_or(Response::empty(status(&problem))), false));
+            }
+        };
+        let body = read_body(stream, buffer, &head, reader, None);
+        let body = match timeout_at(self.until, body).await.ok()? {
+            Ok(body) => body?,
+            Err(status) => return Some((place.err().unwrap_or(Response::empty(status)), false)),
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(response) => return Some((response, true)),
+        };
+        tokio::select! {
+            biased;
+            response = page.respond(from, place, &head, body) => Some((response, true)),
+            () = gone(stream, buffer) => None,
+        }
+    }
+}

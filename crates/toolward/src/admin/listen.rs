@@ -1,0 +1,185 @@
+//! The page's socket and thread.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use toolward_config::config::Config;
+use toolward_config::neutral::neutralise;
+use toolward_gateway::downstream::accept::{Ending, Socket};
+use toolward_gateway::log::Log;
+
+use super::Page;
+use super::answer::Tries;
+use super::connection;
+use super::connection_limit::{Came, Crowd, MOST};
+use super::auth::Door;
+use super::lists::Lists;
+use crate::exit::Failure;
+use crate::identity::reachable;
+use crate::reload::Reloader;
+
+/// After a failed `accept`, such as for lack of file descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How much later than calls the page gets its turn, where both want the processor.
+const NICE: i32 = 10;
+
+/// The page's socket, before anything is served on it.
+pub(crate) struct Admin {
+    socket: Socket,
+    door: Door,
+}
+
+/// What the page needs of the process around it.
+pub(crate) struct Serving<'a> {
+    pub(crate) reloader: &'a Arc<Reloader>,
+    /// The runtime on which servers are asked for their lists.
+    pub(crate) asking: Handle,
+    pub(crate) ending: watch::Receiver<Ending>,
+    pub(crate) log: &'a Log,
+}
+
+impl Admin {
+    /// The socket of the configuration, or the one that another process `gave`. `None`: there is no
+    /// page, because it is off or because another gateway has the usual address.
+    pub(crate) fn open(
+        config: &Config,
+        state: &Path,
+        gave: impl FnOnce(SocketAddr) -> Option<Socket>,
+        log: &Log,
+    ) -> Result<Option<Admin>, Failure> {
+        let Some(address) = config.admin else { return Ok(None) };
+        Admin::may_open(config)?;
+        let socket = match gave(address).map_or_else(|| Socket::tcp(address), Ok) {
+            Ok(socket) => socket,
+            Err(error) if !config.admin_stated => {
+                log(&format!(
+                    "the admin UI is off: {address}: {error}; set `admin` to another address"
+                ));
+                return Ok(None);
+            }
+            Err(error) => {
+                let message =
+                    format!("error: cannot listen on {address} for the admin UI: {error}");
+                let help = "another gateway may have it; set `admin` to another address, or `off`";
+                return Err(Failure::invalid(format!("{message}\n  help: {help}")));
+            }
+        };
+        let door = Door::in_folder(state).map_err(|error| {
+            Failure::invalid(format!("error: {}", neutralise(&error.to_string())))
+        })?;
+        Ok(Some(Admin { socket, door }))
+    }
+
+    /// The admin UI is for this machine alone.
+    pub(crate) fn may_open(config: &Config) -> Result<(), Failure> {
+        match config.admin {
+            Some(address) if !address.ip().is_loopback() => Err(Failure::invalid(format!(
+                "error: `admin: {address}` reaches beyond this machine\n  \
+                 help: keep it on 127.0.0.1, and come to it through an SSH tunnel \
+                 (`ssh -L 7411:127.0.0.1:7411 HOST`) or a reverse proxy that knows who asks"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the token in a state directory can be used, if there is one.
+    pub(crate) fn check_token(state: &Path) -> std::io::Result<()> {
+        Door::check(state)
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Where the page is, without its token.
+    pub(crate) fn address(&self) -> String {
+        format!("http://{}/", self.socket.address())
+    }
+
+    /// Where the page is, with the token that opens it.
+    pub(crate) fn entrance(&self) -> String {
+        format!("{}?token={}", self.address(), self.door.token())
+    }
+
+    /// Serves the page on a thread of its own, until the process ends.
+    pub(crate) fn serve(self, serving: Serving<'_>) -> Result<(), Failure> {
+        let Serving { reloader, asking, ending, log } = serving;
+        let config = reloader.begun();
+        let (address, entrance) = (self.address(), self.entrance());
+        let Socket::Tcp(listener) = self.socket else { return Ok(()) };
+        let page = Arc::new(Page {
+            reloader: reloader.clone(),
+            lists: Lists::new(asking, config.list_timeout),
+            begun: Instant::now(),
+            door: self.door,
+            reachable: reachable(config),
+            tries: Tries::default(),
+            matrix: Default::default(),
+        });
+        let weak = Arc::downgrade(&page);
+        let _ = reloader.replacing.set(Arc::new(move |active| {
+            if let Some(page) = weak.upgrade() {
+                page.reloading(active);
+            }
+        }));
+        let said = log.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("page".into()).spawn(move || {
+            // On Linux this is of the thread alone.
+            let _ = rustix::process::nice(NICE);
+            runtime.block_on(accept(page, listener, ending, said));
+            runtime.shutdown_background();
+        })?;
+        let _ = reloader.page.set(address);
+        log(&format!("admin UI: {entrance}"));
+        Ok(())
+    }
+}
+
+async fn accept(
+    page: Arc<Page>,
+    listener: TcpListener,
+    mut ending: watch::Receiver<Ending>,
+    log: Log,
+) {
+    let crowd = Arc::new(Crowd::default());
+    let over = ending.clone();
+    let accepting = async {
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            let Came { guest, say } = crowd.come(Instant::now());
+            if say {
+                log(&format!(
+                    "admin UI: all {MOST} connections are in use; the oldest without the token is closed"
+                ));
+            }
+            // One too many is closed at once; a browser comes again.
+            let Some(guest) = guest else { continue };
+            let _ = stream.set_nodelay(true);
+            let (page, over, crowd) = (page.clone(), over.clone(), crowd.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = connection::serve(page, from.ip(), stream, over, &guest) => {}
+                    () = guest.asked_to_leave() => {}
+                }
+                crowd.go(&guest);
+            });
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        _ = ending.wait_for(|ending| *ending != Ending::No) => {}
+    }
+    // Requests under way are answered; whoever follows events comes again, to the next process.
+    while !crowd.is_empty() {
+        tokio::time::sleep(PAUSE).await;
+    }
+}

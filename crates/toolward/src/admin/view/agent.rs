@@ -1,0 +1,132 @@
+//! One agent: the tools that it may call, the limits and hooks in front of them, and what it did last.
+
+mod guards;
+mod tools;
+
+use std::sync::Arc;
+
+use askama::Template;
+
+use self::guards::{HookRow, LimitRow};
+use self::tools::ServerTools;
+use super::live::{Latest, latest_of};
+use crate::admin::lists::List;
+use crate::admin::query::encoded;
+use crate::admin::{Layout, Page, Query, Shown};
+
+/// How many calls and refusals are shown.
+const MAX_ROWS: usize = 10;
+
+#[derive(Template)]
+#[template(path = "agent.html")]
+struct Whole {
+    layout: Layout,
+    told: Told,
+    latest: Latest,
+}
+
+#[derive(Template)]
+#[template(path = "agent_part.html")]
+struct Part {
+    told: Told,
+}
+
+#[derive(Template)]
+#[template(path = "agent_calls.html")]
+struct Calls {
+    who: Who,
+    latest: Latest,
+}
+
+/// Whose view it is.
+struct Who {
+    /// `None`: callers without a name.
+    name: Option<String>,
+    /// The query that names it in addresses of this view, of the table and of the live view.
+    query: String,
+    table: String,
+    live: String,
+}
+
+struct Told {
+    who: Who,
+    /// All callers that have a view, to change between them.
+    others: Vec<(Option<String>, bool)>,
+    /// The rules that apply to it: its own or those of `default`.
+    rules: Option<&'static str>,
+    /// Requests without a name are rejected before any rule.
+    rejected: bool,
+    /// The policy is not enforced.
+    unenforced: bool,
+    progressive: bool,
+    listed: usize,
+    callable: usize,
+    offered: usize,
+    servers: Vec<ServerTools>,
+    limits: Vec<LimitRow>,
+    hooks: Vec<HookRow>,
+}
+
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    let agent = query.word("name");
+    let who = Who::new(agent);
+    match &*query.rest {
+        "" if query.fragment => {
+            let lists = page.lists.now(page.gateway());
+            Shown::of(&Part { told: Told::of(page, who, &lists) })
+        }
+        "" => {
+            let layout = Layout::new(page, "agent", "Agent").await;
+            let lists = page.lists.ask(page.gateway()).await;
+            let latest = latest_of(page, agent, MAX_ROWS).await;
+            Shown::of(&Whole { layout, told: Told::of(page, who, &lists), latest })
+        }
+        "calls" => {
+            let latest = latest_of(page, agent, MAX_ROWS).await;
+            Shown::of(&Calls { who, latest })
+        }
+        _ => Shown::Missing,
+    }
+}
+
+impl Who {
+    fn new(agent: Option<&str>) -> Who {
+        let name = agent.map(encoded).unwrap_or_default();
+        Who {
+            name: agent.map(String::from),
+            query: format!("name={name}"),
+            table: format!("./?agent={name}"),
+            live: format!("live?agent={}", encoded(&format!("={}", agent.unwrap_or_default()))),
+        }
+    }
+}
+
+impl Told {
+    fn of(page: &Page, who: Who, lists: &[List]) -> Told {
+        let snapshot = page.gateway().current.get();
+        let callers = page.reloader.callers();
+        let agent = who.name.as_deref();
+        let servers = tools::of(&snapshot, agent, lists);
+        let (limits, hooks) = guards::of(&snapshot, agent, &servers);
+        let own = agent.is_some_and(|agent| snapshot.policy.has_rules_of(agent));
+        let count = |wanted: fn(&ServerTools) -> usize| servers.iter().map(wanted).sum();
+        Told {
+            others: callers.iter().map(|one| (one.clone(), *one == who.name)).collect(),
+            rules: match own {
+                true => Some("its own rules"),
+                false if snapshot.policy.agents().is_empty() => None,
+                false => Some("the rules of default, if there are any"),
+            },
+            rejected: agent.is_none() && !callers.contains(&None),
+            unenforced: !snapshot.enforced,
+            progressive: snapshot.discovery.is_progressive(agent),
+            listed: count(ServerTools::listed),
+            callable: count(|server| server.callable.len() + server.more_callable),
+            offered: count(|server| server.offered),
+            servers,
+            limits,
+            hooks,
+            who,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The decision about a call without calling.
+
+use std::sync::Arc;
+
+use askama::Template;
+
+use super::question::{Question, Told};
+use crate::arguments::Given;
+use crate::admin::lists::List;
+use crate::admin::{Layout, Page, Query, Shown};
+
+/// So many tools are proposed while a name is typed.
+const MOST_PROPOSED: usize = 50;
+
+#[derive(Template)]
+#[template(path = "ask.html")]
+struct Whole {
+    layout: Layout,
+    form: Form,
+    answer: Option<Told>,
+}
+
+#[derive(Template)]
+#[template(path = "ask_part.html")]
+struct Part {
+    form: Form,
+    answer: Option<Told>,
+}
+
+#[derive(Template)]
+#[template(path = "ask_tools.html")]
+struct Tools {
+    tools: Vec<String>,
+}
+
+/// What stands in the fields, and what is wrong with it.
+#[derive(Default)]
+struct Form {
+    agents: Vec<String>,
+    /// Callers without a name are let in.
+    nameless: bool,
+    /// The agent that is chosen; empty for callers without a name.
+    agent: String,
+    /// It is none of those that the policy names.
+    other: bool,
+    tool: String,
+    arguments: String,
+    tools: Vec<String>,
+    wrong_agent: Option<String>,
+    wrong_tool: Option<String>,
+    wrong_arguments: Option<String>,
+}
+
+/// The form, filled in as the address says; or names of tools for it.
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    match &*query.rest {
+        "" => {}
+        "tools" => {
+            let lists = page.lists.now(page.gateway());
+            return Shown::of(&Tools { tools: proposed(&lists, query.get("tool").unwrap_or("")) });
+        }
+        _ => return Shown::Missing,
+    }
+    let lists = page.lists.ask(page.gateway()).await;
+    let mut form = form(page, query, &lists);
+    if let (Some(server), Some(tool)) = (query.word("server"), query.word("tool")) {
+        form.tool = format!("{server}/{tool}");
+    }
+    let layout = Layout::new(page, "ask", "Ask").await;
+    Shown::of(&Whole { layout, form, answer: None })
+}
+
+/// The answer to what was filled in.
+pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
+    let lists = page.lists.ask(page.gateway()).await;
+    let mut form = form(page, query, &lists);
+    if query.get("agent") == Some("other") && form.agent.is_empty() {
+        form.wrong_agent = Some("Say the agent’s name.".into());
+    } else if form.agent.is_empty() && !form.nameless {
+        form.wrong_agent = Some(
+            "Nobody comes in without a name: such a request gets 401, before any rule.".into(),
+        );
+    }
+    let arguments = match form.arguments.trim() {
+        "" => Ok(Default::default()),
+        text => Given::parse(text),
+    };
+    let address = form.tool.trim().split_once('/');
+    let address = address.filter(|(server, tool)| !server.is_empty() && !tool.is_empty());
+    if address.is_none() {
+        form.wrong_tool = Some("Write SERVER/TOOL, with the tool’s own name.".into());
+    }
+    let answer = match (&arguments, address) {
+        (Ok(arguments), Some(address)) if form.wrong_agent.is_none() => {
+            let agent = Some(form.agent.as_str()).filter(|agent| !agent.is_empty());
+            match Question::new(page, lists, agent, address, Some(arguments.clone())) {
+                Ok(question) => Some(question.answer(page)),
+                Err(why) => {
+                    form.wrong_tool = Some(why);
+                    None
+                }
+            }
+        }
+        _ => None,
+    };
+    form.wrong_arguments = arguments.err().map(|why| format!("Not a JSON object: {why}"));
+    if query.fragment {
+        return Shown::of(&Part { form, answer });
+    }
+    let layout = Layout::new(page, "ask", "Ask").await;
+    Shown::of(&Whole { layout, form, answer })
+}
+
+fn form(page: &Page, query: &Query, lists: &[List]) -> Form {
+    let callers = page.reloader.callers();
+    let agents: Vec<String> = callers.iter().flatten().cloned().collect();
+    // In the form names have a mark before them, so that no agent's name means something else.
+    let chosen = query.get("agent").unwrap_or_default();
+    let agent = match chosen {
+        "other" => query.get("name").unwrap_or_default().trim(),
+        chosen => chosen.strip_prefix('=').unwrap_or_default(),
+    };
+    let tool = query.get("tool").unwrap_or_default().to_string();
+    Form {
+        other: chosen == "other" || !(agent.is_empty() || agents.iter().any(|a| a == agent)),
+        agent: agent.into(),
+        tools: proposed(lists, &tool),
+        tool,
+        // A tab would be shown as a sign.
+        arguments: query.get("args").unwrap_or_default().replace('\t', "  "),
+        agents,
+        nameless: callers.contains(&None),
+        ..Form::default()
+    }
+}
+
+/// Tools whose address has what was typed.
+fn proposed(lists: &[List], typed: &str) -> Vec<String> {
+    let typed = typed.trim().to_lowercase();
+    let known =
+        lists.iter().filter_map(|list| Some((list.server.name(), list.tools.as_ref().ok()?)));
+    let tools = known.flat_map(|(server, catalogue)| {
+        let tools = catalogue.tools().tools().iter();
+        tools.map(move |tool| format!("{server}/{}", tool.name()))
+    });
+    tools.filter(|tool| tool.to_lowercase().contains(&typed)).take(MOST_PROPOSED).collect()
+}

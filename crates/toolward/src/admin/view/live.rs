@@ -1,0 +1,116 @@
+//! Decisions as they happen. Rows come from the record's files, as `toolward tail` reads them: nothing
+//! on the way of a call knows whether somebody watches.
+
+mod after;
+mod events;
+mod filter;
+mod one;
+pub(in crate::admin::view) mod rows;
+
+use std::sync::Arc;
+
+use askama::Template;
+
+use self::after::After;
+use self::filter::Wanted;
+use self::rows::Row;
+use crate::commands::audit::dir::look;
+use crate::commands::audit::tail_rows::latest;
+use crate::admin::{Layout, Page, Query, Shown};
+
+/// So many rows are there when somebody begins to watch.
+const LATEST: usize = 50;
+/// So many are looked at where a text is sought in them.
+const SEARCHED: usize = 2000;
+/// How far back they are looked for, in each stream.
+const BACK: u64 = 8 << 20;
+const FURTHER_BACK: u64 = 32 << 20;
+
+#[derive(Template)]
+#[template(path = "live.html")]
+struct Whole {
+    layout: Layout,
+    wanted: Wanted,
+    agents: Vec<String>,
+    servers: Vec<String>,
+    rows: Vec<Row>,
+    /// How far the rows go.
+    after: String,
+    one: Option<one::One>,
+}
+
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    match (&*query.rest, query.word("id")) {
+        ("", Some(id)) if query.fragment => one::show(page, id).await,
+        ("", id) => whole(page, query, id).await,
+        ("events", _) => events::show(page, query),
+        _ => Shown::Missing,
+    }
+}
+
+async fn whole(page: &Arc<Page>, query: &Query, id: Option<&str>) -> Shown {
+    let wanted = Wanted::read(query);
+    let (rows, after) = recent(page, &wanted);
+    let one = match id {
+        Some(id) => one::of(page, id).await,
+        None => None,
+    };
+    let snapshot = page.gateway().current.get();
+    Shown::of(&Whole {
+        layout: Layout::new(page, "live", "Live").await,
+        agents: page.reloader.callers().iter().flatten().cloned().collect(),
+        servers: snapshot.servers.iter().map(|server| server.name().to_string()).collect(),
+        wanted,
+        rows,
+        after,
+        one,
+    })
+}
+
+/// The rows that came last, newest first, and the id of the newest.
+fn recent(page: &Page, wanted: &Wanted) -> (Vec<Row>, String) {
+    let folder = &page.reloader.begun().audit.dir;
+    let Ok(filter) = wanted.filter(page) else { return Default::default() };
+    // Where there is no record yet, there is nothing to show.
+    let found = look(folder).unwrap_or_default();
+    let looked_at = if wanted.is_sought() { SEARCHED } else { LATEST };
+    let back = if wanted.is_narrow() { FURTHER_BACK } else { BACK };
+    let Ok(latest) = latest(&found, &filter, looked_at, back) else { return Default::default() };
+    let mut after = After::default();
+    latest.rows.iter().for_each(|row| after.tell(row));
+    let rows = latest.rows.iter().rev().filter(|row| wanted.takes(row)).take(LATEST);
+    (rows.map(|row| Row::of(page, row)).collect(), after.to_string())
+}
+
+/// The calls and refusals of one agent that came last, newest first.
+#[derive(Default)]
+pub(in crate::admin::view) struct Latest {
+    pub(in crate::admin::view) calls: Vec<Row>,
+    pub(in crate::admin::view) refusals: Vec<Row>,
+}
+
+/// What an agent did last; `None`: callers without a name.
+pub(in crate::admin::view) async fn latest_of(
+    page: &Arc<Page>,
+    agent: Option<&str>,
+    most: usize,
+) -> Latest {
+    let wanted = |verdict: &str| Wanted {
+        agent: format!("={}", agent.unwrap_or_default()),
+        verdict: verdict.into(),
+        kinds: "calls".into(),
+        ..Wanted::default()
+    };
+    let (calls, refusals) = (wanted("allow"), wanted("deny"));
+    let page = page.clone();
+    // The end of the audit log is read, which waits for disks.
+    let read = tokio::task::spawn_blocking(move || {
+        let some = |wanted: &Wanted| {
+            let mut rows = recent(&page, wanted).0;
+            rows.truncate(most);
+            rows
+        };
+        Latest { calls: some(&calls), refusals: some(&refusals) }
+    });
+    read.await.unwrap_or_default()
+}

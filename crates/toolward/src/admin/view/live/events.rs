@@ -1,0 +1,171 @@
+//! Rows as they come, while somebody watches; and changes of what views are made of, for a browser has
+//! few connections to one host. The work is bounded: so much of the record is read each
+//! time, so many rows are told; where more comes, it is passed over and counted. A browser that does
+//! not read gets less.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use askama::Template;
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::after::After;
+use super::filter::Wanted;
+use super::rows::Row;
+use super::{BACK, LATEST};
+use crate::commands::audit::follow::{Arrived, Arriving, Skipped};
+use crate::commands::audit::filter::Matcher;
+use crate::commands::audit::dir::look;
+use crate::commands::audit::tail_rows::latest;
+use crate::exit::Failure;
+use crate::admin::events::{Changes, missed};
+use crate::admin::{Page, Query, Shown};
+
+/// How often files are looked at.
+const EVERY: Duration = Duration::from_millis(220);
+/// A call that takes longer is shown before it has ended.
+const LONG: Duration = Duration::from_millis(500);
+/// So much of a stream is read each time: lines that are all of interest, and lines that are searched.
+const READ: u64 = 128 << 10;
+const SEARCHED: u64 = 1 << 20;
+/// So many rows are told at a time.
+const MOST_ROWS: usize = 50;
+/// Something is said at least this often, so that whoever is gone is noticed.
+const PULSE: Duration = Duration::from_secs(15);
+/// After this time a record that could not be read is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Template)]
+#[template(path = "live_rows.html")]
+struct Rows<'a> {
+    rows: &'a [Row],
+}
+
+pub(super) fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    let (send, events) = mpsc::channel(2);
+    let after = query.last_event.as_deref().or(query.word("after")).unwrap_or_default();
+    let watcher = Watcher {
+        page: Arc::downgrade(page),
+        wanted: Wanted::read(query),
+        after: After::parse(after),
+        changes: Changes::new(page),
+        send,
+    };
+    tokio::spawn(watcher.run(missed(page, query)));
+    Shown::Events(events)
+}
+
+/// Somebody who watches.
+struct Watcher {
+    page: Weak<Page>,
+    wanted: Wanted,
+    after: After,
+    changes: Changes,
+    send: mpsc::Sender<Bytes>,
+}
+
+impl Watcher {
+    async fn run(mut self, missed: Option<Bytes>) {
+        // What a browser waits before it comes again, in milliseconds.
+        let retry = Bytes::from_static(b"retry: 1000\n\n");
+        for first in [Some(retry), missed].into_iter().flatten() {
+            if self.send.send(first).await.is_err() {
+                return;
+            }
+        }
+        while !self.send.is_closed() && self.page.strong_count() > 0 {
+            // A record that is not there may come, and one that was moved may come back.
+            let _ = self.follow().await;
+            tokio::time::sleep(AGAIN).await;
+            self.look().await;
+        }
+    }
+
+    /// Tells of what has changed; whether anything has.
+    async fn look(&mut self) -> bool {
+        let Some(page) = self.page.upgrade() else { return false };
+        let news = self.changes.look(&page);
+        drop(page);
+        match news {
+            Some(news) => self.send.send(news).await.is_ok(),
+            None => false,
+        }
+    }
+
+    async fn follow(&mut self) -> Result<(), Failure> {
+        let gone = || Failure::usage("the page is gone");
+        let page = self.page.upgrade().ok_or_else(gone)?;
+        let folder = page.reloader.begun().audit.dir.clone();
+        let found = look(&folder)?;
+        // What came while nobody watched, as far as it would have been shown.
+        let missed = latest(&found, &self.wanted.filter(&page)?, LATEST, BACK)?.rows;
+        let mut matcher = Matcher::new(self.wanted.filter(&page)?);
+        for row in missed.iter().filter(|row| row["kind"] == "intent" && row["outcome"].is_null()) {
+            matcher.expect(row);
+        }
+        let missed: Vec<Value> =
+            missed.into_iter().filter(|row| self.after.is_before(row)).collect();
+        // Where all of them are news, there may be more.
+        let more = !self.after.is_nothing() && missed.len() >= LATEST;
+        let skipped = more.then_some(Skipped { records: None });
+        self.tell(&page, Arrived { rows: missed, skipped }).await;
+        let most = if self.wanted.is_narrow() { SEARCHED } else { READ };
+        let mut arriving = Arriving::after(folder, &found, matcher, LONG)?;
+        drop(page);
+        let mut silent = Duration::ZERO;
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let Some(page) = self.page.upgrade().filter(|_| !self.send.is_closed()) else {
+                return Ok(());
+            };
+            // Whoever has not read what was told gets the end of what comes, later.
+            if self.send.capacity() == 0 {
+                continue;
+            }
+            let told = self.tell(&page, arriving.poll(Some(most))?).await;
+            drop(page);
+            let told = self.look().await || told;
+            silent = if told { Duration::ZERO } else { silent + EVERY };
+            if silent >= PULSE {
+                silent = Duration::ZERO;
+                let _ = self.send.send(Bytes::from_static(b": \n\n")).await;
+            }
+        }
+    }
+
+    /// Tells of what has come; whether there was anything.
+    async fn tell(&mut self, page: &Page, arrived: Arrived) -> bool {
+        let Arrived { mut rows, skipped } = arrived;
+        // Of what was passed over and not searched, nobody knows how much was wanted.
+        let mut more = skipped.map(|skipped| skipped.records.filter(|_| !self.wanted.is_narrow()));
+        rows.retain(|row| self.wanted.takes(row));
+        let too_many = rows.len().saturating_sub(MOST_ROWS);
+        if too_many > 0 {
+            rows.drain(..too_many);
+            let so_far = more.unwrap_or(Some(0));
+            more = Some(so_far.map(|so_far| so_far + too_many as u64));
+        }
+        rows.iter().for_each(|row| self.after.tell(row));
+        let mut said = String::new();
+        if let Some(more) = more {
+            let more = more.map_or(String::new(), |more| more.to_string());
+            said += &format!("event: more\ndata: {more}\n\n");
+        }
+        if !rows.is_empty() {
+            let rows: Vec<Row> = rows.iter().map(|row| Row::of(page, row)).collect();
+            let html = Rows { rows: &rows }.render().unwrap_or_default();
+            said += &format!("event: rows\nid: {}\n", self.after);
+            for line in html.lines() {
+                said += &format!("data: {line}\n");
+            }
+            said.push('\n');
+        }
+        let any = !said.is_empty();
+        if any {
+            let _ = self.send.send(said.into()).await;
+        }
+        any
+    }
+}

@@ -1,0 +1,151 @@
+//! One decision: everything that the record has of it, and what the policy in force says.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde_json::Value;
+use toolward_gateway::audit::arguments::Comparison;
+use toolward_gateway::audit::redact::REDACTED;
+
+use super::rows::{Row, is_unseen, says};
+use crate::commands::audit::explain_id::{decision, facts, is_id};
+use crate::commands::audit::row::joined;
+use crate::admin::query::encoded;
+use crate::admin::view::prose::{Piece, pieces};
+use crate::admin::view::steps;
+use crate::admin::{Page, Shown};
+
+pub(super) struct One {
+    pub(super) row: Row,
+    pub(super) facts: Vec<(String, Vec<Piece>)>,
+    /// The record after it does not fit.
+    pub(super) changed: bool,
+    /// The policy was another one then.
+    pub(super) policy_changed: bool,
+    /// Where the explanation of today is.
+    pub(super) explain: Option<String>,
+    /// It is one of the call; otherwise of the listing.
+    pub(super) whole: bool,
+}
+
+#[derive(Template)]
+#[template(path = "live_one.html")]
+struct Part<'a> {
+    one: &'a One,
+}
+
+pub(super) async fn show(page: &Arc<Page>, id: &str) -> Shown {
+    match of(page, id).await {
+        Some(one) => Shown::of(&Part { one: &one }),
+        None => Shown::Wrong("No record has this id.".into()),
+    }
+}
+
+/// What is known of a decision. A record can be long, so that it is searched on another thread.
+pub(super) async fn of(page: &Arc<Page>, id: &str) -> Option<One> {
+    if !is_id(id) {
+        return None;
+    }
+    let (folder, id) = (page.reloader.begun().audit.dir.clone(), id.to_string());
+    let found = tokio::task::spawn_blocking(move || decision(&folder, &id).ok().flatten());
+    let found = found.await.ok()??;
+    let snapshot = page.gateway().current.get();
+    let record = &found.record;
+    let policy_changed = record["policy"].as_str().is_some_and(|then| then != snapshot.version);
+    Some(One {
+        facts: in_words(facts(&found), record),
+        changed: found.fits == Some(false),
+        policy_changed,
+        explain: explain(page, record),
+        whole: arguments(record, same_as(page)).is_some(),
+        row: Row::of(page, &joined(record.clone(), found.outcome.as_ref())),
+    })
+}
+
+/// The facts, with the reason and what the agent got first, and in words instead of the code of a step.
+fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Piece>)> {
+    let reason = record["reason"].is_string();
+    let word = |(label, value): (String, String)| match (&*label, record["step"].as_str()) {
+        ("step", Some(_)) if reason => None,
+        ("step", Some(step)) => Some(("because".into(), pieces(steps::sentence(step)))),
+        ("because", _) => Some((label, pieces(&value))),
+        _ => Some((label, vec![Piece::Text(value)])),
+    };
+    let mut facts: Vec<(String, Vec<Piece>)> = facts.into_iter().filter_map(word).collect();
+    // Lines without a label continue the one before.
+    let mut place = 0;
+    let mut key = |(label, _): &(String, Vec<Piece>)| {
+        place = match &**label {
+            "" => place,
+            "because" => 0,
+            "agent got" => 1,
+            _ => 2,
+        };
+        place
+    };
+    let keys: Vec<u8> = facts.iter().map(&mut key).collect();
+    let mut keyed: Vec<(u8, (String, Vec<Piece>))> =
+        keys.into_iter().zip(facts.drain(..)).collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, fact)| fact).collect()
+}
+
+/// The address of the explanation: who, which tool, and the arguments where they are known.
+fn explain(page: &Page, record: &Value) -> Option<String> {
+    let text = |name: &str| record[name].as_str().map(String::from);
+    let (server, tool) = match is_unseen(record) {
+        true => says(page, record)?.tool?,
+        false => (text("server")?, text("tool")?),
+    };
+    // Of a name that fits no server, nothing can be explained.
+    if server.is_empty() {
+        return None;
+    }
+    let mut address = format!("explain?server={}&tool={}", encoded(&server), encoded(&tool));
+    if let Some(agent) = text("agent") {
+        address += &format!("&agent={}", encoded(&agent));
+    }
+    if let Some(given) = arguments(record, same_as(page)) {
+        address += &format!("&args={}", encoded(&given));
+    }
+    Some(address)
+}
+
+/// Whether a recorded hash is of some arguments.
+fn same_as(page: &Page) -> impl Fn(&str, &[u8]) -> bool {
+    let audit = page.gateway().audit.clone();
+    move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
+}
+
+/// The arguments, where the record has all of them as they were. Of a call with others, the answer
+/// would be another one.
+fn arguments(record: &Value, same: impl Fn(&str, &[u8]) -> bool) -> Option<String> {
+    let given = record["arguments"].as_object().map(|_| record["arguments"].to_string())?;
+    // An agent can write the same as what stands in the place of a secret: then the hash tells.
+    let hash = record["arguments_hash"].as_str();
+    let as_they_were = || hash.is_some_and(|hash| same(hash, given.as_bytes()));
+    (!given.contains(REDACTED) || as_they_were()).then_some(given)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_whole_arguments_are_asked_about() {
+        let same = |hash: &str, given: &[u8]| hash == "h" && given == br#"{"a":"[redacted]"}"#;
+        for (record, whole) in [
+            (json!({"arguments": {"a": 1}}), true),
+            (json!({"arguments": {}}), true),
+            (json!({"arguments": {"a": "[redacted]"}, "arguments_hash": "sha256:0"}), false),
+            (json!({"arguments": {"a": "x [redacted]"}}), false),
+            (json!({"arguments": {"a": "[redacted]"}, "arguments_hash": "h"}), true),
+            (json!({"arguments": "sha256:0", "action": "clear"}), false),
+            (json!({"arguments": null, "action": "clear"}), false),
+            (json!({"action": "clear"}), false),
+        ] {
+            assert_eq!(arguments(&record, same).is_some(), whole, "{record}");
+        }
+    }
+}

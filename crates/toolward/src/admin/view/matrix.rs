@@ -1,0 +1,222 @@
+//! Who sees what: all tools by all agents, by the verdict of the listing.
+//!
+//! Lines come in chunks, as they are needed: a page holds the chunks that are near what is looked at.
+
+mod before;
+mod cell;
+mod filter;
+mod folds;
+pub(super) mod table;
+
+use std::sync::Arc;
+
+use askama::Template;
+
+use self::cell::{Drawn, Legend, drawn};
+use self::filter::{Choice, Filter, Lines};
+use self::folds::Folds;
+use self::table::Table;
+use crate::admin::query::encoded;
+use crate::admin::view::moment;
+use crate::admin::{Layout, Page, Query, Shown};
+
+pub(crate) use self::before::Kept;
+
+/// So many lines come together.
+const CHUNK: usize = 64;
+/// So many chunks come with the page.
+const FIRST: usize = 2;
+/// More columns than this are narrow, with their names upright.
+const MOST_WIDE: usize = 8;
+
+#[derive(Template)]
+#[template(path = "matrix.html")]
+struct Whole<'a> {
+    layout: Layout,
+    part: Part<'a>,
+}
+
+#[derive(Template)]
+#[template(path = "matrix_part.html")]
+struct Fragment<'a> {
+    part: Part<'a>,
+}
+
+/// The table with its filters.
+struct Part<'a> {
+    servers: Vec<Choice<'a>>,
+    agents: Vec<Choice<'a>>,
+    verdicts: Vec<Choice<'a>>,
+    hints: Vec<Choice<'a>>,
+    text: &'a str,
+    filtered: bool,
+    columns: Vec<Column<'a>>,
+    wide: bool,
+    chunks: Vec<Chunk<'a>>,
+    /// Tools that the filters left, and that there are.
+    tools: usize,
+    of: usize,
+    lines: usize,
+    /// The filters and what is collapsed, to ask for further lines.
+    filter: String,
+    /// What is collapsed, as hidden fields.
+    folds: Vec<(String, String)>,
+    /// Collapses or expands all servers.
+    fold_all: Option<FoldAll>,
+    legend: Legend,
+    reload: Option<Reload>,
+}
+
+struct Column<'a> {
+    agent: Option<&'a str>,
+    /// The name as it stands in an address.
+    address: String,
+    /// How many tools are in its list.
+    listed: usize,
+    /// How many it calls through `execute_tool`, if it uses progressive discovery.
+    through: Option<usize>,
+    /// The last reload added it.
+    added: bool,
+    /// Limits and hooks over all of its tools.
+    limits: Vec<&'a str>,
+    hooks: Vec<&'a str>,
+}
+
+struct FoldAll {
+    address: String,
+    collapse: bool,
+}
+
+/// What the last reload changed.
+struct Reload {
+    time: String,
+    /// Without the date and the seconds.
+    clock: String,
+    cells: usize,
+    /// Only those are shown.
+    only: bool,
+    /// The address with only those, or with all.
+    address: String,
+}
+
+struct Chunk<'a> {
+    from: usize,
+    count: usize,
+    /// Empty if they come later.
+    lines: Vec<Drawn<'a>>,
+}
+
+#[derive(Template)]
+#[template(path = "matrix_rows.html")]
+struct Rows<'a> {
+    lines: Vec<Drawn<'a>>,
+}
+
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    if !query.rest.is_empty() {
+        return Shown::Missing;
+    }
+    let layout = match query.fragment {
+        true => None,
+        false => Some(Layout::new(page, "matrix", "Who sees what").await),
+    };
+    let lists = page.lists.ask(page.gateway()).await;
+    let table = page.matrix.table(&page.reloader, &lists);
+    let filter = Filter::read(query, &table);
+    let part = part(&table, &filter, query);
+    match layout {
+        Some(layout) => Shown::of(&Whole { layout, part }),
+        None => Shown::of(&Fragment { part }),
+    }
+}
+
+/// Further lines.
+pub(crate) async fn rows(page: &Arc<Page>, query: &Query) -> Shown {
+    let Some(from) = query.get("from").and_then(|from| from.parse::<usize>().ok()) else {
+        return Shown::Wrong("`from` is the number of a line.".into());
+    };
+    let lists = page.lists.now(page.gateway());
+    let table = page.matrix.table(&page.reloader, &lists);
+    let filter = Filter::read(query, &table);
+    let address = filter::address(query);
+    let lines = filter.lines(&table);
+    let numbered = lines.lines.iter().enumerate().skip(from).take(CHUNK);
+    let drawn = numbered.filter_map(|(at, line)| {
+        drawn(&table, &filter, (at, *line), lines.left(line.group), &address)
+    });
+    Shown::of(&Rows { lines: drawn.collect() })
+}
+
+fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
+    let shown = filter.lines(table);
+    let Lines { lines, tools, .. } = &shown;
+    let address = filter::address(query);
+    let columns: Vec<Column<'a>> =
+        filter.columns.iter().map(|column| Column::new(table, *column)).collect();
+    let chunk = |from: usize| {
+        let count = CHUNK.min(lines.len() - from);
+        let numbered = lines.iter().enumerate().skip(from).take(count);
+        let first = from < FIRST * CHUNK;
+        let drawn = numbered.filter(|_| first).filter_map(|(at, line)| {
+            drawn(table, filter, (at, *line), shown.left(line.group), &address)
+        });
+        Chunk { from, count, lines: drawn.collect() }
+    };
+    let field = |(field, name): (&str, &str)| (field.to_string(), name.to_string());
+    Part {
+        servers: filter::servers(table, query),
+        agents: filter::agents(table, query),
+        verdicts: filter::verdicts(table, query),
+        hints: filter::hints(table, query),
+        text: query.get("q").unwrap_or_default(),
+        filtered: filter.is_some(),
+        wide: columns.len() <= MOST_WIDE,
+        columns,
+        chunks: (0..lines.len()).step_by(CHUNK).map(chunk).collect(),
+        tools: *tools,
+        of: table.tools(),
+        lines: lines.len(),
+        filter: filter.folds.address(&address),
+        folds: filter.folds.fields().into_iter().map(field).collect(),
+        fold_all: fold_all(table, filter, &address),
+        legend: Legend::of(table, &filter.columns),
+        reload: reload(table, filter, query),
+    }
+}
+
+impl<'a> Column<'a> {
+    fn new(table: &'a Table, column: usize) -> Column<'a> {
+        let agent = table.agents.get(column).and_then(Option::as_deref);
+        let (limits, hooks) = table.over_every_tool(column);
+        Column {
+            agent,
+            limits,
+            hooks,
+            address: agent.map(encoded).unwrap_or_default(),
+            listed: table.listed(column),
+            through: table.through(column),
+            added: table.added.get(column).is_some_and(|added| *added),
+        }
+    }
+}
+
+fn fold_all(table: &Table, filter: &Filter, address: &str) -> Option<FoldAll> {
+    if table.groups.len() < 2 || !filter.can_fold() {
+        return None;
+    }
+    let collapse = table.groups.iter().any(|group| !filter.is_folded(&group.server));
+    let address = Folds::everything(collapse).address(address);
+    Some(FoldAll { address, collapse })
+}
+
+fn reload(table: &Table, filter: &Filter, query: &Query) -> Option<Reload> {
+    let (at, cells) = (table.reloaded?, table.changed());
+    let others = filter::address_without(query, "changed");
+    let others = filter.folds.address(&others);
+    let more = if others.is_empty() { String::new() } else { format!("&{others}") };
+    let address = if filter.changed { others } else { format!("changed=1{more}") };
+    let any = cells > 0 || filter.changed;
+    let time = moment(at);
+    let clock = format!("{} UTC", time.get(11..16).unwrap_or_default());
+    any.then_some(Reload { clock, time, cells, only: filter.changed, address })
+}

@@ -1,0 +1,93 @@
+//! The cache of the table, and the table as it was before the last reload: its cells are compared with the
+//! new ones, so that the admin UI can mark what a reload changed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use toolward_gateway::active::Snapshot;
+
+use super::table::{Agents, Group, Table};
+use crate::admin::lists::List;
+use crate::reload::Reloader;
+
+/// What a group was made from: the policy, the callers, the server, and its list or why there is none.
+type Key = (u64, Agents, usize, Result<[u8; 32], String>);
+
+/// The groups of the table that was made last, and the table before the last reload.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    groups: Vec<(Key, Arc<Group>)>,
+    before: Option<Arc<Before>>,
+}
+
+/// The table before a reload.
+pub(super) struct Before {
+    /// When the reload was, in microseconds since 1970.
+    at: u64,
+    /// The policy that the reload replaced.
+    serial: u64,
+    pub(super) agents: Agents,
+    pub(super) groups: Vec<Arc<Group>>,
+}
+
+impl Kept {
+    pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> Table {
+        let snapshot = reloader.gateway().current.get();
+        let agents = reloader.callers();
+        let mut state = self.lock();
+        // Until the new policy is active, what was kept for the comparison is the present.
+        let before = state.before.clone().filter(|before| before.serial != snapshot.serial());
+        let groups = state.groups(&snapshot, &agents, lists, before.as_deref());
+        state.groups.clone_from(&groups);
+        drop(state);
+        let is_new = |agent: &Option<String>| {
+            before.as_ref().is_some_and(|before| !before.agents.contains(agent))
+        };
+        Table {
+            added: agents.iter().map(is_new).collect(),
+            agents,
+            groups: groups.into_iter().map(|(_, group)| group).collect(),
+            reloaded: before.map(|before| before.at),
+        }
+    }
+
+    /// Keeps the table of the policy that is about to be replaced.
+    pub(crate) fn reloading(&self, snapshot: &Snapshot, agents: Agents, lists: &[List], at: u64) {
+        let mut state = self.lock();
+        let groups = state.groups(snapshot, &agents, lists, None);
+        let groups = groups.into_iter().map(|(_, group)| group).collect();
+        let serial = snapshot.serial();
+        state.before = Some(Arc::new(Before { at, serial, agents, groups }));
+    }
+
+    /// When the policy was replaced last, in microseconds since 1970.
+    pub(crate) fn reloaded(&self) -> Option<u64> {
+        self.lock().before.as_ref().map(|before| before.at)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The groups of all servers, from the cache if nothing has changed.
+    fn groups(
+        &self,
+        snapshot: &Snapshot,
+        agents: &Agents,
+        lists: &[List],
+        before: Option<&Before>,
+    ) -> Vec<(Key, Arc<Group>)> {
+        let group = |list: &List| {
+            let hash = list.tools.as_ref().map(|tools| *tools.hash()).map_err(ToString::to_string);
+            let key = (snapshot.serial(), agents.clone(), list.server.index, hash);
+            let known = self.groups.iter().find(|(known, _)| *known == key);
+            let known = known.map(|(_, group)| group.clone());
+            (key, known.unwrap_or_else(|| Arc::new(Group::new(snapshot, agents, list, before))))
+        };
+        lists.iter().map(group).collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Which lines and columns of the table are shown. Filters stand in the address, so that what is seen
+//! can be linked.
+
+use std::collections::BTreeSet;
+
+use toolward_config::neutral::neutralise;
+
+use super::folds::Folds;
+use super::table::{self, Cell, Group, Table};
+use crate::admin::Query;
+use crate::admin::query::encoded;
+
+/// The fields of the address that filter.
+const FIELDS: [&str; 6] = ["server", "agent", "verdict", "hint", "q", "changed"];
+const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
+
+/// What is left in.
+pub(super) struct Filter {
+    servers: Vec<String>,
+    /// The columns that are shown.
+    pub(super) columns: Vec<usize>,
+    verdicts: Vec<u8>,
+    hints: Vec<String>,
+    /// Words that a name has, in lower case.
+    words: Vec<String>,
+    by_agent: bool,
+    /// Only tools with a cell that the last reload changed.
+    pub(super) changed: bool,
+    pub(super) folds: Folds,
+}
+
+/// One thing that can be filtered by.
+pub(super) struct Choice<'a> {
+    pub(super) value: &'a str,
+    pub(super) chosen: bool,
+}
+
+/// Where a line stands in the table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At {
+    pub(super) group: usize,
+    /// `None`: the headline of the server.
+    pub(super) tool: Option<usize>,
+}
+
+/// The lines that are shown.
+pub(super) struct Lines {
+    pub(super) lines: Vec<At>,
+    /// How many tools the filters left, also in collapsed servers.
+    pub(super) tools: usize,
+    /// The same by group; `None`: the whole group is left out.
+    pub(super) by_group: Vec<Option<usize>>,
+}
+
+impl Lines {
+    /// How many tools of a group the filters left.
+    pub(super) fn left(&self, group: usize) -> usize {
+        self.by_group.get(group).copied().flatten().unwrap_or(0)
+    }
+}
+
+impl Filter {
+    pub(super) fn read(query: &Query, table: &Table) -> Filter {
+        let all = |name: &'static str| query.all(name).filter(|value| !value.is_empty());
+        // Callers without a name are asked for by an empty one.
+        let agents: Vec<&str> = query.all("agent").collect();
+        let wanted = |agent: &Option<String>| is_among(&agents, agent.as_deref().unwrap_or(""));
+        let mut columns: Vec<usize> = (0..table.agents.len())
+            .filter(|column| table.agents.get(*column).is_some_and(wanted))
+            .collect();
+        let by_agent = !columns.is_empty();
+        if !by_agent {
+            columns = (0..table.agents.len()).collect();
+        }
+        let verdict = |word: &str| VERDICTS.iter().position(|verdict| *verdict == word);
+        let verdicts = all("verdict").filter_map(verdict).filter_map(|at| u8::try_from(at).ok());
+        let text = query.get("q").unwrap_or_default().to_lowercase();
+        Filter {
+            servers: all("server").map(String::from).collect(),
+            columns,
+            verdicts: verdicts.collect(),
+            hints: all("hint").map(String::from).collect(),
+            words: text.split_whitespace().map(String::from).collect(),
+            by_agent,
+            changed: query.word("changed").is_some(),
+            folds: Folds::read(query),
+        }
+    }
+
+    /// Whether anything is left out.
+    pub(super) fn is_some(&self) -> bool {
+        !self.servers.is_empty() || self.by_agent || self.is_about_tools()
+    }
+
+    /// Whether a server of which nothing is left is left out too.
+    fn is_about_tools(&self) -> bool {
+        let Filter { verdicts, hints, words, changed, .. } = self;
+        !verdicts.is_empty() || !hints.is_empty() || !words.is_empty() || *changed
+    }
+
+    /// A search shows what it finds, also in collapsed servers.
+    pub(super) fn can_fold(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    pub(super) fn is_folded(&self, server: &str) -> bool {
+        self.can_fold() && self.folds.contains(server)
+    }
+
+    /// The lines that are left. A server of which nothing is left is left out with its headline,
+    /// unless nothing was asked of its tools.
+    pub(super) fn lines(&self, table: &Table) -> Lines {
+        let mut lines = Vec::new();
+        let (mut tools, mut by_group) = (0, Vec::new());
+        for (group, of) in table.groups.iter().enumerate() {
+            if !self.servers.is_empty() && !self.servers.contains(&of.server) {
+                by_group.push(None);
+                continue;
+            }
+            let wanted = (0..of.lines.len()).filter(|tool| self.takes(of, *tool));
+            let wanted: Vec<usize> = wanted.collect();
+            if self.is_about_tools() && wanted.is_empty() {
+                by_group.push(None);
+                continue;
+            }
+            tools += wanted.len();
+            by_group.push(Some(wanted.len()));
+            lines.push(At { group, tool: None });
+            if !self.is_folded(&of.server) {
+                lines.extend(wanted.into_iter().map(|tool| At { group, tool: Some(tool) }));
+            }
+        }
+        Lines { lines, tools, by_group }
+    }
+
+    fn takes(&self, group: &Group, tool: usize) -> bool {
+        let Some(line) = group.lines.get(tool) else { return false };
+        let cells = group.cells(tool);
+        let cell = |column: &usize| cells.get(*column);
+        let any = |wanted: &dyn Fn(&Cell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
+        let hint = |wanted: &String| line.hints.contains(wanted);
+        let word = |wanted: &String| line.searched.contains(wanted.as_str());
+        (self.verdicts.is_empty() || any(&|cell| self.verdicts.contains(&cell.verdict)))
+            && (!self.changed || any(&|cell| cell.before.is_some()))
+            && (self.hints.is_empty() || self.hints.iter().any(hint))
+            && self.words.iter().all(word)
+    }
+}
+
+pub(super) fn servers<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+    choices(table.groups.iter().map(|group| group.server.as_str()), "server", query)
+}
+
+pub(super) fn agents<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+    choices(table.agents.iter().map(|agent| agent.as_deref().unwrap_or("")), "agent", query)
+}
+
+/// The verdicts that some cell has, and those that are chosen.
+pub(super) fn verdicts<'a>(table: &Table, query: &Query) -> Vec<Choice<'a>> {
+    let mut there = [false; VERDICTS.len()];
+    for group in &table.groups {
+        for cell in (0..group.lines.len()).flat_map(|tool| group.cells(tool)) {
+            if let Some(there) = there.get_mut(usize::from(cell.verdict)) {
+                *there = true;
+            }
+        }
+    }
+    let choices = choices(VERDICTS.into_iter(), "verdict", query).into_iter().zip(there);
+    choices.filter(|(choice, there)| *there || choice.chosen).map(|(choice, _)| choice).collect()
+}
+
+/// The hints that some tool has.
+pub(super) fn hints<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+    let lines = table.groups.iter().flat_map(|group| &group.lines);
+    let hints: BTreeSet<&str> =
+        lines.flat_map(|line| line.hints.iter().map(String::as_str)).collect();
+    choices(hints.into_iter(), "hint", query)
+}
+
+fn choices<'a>(
+    values: impl Iterator<Item = &'a str>,
+    field: &str,
+    query: &Query,
+) -> Vec<Choice<'a>> {
+    let chosen: Vec<&str> = query.all(field).collect();
+    values.map(|value| Choice { value, chosen: is_among(&chosen, value) }).collect()
+}
+
+/// Whether a value was chosen. The form has it as it is shown, where that is something else.
+fn is_among(chosen: &[&str], value: &str) -> bool {
+    chosen.iter().any(|chosen| *chosen == value || *chosen == neutralise(value))
+}
+
+/// The filters as they stand in an address, without what is collapsed.
+pub(super) fn address(query: &Query) -> String {
+    address_without(query, "")
+}
+
+/// The same without one of the fields.
+pub(super) fn address_without(query: &Query, left_out: &str) -> String {
+    let mut pairs = Vec::new();
+    for field in FIELDS.into_iter().filter(|field| *field != left_out) {
+        let values = query.all(field).filter(|value| field == "agent" || !value.is_empty());
+        pairs.extend(values.map(|value| format!("{field}={}", encoded(value))));
+    }
+    pairs.join("&")
+}
+
+// The order of the words is that of the bytes.
+const _: () = assert!(table::ALLOW == 0 && table::DEPENDS == 1 && table::ASK == 2);

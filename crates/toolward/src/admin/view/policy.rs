@@ -1,0 +1,140 @@
+//! The policy in force: what was loaded, how often each rule decided, and what there is to say of it.
+
+mod files;
+mod hits;
+
+use std::sync::Arc;
+
+use askama::Template;
+
+use self::files::File;
+use self::hits::{Hit, Hits, Name};
+use crate::active_config::Report;
+use crate::admin::view::moment;
+use crate::admin::{Layout, Page, Query, Shown};
+use crate::reload::Attempt;
+
+#[derive(Template)]
+#[template(path = "policy.html")]
+struct Whole {
+    layout: Layout,
+    told: Told,
+}
+
+#[derive(Template)]
+#[template(path = "policy_part.html")]
+struct Part {
+    told: Told,
+}
+
+/// Counts alone, to be put in their places.
+#[derive(Template)]
+#[template(path = "policy_hits.html")]
+struct Counts {
+    hits: Vec<Hit>,
+    decided: u64,
+    unseen: u64,
+}
+
+struct Told {
+    version: String,
+    since: String,
+    /// Since when calls are counted.
+    counted: String,
+    reloaded: bool,
+    last: Option<Last>,
+    layers: Vec<Layer>,
+    decided: u64,
+    by_no_rule: u64,
+    unseen: u64,
+    names: Vec<Name>,
+    report: Arc<Report>,
+    passed: usize,
+    failed: usize,
+    unknown: usize,
+    files: Vec<File>,
+    /// Rules that came from no file, or from one that cannot be shown.
+    loose: Vec<Hit>,
+}
+
+/// The last reload.
+struct Last {
+    time: String,
+    by: &'static str,
+    refused: Option<Vec<String>>,
+}
+
+struct Layer {
+    number: usize,
+    kind: &'static str,
+    name: String,
+}
+
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    match &*query.rest {
+        "" if query.fragment => match told(page).await {
+            Some(told) => Shown::of(&Part { told }),
+            None => Shown::Missing,
+        },
+        "" => {
+            // Findings depend on what the servers offer.
+            drop(page.lists.ask(page.gateway()).await);
+            let layout = Layout::new(page, "policy", "Policy").await;
+            let Some(told) = told(page).await else { return Shown::Missing };
+            Shown::of(&Whole { layout, told })
+        }
+        "hits" => {
+            let snapshot = page.gateway().current.get();
+            let hits = Hits::count(page, &snapshot, false).into_list();
+            let (decided, unseen) = (snapshot.hits.total(), snapshot.unseen.total());
+            Shown::of(&Counts { hits, decided, unseen })
+        }
+        _ => Shown::Missing,
+    }
+}
+
+async fn told(page: &Arc<Page>) -> Option<Told> {
+    let snapshot = page.gateway().current.get();
+    let (in_force, last, taken_up) = {
+        let state = page.reloader.state();
+        (state.in_force.clone()?, state.last.clone(), state.taken_up)
+    };
+    // A large policy is looked at for a while.
+    let (of, page_of, at) = (in_force.clone(), page.clone(), snapshot.clone());
+    let report = tokio::task::spawn_blocking(move || of.report(page_of.gateway(), &at));
+    let report = report.await.ok()?;
+    let hits = Hits::count(page, &snapshot, true);
+    let (files, loose) = files::with_hits(&in_force.loaded, &hits);
+    let kinds = snapshot.policy.layer_kinds().zip(snapshot.policy.layer_names());
+    let layer = |(number, (kind, name)): (usize, (&'static str, &str))| Layer {
+        number,
+        kind,
+        name: name.into(),
+    };
+    Some(Told {
+        version: snapshot.version.clone(),
+        since: moment(page.matrix.reloaded().unwrap_or(snapshot.hits.since())),
+        counted: moment(snapshot.hits.since()),
+        reloaded: taken_up > 0,
+        last: last.map(Last::of),
+        layers: kinds.enumerate().map(layer).collect(),
+        decided: snapshot.hits.total(),
+        by_no_rule: snapshot.hits.of_no_rule(),
+        unseen: snapshot.unseen.total(),
+        names: hits.names,
+        passed: report.tests.iter().filter(|case| case.passed).count(),
+        unknown: report.tests.iter().filter(|case| case.unknown).count(),
+        failed: report.tests.iter().filter(|case| !case.passed && !case.unknown).count(),
+        report,
+        files,
+        loose,
+    })
+}
+
+impl Last {
+    fn of(attempt: Attempt) -> Last {
+        let Attempt { at, by, brief, .. } = attempt;
+        let refused = brief.map(|why| why.lines().map(String::from).collect());
+        Last { time: moment(at), by, refused }
+    }
+}

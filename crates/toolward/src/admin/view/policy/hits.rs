@@ -1,0 +1,105 @@
+//! How often each rule decided, with the calls of names that it hides.
+
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::client::Scope;
+use toolward_policy::RuleRef;
+use toolward_policy::reason::RuleText;
+
+use crate::admin::Page;
+
+/// So many names that agents do not see are listed.
+const MOST_NAMES: usize = 200;
+
+pub(super) struct Hits {
+    pub(super) rules: Vec<(RuleText, Hit)>,
+    pub(super) names: Vec<Name>,
+}
+
+/// The count of one rule.
+#[derive(Clone)]
+pub(super) struct Hit {
+    /// Its place among all rules, by which the count is named.
+    pub(super) number: usize,
+    pub(super) path: String,
+    pub(super) written: String,
+    pub(super) calls: u64,
+    /// Calls of names that it hides.
+    pub(super) unseen: u64,
+    /// It comes by itself, to be put in its place.
+    pub(super) alone: bool,
+}
+
+impl Hit {
+    pub(super) fn is_zero(&self) -> bool {
+        self.calls == 0 && self.unseen == 0
+    }
+}
+
+/// A name that an agent called and does not see.
+pub(super) struct Name {
+    pub(super) agent: Option<String>,
+    /// `None`: names beyond those that are kept.
+    pub(super) name: Option<String>,
+    /// The server at whose address it was called.
+    pub(super) at: Option<String>,
+    pub(super) calls: u64,
+    pub(super) reason: String,
+}
+
+impl Hits {
+    /// The counts of all rules, or of those that have one.
+    pub(super) fn count(page: &Page, snapshot: &Snapshot, all: bool) -> Hits {
+        let gateway = page.gateway();
+        let in_force = page.reloader.state().in_force.clone();
+        let known = in_force.map(|in_force| in_force.names(gateway, snapshot));
+        let mut names = Vec::new();
+        for called in snapshot.unseen.called().into_iter().take(MOST_NAMES) {
+            let agent = called.agent.as_deref();
+            let said = called.name.as_ref().and_then(|(scope, name)| {
+                Some(known.as_ref()?.say(snapshot, agent, Some(*scope), name))
+            });
+            let scope = called.name.as_ref().map(|(scope, _)| *scope);
+            names.push(Name {
+                agent: agent.map(String::from),
+                at: scope.and_then(|scope| address(snapshot, scope)),
+                name: called.name.map(|(_, name)| name.into()),
+                calls: called.calls,
+                reason: said.map_or("further names".into(), |said| said.reason),
+            });
+        }
+        let rule = |(number, (layer, rule)): (usize, (u16, RuleRef))| {
+            let calls = snapshot.hits.of_rule(layer, rule);
+            let unseen = snapshot.hits.unseen_of_rule(layer, rule);
+            if !all && calls == 0 && unseen == 0 {
+                return None;
+            }
+            let text = snapshot.policy.rule_at(layer, rule)?;
+            let hit = Hit {
+                number,
+                path: text.path.clone(),
+                written: text.written(),
+                calls,
+                unseen,
+                alone: !all,
+            };
+            Some((text, hit))
+        };
+        let rules = snapshot.policy.rules().into_iter().enumerate().filter_map(rule).collect();
+        Hits { rules, names }
+    }
+
+    pub(super) fn into_list(self) -> Vec<Hit> {
+        self.rules.into_iter().map(|(_, hit)| hit).collect()
+    }
+}
+
+fn address(snapshot: &Snapshot, scope: Scope) -> Option<String> {
+    match scope {
+        Scope::One(index) => {
+            let server = snapshot.servers.iter().find(|server| server.index == index);
+            server.map(|server| format!("/mcp/{}", server.name()))
+        }
+        Scope::All => None,
+        Scope::Discovery => Some("execute_tool".into()),
+    }
+}

@@ -1,0 +1,288 @@
+//! A question that a page asks: which tool, by whom, with which arguments; and its answer as views
+//! show it. The facts are those of `toolward explain`.
+
+use std::sync::Arc;
+
+use toolward_config::neutral::neutralise;
+use toolward_config::suggest;
+use toolward_gateway::active::Snapshot;
+use toolward_gateway::gateway::Gateway;
+use toolward_policy::reason::RuleText;
+use toolward_policy::{Hints, Tool, ToolSet, Verdict};
+
+use crate::arguments::Given;
+use crate::query::{Answer, Asked, outcome, outcome_text, step_note};
+use crate::cli::Kind;
+use crate::discovery::Route;
+use crate::guards;
+use crate::admin::Page;
+use crate::admin::lists::List;
+use crate::admin::query::encoded;
+use crate::admin::view::prose::{Piece, pieces};
+
+/// A question about what is in force now.
+pub(super) struct Question {
+    snapshot: Arc<Snapshot>,
+    lists: Vec<List>,
+    agent: Option<String>,
+    server: String,
+    name: String,
+    /// `None`: it is about the listing. Empty arguments are arguments.
+    arguments: Option<Given>,
+    tool: Option<Tool>,
+    hints: Hints,
+    unlisted: ToolSet,
+}
+
+/// What is shown of an answer.
+pub(crate) struct Told {
+    pub(crate) agent: Option<String>,
+    pub(crate) server: String,
+    pub(crate) tool: String,
+    /// Whether it is about the listing.
+    pub(crate) list: bool,
+    /// The arguments as JSON, where it is about a call.
+    pub(crate) arguments: Option<String>,
+    pub(crate) verdict: &'static str,
+    pub(crate) step: &'static str,
+    pub(crate) rule: Option<Rule>,
+    pub(crate) reason: Vec<Piece>,
+    pub(crate) hints: Vec<String>,
+    pub(crate) list_unknown: bool,
+    /// It has no name, and nobody comes in without one.
+    pub(crate) turned_away: bool,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) sees: Sees,
+    /// How the agent calls the tool, if not directly.
+    pub(crate) note: Option<Vec<Piece>>,
+    /// This answer and the form with this question, as addresses.
+    pub(crate) link: String,
+    pub(crate) form: String,
+}
+
+/// What the agent gets to see of it.
+pub(crate) struct Sees {
+    pub(crate) listed: bool,
+    /// The name by which clients call the tool.
+    pub(crate) called: String,
+    /// The actions that are left in its schema.
+    pub(crate) actions: Option<Vec<String>>,
+    /// The text of the refusal, line by line.
+    pub(crate) refusal: Option<Vec<String>>,
+    /// Limits or hooks may still refuse.
+    pub(crate) guarded: bool,
+    /// The policy is only recorded.
+    pub(crate) enforced: bool,
+}
+
+pub(crate) struct Layer {
+    pub(crate) number: u16,
+    pub(crate) name: String,
+    pub(crate) agent: Option<String>,
+    pub(crate) verdict: &'static str,
+    pub(crate) decided: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+pub(crate) struct Step {
+    pub(crate) step: &'static str,
+    pub(crate) action: Option<String>,
+    pub(crate) note: String,
+    pub(crate) tried: Vec<Tried>,
+    /// It is the step that the layer's answer comes from.
+    pub(crate) decided: bool,
+}
+
+pub(crate) struct Tried {
+    pub(crate) rule: Rule,
+    /// In a word, for styles.
+    pub(crate) outcome: &'static str,
+    pub(crate) text: String,
+}
+
+pub(crate) struct Rule {
+    pub(crate) path: String,
+    pub(crate) selector: String,
+    pub(crate) when: Option<String>,
+    pub(crate) limit: Option<String>,
+    pub(crate) location: String,
+}
+
+impl From<RuleText> for Rule {
+    fn from(rule: RuleText) -> Rule {
+        Rule {
+            location: rule.location(),
+            path: rule.path,
+            selector: rule.selector,
+            when: rule.when,
+            limit: rule.limit.map(|rate| rate.to_string()),
+        }
+    }
+}
+
+impl Question {
+    /// A question, or what is wrong with it.
+    pub(super) fn new(
+        page: &Page,
+        lists: Vec<List>,
+        agent: Option<&str>,
+        (server, name): (&str, &str),
+        arguments: Option<Given>,
+    ) -> Result<Question, String> {
+        let snapshot = page.gateway().current.get();
+        let Some(list) = lists.iter().find(|list| list.server.name() == server) else {
+            let known = lists.iter().map(|list| list.server.name());
+            return Err(match suggest::nearest(server, known) {
+                Some(nearest) => {
+                    format!("No server is called “{server}”. Did you mean “{nearest}”?")
+                }
+                None => format!("No server is called “{server}”."),
+            });
+        };
+        let exposure = snapshot.policy.exposure(server);
+        if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
+            return Err(format!(
+                "“{name}” is what clients call “{original}”; rules speak of original names. Ask \
+                 about {server}/{original}."
+            ));
+        }
+        let tool = match &list.tools {
+            Err(_) => Some(Tool::named(name)),
+            Ok(catalogue) => {
+                let tools = catalogue.tools();
+                let at = tools.id(name).and_then(|id| usize::try_from(id).ok());
+                // A name that was made harmless to be shown still names its tool.
+                let seen = || tools.tools().iter().find(|tool| neutralise(tool.name()) == name);
+                at.and_then(|at| tools.tools().get(at)).or_else(seen).cloned()
+            }
+        };
+        let name = tool.as_ref().map_or(name, Tool::name);
+        let hints = tool.as_ref().map(|tool| snapshot.policy.hints(server, tool));
+        let name = name.to_string();
+        Ok(Question {
+            agent: agent.map(String::from),
+            server: server.into(),
+            name,
+            arguments,
+            hints: hints.unwrap_or_default(),
+            tool,
+            unlisted: ToolSet::new(Vec::new()),
+            lists,
+            snapshot,
+        })
+    }
+
+    fn asked<'a>(&'a self, gateway: &'a Gateway) -> Asked<'a> {
+        let (policy, agent) = (&self.snapshot.policy, self.agent.as_deref());
+        let unknown = |list: &List| list.server.name() == self.server && list.tools.is_err();
+        let usable = self.lists.iter().filter(|list| {
+            policy.decide_server(agent, list.server.name()).verdict != Verdict::Deny
+        });
+        let offered = usable.map(|list| {
+            let tools = list.tools.as_ref().map_or(&self.unlisted, |list| list.tools());
+            (list.server.name(), tools)
+        });
+        Asked {
+            policy,
+            agent,
+            server: &self.server,
+            name: &self.name,
+            arguments: self.arguments.as_ref(),
+            kind: Kind::Tool,
+            list: self.arguments.is_none(),
+            tool: self.tool.as_ref(),
+            list_unknown: self.lists.iter().any(unknown),
+            hints: &self.hints,
+            offered: offered.collect(),
+            naming: Some(&gateway.naming),
+            redact: &self.snapshot.redact,
+            route: Route::new(policy, &self.snapshot.discovery, agent, &self.server),
+        }
+    }
+
+    pub(super) fn answer(&self, page: &Page) -> Told {
+        let asked = self.asked(page.gateway());
+        let answer = asked.answer();
+        let listing = asked.listing();
+        let actions = listing.as_ref().and_then(|listing| listing.actions.clone());
+        let listed = asked.is_listed();
+        let refused = !listed
+            || answer.decision.verdict == Verdict::Deny
+            || (!asked.list && answer.decision.verdict == Verdict::Ask);
+        let arguments = self.arguments.as_ref().map(|arguments| {
+            let empty = arguments.is_empty();
+            if empty { String::new() } else { arguments.text().to_string() }
+        });
+        let sees = Sees {
+            listed,
+            refusal: refused.then(|| lines(&asked.refusal(&answer.decision).text())),
+            called: asked.called(),
+            actions,
+            guarded: guards::any(page.reloader.begun(), asked.policy),
+            enforced: self.snapshot.enforced,
+        };
+        Told {
+            agent: self.agent.clone(),
+            server: self.server.clone(),
+            tool: self.name.clone(),
+            list: asked.list,
+            verdict: answer.decision.verdict.as_str(),
+            step: answer.decision.step.as_str(),
+            rule: asked.policy.rule(&answer.decision).map(Rule::from),
+            hints: self.hints.iter().map(String::from).collect(),
+            list_unknown: asked.list_unknown,
+            turned_away: self.agent.is_none() && !page.reloader.callers().contains(&None),
+            layers: layers(&asked, &answer),
+            note: asked.route_note().as_deref().map(pieces),
+            reason: pieces(&answer.why),
+            sees,
+            link: self.address("explain", arguments.as_deref()),
+            form: self.address("ask", arguments.as_deref()),
+            arguments,
+        }
+    }
+
+    fn address(&self, view: &str, arguments: Option<&str>) -> String {
+        // The form tells names from its other choices by a mark.
+        let mark = if view == "ask" { "=" } else { "" };
+        let agent = self.agent.as_ref().map(|agent| encoded(&format!("{mark}{agent}")));
+        let agent = agent.unwrap_or_default();
+        let (server, name) = (encoded(&self.server), encoded(&self.name));
+        let arguments = arguments.map(|arguments| format!("&args={}", encoded(arguments)));
+        let arguments = arguments.unwrap_or_default();
+        format!("{view}?agent={agent}&server={server}&tool={name}{arguments}")
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(String::from).collect()
+}
+
+fn layers(asked: &Asked<'_>, answer: &Answer) -> Vec<Layer> {
+    let layer = |layer: &toolward_policy::explain::LayerTrace| {
+        let step = |step: &toolward_policy::explain::StepTrace| {
+            let tried = step.tried.iter().filter_map(|tried| {
+                let rule = asked.policy.rule_at(layer.layer, tried.rule)?.into();
+                let (outcome, text) = (outcome(&tried.outcome).0, outcome_text(&tried.outcome));
+                Some(Tried { rule, outcome, text })
+            });
+            Step {
+                step: step.step.as_str(),
+                action: step.action.clone(),
+                note: step_note(step),
+                tried: tried.collect(),
+                decided: step.step == layer.decision.step,
+            }
+        };
+        let name = asked.policy.layer_names().nth(usize::from(layer.layer));
+        Layer {
+            number: layer.layer,
+            name: name.unwrap_or("?").into(),
+            agent: layer.agent.clone(),
+            verdict: layer.decision.verdict.as_str(),
+            decided: answer.decision.layer == Some(layer.layer),
+            steps: layer.steps.iter().map(step).collect(),
+        }
+    };
+    answer.explanation.layers.iter().map(layer).collect()
+}

@@ -1,0 +1,151 @@
+//! The servers: what they are, how they fare, and how much of them is shown to whom.
+
+mod plot;
+
+use std::sync::Arc;
+
+use askama::Template;
+use toolward_gateway::metrics::calls::Span;
+use toolward_gateway::upstream::{Reach, Server};
+
+use self::plot::Plot;
+use crate::commands::audit::row::took;
+use crate::status_report::era;
+use crate::active_config::Sees;
+use crate::admin::view::moment;
+use crate::admin::{Layout, Page, Query, Shown};
+
+#[derive(Template)]
+#[template(path = "servers.html")]
+struct Whole {
+    layout: Layout,
+    servers: Vec<Told>,
+}
+
+#[derive(Template)]
+#[template(path = "servers_part.html")]
+struct Part<'a> {
+    servers: &'a [Told],
+}
+
+/// What changes from moment to moment, to be put in its places.
+#[derive(Template)]
+#[template(path = "servers_now.html")]
+struct Now<'a> {
+    servers: &'a [Told],
+}
+
+struct Told {
+    /// Its place, by which parts of the page are named.
+    number: usize,
+    name: String,
+    kind: String,
+    eras: Vec<&'static str>,
+    revisions: Vec<&'static str>,
+    /// Its tools are known.
+    sees: Option<Seen>,
+    now: State,
+    /// The part comes by itself, to be put in its place.
+    alone: bool,
+}
+
+struct Seen {
+    offered: usize,
+    shown: usize,
+    by_agent: Vec<(Option<String>, usize)>,
+}
+
+/// How it is at the moment.
+struct State {
+    word: &'static str,
+    calls: u64,
+    errors: u64,
+    under_way: usize,
+    starts: u64,
+    restarts: u64,
+    failure: Option<(String, String)>,
+    recent: u64,
+    p50: Option<String>,
+    p95: Option<String>,
+    plot: Plot,
+}
+
+pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+    match &*query.rest {
+        "" if query.fragment => Shown::of(&Part { servers: &told(page, false) }),
+        "" => {
+            // Whoever has not been asked yet is asked now, and waited for a moment.
+            drop(page.lists.ask(page.gateway()).await);
+            let layout = Layout::new(page, "servers", "Servers").await;
+            Shown::of(&Whole { layout, servers: told(page, false) })
+        }
+        "now" => Shown::of(&Now { servers: &told(page, true) }),
+        _ => Shown::Missing,
+    }
+}
+
+fn told(page: &Page, alone: bool) -> Vec<Told> {
+    let gateway = page.gateway();
+    let snapshot = gateway.current.get();
+    let in_force = page.reloader.state().in_force.clone();
+    let sees = in_force.map(|in_force| in_force.sees(gateway, &snapshot)).unwrap_or_default();
+    let one = |(number, server): (usize, &Arc<Server>)| {
+        let seen = sees.iter().find(|sees| sees.server == server.name());
+        let (word, revisions) = server.state();
+        let mut eras: Vec<&str> = revisions.iter().map(|one| era(one.era())).collect();
+        eras.dedup();
+        Told {
+            number,
+            name: server.name().into(),
+            kind: kind(server),
+            eras,
+            revisions: revisions.iter().map(|revision| revision.as_str()).collect(),
+            sees: seen.map(Seen::of),
+            now: state(server, word),
+            alone,
+        }
+    };
+    snapshot.servers.iter().enumerate().map(one).collect()
+}
+
+impl Seen {
+    fn of(sees: &Sees) -> Seen {
+        let by_agent = sees.by_agent.clone();
+        Seen { offered: sees.offered, shown: sees.shown, by_agent }
+    }
+}
+
+/// How a server is reached: the program or the host. Arguments, headers and paths may be secrets.
+fn kind(server: &Server) -> String {
+    match &server.definition.reach {
+        Reach::Own => "built in".into(),
+        Reach::Child(launch) => {
+            let program = std::path::Path::new(&launch.program);
+            let name = program.file_name().unwrap_or(program.as_os_str());
+            format!("stdio, {}", name.to_string_lossy())
+        }
+        Reach::Http(remote) => {
+            let scheme = if remote.address.tls { "https" } else { "http" };
+            format!("{scheme}, {}", remote.address.authority)
+        }
+    }
+}
+
+fn state(server: &Server, word: &'static str) -> State {
+    let lived = server.life.so_far();
+    let spans = server.calls.recent();
+    let recent = Span::sum(&spans);
+    State {
+        word,
+        calls: server.calls.total(),
+        errors: server.calls.errors(),
+        under_way: server.calls.under_way(),
+        starts: lived.starts,
+        restarts: lived.restarts,
+        failure: lived.last_failure.map(|last| (moment(last.at), last.why)),
+        recent: recent.calls(),
+        p50: recent.percentile(50).map(took),
+        p95: recent.percentile(95).map(took),
+        plot: Plot::of(&spans),
+    }
+}

@@ -1,0 +1,115 @@
+//! Where the record is.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use toolward_config::neutral::neutralise;
+use toolward_gateway::audit::read::{Found, streams};
+
+use crate::cli::RecordArgs;
+use crate::exit::Failure;
+use crate::load::invalid;
+use crate::render::{DIM, paint};
+use crate::running;
+
+/// The folder that the flags name, or the configuration, or the one that is used without both.
+pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
+    if let Some(folder) = &args.dir {
+        return Ok(folder.clone());
+    }
+    let places = running::places(args.config.as_deref());
+    if let Some(main) = &places.main {
+        let Some(failed) = &places.failed else { return Ok(places.audit) };
+        // A broken policy file does not move the log; a main file that cannot be read may hide where it is.
+        let running = running::with_config(main).into_iter().map(|entry| entry.audit);
+        let stated = (!places.main_is_broken()).then(|| places.audit.clone());
+        let mut folders = stated.into_iter().chain(running);
+        return folders.find(|folder| has_log(folder)).ok_or_else(|| {
+            let why = invalid(&failed.diagnostics);
+            let help = "or say where the record is: --dir DIR";
+            Failure::invalid(format!("{}\n  help: {help}", why.text()))
+        });
+    }
+    let home = home();
+    if let Some(folder) = home.clone().filter(|folder| has_log(folder)) {
+        return Ok(folder);
+    }
+    // Without a configuration, the one gateway that runs is meant.
+    let mut running: Vec<PathBuf> = running::all().into_iter().map(|entry| entry.audit).collect();
+    running.sort();
+    running.dedup();
+    match (running.as_slice(), home) {
+        ([only], _) => {
+            let at = only.display().to_string();
+            let note = format!("note: reading the log of the running gateway, {}", neutralise(&at));
+            writeln!(anstream::stderr(), "{}", paint(DIM, note))?;
+            Ok(only.clone())
+        }
+        (_, Some(home)) => Ok(home),
+        (_, None) => {
+            Err(Failure::usage("error: HOME is not set; say where the record is: --dir DIR"))
+        }
+    }
+}
+
+/// The directories that may have the record of a decision: those of [`folder`], and without flags also
+/// those of all running gateways.
+pub(crate) fn candidates(args: &RecordArgs) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(folder) = &args.dir {
+        return Ok(vec![folder.clone()]);
+    }
+    let places = running::places(args.config.as_deref());
+    let of_main = places.main.as_deref().map(running::with_config).unwrap_or_default();
+    let anywhere = match args.config {
+        Some(_) => Vec::new(),
+        None => running::all(),
+    };
+    let configured = places.main.is_some().then_some(places.audit);
+    let running = of_main.into_iter().chain(anywhere).map(|entry| entry.audit);
+    let home = home().filter(|_| args.config.is_none());
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in configured.into_iter().chain(running).chain(home) {
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    Ok(folders)
+}
+
+/// The log of gateways without a configuration of their own, such as `wrap`.
+fn home() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join(".local/state/toolward/audit"))
+}
+
+pub(crate) fn has_log(folder: &Path) -> bool {
+    streams(folder).is_ok_and(|streams| !streams.is_empty())
+}
+
+/// What stands between server and tool in names, where a configuration says so.
+pub(crate) fn separator(args: &RecordArgs) -> Option<String> {
+    if args.dir.is_some() {
+        return None;
+    }
+    Some(running::places(args.config.as_deref()).separator)
+}
+
+/// All streams of a folder as they are now. Where there is none, that is said.
+pub(crate) fn look(folder: &Path) -> Result<Vec<Found>, Failure> {
+    let unreadable = |error: std::io::Error| Failure::invalid(said(folder, &error.to_string()));
+    let streams = streams(folder).map_err(unreadable)?;
+    if streams.is_empty() {
+        return Err(Failure::invalid(said(folder, "there is no record in this folder")));
+    }
+    streams.iter().map(|stream| Found::look(stream).map_err(unreadable)).collect()
+}
+
+fn said(folder: &Path, what: &str) -> String {
+    let folder = folder.display().to_string();
+    format!(
+        "error: {}: {}\n  help: say where the record is: --dir DIR, or -c FILE",
+        neutralise(&folder),
+        neutralise(what)
+    )
+}

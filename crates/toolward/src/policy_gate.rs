@@ -1,0 +1,40 @@
+//! The policy's own tests, where a gateway is about to run under it or does.
+
+use toolward_gateway::methods::meta_tools;
+use toolward_policy::testing::{TestOutcome, fails_anyway, run};
+
+use crate::commands::test::to_line;
+use crate::exit::Failure;
+use crate::load::{Checked, Input};
+use crate::render::count;
+
+/// Tests that fail. One that depends on what a server says of its tools can only fail where that is known.
+pub(crate) fn failing(checked: &Checked<'_>) -> Vec<String> {
+    let config = &checked.loaded.config;
+    // Without a single server, a policy is for servers that it does not name.
+    let nobody_s = |server: &str| {
+        let own = config.builtin && server == meta_tools::NAME;
+        !config.servers.is_empty() && !own && config.servers.iter().all(|one| one.name != server)
+    };
+    let counts = |outcome: &&TestOutcome<'_>| {
+        let server = &outcome.case.server;
+        !outcome.passed
+            && (checked.catalogue.tools(server).is_some()
+                || nobody_s(server)
+                || fails_anyway(checked.policy, outcome.agent, outcome.case))
+    };
+    let outcomes = run(checked.policy, checked.catalogue, &checked.loaded.tests);
+    outcomes.iter().filter(counts).map(|outcome| to_line(checked, outcome)).collect()
+}
+
+/// A policy whose tests fail is not put in force.
+pub(crate) fn passes(input: &Input) -> Result<(), Failure> {
+    match failing(&input.checked()).as_slice() {
+        [] => Ok(()),
+        some => Err(Failure::invalid(format!(
+            "error: {} of the policy failed\n{}\n  help: run `toolward test`",
+            count(some.len(), "test"),
+            some.join("\n")
+        ))),
+    }
+}

@@ -1,0 +1,3 @@
+//! Reports that several commands and the admin UI share.
+
+pub(crate) mod unlisted;
