@@ -94,7 +94,7 @@ pub(crate) enum Action {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ambiguity {
     /// Two action keys hold different strings.
-    TwoActions { first: String, second: String },
+    TwoActions { keys: [String; 2], first: String, second: String },
     /// The value under this key is not a string.
     NotAString { key: String },
     /// This argument equals an action key only after case folding.
@@ -106,14 +106,14 @@ pub enum Ambiguity {
 impl std::fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TwoActions { first, second } => {
-                write!(f, "the arguments name two actions, `{first}` and `{second}`")
+            Self::TwoActions { keys: [one, other], first, second } => {
+                write!(f, "`{one}` names the action `{first}`, and `{other}` names `{second}`")
             }
             Self::NotAString { key } => write!(f, "the argument `{key}` is not a string"),
             Self::CaseVariant { argument, key } => {
                 write!(f, "the argument `{argument}` differs from `{key}` only in case")
             }
-            Self::Missing => write!(f, "the arguments name no action"),
+            Self::Missing => write!(f, "the call has no action"),
         }
     }
 }
@@ -149,12 +149,15 @@ impl Action {
         if let Some(problem) = problem {
             return Action::Ambiguous(problem);
         }
-        let mut strings = found.into_iter().flatten();
-        let Some(first) = strings.next() else {
+        let mut strings = keys.iter().zip(found).filter_map(|(key, text)| Some((key, text?)));
+        let Some((one, first)) = strings.next() else {
             return Action::Missing;
         };
-        match strings.find(|other| *other != first) {
-            Some(second) => Action::Ambiguous(Ambiguity::TwoActions { first, second }),
+        match strings.find(|(_, second)| *second != first) {
+            Some((other, second)) => {
+                let keys = [one.to_string(), other.to_string()];
+                Action::Ambiguous(Ambiguity::TwoActions { keys, first, second })
+            }
             None => Action::Is(first.into()),
         }
     }
@@ -169,17 +172,26 @@ fn equal_folded(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b) || (!(a.is_ascii() && b.is_ascii()) && folded(a).eq(folded(b)))
 }
 
-/// The action that a refusal names: the first string under the default action keys, whatever the
-/// tool's own keys are, so that a hidden tool reads like one that does not exist.
+/// The action that the refusal of an unlisted name contains: the first string under the default action
+/// keys. Using a tool's own keys would show that a hidden tool exists. For a listed tool, see
+/// [`Cell::stated_action`](crate::Cell::stated_action).
 pub fn stated_action(call: &Call<'_>) -> Option<String> {
+    first_string(call, &DEFAULT_ACTION_KEYS)
+}
+
+/// The first string under these keys, in the order of the keys.
+pub(crate) fn first_string<K: AsRef<str>>(call: &Call<'_>, keys: &[K]) -> Option<String> {
     if let Some(action) = call.action {
         return Some(action.into());
     }
-    let mut found = [const { None::<String> }; DEFAULT_ACTION_KEYS.len()];
+    let mut found: Option<(usize, String)> = None;
     call.arguments?.members(&mut |name, text| {
-        if let Some(at) = DEFAULT_ACTION_KEYS.iter().position(|key| *key == name) {
-            found[at] = text.map(String::from);
+        let place = keys.iter().position(|key| key.as_ref() == name);
+        if let (Some(place), Some(text)) = (place, text)
+            && found.as_ref().is_none_or(|(first, _)| place < *first)
+        {
+            found = Some((place, text.into()));
         }
     });
-    found.into_iter().flatten().next()
+    found.map(|(_, text)| text)
 }

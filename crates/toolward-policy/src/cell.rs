@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::call::{Action, Ambiguity, Call, Caller};
+use crate::call::{Action, Ambiguity, Call, Caller, first_string, stated_action};
 use crate::condition::Facts;
 use crate::decision::{Answer, Decision, Step, Verdict, strictest};
 use crate::hints::Hints;
@@ -249,6 +249,25 @@ impl Cell {
             }
         }
         Some(actions)
+    }
+
+    /// The action that a refusal of this tool names: the first string under the tool's own action keys
+    /// if rules depend on the action, otherwise as [`stated_action`] finds it.
+    pub fn stated_action(&self, call: &Call<'_>) -> Option<String> {
+        match self.action_keys() {
+            Some((keys, _)) => first_string(call, keys),
+            None => stated_action(call),
+        }
+    }
+
+    /// The tool's action keys and its definition, if some rule depends on the call's action.
+    pub(crate) fn action_keys(&self) -> Option<(&[Box<str>], &str)> {
+        let Inner::Open(open) = &self.0 else { return None };
+        let looks = |layer: &LayerCell| match layer {
+            LayerCell::Fixed(_) => false,
+            LayerCell::Program(program) => program.looks_for_action,
+        };
+        open.layers.iter().any(looks).then_some((&*open.action_keys, &*open.definition))
     }
 
     /// Why the call's action cannot be told, where that is what denied it.

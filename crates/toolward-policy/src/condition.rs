@@ -13,6 +13,7 @@ use cel::context::VariableResolver;
 use cel::{Context, Env, IdedExpr, Program, Value};
 use serde_json::Value as Json;
 
+use crate::argument_path::ArgumentReads;
 use crate::call::{Arguments, Caller};
 use crate::exactness::NumbersRead;
 use crate::hints::Hints;
@@ -176,12 +177,13 @@ impl Condition {
         if names.variables.is_empty() {
             check_constant(&program)?;
         }
+        let of_arguments = ArgumentReads::of(program.expression());
         let of_call = |name: &String| ["args", "action"].contains(&name.as_str());
         let of_type = |name: &String| TYPES.contains(&name.as_str());
         Ok(Condition {
             reads_call_alone: names.variables.iter().all(|name| of_call(name) || of_type(name)),
-            mentions: Mention::all(program.expression()),
-            numbers: NumbersRead::of(program.expression()),
+            mentions: Mention::all(&of_arguments),
+            numbers: NumbersRead::of(&of_arguments),
             program,
             source: source.into(),
             reads,
@@ -235,7 +237,7 @@ fn truth(result: cel::ResolveResult) -> Result<bool, String> {
 
 /// Parses on a stack of its own, because the parser recurses. A tree that is too deep is taken apart
 /// there too.
-fn parse(source: &str) -> Result<Program, ConditionError> {
+pub(crate) fn parse(source: &str) -> Result<Program, ConditionError> {
     let parse = || {
         let program = ENV.compile(source).map_err(|errors| syntax_error(source, &errors))?;
         match depth(program.expression()) > DEEPEST {

@@ -68,7 +68,9 @@
 //! one look-up. A row belongs to one policy, one agent, one server and one list
 //! ([`ToolSet::hash`]); none of these change under it.
 
+mod action_argument;
 pub mod allowed;
+mod argument_path;
 pub mod call;
 pub mod catalogue;
 pub mod cell;
@@ -93,6 +95,7 @@ pub mod refusal;
 pub mod selector;
 pub mod source;
 pub mod testing;
+mod text;
 pub mod tool;
 pub mod uri;
 mod view;

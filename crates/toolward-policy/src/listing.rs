@@ -8,7 +8,8 @@ use crate::allowed::{Allowed, Callable, covers_name};
 use crate::fnmatch::Pattern;
 use crate::layer::{Allowlist, Rule, Rules};
 use crate::policy::Policy;
-use crate::refusal::{Sent, cut};
+use crate::refusal::Sent;
+use crate::text::cut;
 
 /// At most this many callable names.
 const MAX_NAMES: usize = 10;

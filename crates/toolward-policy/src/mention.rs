@@ -1,8 +1,8 @@
 //! The arguments that a condition mentions: what a refusal echoes, and what it reports as missing.
 
-use cel::IdedExpr;
-use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue, operators};
 use serde_json::Value;
+
+use crate::argument_path::ArgumentReads;
 
 /// An argument by its path: `args.from.name` is `["from", "name"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,9 +14,14 @@ pub(crate) struct Mention {
 
 impl Mention {
     /// All arguments that an expression mentions by name, in order, each once.
-    pub(crate) fn all(expression: &IdedExpr) -> Box<[Mention]> {
-        let mut found = Vec::new();
-        walk(expression, &mut found);
+    pub(crate) fn all(reads: &ArgumentReads) -> Box<[Mention]> {
+        let mut found: Vec<Mention> = Vec::new();
+        for read in reads.paths.iter().filter(|read| !read.keys.is_empty()) {
+            match found.iter_mut().find(|known| known.path == read.keys) {
+                Some(known) => known.tested &= read.tested,
+                None => found.push(Mention { path: read.keys.clone(), tested: read.tested }),
+            }
+        }
         found.into()
     }
 
@@ -38,75 +43,6 @@ impl Mention {
     /// Whether the expression fails without this argument, and the arguments lack it.
     pub(crate) fn is_missing(&self, arguments: &Value) -> bool {
         !self.tested && self.value(arguments).is_none()
-    }
-}
-
-fn walk(node: &IdedExpr, found: &mut Vec<Mention>) {
-    let mention = match &node.expr {
-        Expr::Select(select) if select.test => path(&select.operand).map(|mut path| {
-            path.push(select.field.as_str().into());
-            (path, true)
-        }),
-        _ => path(node).map(|path| (path, false)),
-    };
-    if let Some((path, tested)) = mention.filter(|(path, _)| !path.is_empty()) {
-        return add(Mention { path: path.into(), tested }, found);
-    }
-    match &node.expr {
-        Expr::Unspecified | Expr::Literal(_) | Expr::Ident(_) => {}
-        Expr::Call(call) => {
-            call.target.as_deref().into_iter().chain(&call.args).for_each(|part| walk(part, found));
-        }
-        Expr::List(list) => list.elements.iter().for_each(|part| walk(part, found)),
-        Expr::Select(select) => walk(&select.operand, found),
-        Expr::Map(map) => walk_entries(&map.entries, found),
-        Expr::Struct(message) => walk_entries(&message.entries, found),
-        Expr::Comprehension(one) => {
-            for part in
-                [&one.iter_range, &one.accu_init, &one.loop_cond, &one.loop_step, &one.result]
-            {
-                walk(part, found);
-            }
-        }
-    }
-}
-
-fn walk_entries(entries: &[IdedEntryExpr], found: &mut Vec<Mention>) {
-    for entry in entries {
-        match &entry.expr {
-            EntryExpr::StructField(field) => walk(&field.value, found),
-            EntryExpr::MapEntry(member) => {
-                walk(&member.key, found);
-                walk(&member.value, found);
-            }
-        }
-    }
-}
-
-fn add(mention: Mention, found: &mut Vec<Mention>) {
-    match found.iter_mut().find(|known| known.path == mention.path) {
-        Some(known) => known.tested &= mention.tested,
-        None => found.push(mention),
-    }
-}
-
-/// The path that a node reads from `args`; empty for `args` itself.
-fn path(node: &IdedExpr) -> Option<Vec<Box<str>>> {
-    match &node.expr {
-        Expr::Ident(name) if name.trim_start_matches('.') == "args" => Some(Vec::new()),
-        Expr::Select(select) if !select.test => {
-            let mut path = path(&select.operand)?;
-            path.push(select.field.as_str().into());
-            Some(path)
-        }
-        Expr::Call(call) if call.func_name == operators::INDEX => {
-            let [operand, key] = call.args.as_slice() else { return None };
-            let Expr::Literal(LiteralValue::String(key)) = &key.expr else { return None };
-            let mut path = path(operand)?;
-            path.push(key.inner().into());
-            Some(path)
-        }
-        _ => None,
     }
 }
 

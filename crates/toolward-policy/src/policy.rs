@@ -249,6 +249,15 @@ impl Policy {
         })
     }
 
+    /// Whether every layer with agents has rules that apply to this caller: its own, or those of `default`. If
+    /// not, everything is denied.
+    pub fn has_rules_for(&self, agent: Option<&str>) -> bool {
+        self.layers.iter().all(|layer| match &layer.rules {
+            Rules::Agents(agents) => agents.agent(agent).is_some(),
+            _ => true,
+        })
+    }
+
     /// Whether only what is read-only may be used.
     pub fn is_read_only(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer.rules, Rules::ReadOnly))

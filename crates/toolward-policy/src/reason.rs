@@ -4,8 +4,8 @@ use crate::decision::{Decision, Kind, Side, Step, Verdict};
 use crate::layer::Rules;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::refusal::brief;
 use crate::source::Place;
+use crate::text::brief;
 
 /// The rule behind a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +133,8 @@ impl Policy {
                 format!("the server `{server}` does not expose `{subject}` to anybody")
             }
             Step::AmbiguousAction => format!(
-                "a rule speaks of actions of `{server}/{subject}`, and the arguments do not say \
-                 clearly which action is meant"
+                "a rule names an action of `{server}/{subject}`, and the action of this call is \
+                 ambiguous"
             ),
             Step::UnsafeUri => {
                 "the URI has dot segments, encoded separators or characters that servers read \

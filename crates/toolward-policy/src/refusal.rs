@@ -10,15 +10,15 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::allowed::Allowed;
-use crate::call::{Ambiguity, Arguments};
+use crate::call::Arguments;
 use crate::listing::What;
 use crate::policy::Policy;
+use crate::text::{MAX_ECHOED, escaped};
+pub use crate::text::{brief, cut};
 use crate::why::{Cause, MAX_QUOTED, Unmet, Why, one_line};
 
 /// At most this many selectors are in `data.allowed_tools`; `…` stands for the rest.
 const MAX_SELECTORS: usize = 50;
-/// At most this many characters of a name or an argument are repeated.
-const MAX_ECHOED: usize = 200;
 /// At most this many arguments are repeated.
 const MAX_ECHOES: usize = 5;
 /// At most this many characters of a condition are quoted.
@@ -46,7 +46,8 @@ impl Redact for () {
 pub struct Sent<'a> {
     /// The name, as the client sent it.
     pub tool: &'a str,
-    /// What [`stated_action`](crate::call::stated_action) finds.
+    /// What [`Cell::stated_action`](crate::Cell::stated_action) finds, or for an unlisted name
+    /// [`stated_action`](crate::call::stated_action).
     pub action: Option<&'a str>,
     pub arguments: Option<&'a dyn Arguments>,
 }
@@ -54,10 +55,10 @@ pub struct Sent<'a> {
 /// A rate limit that refuses a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Limited<'a> {
-    /// The limit, its rate, and when to try again.
+    /// What the limit counts, in words for the agent (`your calls`), its rate, and when to try again.
     Exceeded { limit: &'a str, rate: &'a str, retry_after: Duration },
     /// The store of the limits cannot be reached.
-    Unavailable { limit: &'a str },
+    Unavailable,
 }
 
 /// What an agent gets instead of a result.
@@ -124,6 +125,13 @@ impl Allowed {
         let head = match why.map(|why| &why.cause) {
             _ if !self.explain => format!("{what} is not permitted"),
             None | Some(Cause::Action | Cause::DeniedAction | Cause::Tool) => {
+                if let Some(action) = why.and_then(|why| why.action.as_ref()) {
+                    advice = action.advice();
+                    let sent = action.sent().map(|(key, action)| (key, json!(action)));
+                    echoes.extend(
+                        sent.map(|(key, action)| (escaped(key), echo(key, &action, redact))),
+                    );
+                }
                 if matches!(why.map(|why| &why.cause), Some(Cause::DeniedAction | Cause::Tool)) {
                     advice.push_str("Denied by policy. ");
                 }
@@ -140,7 +148,12 @@ impl Allowed {
                 format!("{what} is not permitted with these arguments: {clause}.")
             }
             Some(Cause::Ambiguous(ambiguity)) => {
-                let clause = ambiguous(ambiguity);
+                let action = why.and_then(|why| why.action.as_ref());
+                let (clause, at_fault) = match action {
+                    Some(action) => action.ambiguous(ambiguity),
+                    None => (escaped(&ambiguity.to_string()), None),
+                };
+                advice = action.map(|action| action.values(at_fault)).unwrap_or_default();
                 format!("{what} is not permitted with these arguments: {clause}.")
             }
             Some(Cause::Approval) => {
@@ -165,29 +178,25 @@ impl Allowed {
         decision: &str,
     ) -> Refusal {
         let what = shown(sent, redact);
-        let (error, limit) = match limited {
-            Limited::Exceeded { limit, .. } => ("limit_exceeded", limit),
-            Limited::Unavailable { limit } => ("limits_unavailable", limit),
-        };
-        let mut data = json!({"error": error});
-        if self.explain {
-            data["limit"] = json!(limit);
-        }
+        let mut data = json!({"error": "limits_unavailable"});
         let (mut head, mut advice) =
             (format!("{what} is not permitted"), "Try again later.".into());
         match limited {
             Limited::Exceeded { limit, rate, retry_after } => {
+                data["error"] = json!("limit_exceeded");
                 if self.explain {
-                    head += &format!(" at this rate: the limit `{limit}` of {rate} is used up.");
+                    head += &format!(" at this rate: the limit of {rate} on {limit} is used up.");
+                    data["limit"] = json!(limit);
                     data["rate"] = json!(rate);
                 }
                 data["retry_after_ms"] = json!(retry_after.as_millis() as u64);
                 advice = format!("Try again in {}.", in_words(retry_after));
             }
-            Limited::Unavailable { .. } if self.explain => {
+            Limited::Unavailable if self.explain => {
+                data["limit"] = json!("store");
                 head += " now: its rate limit cannot be checked.";
             }
-            Limited::Unavailable { .. } => {}
+            Limited::Unavailable => {}
         }
         let parts = Parts { head, echoes: Vec::new(), advice, entry, retryable: true, decision };
         self.finish(sent, true, parts, data)
@@ -245,19 +254,19 @@ fn shown(sent: Sent<'_>, redact: &dyn Redact) -> String {
     }
 }
 
-/// "it is allowed only when A, or when B, or under a condition on the caller".
+/// "it is allowed only when A (x is missing), or when B, or under a condition on the caller".
 fn conditions(unmet: &[Unmet]) -> String {
-    let quotable = || unmet.iter().filter(|one| one.condition.reads_call_alone());
-    let mut quoted: Vec<String> = Vec::new();
-    for one in quotable() {
+    let mut quoted: Vec<(String, &Unmet)> = Vec::new();
+    for one in unmet.iter().filter(|one| one.condition.reads_call_alone()) {
         let text = escaped(&cut(&one_line(one.condition.source()), MAX_CONDITION));
-        if !quoted.contains(&text) {
-            quoted.push(text);
+        if !quoted.iter().any(|(known, _)| *known == text) {
+            quoted.push((text, one));
         }
     }
     let more = quoted.len().saturating_sub(MAX_QUOTED);
     quoted.truncate(MAX_QUOTED);
-    let mut ways: Vec<String> = quoted.iter().map(|text| format!("when {text}")).collect();
+    let way = |(text, one): &(String, &Unmet)| format!("when {text}{}", lacking(one));
+    let mut ways: Vec<String> = quoted.iter().map(way).collect();
     match more {
         0 => {}
         1 => ways.push("under 1 more condition".into()),
@@ -266,25 +275,17 @@ fn conditions(unmet: &[Unmet]) -> String {
     if unmet.iter().any(|one| !one.condition.reads_call_alone()) {
         ways.push("under a condition on the caller".into());
     }
-    let failed = quotable().any(|one| one.failed);
-    let missing: Vec<&str> = quotable().flat_map(|one| &one.missing).map(String::as_str).collect();
-    format!("it is allowed only {}{}", ways.join(", or "), lacking(&missing, failed))
+    format!("it is allowed only {}", ways.join(", or "))
 }
 
-/// What conditions need and the call does not give them.
-fn lacking(missing: &[&str], failed: bool) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for name in missing {
-        let name = format!("`{}`", escaped(name));
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    match names.as_slice() {
-        [] if failed => ", which cannot be evaluated with these arguments".into(),
-        [] => String::new(),
-        [one] => format!(", and the argument {one} is missing"),
-        several => format!(", and the arguments {} are missing", several.join(", ")),
+/// Why a condition could not be evaluated: " (a and b are missing)".
+fn lacking(unmet: &Unmet) -> String {
+    let names: Vec<String> = unmet.missing.iter().map(|name| escaped(name)).collect();
+    match names.split_last() {
+        None if unmet.failed => " (which cannot be evaluated for these arguments)".into(),
+        None => String::new(),
+        Some((one, [])) => format!(" ({one} is missing)"),
+        Some((last, rest)) => format!(" ({} and {last} are missing)", rest.join(", ")),
     }
 }
 
@@ -324,18 +325,6 @@ fn echo(key: &str, value: &Value, redact: &dyn Redact) -> String {
     }
 }
 
-fn ambiguous(ambiguity: &Ambiguity) -> String {
-    match ambiguity {
-        Ambiguity::TwoActions { .. } => "they name two different actions".into(),
-        Ambiguity::NotAString { key } => format!("the argument `{}` is not a string", escaped(key)),
-        Ambiguity::CaseVariant { argument, key } => {
-            let (argument, key) = (escaped(&brief(argument)), escaped(key));
-            format!("the argument `{argument}` differs from `{key}` only in case")
-        }
-        Ambiguity::Missing => "they name no action".into(),
-    }
-}
-
 /// A duration as people say it, rounded up.
 pub fn in_words(wait: Duration) -> String {
     match wait.as_secs() {
@@ -344,38 +333,4 @@ pub fn in_words(wait: Duration) -> String {
         seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
         seconds => format!("{} h", seconds.div_ceil(3600)),
     }
-}
-
-/// A caller's own words, as far as a response repeats them: no response grows with what it refuses.
-pub fn brief(text: &str) -> Cow<'_, str> {
-    cut(text, MAX_ECHOED)
-}
-
-/// At most so many characters; `…` stands for the rest.
-pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
-        None => text.into(),
-    }
-}
-
-/// The text with every character escaped that could break a line, reorder it or hide itself.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_invisible(c) {
-            true => clean.extend(c.escape_unicode()),
-            false => clean.push(c),
-        }
-    }
-    clean
-}
-
-fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }

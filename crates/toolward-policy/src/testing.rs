@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::call::{Call, Caller};
+use crate::call::{Arguments, Call, Caller};
 use crate::catalogue::Catalogue;
 use crate::cell::Cell;
 use crate::decision::{Decision, Step, Verdict};
@@ -25,10 +25,45 @@ pub struct TestCase {
     pub expect: Expect,
     pub server: String,
     pub tool: String,
-    pub arguments: Option<Map<String, Value>>,
+    pub arguments: Option<TestArguments>,
     /// The case as written.
     pub written: String,
     pub place: Place,
+}
+
+/// The arguments of a test, with its numbers as they are written: a tree has lost the digits that a double
+/// cannot hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TestArguments {
+    pub members: Map<String, Value>,
+    pub numbers: Vec<WrittenNumber>,
+}
+
+/// A number as it is written, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenNumber {
+    /// The keys that lead to it; `None` for an element of an array.
+    pub path: Vec<Option<Box<str>>>,
+    pub text: Box<str>,
+}
+
+impl Arguments for TestArguments {
+    fn members(&self, show: &mut dyn FnMut(&str, Option<&str>)) {
+        self.members.members(show);
+    }
+
+    fn to_json(&self) -> Value {
+        self.members.to_json()
+    }
+
+    fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str)) {
+        let is_below = |number: &&WrittenNumber| {
+            let keys = number.path.iter().map(Option::as_ref);
+            number.path.len() >= path.len()
+                && keys.zip(path).all(|(key, wanted)| key == Some(wanted))
+        };
+        self.numbers.iter().filter(is_below).for_each(|number| show(&number.text));
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

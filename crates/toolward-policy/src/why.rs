@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::action_argument::ActionArgument;
 use crate::call::{Ambiguity, Call, Caller};
 use crate::cell::{Cell, Tried};
 use crate::condition::Condition;
@@ -19,6 +20,8 @@ pub(crate) const MAX_QUOTED: usize = 3;
 pub struct Why {
     pub decision: Decision,
     pub cause: Cause,
+    /// How the call selects its action, if that matters.
+    pub(crate) action: Option<ActionArgument>,
     /// The `message` of the entry behind it.
     pub message: Option<String>,
 }
@@ -77,7 +80,6 @@ impl Policy {
             (Verdict::Deny, Step::ExactDeny | Step::WildcardDeny) => denied_by(denied),
             (Verdict::Deny, _) => {
                 let allows = tried.iter().filter(|one| one.answer.verdict != Verdict::Deny);
-                rules.extend(allows.clone().filter_map(|one| one.answer.rule));
                 let unmet = unmet(allows.clone().filter(|one| one.covers), call);
                 match (unmet.is_empty(), allows.count()) {
                     (false, _) => {
@@ -91,7 +93,10 @@ impl Policy {
             _ => Cause::Approval,
         };
         let message = rules.iter().find_map(|rule| self.entry_message(layer, *rule));
-        Why { decision, cause, message: message.map(String::from) }
+        let about_action =
+            matches!(cause, Cause::Action | Cause::DeniedAction | Cause::Ambiguous(_));
+        let action = about_action.then(|| ActionArgument::of(cell, caller, call)).flatten();
+        Why { decision, cause, action, message: message.map(String::from) }
     }
 
     /// The message of the entry that allowed a call which a guard then refused.

@@ -11,7 +11,7 @@ use toolward_policy::explain::{Outcome, Query};
 use toolward_policy::lint::LintKind;
 use toolward_policy::reason::About;
 use toolward_policy::source::*;
-use toolward_policy::testing::{Expect, PolicyTest, TestCase};
+use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase};
 use toolward_policy::{
     Call, Caller, Catalogue, CompileProblem, Policy, Step, Subject, Tool, ToolSet, Verdict,
 };
@@ -630,7 +630,9 @@ fn policy_tests_are_run_against_calls_and_listings() {
         expect,
         server: server.into(),
         tool: tool.into(),
-        arguments: arguments.as_object().cloned(),
+        arguments: arguments
+            .as_object()
+            .map(|members| TestArguments { members: members.clone(), numbers: Vec::new() }),
         written: String::new(),
         place: Place::default(),
     };

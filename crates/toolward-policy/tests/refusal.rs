@@ -3,95 +3,12 @@
 
 mod common;
 
-use common::policy;
-use serde_json::{Map, Value, json};
+use common::world::{World, definition, dev, tools};
+use serde_json::{Value, json};
 use std::time::Duration;
-use toolward_policy::allowed::{Allowed, Offer};
-use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
-use toolward_policy::refusal::{Limited, Redact, Refusal, Sent};
-use toolward_policy::{Call, Caller, Policy, Row, Tool, ToolSet, Verdict};
-
-/// A gateway in small: one policy, some servers, and the agent `dev`.
-struct World {
-    policy: Policy,
-    servers: Vec<(&'static str, Row)>,
-    prefixed: bool,
-}
-
-impl World {
-    fn new(rules: Value, servers: Vec<(&'static str, Vec<Tool>)>) -> World {
-        let policy = policy(&rules);
-        let row = |(server, tools)| (server, policy.row(Some("dev"), server, &ToolSet::new(tools)));
-        let servers = servers.into_iter().map(row).collect();
-        World { policy, servers, prefixed: false }
-    }
-
-    /// Names as on `/mcp`: `server__tool`.
-    fn prefixed(self) -> World {
-        World { prefixed: true, ..self }
-    }
-
-    fn allowed(&self) -> Allowed {
-        let caller = Caller::named("dev");
-        let offers: Vec<Offer<'_>> = self
-            .servers
-            .iter()
-            .map(|(server, row)| {
-                let prefix = if self.prefixed { format!("{server}__") } else { String::new() };
-                let name = |(tool, cell): (&Tool, &toolward_policy::Cell)| {
-                    let listed = cell.list(caller).decision.verdict != Verdict::Deny;
-                    listed.then(|| format!("{prefix}{}", tool.name()).into())
-                };
-                Offer { server, names: row.iter().map(name).collect(), prefix, row }
-            })
-            .collect();
-        self.policy.allowed(caller, &offers)
-    }
-
-    /// The refusal of a call by the name that the agent sent.
-    fn call(&self, name: &str, arguments: Value) -> Refusal {
-        self.call_with(name, arguments, &())
-    }
-
-    fn call_with(&self, name: &str, arguments: Value, redact: &dyn Redact) -> Refusal {
-        let caller = Caller::named("dev");
-        let arguments: Map<String, Value> = arguments.as_object().unwrap().clone();
-        let call = Call::with(&arguments);
-        let action = stated_action(&call);
-        let listed = self.servers.iter().find_map(|(server, row)| {
-            let tool = match self.prefixed {
-                true => name.strip_prefix(server)?.strip_prefix("__")?,
-                false => name,
-            };
-            let cell = row.cell(tool)?;
-            (cell.list(caller).decision.verdict != Verdict::Deny).then_some(cell)
-        });
-        let why = listed.map(|cell| {
-            let decision = cell.decide(caller, &call);
-            assert_ne!(decision.verdict, Verdict::Allow, "{name} is allowed");
-            self.policy.why(cell, caller, &call, decision)
-        });
-        let sent = Sent { tool: name, action: action.as_deref(), arguments: Some(&arguments) };
-        self.allowed().refuse(&self.policy, sent, why.as_ref(), redact, "66064ca24dc9f")
-    }
-
-    fn message(&self, name: &str) -> String {
-        self.call(name, json!({})).message
-    }
-}
-
-fn tools(names: &[&str]) -> Vec<Tool> {
-    names.iter().map(|name| Tool::named(name)).collect()
-}
-
-fn definition(name: &str, definition: Value) -> Tool {
-    Tool::new(name, definition.as_object().unwrap())
-}
-
-fn dev(allow: Value, deny: Value) -> Value {
-    json!({"agents": {"dev": {"allow": allow, "deny": deny}}})
-}
+use toolward_policy::refusal::{Limited, Redact, Sent};
+use toolward_policy::{Call, Caller, Tool, Verdict};
 
 const LAST: &str = "Decision 66064ca24dc9f (a person can run: toolward explain 66064ca24dc9f)";
 
@@ -143,14 +60,14 @@ fn a_condition_that_was_false_is_quoted_with_what_was_sent() {
     assert!(
         missing.starts_with(
             "write_file is not permitted with these arguments: it is allowed only when \
-             args.path.startsWith(\"drafts/\"), and the argument `path` is missing."
+             args.path.startsWith(\"drafts/\") (path is missing)."
         ),
         "{missing}"
     );
     // A value of another type fails too, and nothing is missing.
     let wrong = world.call("write_file", json!({"path": 7})).text();
     assert!(wrong.contains("You sent path = 7.") && !wrong.contains("missing"), "{wrong}");
-    assert!(wrong.contains(", which cannot be evaluated with these arguments."), "{wrong}");
+    assert!(wrong.contains(" (which cannot be evaluated for these arguments)."), "{wrong}");
 }
 
 #[test]
@@ -216,7 +133,11 @@ fn an_action_is_refused_with_those_that_are_allowed() {
     let refused = world.call("web__interact", json!({"action": "execute_js"}));
     let head = "web__interact.execute_js is not permitted. Allowed: web__interact.navigate, \
                 web__interact.refresh, web__look";
-    assert_eq!(refused.text(), format!("{head}\nRepeating the same call will not help.\n{LAST}"));
+    let sent = "You sent action = \"execute_js\". Allowed values of action: navigate, refresh.";
+    assert_eq!(
+        refused.text(),
+        format!("{head}\n{sent} Repeating the same call will not help.\n{LAST}")
+    );
     // Without an action, what covers it is another call.
     assert_eq!(
         world.message("web__interact"),
@@ -233,7 +154,7 @@ fn an_action_is_refused_with_those_that_are_allowed() {
         text,
         format!(
             "do.b is not permitted. Allowed: do.a, do.c\n\
-             Denied by policy. Repeating the same call will not help.\n{LAST}"
+             You sent action = \"b\". Allowed values of action: a, c. Denied by policy. Repeating the same call will not help.\n{LAST}"
         )
     );
     // Without a list of actions, the tool itself would cover the refused call.
@@ -249,14 +170,14 @@ fn an_action_that_cannot_be_told_is_explained() {
     let world = World::new(rules, vec![("s", tools(&["t"]))]);
     let of = "is not permitted with these arguments:";
     for (arguments, message) in [
-        (json!({"action": 1}), format!("t {of} the argument `action` is not a string.")),
+        (json!({"action": 1}), format!("t {of} the argument action is not a string.")),
         (
             json!({"Action": "go"}),
-            format!("t {of} the argument `Action` differs from `action` only in case."),
+            format!("t {of} the argument Action differs from action only in case."),
         ),
         (
             json!({"what": "x", "action": "go"}),
-            format!("t.x {of} they name two different actions."),
+            format!("t.x {of} the arguments what and action name different actions."),
         ),
     ] {
         assert_eq!(world.call("t", arguments).message, message);
@@ -475,18 +396,19 @@ fn a_rate_limit_says_which_and_when() {
     let world = World::new(dev(json!({"servers": ["*"]}), json!({})), vec![("s", tools(&["t"]))]);
     let sent = Sent { tool: "t", action: Some("go"), arguments: None };
     let limited = Limited::Exceeded {
-        limit: "limits.calls",
+        limit: "your calls",
         rate: "5/min",
         retry_after: Duration::from_millis(11_500),
     };
     let refused = world.allowed().limit(sent, limited, Some("Ask Ann."), &(), "66064ca24dc9f");
-    let head = "t.go is not permitted at this rate: the limit `limits.calls` of 5/min is used up.";
+    let head = "t.go is not permitted at this rate: the limit of 5/min on your calls is used up.";
     assert_eq!(refused.text(), format!("{head}\nTry again in 12 s.\nAsk Ann.\n{LAST}"));
     assert_eq!(refused.data["error"], "limit_exceeded");
+    assert_eq!(refused.data["limit"], "your calls");
     assert_eq!(refused.data["retryable"], true);
     assert_eq!(refused.data["allowed_tools"], json!(["s/*"]));
-    let refused =
-        world.allowed().limit(sent, Limited::Unavailable { limit: "limits.store" }, None, &(), "1");
+    let refused = world.allowed().limit(sent, Limited::Unavailable, None, &(), "1");
+    assert_eq!(refused.data["limit"], "store");
     assert_eq!(refused.message, "t.go is not permitted now: its rate limit cannot be checked.");
 }
 

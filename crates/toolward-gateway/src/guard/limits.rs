@@ -22,6 +22,9 @@ const LONGEST_DELAY: Duration = Duration::from_secs(10);
 pub struct LimitDefinition {
     /// What a person calls it: `agents.dev.limits.calls`.
     pub name: String,
+    /// What it counts, in words for agents: `your calls`. Agents never see the name, which is a path in
+    /// the configuration.
+    pub scope: String,
     /// What tells it from all others, in every process that has the same configuration.
     pub identity: String,
     pub counts: Counts,
@@ -58,6 +61,7 @@ pub(super) struct Limits {
 
 struct Limit {
     name: Box<str>,
+    scope: Box<str>,
     counts: Counts,
     rate: Rate,
     pace: Pace,
@@ -74,7 +78,7 @@ impl Limits {
     ) -> Limits {
         let (mut by_rule, mut by_agent) = (HashMap::new(), ByAgent::default());
         let all = definitions.into_iter().enumerate().map(|(at, definition)| {
-            let LimitDefinition { name, identity, counts, rate } = definition;
+            let LimitDefinition { name, scope, identity, counts, rate } = definition;
             match &counts {
                 Counts::Rule(rule) => drop(by_rule.insert(*rule, at)),
                 Counts::Calls(whom) | Counts::Lists(whom) | Counts::Refused(whom) => {
@@ -85,6 +89,7 @@ impl Limits {
             let identity = format!("{identity} {rate}");
             Limit {
                 name: name.into(),
+                scope: scope.into(),
                 counts,
                 rate,
                 pace: Pace::of(rate),
@@ -197,9 +202,11 @@ impl Limits {
 
     fn full(&self, at: &[usize], which: usize, wait: u64) -> Box<Stopped> {
         let limit = at.get(which).and_then(|at| self.all.get(*at));
-        let (name, rate) =
-            limit.map_or(("", String::new()), |one| (&one.name, one.rate.to_string()));
-        Box::new(Stopped::limit(name, &rate, Duration::from_nanos(wait)))
+        let (name, scope, rate) = match limit {
+            Some(limit) => (&*limit.name, &*limit.scope, limit.rate.to_string()),
+            None => ("", "", String::new()),
+        };
+        Box::new(Stopped::limit((name, scope), &rate, Duration::from_nanos(wait)))
     }
 
     fn unreachable(&self, why: &Unreachable) -> Box<Stopped> {

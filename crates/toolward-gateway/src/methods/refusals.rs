@@ -49,12 +49,12 @@ impl View {
         decision: &str,
     ) -> Option<Refusal> {
         let limited = match &stopped.why {
-            Why::Full { rate, .. } => Limited::Exceeded {
-                limit: &stopped.by,
+            Why::Full { scope, rate, .. } => Limited::Exceeded {
+                limit: scope,
                 rate,
                 retry_after: stopped.retry_after().unwrap_or_default(),
             },
-            Why::Store => Limited::Unavailable { limit: &stopped.by },
+            Why::Store => Limited::Unavailable,
             Why::Denied(_) | Why::Failed => return None,
         };
         let sent = Sent { tool: permit.exposed(), action: permit.action(), arguments: None };

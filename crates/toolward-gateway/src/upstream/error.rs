@@ -27,7 +27,7 @@ impl std::fmt::Display for Unavailable {
             Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
             Unavailable::Unclear => f.write_str("it ended or failed when it was asked"),
             Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
-            Unavailable::Slow => f.write_str("it has not listed its tools yet"),
+            Unavailable::Slow => f.write_str("it has not answered `tools/list` yet"),
             Unavailable::Refuses(status) => {
                 write!(f, "it refuses the gateway's credentials ({status})")
             }

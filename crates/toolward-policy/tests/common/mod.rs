@@ -2,6 +2,8 @@
 //! lives in toolward-config.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod world;
+
 use serde_json::{Map, Value};
 use toolward_policy::source::*;
 use toolward_policy::{Annotations, Call, Caller, Decision, Hints, Policy, Subject, Tool};
@@ -37,7 +39,15 @@ pub fn source(value: &Value) -> Source {
     let agents = value["agents"].as_object().into_iter().flatten();
     let agents = agents.map(|(name, agent)| (name.clone(), wording(agent)));
     let refusals = RefusalsSource { everyone: wording(value), agents: agents.collect() };
-    Source { layers, refusals, ..Source::default() }
+    let servers = value["action_keys"].as_object().into_iter().flatten();
+    let servers = servers.map(|(server, keys)| {
+        let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().into());
+        ServerSource {
+            action_keys: ActionKeysSource::All(keys.collect()),
+            ..ServerSource::new(server.as_str())
+        }
+    });
+    Source { servers: servers.collect(), layers, refusals, ..Source::default() }
 }
 
 fn wording(value: &Value) -> Wording {

@@ -25,6 +25,7 @@ while read -r line; do
     unasked) allow=$allow${deny/:$id,/:99999,} ;;
     half) allow=$allow'{"id":1,"deci' ;;
     both) allow="{\"id\":$id,\"decision\":\"allow\",\"result\":false}"$'\n' ;;
+    more) allow="{\"id\":$id,\"decision\":\"allow\",\"allow\":false}"$'\n' ;;
     flood) yes | head -c 100000000 >&2 ;;
   esac
   case $tool in
@@ -36,7 +37,7 @@ done
 "#;
 
 const TOOLS: &[&str] =
-    &["steady", "again", "t", "hang", "crash", "calm", "twice", "unasked", "half", "both", "flood"];
+    &["steady", "again", "t", "hang", "crash", "calm", "twice", "unasked", "half", "both", "more", "flood"];
 
 fn crowded(timeout: &str) -> Gate {
     let setup = with_tools(TOOLS);
@@ -130,6 +131,7 @@ fn what_comes_with_an_answer_is_looked_at() {
         ("unasked", "not asked"),
         ("half", "goes on"),
         ("both", "cannot be understood"),
+        ("more", "must not have the member `allow`"),
         ("flood", "too much"),
     ] {
         let calls = gate.calls("s").len();

@@ -151,5 +151,5 @@ fn stdio_has_the_same_guards() {
     };
     assert_eq!(error(&call("s__write")).0, -32602);
     assert!(passed(&call("s__read")) && passed(&call("s__read")));
-    assert_eq!(limited(&call("s__read"))["limit"], "limits.calls");
+    assert_eq!(limited(&call("s__read"))["limit"], "all calls by all agents");
 }

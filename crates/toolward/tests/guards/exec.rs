@@ -114,6 +114,8 @@ fn a_hook_that_cannot_be_asked_refuses_the_call() {
         ("echo '{\"decision\":\"allow\"}'; echo '{\"decision\":\"deny\"}'; exit 0", "exits with 0"),
         ("echo '{\"decision\":\"allow\",\"decision\":\"deny\"}'; exit 0", "exits with 0"),
         ("echo DENY; exit 0", "exits with 0"),
+        ("echo '{\"decision\":\"allow\",\"allow\":false}'; exit 0", "exits with 0"),
+        ("echo '{\"result\":{\"allow\":true}}'; exit 0", "exits with 0"),
     ] {
         let gate = with_program(&format!("#!/bin/sh\n{script}\n"), json!({})).start();
         let reason = hook_failed(&gate, &gate.agent("a"), within);

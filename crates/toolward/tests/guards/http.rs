@@ -11,10 +11,12 @@ use super::harness::*;
 use super::support::*;
 
 /// A service that answers as it is told, and keeps what it was asked.
-struct Service {
+pub struct Service {
     port: u16,
     answer: Arc<Mutex<String>>,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    pub asked: Arc<Mutex<Vec<(String, Value)>>>,
+    /// Calls of this tool are not answered.
+    slow: Arc<Mutex<Option<&'static str>>>,
     connections: Arc<Mutex<usize>>,
 }
 
@@ -26,40 +28,54 @@ fn json_answer(status: &str, body: &str) -> String {
 }
 
 impl Service {
-    fn start() -> Service {
+    pub fn start() -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let service = Service {
             port,
             answer: Arc::default(),
             asked: Arc::default(),
+            slow: Arc::default(),
             connections: Arc::default(),
         };
         let (answer, asked) = (service.answer.clone(), service.asked.clone());
+        let slow = service.slow.clone();
         let connections = service.connections.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 *connections.lock().unwrap() += 1;
-                let (answer, asked) = (answer.clone(), asked.clone());
-                std::thread::spawn(move || serve(stream, &answer, &asked));
+                let (answer, asked, slow) = (answer.clone(), asked.clone(), slow.clone());
+                std::thread::spawn(move || serve(stream, &answer, &asked, &slow));
             }
         });
         service
     }
 
-    fn says(&self, status: &str, body: &str) {
+    pub fn says(&self, status: &str, body: &str) {
         *self.answer.lock().unwrap() = json_answer(status, body);
     }
 
+    pub fn hangs_on(&self, tool: &'static str) {
+        *self.slow.lock().unwrap() = Some(tool);
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.port)
+    }
+
     fn gate(&self, path: &str, more: Value) -> Gate {
-        let mut hook =
-            json!({"name": "h", "http": format!("http://127.0.0.1:{}{path}", self.port)});
+        let mut hook = json!({"name": "h", "http": self.url(path)});
         merge(&mut hook, more);
         with_tools(&["t"]).set("hooks", json!([hook])).start()
     }
 }
 
-fn serve(stream: TcpStream, answer: &Mutex<String>, asked: &Mutex<Vec<(String, Value)>>) {
+fn serve(
+    stream: TcpStream,
+    answer: &Mutex<String>,
+    asked: &Mutex<Vec<(String, Value)>>,
+    slow: &Mutex<Option<&str>>,
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
         let (mut head, mut length) = (String::new(), 0);
@@ -78,10 +94,11 @@ fn serve(stream: TcpStream, answer: &Mutex<String>, asked: &Mutex<Vec<(String, V
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
-        let body = serde_json::from_slice(&body).unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        let is_slow = slow.lock().unwrap().is_some_and(|tool| body["tool"] == tool);
         asked.lock().unwrap().push((head.lines().next().unwrap().into(), body));
         let answer = answer.lock().unwrap().clone();
-        if answer == "hang" {
+        if answer == "hang" || is_slow {
             std::thread::sleep(Duration::from_secs(30));
         }
         if (&stream).write_all(answer.as_bytes()).is_err() || answer.is_empty() {
@@ -151,6 +168,8 @@ fn whatever_else_a_service_answers_refuses_the_call() {
         json_answer("200 OK", "<html>"),
         json_answer("200 OK", r#"{"decision":"allow","decision":"deny"}"#),
         json_answer("200 OK", r#"{"decision":"allow","result":false}"#),
+        json_answer("200 OK", r#"{"decision":"allow","allow":false}"#),
+        json_answer("200 OK", r#"{"result":{"allow":true,"deny":["x"]}}"#),
         json_answer("200 OK", &twice),
         json_answer("200 OK", &large),
         json_answer("201 Created", allow),

@@ -19,7 +19,7 @@ fn until_refused(agent: &Agent, name: &str) -> (usize, Value) {
 }
 
 #[test]
-fn every_kind_of_limit_counts_what_it_stands_over_and_is_named_in_the_refusal() {
+fn every_kind_of_limit_counts_what_it_stands_over_and_is_described_in_the_refusal() {
     let gate = setup()
         .web("s", "modern", names(&["t", "u", "get_x", "get_y", "w"]))
         .web("r", "modern", names(&["t"]))
@@ -32,24 +32,36 @@ fn every_kind_of_limit_counts_what_it_stands_over_and_is_named_in_the_refusal() 
         }))
         .start();
     let (a, b) = (gate.agent("a"), gate.agent("b"));
-    let named = |answer: &Value| {
+    // The agent reads what is limited; the audit log has the limit's place in the configuration.
+    let check = |answer: &Value, words: &str, path: &str, rate: &str| {
         let data = limited(answer);
-        (data["limit"].as_str().unwrap().to_string(), data["rate"].as_str().unwrap().to_string())
+        assert_eq!((&data["limit"], &data["rate"]), (&json!(words), &json!(rate)));
+        let text = text(answer);
+        let line = format!(" at this rate: the limit of {rate} on {words} is used up.\n");
+        assert!(text.contains(&line) && !text.contains(path), "{text}");
+        let record = refusals(&gate).pop().unwrap();
+        assert_eq!((&record["id"], &record["limit"]), (&data["decision_id"], &json!(path)));
     };
     // A tool pattern, for everyone and all its tools together.
     assert!(passed(&a.call("s__get_x", json!({}))) && passed(&b.call("s__get_y", json!({}))));
     let (count, answer) = until_refused(&b, "s__get_x");
     assert_eq!(count, 1);
-    assert_eq!(named(&answer), (r#"limits.tools["s/get_*"]"#.into(), "3/day".into()));
+    let words = "calls that match `s/get_*` by all agents";
+    check(&answer, words, r#"limits.tools["s/get_*"]"#, "3/day");
     // A server, and a tool of a server.
     assert!(passed(&a.call("r__t", json!({}))));
     let (count, answer) = until_refused(&b, "r__t");
-    assert_eq!((count, named(&answer)), (3, ("servers.r.limits.calls".into(), "4/day".into())));
+    assert_eq!(count, 3);
+    let words = "calls to the server `r` by all agents";
+    check(&answer, words, "servers.r.limits.calls", "4/day");
     let (count, answer) = until_refused(&a, "s__w");
-    assert_eq!((count, named(&answer).0), (2, "servers.s.limits.tools.w".into()));
+    assert_eq!(count, 2);
+    check(&answer, "calls of this kind by all agents", "servers.s.limits.tools.w", "2/day");
     // An agent: the other is not counted.
     let (count, answer) = until_refused(&a, "s__u");
-    assert_eq!((count, named(&answer).0), (1, r#"agents.a.limits.tools["*/u"]"#.into()));
+    assert_eq!(count, 1);
+    let words = "your calls that match `*/u`";
+    check(&answer, words, r#"agents.a.limits.tools["*/u"]"#, "1/day");
     assert!(passed(&b.call("s__u", json!({}))) && passed(&b.call("s__u", json!({}))));
     // Everything else goes on.
     assert!(passed(&a.call("s__t", json!({}))));
@@ -76,8 +88,8 @@ fn a_refusal_says_what_is_used_up_and_when_to_try_again() {
     assert_eq!(seconds, wait.div_ceil(1000));
     assert_eq!(answer["result"]["resultType"], "complete");
     let text = text(&answer);
-    let words =
-        "s__t.go is not permitted at this rate: the limit `limits.calls` of 1/min is used up.";
+    let words = "s__t.go is not permitted at this rate: \
+                 the limit of 1/min on all calls by all agents is used up.";
     assert!(text.starts_with(words), "{text}");
     assert!(text.contains("Try again in"), "{text}");
     let record = refusals(&gate).pop().unwrap();
@@ -87,7 +99,7 @@ fn a_refusal_says_what_is_used_up_and_when_to_try_again() {
     assert_eq!(gate.calls("s").len(), 1, "the refused call reached nobody");
     // Over a session it is the same.
     let answer = gate.agent("a").session().call("s__t", json!({}));
-    assert_eq!(limited(&answer)["limit"], "limits.calls");
+    assert_eq!(limited(&answer)["limit"], "all calls by all agents");
     assert!(answer["result"].get("resultType").is_none());
 }
 
@@ -122,14 +134,21 @@ fn an_entry_of_the_policy_lets_calls_pass_only_so_often() {
     for _ in 0..2 {
         assert!(passed(&call("s__go", json!({"action": "far"}))));
     }
-    let refusal = limited(&call("s__go", json!({"action": "far"})));
-    assert_eq!(refusal["limit"], "agents.a.allow.tools.s[0]");
+    let check = |answer: &Value, words: &str, path: &str| {
+        assert_eq!(limited(answer)["limit"], words);
+        assert!(!answer.to_string().contains(path), "{answer}");
+        assert_eq!(refusals(&gate).pop().unwrap()["limit"], path);
+    };
+    let refused = call("s__go", json!({"action": "far"}));
+    check(&refused, "your calls of this kind", "agents.a.allow.tools.s[0]");
     assert!(passed(&call("s__go", json!({"action": "near"}))));
     // Each layer counts the entry that let the call pass.
     assert!(passed(&call("s__w", json!({"big": true}))));
-    assert_eq!(limited(&call("s__w", json!({"big": true})))["limit"], "agents.a.allow.tools.s[1]");
+    let refused = call("s__w", json!({"big": true}));
+    check(&refused, "your calls of this kind", "agents.a.allow.tools.s[1]");
     assert!(passed(&call("s__w", json!({}))) && passed(&call("s__w", json!({}))));
-    assert_eq!(limited(&call("s__w", json!({})))["limit"], "allowed_tools[0]");
+    let refused = call("s__w", json!({}));
+    check(&refused, "calls of this kind by all agents", "allowed_tools[0]");
     assert!(passed(&call("s__t", json!({}))));
 }
 
@@ -147,9 +166,10 @@ fn agents_of_a_layer_have_limits_and_default_holds_for_those_it_does_not_name() 
     let gate = setup.set("policies", json!(["team.yaml"])).start();
     let calls = |agent: &str| until_refused(&gate.agent(agent), "s__t");
     let (count, answer) = calls("a");
-    assert_eq!((count, &limited(&answer)["limit"]), (1, &json!("agents.a.limits.calls")));
+    assert_eq!((count, &limited(&answer)["limit"]), (1, &json!("your calls")));
     let (count, answer) = calls("c");
-    assert_eq!((count, &limited(&answer)["limit"]), (2, &json!("agents.default.limits.calls")));
+    let words = "calls by agents without rules of their own";
+    assert_eq!((count, &limited(&answer)["limit"]), (2, &json!(words)));
     for _ in 0..5 {
         assert!(passed(&gate.agent("b").call("s__t", json!({}))));
     }
@@ -163,10 +183,11 @@ fn all_limits_must_pass_and_a_refused_call_takes_nothing_of_any() {
     let a = gate.agent("a");
     assert!(passed(&a.call("s__u", json!({}))));
     for _ in 0..10 {
-        assert_eq!(limited(&a.call("s__u", json!({})))["limit"], r#"limits.tools["s/u"]"#);
+        let refused = limited(&a.call("s__u", json!({})));
+        assert_eq!(refused["limit"], "calls of this kind by all agents");
     }
     let (count, answer) = until_refused(&a, "s__t");
-    assert_eq!((count, &limited(&answer)["limit"]), (4, &json!("limits.calls")));
+    assert_eq!((count, &limited(&answer)["limit"]), (4, &json!("all calls by all agents")));
 }
 
 #[test]
@@ -189,7 +210,7 @@ fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
     drop(connection);
     std::thread::sleep(Duration::from_millis(300));
     let (count, answer) = until_refused(&a, "s__t");
-    assert_eq!((count, &limited(&answer)["limit"]), (3, &json!("limits.calls")));
+    assert_eq!((count, &limited(&answer)["limit"]), (3, &json!("all calls by all agents")));
 }
 
 #[test]
@@ -230,7 +251,7 @@ fn listings_and_calls_are_limited_apart() {
     assert_eq!(error(&answer).0, -32603, "{answer}");
     let data = &answer["error"]["data"];
     assert_eq!(data["error"], "limit_exceeded");
-    assert_eq!(data["limit"], "agents.a.limits.lists");
+    assert_eq!(data["limit"], "your listings");
     let wait = data["retry_after_ms"].as_u64().unwrap();
     assert!(wait > 0 && wait <= 30_000, "{answer}");
     assert!(reply.header("retry-after").is_some());

@@ -110,10 +110,7 @@ fn counting(limits: Value) -> Setup {
 fn unavailable(gate: &Gate, agent: &Agent) {
     let calls = gate.calls("s").len();
     let data = limited(&agent.call("s__t", json!({})));
-    assert_eq!(
-        (&data["error"], &data["limit"]),
-        (&json!("limits_unavailable"), &json!("limits.store"))
-    );
+    assert_eq!((&data["error"], &data["limit"]), (&json!("limits_unavailable"), &json!("store")));
     let record = refusals(gate).pop().unwrap();
     assert_eq!((&record["step"], &record["limit"]), (&json!("limit"), &json!("limits.store")));
     assert_eq!(record["id"], data["decision_id"]);
@@ -146,7 +143,8 @@ fn two_gateways_hold_one_limit_together() {
         let forwarded: usize = gates.iter().map(|gate| gate.calls("s").len()).sum();
         assert_eq!(forwarded, count);
         let data = limited(&agents[1].call("s__t", json!({})));
-        assert_eq!((&data["limit"], &data["rate"]), (&json!("limits.calls"), &json!(rate)));
+        let words = "all calls by all agents";
+        assert_eq!((&data["limit"], &data["rate"]), (&json!(words), &json!(rate)));
         assert!(data["retry_after_ms"].as_u64().unwrap() > 0, "{data}");
     }
 }
@@ -289,7 +287,7 @@ fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
     let data = limited(&a.call("s__t", json!({})));
     assert_eq!(
         (&data["error"], &data["limit"]),
-        (&json!("limit_exceeded"), &json!("limits.calls"))
+        (&json!("limit_exceeded"), &json!("all calls by all agents"))
     );
     assert_eq!(intents(&gate).last().unwrap()["limit_store"], "memory");
     let said = |words: &str| gate.said.lock().unwrap().contains(words);

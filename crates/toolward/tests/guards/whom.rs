@@ -74,6 +74,6 @@ fn limits_and_discovery_of_default_hold_for_everyone_who_is_default() {
     let inner = json!({"server": "s", "tool": "t", "args": {}});
     let run = || gate.nobody().call("toolward__execute_tool", inner.clone());
     assert!(passed(&run()) && passed(&run()));
-    assert_eq!(limited(&run())["limit"], "agents.default.limits.calls");
+    assert_eq!(limited(&run())["limit"], "calls by agents without rules of their own");
     assert!((0..3).all(|_| passed(&gate.agent("w").call("s__t", json!({})))));
 }

@@ -156,7 +156,7 @@ impl Link {
             let answer = self.ask("tools/list", params, PAGE).await?;
             if answer.kind() == Kind::Error {
                 let why = answer.error_message().unwrap_or_default();
-                return Err(down(format!("it does not list its tools: {why}")));
+                return Err(down(format!("it answered `tools/list` with an error: {why}")));
             }
             let said = answer.result_member("ttlMs").and_then(Raw::as_i64);
             ttl = said.and_then(|said| u64::try_from(said).ok());
