@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::names::{is_own_key, meta::OWN_PREFIX};
 use crate::span::Span;
 use crate::string;
 
@@ -18,6 +19,8 @@ pub(crate) struct KeyTracker {
     keys: Vec<Key>,
     /// The unescaped form of each key that contains an escape sequence.
     unescaped: Vec<u8>,
+    /// Whether any key was one of the gateway's own `_meta` keys.
+    has_own: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -31,7 +34,7 @@ struct Key {
 
 impl KeyTracker {
     pub(crate) fn new() -> KeyTracker {
-        KeyTracker { keys: Vec::with_capacity(32), unescaped: Vec::new() }
+        KeyTracker { keys: Vec::with_capacity(32), unescaped: Vec::new(), has_own: false }
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -46,6 +49,7 @@ impl KeyTracker {
     pub(crate) fn push(&mut self, body: &[u8], content: Range<usize>, from: u32) -> bool {
         let text = Span::new(content.start, content.end);
         let key = body.get(content).unwrap_or_default();
+        self.note_own(key);
         self.add(Key { fingerprint: fingerprint(key), text, owned: false }, body, from)
     }
 
@@ -55,8 +59,27 @@ impl KeyTracker {
         let start = self.unescaped.len();
         string::unescape_into(body.get(content).unwrap_or_default(), &mut self.unescaped);
         let text = Span::new(start, self.unescaped.len());
-        let fingerprint = fingerprint(text.of(&self.unescaped));
+        let key = text.of(&self.unescaped);
+        let fingerprint = fingerprint(key);
+        self.has_own |= is_own_key(key);
         self.add(Key { fingerprint, text, owned: true }, body, from)
+    }
+
+    /// Whether any key, at any depth, is one of the gateway's own `_meta` keys.
+    pub(crate) fn has_own(&self) -> bool {
+        self.has_own
+    }
+
+    #[inline]
+    fn note_own(&mut self, key: &[u8]) {
+        if key.first_chunk().is_some_and(may_be_own) {
+            self.note_own_key(key);
+        }
+    }
+
+    #[cold]
+    fn note_own_key(&mut self, key: &[u8]) {
+        self.has_own |= is_own_key(key);
     }
 
     #[inline]
@@ -123,6 +146,17 @@ impl Key {
     fn of<'a>(&self, body: &'a [u8], unescaped: &'a [u8]) -> &'a [u8] {
         self.text.of(if self.owned { unescaped } else { body })
     }
+}
+
+/// Whether a key that starts with these bytes may be one of the gateway's own, ignoring case.
+#[inline(always)]
+fn may_be_own(first: &[u8; 8]) -> bool {
+    const LOWER_CASE: u64 = u64::from_le_bytes([0x20; 8]);
+    const PREFIX: u64 = match OWN_PREFIX.as_bytes().first_chunk() {
+        Some(first) => u64::from_le_bytes(*first),
+        None => 0,
+    };
+    u64::from_le_bytes(*first) | LOWER_CASE == PREFIX | LOWER_CASE
 }
 
 /// A cheap fingerprint of a key: up to eight bytes from each end, and its length.

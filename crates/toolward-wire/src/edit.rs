@@ -8,6 +8,7 @@ use crate::id::Id;
 use crate::member_index::{Member, Section};
 use crate::message::{Kind, Message};
 use crate::names::meta;
+use crate::own_meta;
 use crate::span::Span;
 use crate::string;
 
@@ -182,6 +183,8 @@ pub struct Edit<'a> {
     changes: Vec<Change<'a>>,
     /// The JSON of all new values.
     values: Vec<u8>,
+    /// Further spans to remove.
+    cuts: Vec<Span>,
 }
 
 /// A change to one member.
@@ -201,7 +204,8 @@ impl Message {
 
 impl<'a> Edit<'a> {
     fn new(message: &'a Message) -> Edit<'a> {
-        Edit { message, changes: Vec::with_capacity(4), values: Vec::with_capacity(64) }
+        let (changes, values) = (Vec::with_capacity(4), Vec::with_capacity(64));
+        Edit { message, changes, values, cuts: Vec::new() }
     }
 
     /// Sets the id.
@@ -258,8 +262,15 @@ impl<'a> Edit<'a> {
         self.remove(Section::ResultMeta, key)
     }
 
-    /// Removes the keys of `_meta` that only the gateway writes, such as a forged refusal.
-    pub fn remove_own_meta(mut self) -> Edit<'a> {
+    /// Removes keys that only the gateway writes, such as a forged refusal, from every `_meta` that
+    /// the protocol defines.
+    pub fn remove_own_meta(self) -> Edit<'a> {
+        if self.message.has_own_keys() { self.without_own_meta() } else { self }
+    }
+
+    #[cold]
+    fn without_own_meta(mut self) -> Edit<'a> {
+        self.cuts = own_meta::cuts_in_message(self.message.body(), self.message.root());
         for member in self.message.own_meta() {
             let name = member.name(self.message.body());
             let key = String::from_utf8_lossy(&name).into_owned();
@@ -302,7 +313,7 @@ impl<'a> Edit<'a> {
 
     pub fn finish(self) -> Bytes {
         let body = self.message.body();
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.cuts.is_empty() {
             return body.clone();
         }
         self.with_splice(|splice| splice.apply(body).into())
@@ -331,7 +342,11 @@ impl<'a> Edit<'a> {
             }
             member.map(|member| (section, member.value.start))
         });
-        let mut splice = Splice { cuts: Vec::with_capacity(self.changes.len() + 1) };
+        let capacity = self.changes.len() + self.cuts.len() + 1;
+        let mut splice = Splice { cuts: Vec::with_capacity(capacity) };
+        for cut in &self.cuts {
+            splice.replace(*cut, &b""[..]);
+        }
         for (section, open) in objects.into_iter().flatten() {
             self.change(section, open, &mut splice);
         }

@@ -248,7 +248,7 @@ impl Exchange {
         match known {
             Some(at) if self.state == ExchangeState::Running && is_response => {
                 let id = self.open.swap_remove(at);
-                Step { upstream: Some(response.edit().id(&id).finish()), ..Step::default() }
+                Step { upstream: Some(response.edit().id(&id).remove_own_meta().finish()), ..Step::default() }
             }
             _ => self.drop_one(),
         }

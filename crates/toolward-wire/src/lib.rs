@@ -66,6 +66,7 @@ mod member_index;
 mod message;
 pub mod method;
 pub mod names;
+mod own_meta;
 mod raw;
 pub mod scan;
 mod scan_error;

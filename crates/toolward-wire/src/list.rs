@@ -12,6 +12,7 @@ use crate::edit::{MemberSpans, Splice, change_object};
 use crate::message::Message;
 use crate::method::PolicySubject;
 use crate::names::is_variant_of;
+use crate::own_meta;
 use crate::raw::{Raw, RawMember, Shape};
 use crate::scan::{self, ScanError};
 use crate::span::Span;
@@ -152,7 +153,10 @@ impl List {
         };
         let mut list = List { next_cursor, ..List::default() };
         for (index, (raw, _)) in array.elements().enumerate() {
-            let bytes = message.body().slice_ref(raw.bytes());
+            let mut bytes = message.body().slice_ref(raw.bytes());
+            if message.has_own_keys() {
+                bytes = without_own_meta(bytes);
+            }
             let checked = match message.is_ambiguous() {
                 true => scan::check(&bytes, usize::MAX).map(|_| ()).map_err(EntryError::Json),
                 false => Ok(()),
@@ -321,6 +325,17 @@ impl MemberSpans for RawMember<'_> {
     fn value(&self) -> Span {
         self.value_span
     }
+}
+
+/// Removes the gateway's own keys from `_meta`.
+fn without_own_meta(entry: Bytes) -> Bytes {
+    let cuts = own_meta::cuts_in_value(&entry);
+    if cuts.is_empty() {
+        return entry;
+    }
+    let mut splice = Splice::new();
+    cuts.into_iter().for_each(|cut| splice.replace(cut, &b""[..]));
+    splice.apply(&entry).into()
 }
 
 /// The value at a path of object keys, and its span in the bytes of `raw`.

@@ -13,7 +13,7 @@ use crate::error::{MessageError, MessageProblem};
 use crate::id::Id;
 use crate::member_index::{Member, MemberIndex, Section};
 use crate::method::{Era, MethodRow, NameAt, Sender, lookup_bytes};
-use crate::names::{is_case_variant, meta};
+use crate::names::{is_case_variant, is_own_key, meta};
 use crate::raw::{Raw, RawMember, Shape};
 use crate::scan::{ScanError, Strictness, scan};
 use crate::span::Span;
@@ -28,6 +28,8 @@ pub struct Message {
     members: MemberIndex,
     /// The payload is well-formed, but parsers may disagree about it.
     is_ambiguous: bool,
+    /// A key at any depth starts with the prefix of the gateway's own `_meta` keys.
+    has_own_keys: bool,
 }
 
 /// The kind of a JSON-RPC message.
@@ -70,6 +72,7 @@ impl Message {
             id: None,
             members: outline.members,
             is_ambiguous: outline.ambiguity.is_some(),
+            has_own_keys: outline.has_own_keys,
         };
         match message.raw().shape() {
             Shape::Object => {}
@@ -330,19 +333,16 @@ impl Message {
         self.root
     }
 
-    /// Whether `_meta` has keys that only the gateway writes.
-    pub fn has_own_meta(&self) -> bool {
-        self.own_meta().next().is_some()
+    /// Whether any key, at any depth, starts with the prefix of the gateway's own `_meta` keys.
+    pub(crate) fn has_own_keys(&self) -> bool {
+        self.has_own_keys
     }
 
+    /// The gateway's own keys in the `_meta` of `params` and `result`.
     pub(crate) fn own_meta(&self) -> impl Iterator<Item = &Member> {
         let metas = [Section::ParamsMeta, Section::ResultMeta];
         let members = metas.into_iter().flat_map(|section| self.members(section));
-        members.filter(|member| {
-            let name = member.name(&self.body);
-            let prefix = meta::OWN_PREFIX.as_bytes();
-            name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-        })
+        members.filter(|member| is_own_key(&member.name(&self.body)))
     }
 
     pub(crate) fn members(&self, section: Section) -> impl Iterator<Item = &Member> + Clone {

@@ -135,6 +135,13 @@ pub(crate) fn is_case_variant(section: Section, key: &[u8]) -> bool {
     }
 }
 
+/// Whether an unescaped key is one of the gateway's own `_meta` keys, ignoring case.
+#[inline]
+pub(crate) fn is_own_key(key: &[u8]) -> bool {
+    let prefix = meta::OWN_PREFIX.as_bytes();
+    key.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
 /// Whether `key` differs only in case from one of `names`, which are ASCII.
 pub(crate) fn is_variant_of(names: &[&str], key: &[u8]) -> bool {
     if names.iter().any(|name| name.as_bytes() == key) {

@@ -295,7 +295,7 @@ fn next_item(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     while matches!(bytes.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
         at += 1;
     }
@@ -303,7 +303,7 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 }
 
 /// The end of the value that starts at `at`. Brackets are balanced, because the bytes were scanned.
-fn value_end(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn value_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(b'"') => string::end(bytes, at).0,
         Some(b'{' | b'[') => {

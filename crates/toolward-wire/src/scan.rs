@@ -40,13 +40,16 @@ pub struct Outline {
     pub(crate) members: MemberIndex,
     /// The first ambiguity that [`Strictness::Response`] tolerated.
     pub ambiguity: Option<ScanError>,
+    /// Whether any key, at any depth, starts with the prefix of the gateway's own `_meta` keys.
+    pub(crate) has_own_keys: bool,
 }
 
 /// Scans a message: a single JSON value of at most `limit` bytes.
 pub fn scan(bytes: &[u8], limit: usize, strictness: Strictness) -> Result<Outline, ScanError> {
     let mut scanner = Scanner::new(bytes, strictness, true);
     scanner.run(limit)?;
-    Ok(scanner.outline)
+    let has_own_keys = scanner.keys.has_own();
+    Ok(Outline { has_own_keys, ..scanner.outline })
 }
 
 /// Checks any JSON value with [`Strictness::Everywhere`], without indexing members.
@@ -112,6 +115,7 @@ impl<'b> Scanner<'b> {
                 root: Span::default(),
                 members: MemberIndex::with_capacity(if message { 16 } else { 0 }),
                 ambiguity: None,
+                has_own_keys: false,
             },
         }
     }
