@@ -10,10 +10,10 @@ use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
 use toolward_policy::{Caller, Catalogue, Verdict};
 
-use crate::commands::{check, test};
 use crate::load::{Checked, Input};
 use crate::policy_gate;
 use crate::report::unlisted::Names;
+use crate::report::{findings, policy_tests};
 
 /// What is in force, beside the policy itself, which is compiled.
 pub(crate) struct InForce {
@@ -154,21 +154,21 @@ impl InForce {
         let servers = snapshot.servers.iter().filter(|server| server.listed().is_none());
         let unknown = servers.map(|server| server.name().to_string()).collect();
         let checked = self.checked(snapshot, &catalogue);
-        let mut findings = check::findings(&checked);
-        findings.extend(check::unset_secrets(&checked));
+        let mut findings = findings::findings(&checked);
+        findings.extend(findings::unset_secrets(&checked));
         let outcomes =
             toolward_policy::testing::run(&snapshot.policy, &catalogue, &self.loaded.tests);
         let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
             passed: outcome.passed,
             unknown: !outcome.passed && catalogue.tools(&outcome.case.server).is_none(),
-            agent: test::who(outcome).into(),
+            agent: policy_tests::who(outcome).into(),
             expected: outcome.case.expect.as_str(),
             written: outcome.case.written.clone(),
             verdict: outcome.decision.verdict.as_str(),
-            why: test::reason(&checked, outcome),
+            why: policy_tests::reason(&checked, outcome),
         };
         Report {
-            summary: check::summary(&checked),
+            summary: findings::summary(&checked),
             findings: findings.iter().map(finding).collect(),
             tests: outcomes.iter().map(case).collect(),
             unknown,

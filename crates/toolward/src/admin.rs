@@ -6,9 +6,9 @@
 
 mod answer;
 mod assets;
+mod auth;
 mod connection;
 mod connection_limit;
-mod auth;
 pub(crate) mod escape;
 mod events;
 pub(crate) mod layout;
@@ -47,7 +47,7 @@ pub(crate) struct Page {
     /// By which names the page may be reached.
     reachable: Reachable,
     tries: Tries,
-    matrix: view::matrix::Kept,
+    matrix: view::matrix::MatrixCache,
 }
 
 impl Page {

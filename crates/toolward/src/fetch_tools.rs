@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde_json::Value;
 use toolward_config::config::Naming;
 use toolward_config::neutral::neutralise;
-use toolward_gateway::upstream::{Definition, Listed, Servers, Unavailable};
 use toolward_gateway::log::Log;
+use toolward_gateway::upstream::{Definition, Listed, Servers, Unavailable};
 use toolward_policy::{ToolSet, Verdict};
 
-use crate::control;
+use crate::control_client;
 use crate::exit::Failure;
 use crate::gateway::{definitions, log};
 use crate::load::Input;
@@ -83,7 +83,8 @@ fn from_running(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<Vec<S
     let servers: Vec<String> =
         input.loaded.config.servers.iter().map(|server| server.name.clone()).collect();
     let mut processes = Vec::new();
-    for (process, answer) in control::ask(&states, "tools", control::PATIENCE).answers {
+    for (process, answer) in control_client::ask(&states, "tools", control_client::PATIENCE).answers
+    {
         if answer["config"].as_str().map(Path::new) != Some(&*main) {
             continue;
         }
@@ -131,7 +132,10 @@ fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Fail
             Err(why) => {
                 let (server, why) = (neutralise(&server), why.to_string());
                 let why = neutralise(&why);
-                writeln!(anstream::stderr(), "warning: the tools of {server} are not known: {why}")?;
+                writeln!(
+                    anstream::stderr(),
+                    "warning: the tools of {server} are not known: {why}"
+                )?;
             }
         }
     }

@@ -16,10 +16,12 @@ use toolward_gateway::audit::redact::{self, Redact};
 use toolward_gateway::audit::{self, Audit, UNRECORDED};
 use toolward_gateway::budget::Budget;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 use toolward_gateway::methods::meta_tools;
-use toolward_gateway::upstream::{Address, Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire};
-use toolward_gateway::log::Log;
+use toolward_gateway::upstream::{
+    Address, Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire,
+};
 use toolward_gateway::view::names;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;

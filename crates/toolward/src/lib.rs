@@ -1,31 +1,34 @@
 //! The program `toolward`: commands, and rendering for people. It decides nothing itself.
 
+mod active_config;
+mod admin;
 mod arguments;
-mod query;
+mod audit_log;
 pub mod cli;
 mod commands;
 mod control;
-mod status_report;
+mod control_client;
 mod descriptors;
 mod discovery;
+mod downgrade_guard;
 mod exit;
+mod fetch_tools;
 mod gateway;
 mod guards;
+mod handover;
 mod identity;
-mod active_config;
-mod fetch_tools;
-mod ownership;
-mod admin;
 mod load;
-mod downgrade_guard;
+mod ownership;
+mod policy_gate;
+mod query;
 mod reads;
 mod reload;
 mod render;
+mod report;
 mod running;
 mod startup;
-mod policy_gate;
+mod status_report;
 mod tool_lists;
-mod report;
 mod version;
 mod watch;
 

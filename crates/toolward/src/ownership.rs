@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use toolward_config::config::{Config, HookKind, Jwks};
 use toolward_config::{Diagnostic, Level, Loaded};
+use toolward_gateway::log::Log;
 use toolward_gateway::ownership::exposed;
 use toolward_gateway::program;
-use toolward_gateway::log::Log;
 
 use crate::exit::Failure;
 use crate::load::invalid;

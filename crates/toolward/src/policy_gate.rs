@@ -3,10 +3,10 @@
 use toolward_gateway::methods::meta_tools;
 use toolward_policy::testing::{TestOutcome, fails_anyway, run};
 
-use crate::commands::test::to_line;
 use crate::exit::Failure;
 use crate::load::{Checked, Input};
 use crate::render::count;
+use crate::report::policy_tests::to_line;
 
 /// Tests that fail. One that depends on what a server says of its tools can only fail where that is known.
 pub(crate) fn failing(checked: &Checked<'_>) -> Vec<String> {

@@ -118,14 +118,10 @@ impl<'a> Asked<'a> {
     /// that is reached through `execute_tool` is not listed, and without that tool it is not reached.
     fn unreachable(&self, decision: &Decision) -> Option<(Decision, String)> {
         let note = self.route_note().filter(|_| decision.verdict != Verdict::Deny)?;
-        let denied = match self.route {
-            Route::Closed(denied) => denied,
-            Route::Execute if self.list => {
-                Decision { verdict: Verdict::Deny, layer: None, step: Step::NotExposed, rule: None }
-            }
-            _ => return None,
-        };
-        Some((denied, note))
+        match self.route {
+            Route::Execute if !self.list => None,
+            route => Some((route.denial()?, note)),
+        }
     }
 
     /// What a person needs to know about a tool that the agent cannot call directly.

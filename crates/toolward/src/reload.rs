@@ -1,9 +1,9 @@
 //! Takes up a changed configuration while the gateway runs: loaded whole, checked, its tests run, and
 //! then put in force at once, or refused whole.
 
-mod reexec;
 mod lists;
 mod prepare;
+mod reexec;
 mod truncated;
 
 use std::path::{Path, PathBuf};
@@ -19,18 +19,17 @@ use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
 use toolward_gateway::downstream::http::Endpoint;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 use toolward_gateway::upstream::Definition;
-use toolward_gateway::log::Log;
 
-pub(crate) use self::reexec::Anew;
 use self::prepare::Ready;
-use crate::control::{Control, Heritage};
+pub(crate) use self::reexec::Anew;
+use crate::active_config::InForce;
+use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::identity::reachable;
-use crate::active_config::InForce;
 use crate::load::Input;
-use crate::downgrade_guard::Protection;
 use crate::reads::Reads;
 use crate::render::count;
 use crate::running::{Registration, Running};
@@ -244,16 +243,7 @@ impl Reloader {
     }
 
     /// Reloads on SIGHUP and when files change, for as long as the process lives.
-    pub(crate) async fn run(self: Arc<Self>, heir: Option<Arc<Heritage>>) {
-        let control = self.running().map(|running| Control::open(&running));
-        match control {
-            Some(Ok(control)) => {
-                *self.registration() = self.running().and_then(|running| running.register());
-                drop(tokio::spawn(control.serve(self.clone(), heir)));
-            }
-            Some(Err(error)) => (self.log())(&format!("`toolward status` cannot ask: {error}")),
-            None => {}
-        }
+    pub(crate) async fn run(self: Arc<Self>) {
         let mut hang_up = hang_up();
         let (tell, mut changes) = mpsc::channel(1);
         let watching = self.clone();

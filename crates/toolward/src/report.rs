@@ -1,3 +1,6 @@
 //! Reports that several commands and the admin UI share.
 
+pub(crate) mod findings;
+pub(crate) mod policy_tests;
+pub(crate) mod programs;
 pub(crate) mod unlisted;

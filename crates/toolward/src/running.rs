@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use toolward_config::{Disk, Failed, Level, Loader, Options, ProcessEnv};
 
-use crate::control;
+use crate::control_client;
 
 /// Where a running gateway keeps its files.
 #[derive(Debug, Clone)]
@@ -106,7 +106,7 @@ pub(crate) fn all() -> Vec<Running> {
     let mut running = Vec::new();
     for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
         let Some(entry) = Running::read(&path) else { continue };
-        if control::listens(&entry.state, entry.process) {
+        if control_client::listens(&entry.state, entry.process) {
             running.push(entry);
         } else {
             let _ = std::fs::remove_file(&path);

@@ -1,11 +1,55 @@
 //! What has happened, in numbers, as `toolward status` says it.
 
+use std::time::Instant;
+
 use serde_json::{Value, json};
 use toolward_gateway::active::Snapshot;
+use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::Server;
 use toolward_wire::Era;
+
+use crate::reload::Reloader;
+
+/// The answer to `toolward status`.
+pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
+    let gateway = reloader.gateway();
+    let snapshot = gateway.current.get();
+    let servers: Vec<Value> = snapshot.servers.iter().map(|one| server(one)).collect();
+    let audit = match gateway.audit.recording().await {
+        Recording::Recorded => "ok",
+        Recording::Refused => "failing",
+        Recording::Unrecorded => "unrecorded",
+    };
+    // It looks at the state by itself.
+    let callers = reloader.callers();
+    let running = reloader.running();
+    let state = reloader.state();
+    let last = state
+        .last
+        .as_ref()
+        .map(|last| json!({"time": time(last.at), "by": last.by, "error": last.error}));
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "process": std::process::id(),
+        "uptime_s": begun.elapsed().as_secs(),
+        "page": reloader.page.get(),
+        "policy": policy(&snapshot),
+        "agents": callers.iter().flatten().collect::<Vec<_>>(),
+        "read_only": snapshot.policy.is_read_only(),
+        "allow_all": !snapshot.enforced,
+        "servers": servers,
+        "audit": audit,
+        "audit_required": gateway.audit.is_required(),
+        "audit_dir": running.as_ref().map(|running| &running.audit),
+        "config": running.as_ref().and_then(|running| running.config.as_ref()),
+        "denying": state.denying,
+        "draining": state.draining,
+        "failing_tests": state.failing,
+        "reload": {"taken_up": state.taken_up, "refused": state.refused, "last": last},
+    })
+}
 
 /// What a server is and does.
 pub(crate) fn server(server: &Server) -> Value {

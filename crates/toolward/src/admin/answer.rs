@@ -13,7 +13,7 @@ use toolward_wire::http::{Method, RequestHead};
 use super::auth;
 use super::query::fields_of;
 use super::{Page, Query, Shown, assets, events, layout, view};
-use crate::control;
+use crate::status_report;
 
 const HTML: &str = "text/html; charset=utf-8";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -126,7 +126,7 @@ impl Page {
                 self.enter(from, token.unwrap_or_default().trim()).await
             }
             Place::Status => {
-                let status = control::status(&self.reloader, self.begun).await;
+                let status = status_report::status(&self.reloader, self.begun).await;
                 let status = Bytes::from(status.to_string());
                 Response::new(200, Content::Page("application/json", status))
             }

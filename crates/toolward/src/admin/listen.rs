@@ -14,9 +14,9 @@ use toolward_gateway::log::Log;
 
 use super::Page;
 use super::answer::Tries;
+use super::auth::Door;
 use super::connection;
 use super::connection_limit::{Came, Crowd, MOST};
-use super::auth::Door;
 use super::lists::Lists;
 use crate::exit::Failure;
 use crate::identity::reachable;

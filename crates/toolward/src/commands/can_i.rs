@@ -5,10 +5,10 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::json;
 
-use crate::query::{Answer, decision_json};
 use crate::cli::CanIArgs;
 use crate::commands::question::Question;
 use crate::exit::{self, Failure};
+use crate::query::{Answer, decision_json};
 use crate::render::{DIM, paint, verdict};
 
 pub(crate) fn run(args: CanIArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {

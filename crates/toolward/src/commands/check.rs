@@ -1,7 +1,5 @@
 //! `toolward check`: everything that is wrong, or probably not meant.
 
-mod programs;
-
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,20 +7,17 @@ use std::path::PathBuf;
 use clap::ArgMatches;
 use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
-use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
-use toolward_gateway::methods::meta_tools;
-use toolward_policy::lint::Lint;
+use toolward_config::{Diagnostic, Level};
 use toolward_policy::testing::TestOutcome;
-use toolward_policy::{Caller, Catalogue, Verdict};
 
 use crate::cli::CheckArgs;
-use crate::commands::test;
 use crate::exit::{self, Failure};
-use crate::guards;
 use crate::fetch_tools;
-use crate::ownership;
-use crate::load::{Checked, Input, nothing_found};
+use crate::load::{Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
+use crate::report::findings::{findings, summary, unset_secrets};
+use crate::report::policy_tests::to_line;
+use crate::report::programs;
 use crate::startup;
 
 pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -58,8 +53,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed: Vec<&TestOutcome<'_>> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
-    let failed: Vec<String> =
-        failed.iter().map(|outcome| test::to_line(&checked, outcome)).collect();
+    let failed: Vec<String> = failed.iter().map(|outcome| to_line(&checked, outcome)).collect();
     let invalid = findings.iter().any(|finding| finding.level == Level::Error);
     let warned = args.strict && findings.iter().any(|finding| finding.level == Level::Warning);
     let code = match (invalid, failed.is_empty() && !warned) {
@@ -70,94 +64,6 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let programs = programs::resolved(&input.loaded.config.servers);
     let summary = Summary { text: summary(&checked), tests: outcomes.len(), programs };
     report(&findings, Some(summary), &failed, json, code)
-}
-
-/// Everything that is wrong, or probably not meant.
-pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
-    let mut findings: Vec<Diagnostic> = Vec::new();
-    findings.extend(unknown_names(input));
-    findings.extend(guards::findings(&input.loaded.config));
-    findings.extend(guards::unused(&input.loaded.config, input.policy, input.catalogue));
-    if input.policy.layer_names().next().is_none() {
-        let message = "there is no policy layer: everything that is exposed is allowed";
-        let help = "add `agents` with `allow` or `deny`, or `allowed_tools`";
-        findings.push(Diagnostic::warning(message).help(help));
-    }
-    if input.policy.hides_everything(&others(input)) == Some(true)
-        && !input.policy.allows_nothing_on_purpose()
-    {
-        let message = "no agent sees any tool of the known servers";
-        let help = "if that is meant, write `allowed_tools: []`";
-        findings.push(Diagnostic::error(message).help(help));
-    }
-    findings.extend(untested_denies(input));
-    findings.extend(ownership::findings(input.loaded));
-    findings.extend(programs::findings(&input.loaded.config.servers));
-    findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
-    // A lint and the loader can find the same; the lint knows more.
-    let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
-    let seen: Vec<_> = findings.iter().filter_map(place).collect();
-    let news = |warning: &&Diagnostic| place(warning).is_none_or(|place| !seen.contains(&place));
-    findings.extend(input.loaded.warnings.iter().filter(news).cloned());
-    findings
-}
-
-/// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
-fn others(input: &Checked<'_>) -> Catalogue {
-    let mut others = Catalogue::default();
-    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != meta_tools::NAME)
-    {
-        others.insert(server, Some(tools.clone()));
-    }
-    others
-}
-
-/// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
-fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
-    let file = input.loaded.denying_files.first().filter(|_| input.loaded.tests.is_empty())?;
-    let message = format!("{} has `deny` rules and there are no `tests`", neutralise(file));
-    let help = "add `tests` with `deny`: a policy whose tests fail is not loaded";
-    Some(Diagnostic::warning(message).help(help))
-}
-
-/// Names that exposures and tests use, and nobody has.
-fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
-    let config = &input.loaded.config;
-    let own = config.builtin.then_some(meta_tools::NAME);
-    let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
-    let servers: Vec<&str> = servers.collect();
-    let agents = input.policy.agents();
-    let unknown = |what: &str, name: &str, words: &[&str]| {
-        let nearest = suggest::nearest(name, words.iter().copied());
-        let message = format!("{what} `{name}`, which nothing else mentions");
-        let help = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
-        Diagnostic::warning(message).maybe_help(help)
-    };
-    let mut findings = Vec::new();
-    if !servers.is_empty() {
-        let exposed = input.exposed.iter().filter(|name| !servers.contains(&name.as_str()));
-        findings
-            .extend(exposed.map(|name| unknown("tools are exposed on the server", name, &servers)));
-    }
-    for test in &input.loaded.tests {
-        // Whoever is not named may be meant where `default` stands in.
-        let named = agents.is_empty() || agents.contains(&"default");
-        if let Some(agent) = test.agent.as_deref().filter(|name| !named && !agents.contains(name)) {
-            findings.push(unknown("a test is about the agent", agent, &agents));
-        }
-        let cases = test.cases.iter().filter(|_| !servers.is_empty());
-        for case in cases.filter(|case| !servers.contains(&case.server.as_str())) {
-            findings.push(unknown("a test is about the server", &case.server, &servers));
-        }
-    }
-    findings
-}
-
-/// References that have no value here, as warnings: a gateway that starts here needs them.
-pub(crate) fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
-    let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
-    unset.iter_mut().for_each(|finding| finding.level = Level::Warning);
-    unset
 }
 
 struct Summary {
@@ -207,46 +113,4 @@ fn report(
         }
     }
     Ok(code)
-}
-
-/// What is in force, in numbers.
-pub(crate) fn summary(input: &Checked<'_>) -> String {
-    let layers = input.policy.layer_names().count();
-    let agents = input.policy.agents();
-    let mut text = format!(
-        "{}, {}, {}",
-        count(layers, "layer"),
-        count(agents.len(), "agent"),
-        count(input.selectors, "selector")
-    );
-    let known = others(input);
-    let offered: usize = known.lists().map(|(_, tools)| tools.tools().len()).sum();
-    if offered > 0 {
-        let mut visible = 0;
-        for (server, tools) in known.lists() {
-            let mut seen = vec![false; tools.tools().len()];
-            for agent in agents.iter().map(|agent| Some(*agent)).chain([None]) {
-                let row = input.policy.row(agent, server, tools);
-                for (seen, (_, cell)) in seen.iter_mut().zip(row.iter()) {
-                    let caller = Caller { agent, claims: None };
-                    *seen |= cell.list(caller).decision.verdict != Verdict::Deny;
-                }
-            }
-            visible += seen.iter().filter(|seen| **seen).count();
-        }
-        text.push_str(&format!("; {visible} of {} visible to someone", count(offered, "tool")));
-    }
-    text
-}
-
-fn finding(input: &Checked<'_>, lint: &Lint) -> Diagnostic {
-    let message = format!("{} ({})", lint.message, lint.kind.as_str());
-    let mut finding = input.loaded.diagnostic_at(Level::Warning, &lint.layer, lint.place, &message);
-    if finding.mark().is_none() {
-        finding = Diagnostic::warning(format!("{}: {message}", lint.path));
-    }
-    let words = lint.misspelt.as_ref();
-    let nearest =
-        words.and_then(|(word, valid)| suggest::nearest(word, valid.iter().map(String::as_str)));
-    finding.maybe_help(nearest.map(|nearest| format!("did you mean `{nearest}`?")))
 }

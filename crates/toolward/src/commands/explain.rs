@@ -7,19 +7,20 @@ use toolward_config::neutral::neutralise;
 use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
 use toolward_policy::{Decision, Verdict};
 
-use crate::query::{Answer, Asked, neutral_lines, outcome_text, step_note};
+use crate::audit_log::find;
 use crate::cli::{ExplainArgs, RecordArgs};
 use crate::commands::audit::explain_id;
 use crate::commands::question::Question;
 use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards;
+use crate::query::{Answer, Asked, neutral_lines, outcome_text, step_note};
 use crate::render::{BOLD, DIM, paint, verdict};
 
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
     let (subject, config) = (&args.question.subject, &args.question.policy.config);
-    if args.question.agent.is_none() && explain_id::is_id(subject) {
+    if args.question.agent.is_none() && find::is_id(subject) {
         // A folder that is named is where to look, whatever the configuration says.
         let config = config.clone().filter(|_| args.dir.is_none());
         return explain_id::run(subject, &RecordArgs { dir: args.dir, config }, json);

@@ -9,13 +9,13 @@ use toolward_gateway::methods::meta_tools::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 
-use crate::query::decision_json;
 use crate::cli::LsArgs;
-use crate::discovery::Route;
+use crate::discovery::{Route, route};
 use crate::exit::{self, Failure};
-use crate::guards::discovery;
 use crate::fetch_tools;
+use crate::guards::discovery;
 use crate::load::{Input, UnknownAgent};
+use crate::query::decision_json;
 use crate::render::{BOLD, DIM, Table, count, paint, verdict};
 
 pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -56,7 +56,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         if args.server.as_deref().is_some_and(|only| only != server) {
             continue;
         }
-        let route = Route::of_config(&input.policy, &input.loaded.config, agent, server);
+        let route = route(&input.policy, &input.loaded.config, agent, server);
         for (tool, cell) in input.policy.row(agent, server, tools).iter() {
             let listing = cell.list(caller);
             let decision = match route {

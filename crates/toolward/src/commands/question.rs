@@ -11,13 +11,13 @@ use toolward_gateway::view::names::Naming;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
 use crate::arguments::Given;
-use crate::query::Asked;
 use crate::cli::{Kind, QuestionArgs};
-use crate::discovery::Route;
+use crate::discovery::{Route, route};
 use crate::exit::Failure;
-use crate::gateway;
 use crate::fetch_tools;
+use crate::gateway;
 use crate::load::Input;
+use crate::query::Asked;
 use crate::render::{DIM, paint};
 
 /// A question, with everything that answers it.
@@ -130,7 +130,7 @@ impl Question {
     fn route(&self) -> Route {
         let (policy, config) = (&self.input.policy, &self.input.loaded.config);
         match self.kind {
-            Kind::Tool => Route::of_config(policy, config, self.agent.as_deref(), &self.server),
+            Kind::Tool => route(policy, config, self.agent.as_deref(), &self.server),
             _ => Route::Direct,
         }
     }

@@ -7,7 +7,7 @@ use toolward_config::neutral::neutralise;
 
 use crate::cli::ReloadArgs;
 use crate::commands::status::{none, say_silent, states};
-use crate::control::{self, Asked};
+use crate::control_client::{self, Asked};
 use crate::exit::{self, Failure};
 use crate::running;
 
@@ -19,10 +19,10 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
         (true, None) => {
             let main = running::places(args.running.config.as_deref()).main;
             let help = "error: there is no configuration here\n  help: say which: -c FILE";
-            control::accept(&main.ok_or_else(|| Failure::usage(help))?)
+            control_client::accept(&main.ok_or_else(|| Failure::usage(help))?)
         }
     };
-    let Asked { answers, silent } = control::ask(&states, &word, control::PATIENCE);
+    let Asked { answers, silent } = control_client::ask(&states, &word, control_client::PATIENCE);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }

@@ -11,23 +11,24 @@ use toolward_config::config::Listen;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
-use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::log::Log;
+use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Servers;
 
+use crate::admin::{Admin, Serving};
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
-use crate::control::{self, Heritage};
+use crate::control;
 use crate::descriptors;
 use crate::exit::{self, Failure};
 use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
 use crate::guards;
+use crate::handover::{self, Heritage};
 use crate::identity::{identities, reachable, tls};
-use crate::ownership;
-use crate::admin::{Admin, Serving};
 use crate::load::{Input, invalid, options};
+use crate::ownership;
+use crate::policy_gate::passes;
 use crate::reload::{Again, Anew, First};
 use crate::startup;
-use crate::policy_gate::passes;
 
 /// After a hand-over no request is waited for longer.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -85,7 +86,7 @@ pub(crate) fn serve_until_told(
     let state = state_folder(&config)?;
     let wanted: Vec<String> = config.listen.iter().map(written).collect();
     let inherited = match args.take_over {
-        true => control::inherit(&state, &wanted, &log),
+        true => handover::inherit(&state, &wanted, &log),
         false => None,
     };
     let before = inherited.as_ref().map(|inherited| inherited.process);
@@ -171,7 +172,7 @@ pub(crate) fn serve_until_told(
     }
     if let Some(before) = before {
         log(&format!("taking over from process {before}"));
-        std::thread::spawn(move || control::retire(&state, before));
+        std::thread::spawn(move || handover::retire(&state, before));
     }
     let registered = reloader.clone();
     let mut handed_over = ending.clone();
@@ -179,7 +180,7 @@ pub(crate) fn serve_until_told(
     let (hears, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         signals.block_on(async {
-            let reloading = tokio::spawn(reloader.clone().run(Some(heritage.clone())));
+            let reloading = tokio::spawn(control::run(reloader.clone(), Some(heritage.clone())));
             let listening = async {
                 let _ = hears.send(());
                 std::future::pending().await

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use toolward_config::neutral::neutralise;
 
+use crate::audit_log::row::took;
 use crate::cli::{RunningArgs, StatusArgs};
-use crate::commands::audit::row::took;
-use crate::control::{self, Asked};
+use crate::control_client::{self, Asked};
 use crate::exit::{self, Failure};
 use crate::render::{RED, YELLOW, count, paint};
 use crate::running;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let states = states(&args.running, true)?;
-    let Asked { answers, silent } = control::ask(&states, "status", PATIENCE);
+    let Asked { answers, silent } = control_client::ask(&states, "status", PATIENCE);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }

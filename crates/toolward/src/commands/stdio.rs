@@ -16,6 +16,7 @@ use toolward_gateway::log::Log;
 
 use crate::cli::StdioArgs;
 use crate::commands::serve::load;
+use crate::control;
 use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
@@ -160,7 +161,7 @@ pub(crate) fn serve(
         let never = watch::Sender::new(false);
         let revoked = again.bearer.as_ref().map_or(&never, |bearer| &bearer.revoked).subscribe();
         began(&gateway).await;
-        tokio::spawn(again.reloader(gateway.clone(), None).run(None));
+        tokio::spawn(control::run(again.reloader(gateway.clone(), None), None));
         if scope == Scope::All
             && let Err(why) = gateway.start().await
         {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::audit::follow::Arriving;
-use super::audit::filter::{Filter, Matcher};
-use super::audit::dir::{folder, look, separator};
-use super::audit::tail_rows::latest;
 use super::audit::out::RowsOut;
+use crate::audit_log::dir::{folder, look, separator};
+use crate::audit_log::filter::{Filter, Matcher};
+use crate::audit_log::follow::Arriving;
+use crate::audit_log::tail_rows::latest;
 use crate::cli::TailArgs;
 use crate::exit::{self, Failure};
 

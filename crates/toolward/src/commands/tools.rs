@@ -13,8 +13,8 @@ use toolward_gateway::upstream::{Definition, Inherit, Launch, Listed, Reach, Tim
 use crate::cli::{ToolsArgs, ToolsCommand, ToolsCommandArgs, ToolsSaveArgs};
 use crate::commands::wrap::name::of_command;
 use crate::exit::{self, Failure};
-use crate::gateway::definitions;
 use crate::fetch_tools;
+use crate::gateway::definitions;
 use crate::load::Input;
 use crate::render::count;
 

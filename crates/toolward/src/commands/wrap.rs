@@ -21,10 +21,10 @@ use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_firs
 use crate::exit::Failure;
 use crate::gateway::{announce, log, open_audit, recorded_arguments};
 use crate::guards;
-use crate::ownership;
 use crate::load::{Input, options};
-use crate::reload::{Again, Anew, First};
+use crate::ownership;
 use crate::policy_gate::passes;
+use crate::reload::{Again, Anew, First};
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let caller = by_flag(args.agent.as_deref());

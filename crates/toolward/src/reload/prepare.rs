@@ -7,21 +7,21 @@ use toolward_config::config::Config;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::authn::Identities;
-use toolward_gateway::upstream::All;
 use toolward_gateway::log::Log;
+use toolward_gateway::upstream::All;
 
 use super::truncated::refuse_truncated;
 use super::{Refused, Reloader};
+use crate::active_config::InForce;
+use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::gateway::{announce, definitions, supported};
 use crate::guards;
 use crate::identity::{identities, may_listen};
-use crate::active_config::InForce;
-use crate::ownership;
 use crate::load::{Input, invalid};
-use crate::downgrade_guard::Protection;
-use crate::reads::Reads;
+use crate::ownership;
 use crate::policy_gate::passes;
+use crate::reads::Reads;
 
 /// Checked, and not yet in force.
 pub(super) struct Ready {

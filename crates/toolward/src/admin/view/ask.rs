@@ -5,9 +5,9 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::question::{Question, Told};
-use crate::arguments::Given;
 use crate::admin::lists::List;
 use crate::admin::{Layout, Page, Query, Shown};
+use crate::arguments::Given;
 
 /// So many tools are proposed while a name is typed.
 const MOST_PROPOSED: usize = 50;

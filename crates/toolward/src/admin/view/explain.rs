@@ -6,8 +6,8 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::question::{Question, Told};
-use crate::arguments::Given;
 use crate::admin::{Layout, Page, Query, Shown};
+use crate::arguments::Given;
 
 #[derive(Template)]
 #[template(path = "explain.html")]

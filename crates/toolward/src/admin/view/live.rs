@@ -14,9 +14,9 @@ use askama::Template;
 use self::after::After;
 use self::filter::Wanted;
 use self::rows::Row;
-use crate::commands::audit::dir::look;
-use crate::commands::audit::tail_rows::latest;
 use crate::admin::{Layout, Page, Query, Shown};
+use crate::audit_log::dir::look;
+use crate::audit_log::tail_rows::latest;
 
 /// So many rows are there when somebody begins to watch.
 const LATEST: usize = 50;

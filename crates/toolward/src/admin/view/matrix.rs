@@ -2,7 +2,7 @@
 //!
 //! Lines come in chunks, as they are needed: a page holds the chunks that are near what is looked at.
 
-mod before;
+mod cache;
 mod cell;
 mod filter;
 mod folds;
@@ -20,7 +20,7 @@ use crate::admin::query::encoded;
 use crate::admin::view::moment;
 use crate::admin::{Layout, Page, Query, Shown};
 
-pub(crate) use self::before::Kept;
+pub(crate) use self::cache::MatrixCache;
 
 /// So many lines come together.
 const CHUNK: usize = 64;

@@ -10,15 +10,14 @@ use toolward_gateway::gateway::Gateway;
 use toolward_policy::reason::RuleText;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
-use crate::arguments::Given;
-use crate::query::{Answer, Asked, outcome, outcome_text, step_note};
-use crate::cli::Kind;
-use crate::discovery::Route;
-use crate::guards;
 use crate::admin::Page;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
+use crate::arguments::Given;
+use crate::cli::Kind;
+use crate::guards;
+use crate::query::{Answer, Asked, outcome, outcome_text, step_note};
 
 /// A question about what is in force now.
 pub(super) struct Question {
@@ -196,7 +195,7 @@ impl Question {
             offered: offered.collect(),
             naming: Some(&gateway.naming),
             redact: &self.snapshot.redact,
-            route: Route::new(policy, &self.snapshot.discovery, agent, &self.server),
+            route: self.snapshot.discovery.route(policy, agent, &self.server),
         }
     }
 

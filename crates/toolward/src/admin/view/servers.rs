@@ -9,11 +9,11 @@ use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::{Reach, Server};
 
 use self::plot::Plot;
-use crate::commands::audit::row::took;
-use crate::status_report::era;
 use crate::active_config::Sees;
 use crate::admin::view::moment;
 use crate::admin::{Layout, Page, Query, Shown};
+use crate::audit_log::row::took;
+use crate::status_report::era;
 
 #[derive(Template)]
 #[template(path = "servers.html")]

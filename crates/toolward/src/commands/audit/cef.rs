@@ -3,8 +3,8 @@
 use serde_json::Value;
 use toolward_config::neutral::neutralise;
 
-use super::row::what;
-use super::time::date;
+use crate::audit_log::row::what;
+use crate::audit_log::time::date;
 
 pub(super) fn event(record: &Value) -> String {
     let text = |name: &str| record[name].as_str();

@@ -7,7 +7,7 @@ use anstyle::Style;
 use serde_json::{Map, Value, json};
 use toolward_config::neutral::neutralise;
 
-use super::row;
+use crate::audit_log::row;
 use crate::cli::{CountBy, FilterArgs};
 use crate::exit::Failure;
 use crate::render::{BOLD, Table};

@@ -10,13 +10,14 @@ use serde_json::Value;
 use toolward_config::neutral::neutralise;
 use toolward_gateway::audit::line::harmless;
 
-use super::filter::{Filter, Matcher};
-use super::dir::{folder, look, separator};
 use super::out::Out;
-use super::progress::Progress;
-use super::row::told;
-use super::scan::{LONGEST_CALL, Scan, left_out, time_at};
-use super::{cef, csv, rows};
+use super::{cef, csv};
+use crate::audit_log::dir::{folder, look, separator};
+use crate::audit_log::filter::{Filter, Matcher};
+use crate::audit_log::progress::Progress;
+use crate::audit_log::row::told;
+use crate::audit_log::rows;
+use crate::audit_log::scan::{LONGEST_CALL, Scan, left_out, time_at};
 use crate::cli::{ExportArgs, ExportFormat};
 use crate::exit::{self, Failure};
 

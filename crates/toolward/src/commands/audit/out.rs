@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::row::json;
 use super::table::Columns;
+use crate::audit_log::row::json;
 use crate::render::terminal_width;
 
 /// So many rows are shown one by one.

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::counting::Counting;
-use super::filter::Filter;
-use super::dir::{folder, look, separator};
-use super::tail_rows::latest;
 use super::out::RowsOut;
-use super::rows;
-use super::scan::{DISORDER, LONGEST_CALL, Scan, left_out};
-use super::sought::Sought;
+use crate::audit_log::argument_search::ArgumentSearch;
+use crate::audit_log::dir::{folder, look, separator};
+use crate::audit_log::filter::Filter;
+use crate::audit_log::rows;
+use crate::audit_log::scan::{DISORDER, LONGEST_CALL, Scan, left_out};
+use crate::audit_log::tail_rows::latest;
 use crate::cli::QueryArgs;
 use crate::exit::{self, Failure};
 
@@ -19,7 +19,7 @@ pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
     let utc = args.filter.utc;
     let counting = (!args.count_by.is_empty()).then(|| Counting::new(&args.count_by, &args.filter));
     let sought = args.arguments.as_deref();
-    let sought = sought.map(|text| Sought::new(text, &args.record, args.state.as_deref()));
+    let sought = sought.map(|text| ArgumentSearch::new(text, &args.record, args.state.as_deref()));
     let sought = sought.transpose()?.map(Arc::new);
     let filter = Filter::new(args.filter)?.separated_by(separator(&args.record));
     let filter = filter.with_arguments(sought.clone());

@@ -6,8 +6,8 @@ use toolward_config::neutral::neutralise;
 use toolward_policy::Verdict;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::clock::{Clock, Precision};
-use super::row::{took, what};
+use crate::audit_log::clock::{Clock, Precision};
+use crate::audit_log::row::{took, what};
 use crate::render::{DIM, RED, paint, verdict};
 
 /// Longer words are cut, also where there is room: JSON has all of them.

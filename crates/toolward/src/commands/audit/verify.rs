@@ -9,9 +9,9 @@ use toolward_gateway::audit::read::chain::{Finding, Place, Report, verify};
 use toolward_gateway::audit::read::repair::{Repair, repair};
 use toolward_gateway::audit::segment::Stream;
 
-use super::dir::{folder, look};
-use super::progress::Progress;
-use super::row;
+use crate::audit_log::dir::{folder, look};
+use crate::audit_log::progress::Progress;
+use crate::audit_log::row;
 use crate::cli::VerifyArgs;
 use crate::exit::{self, Failure};
 use crate::render::{BOLD, DIM, GREEN, RED, count, paint};

@@ -5,10 +5,10 @@ use toolward_gateway::guard::InFront;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 
-use crate::discovery::Route;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
+use crate::discovery::Route;
 
 /// More tools of a server than this are counted and not shown; the table has them all.
 const MAX_TOOLS: usize = 200;
@@ -61,7 +61,7 @@ pub(super) fn of(snapshot: &Snapshot, agent: Option<&str>, lists: &[List]) -> Ve
 
 fn server(snapshot: &Snapshot, agent: Option<&str>, number: usize, list: &List) -> ServerTools {
     let name = list.server.name();
-    let route = Route::new(&snapshot.policy, &snapshot.discovery, agent, name);
+    let route = snapshot.discovery.route(&snapshot.policy, agent, name);
     let mut server = ServerTools {
         number,
         name: name.into(),

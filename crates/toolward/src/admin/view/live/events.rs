@@ -15,13 +15,13 @@ use super::after::After;
 use super::filter::Wanted;
 use super::rows::Row;
 use super::{BACK, LATEST};
-use crate::commands::audit::follow::{Arrived, Arriving, Skipped};
-use crate::commands::audit::filter::Matcher;
-use crate::commands::audit::dir::look;
-use crate::commands::audit::tail_rows::latest;
-use crate::exit::Failure;
 use crate::admin::events::{Changes, missed};
 use crate::admin::{Page, Query, Shown};
+use crate::audit_log::dir::look;
+use crate::audit_log::filter::Matcher;
+use crate::audit_log::follow::{Arrived, Arriving, Skipped};
+use crate::audit_log::tail_rows::latest;
+use crate::exit::Failure;
 
 /// How often files are looked at.
 const EVERY: Duration = Duration::from_millis(220);

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::cli::{FilterArgs, RecordedVerdict};
-use crate::commands::audit::filter::Filter;
-use crate::commands::audit::row::what;
-use crate::exit::Failure;
 use crate::admin::query::encoded;
 use crate::admin::{Page, Query};
+use crate::audit_log::filter::Filter;
+use crate::audit_log::row::what;
+use crate::cli::{FilterArgs, RecordedVerdict};
+use crate::exit::Failure;
 
 /// Kinds of records that are about calls, and those about lists too.
 const CALLS: [&str; 3] = ["intent", "refusal", "unavailable"];

@@ -8,12 +8,12 @@ use toolward_gateway::audit::arguments::Comparison;
 use toolward_gateway::audit::redact::REDACTED;
 
 use super::rows::{Row, is_unseen, says};
-use crate::commands::audit::explain_id::{decision, facts, is_id};
-use crate::commands::audit::row::joined;
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
 use crate::admin::view::steps;
 use crate::admin::{Page, Shown};
+use crate::audit_log::find::{decision, facts, is_id};
+use crate::audit_log::row::joined;
 
 pub(super) struct One {
     pub(super) row: Row,

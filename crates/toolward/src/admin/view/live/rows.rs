@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::commands::audit::row::{took, what};
 use crate::admin::Page;
 use crate::admin::view::prose::{Piece, has_place, pieces};
 use crate::admin::view::steps;
+use crate::audit_log::row::{took, what};
 use crate::report::unlisted::Says;
 
 pub(in crate::admin::view) struct Row {

@@ -10,10 +10,9 @@ use toolward_gateway::active::Snapshot;
 use toolward_gateway::guard::InFront;
 use toolward_policy::{Caller, Verdict};
 
-use super::before::Before;
-use crate::discovery::Route;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
+use crate::discovery::Route;
 
 pub(super) const ALLOW: u8 = 0;
 pub(super) const DEPENDS: u8 = 1;
@@ -41,6 +40,16 @@ pub(super) struct Table {
     /// When the last reload was, if the table before it is known, and which agents it added.
     pub(super) reloaded: Option<u64>,
     pub(super) added: Vec<bool>,
+}
+
+/// The table before a reload.
+pub(super) struct PreviousTable {
+    /// When the reload was, in microseconds since 1970.
+    pub(super) at: u64,
+    /// The policy that the reload replaced.
+    pub(super) serial: u64,
+    pub(super) agents: Agents,
+    pub(super) groups: Vec<Arc<Group>>,
 }
 
 /// One tool for one agent.
@@ -147,11 +156,11 @@ impl Group {
         snapshot: &Snapshot,
         agents: &[Option<String>],
         list: &List,
-        before: Option<&Before>,
+        before: Option<&PreviousTable>,
     ) -> Group {
         let server = list.server.name();
         let names = || agents.iter().map(Option::as_deref);
-        let route = |agent| Route::new(&snapshot.policy, &snapshot.discovery, agent, server);
+        let route = |agent| snapshot.discovery.route(&snapshot.policy, agent, server);
         let mut group = Group {
             server: server.into(),
             address: encoded(server),
@@ -221,7 +230,7 @@ impl Group {
     }
 
     /// Marks the cells that were something else before the last reload.
-    fn compare(&mut self, agents: &[Option<String>], before: &Before) {
+    fn compare(&mut self, agents: &[Option<String>], before: &PreviousTable) {
         let Some(old) = before.groups.iter().find(|group| group.server == self.server) else {
             return;
         };

@@ -3,7 +3,7 @@
 
 use toolward_gateway::metrics::calls::{SPANS, Span};
 
-use crate::commands::audit::row::took;
+use crate::audit_log::row::took;
 
 /// The drawing's size.
 pub(super) const WIDTH: usize = 180;

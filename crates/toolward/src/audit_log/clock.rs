@@ -12,7 +12,7 @@ pub(crate) struct Clock {
 
 /// How much room a time has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Precision {
+pub(crate) enum Precision {
     /// `2026-11-17T14:36:32.454+01:00`
     Full,
     /// `14:36:32`, or `11-17 14:36` on another day.
@@ -26,7 +26,7 @@ impl Clock {
     }
 
     /// A time of a record, as it is shown. One that is no time is shown as it is.
-    pub(super) fn show(&self, time: &str, precision: Precision) -> String {
+    pub(crate) fn show(&self, time: &str, precision: Precision) -> String {
         match time.parse::<Timestamp>() {
             Ok(time) => self.format(&time.to_zoned(self.zone.clone()), precision),
             Err(_) => time.into(),
@@ -46,7 +46,7 @@ impl Clock {
     }
 
     /// Microseconds since 1970 of a date and time of this zone, which is given as if it were in UTC.
-    pub(super) fn to_utc(&self, micros: u64) -> Option<u64> {
+    pub(crate) fn to_utc(&self, micros: u64) -> Option<u64> {
         let written = Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;
         let written = written.to_zoned(TimeZone::UTC).datetime();
         let here = self.zone.to_ambiguous_timestamp(written).compatible().ok()?;

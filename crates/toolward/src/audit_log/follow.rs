@@ -139,8 +139,8 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::audit_log::filter::Filter;
     use crate::cli::FilterArgs;
-    use crate::commands::audit::filter::Filter;
 
     fn line(number: u64) -> String {
         format!(

@@ -11,7 +11,7 @@ use toolward_config::neutral::neutralise;
 use toolward_gateway::program;
 
 /// Programs that are given by a bare name and found in `PATH`, by server.
-pub(super) fn resolved(servers: &[Server]) -> Vec<(String, PathBuf)> {
+pub(crate) fn resolved(servers: &[Server]) -> Vec<(String, PathBuf)> {
     let found = servers.iter().filter_map(|server| {
         let Connect::Stdio { command, env, .. } = &server.connect else { return None };
         if program::is_path(command.as_ref()) {
@@ -24,7 +24,7 @@ pub(super) fn resolved(servers: &[Server]) -> Vec<(String, PathBuf)> {
 }
 
 /// Programs and working directories that are missing.
-pub(super) fn findings(servers: &[Server]) -> Vec<Diagnostic> {
+pub(crate) fn findings(servers: &[Server]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for server in servers {
         let Connect::Stdio { command, env, cwd, .. } = &server.connect else { continue };

@@ -9,9 +9,9 @@ use toolward_gateway::audit::read::Opening;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
+use super::argument_search::ArgumentSearch;
 use super::clock::Clock;
 use super::scan::time_at;
-use super::sought::Sought;
 use super::time::point;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
@@ -35,7 +35,7 @@ pub(crate) struct Filter {
     /// What stands between a server and its tool in the names that clients use.
     separators: Vec<String>,
     /// The arguments that a call must have.
-    sought: Option<Arc<Sought>>,
+    sought: Option<Arc<ArgumentSearch>>,
     /// What stands in every line that is wanted: others need not be read.
     needles: Vec<Finder<'static>>,
 }
@@ -90,7 +90,7 @@ impl Filter {
     }
 
     /// The same, only for calls with certain arguments.
-    pub(crate) fn with_arguments(self, sought: Option<Arc<Sought>>) -> Filter {
+    pub(crate) fn with_arguments(self, sought: Option<Arc<ArgumentSearch>>) -> Filter {
         Filter { sought, ..self }
     }
 

@@ -8,7 +8,7 @@ use crate::exit::Failure;
 
 /// Microseconds since 1970 of `10m` (ago), `2026-07-28` (its midnight), `2026-07-28T09:30` or
 /// `2026-07-28T09:30:00Z`. A time without an offset is one of the clock's zone.
-pub(super) fn point(flag: &str, text: &str, clock: &Clock) -> Result<u64, Failure> {
+pub(crate) fn point(flag: &str, text: &str, clock: &Clock) -> Result<u64, Failure> {
     let local = || match text.len() {
         10 => date(text),
         _ => date(&format!("{text}Z")),
@@ -40,7 +40,7 @@ fn ago(text: &str, now: u64) -> Option<u64> {
 }
 
 /// Microseconds since 1970 of a date, with or without a time.
-pub(super) fn date(text: &str) -> Option<u64> {
+pub(crate) fn date(text: &str) -> Option<u64> {
     let (day, time) = match text.split_at_checked(10)? {
         (day, "") => (day, None),
         (day, time) => (day, Some(time.strip_prefix(['T', 't', ' '])?)),

@@ -5,34 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolward_gateway::active::Snapshot;
 
-use super::table::{Agents, Group, Table};
+use super::table::{Agents, Group, PreviousTable, Table};
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 
 /// What a group was made from: the policy, the callers, the server, and its list or why there is none.
-type Key = (u64, Agents, usize, Result<[u8; 32], String>);
+type GroupKey = (u64, Agents, usize, Result<[u8; 32], String>);
 
 /// The groups of the table that was made last, and the table before the last reload.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<State>);
+pub(crate) struct MatrixCache(Mutex<CachedTables>);
 
 #[derive(Default)]
-struct State {
-    groups: Vec<(Key, Arc<Group>)>,
-    before: Option<Arc<Before>>,
+struct CachedTables {
+    groups: Vec<(GroupKey, Arc<Group>)>,
+    before: Option<Arc<PreviousTable>>,
 }
 
-/// The table before a reload.
-pub(super) struct Before {
-    /// When the reload was, in microseconds since 1970.
-    at: u64,
-    /// The policy that the reload replaced.
-    serial: u64,
-    pub(super) agents: Agents,
-    pub(super) groups: Vec<Arc<Group>>,
-}
-
-impl Kept {
+impl MatrixCache {
     pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> Table {
         let snapshot = reloader.gateway().current.get();
         let agents = reloader.callers();
@@ -59,7 +49,7 @@ impl Kept {
         let groups = state.groups(snapshot, &agents, lists, None);
         let groups = groups.into_iter().map(|(_, group)| group).collect();
         let serial = snapshot.serial();
-        state.before = Some(Arc::new(Before { at, serial, agents, groups }));
+        state.before = Some(Arc::new(PreviousTable { at, serial, agents, groups }));
     }
 
     /// When the policy was replaced last, in microseconds since 1970.
@@ -67,20 +57,20 @@ impl Kept {
         self.lock().before.as_ref().map(|before| before.at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CachedTables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CachedTables {
     /// The groups of all servers, from the cache if nothing has changed.
     fn groups(
         &self,
         snapshot: &Snapshot,
         agents: &Agents,
         lists: &[List],
-        before: Option<&Before>,
-    ) -> Vec<(Key, Arc<Group>)> {
+        before: Option<&PreviousTable>,
+    ) -> Vec<(GroupKey, Arc<Group>)> {
         let group = |list: &List| {
             let hash = list.tools.as_ref().map(|tools| *tools.hash()).map_err(ToString::to_string);
             let key = (snapshot.serial(), agents.clone(), list.server.index, hash);

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::running;
 
 /// Arguments that are looked for.
-pub(crate) struct Sought {
+pub(crate) struct ArgumentSearch {
     /// A hash covers the bytes that were sent; these are the usual ones.
     spellings: Vec<Vec<u8>>,
     key: Option<HashKey>,
@@ -31,12 +31,12 @@ struct Uncompared {
     keys: BTreeSet<String>,
 }
 
-impl Sought {
+impl ArgumentSearch {
     pub(crate) fn new(
         text: &str,
         record: &RecordArgs,
         state: Option<&Path>,
-    ) -> Result<Sought, Failure> {
+    ) -> Result<ArgumentSearch, Failure> {
         let given = Given::parse(text).map_err(|why| {
             Failure::usage(format!("error: the arguments are not a JSON object: {why}"))
         })?;
@@ -46,7 +46,7 @@ impl Sought {
             Failure::invalid(format!("error: the key in {}: {error}", neutralise(&state)))
         })?;
         let (spellings, uncompared) = (spellings(&given), Mutex::default());
-        Ok(Sought { spellings, key: key.flatten(), state, uncompared })
+        Ok(ArgumentSearch { spellings, key: key.flatten(), state, uncompared })
     }
 
     fn unknown(&self) -> MutexGuard<'_, Uncompared> {
@@ -54,7 +54,7 @@ impl Sought {
     }
 
     /// Whether a record is of a call with these arguments.
-    pub(super) fn fits(&self, record: &Value) -> bool {
+    pub(crate) fn fits(&self, record: &Value) -> bool {
         let hash = record["arguments_hash"].as_str().or(record["arguments"].as_str());
         let Some(hash) = hash else { return false };
         let compared = compare(hash, self.key.as_ref(), &self.spellings);
@@ -68,7 +68,7 @@ impl Sought {
     }
 
     /// What is to be said of calls that could not be compared.
-    pub(super) fn uncompared(&self) -> Option<String> {
+    pub(crate) fn uncompared(&self) -> Option<String> {
         let unknown = self.unknown();
         let calls = match unknown.records {
             0 => return None,

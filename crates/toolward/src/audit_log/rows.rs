@@ -16,7 +16,7 @@ const MAX_WAITING: usize = 4096;
 
 /// Gives every row that is wanted, oldest first, while records are read; returns how many lines could not be
 /// read. `take` also gets the progress line, which it ends before it prints.
-pub(super) fn each(
+pub(crate) fn each(
     mut scan: Scan,
     filter: Filter,
     mut take: impl FnMut(Value, &mut Progress) -> Result<ControlFlow<()>, Failure>,

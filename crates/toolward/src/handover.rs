@@ -1,0 +1,137 @@
+//! Handover of listening sockets to the process that replaces this one (`toolward serve --take-over`).
+
+use std::io::{ErrorKind, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde_json::json;
+use tokio::sync::watch;
+use toolward_gateway::downstream::accept::{Ending, Socket};
+use toolward_gateway::log::Log;
+
+use crate::control_client::{PATIENCE, ask_one, directory, is_of_this_user, sockets_of};
+use crate::ownership;
+
+/// Room for some hundred sockets.
+const MOST_ROOM: usize = 2048;
+
+/// What another process takes over.
+pub(crate) struct Heritage {
+    sockets: Mutex<Vec<Socket>>,
+    /// Addresses of sockets that somebody else made, such as a service manager.
+    kept: Vec<String>,
+    end: watch::Sender<Ending>,
+}
+
+impl Heritage {
+    pub(crate) fn new(
+        sockets: Vec<Socket>,
+        kept: Vec<String>,
+        end: watch::Sender<Ending>,
+    ) -> Heritage {
+        Heritage { sockets: Mutex::new(sockets), kept, end }
+    }
+
+    /// Ends this process's service: another process has taken its place.
+    pub(crate) fn end(&self) {
+        let _ = self.end.send(Ending::HandedOver);
+    }
+
+    /// Lets go of the sockets: nobody comes in by this process any more.
+    pub(crate) fn close(&self) {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Sends the addresses and the sockets themselves.
+    pub(crate) fn give(&self, to: &impl AsFd) -> std::io::Result<()> {
+        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses: Vec<String> = sockets.iter().map(Socket::address).collect();
+        let line = format!("{}\n", json!([addresses, self.kept]));
+        let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(Socket::as_fd).collect();
+        let mut space = vec![MaybeUninit::uninit(); MOST_ROOM];
+        let mut passed = SendAncillaryBuffer::new(&mut space);
+        if !passed.push(SendAncillaryMessage::ScmRights(&sockets)) {
+            return Err(std::io::Error::other("there are too many sockets"));
+        }
+        let bytes = [std::io::IoSlice::new(line.as_bytes())];
+        sendmsg(to, &bytes, &mut passed, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+/// A gateway that hands over, and its sockets by their addresses.
+pub(crate) struct Inherited {
+    pub(crate) process: u32,
+    pub(crate) sockets: Vec<(String, OwnedFd)>,
+    /// Addresses whose sockets somebody else made.
+    pub(crate) kept: Vec<String>,
+}
+
+/// The sockets of the gateway that runs with this state folder and holds one of these addresses. Others
+/// may share the folder, and are left alone.
+pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inherited> {
+    let own = std::process::id();
+    // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
+    if !ownership::is_own_directory(&directory(state)) {
+        log(
+            "there is no gateway to take over from: the state directory is missing or not this user's",
+        );
+        return None;
+    }
+    let mut paths = sockets_of(state);
+    paths.retain(|(process, _)| *process != own);
+    for (process, path) in paths {
+        let (sockets, kept) = match take(&path) {
+            Ok(taken) => taken,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                log(&format!("process {process} is not taken over from: {error}"));
+                continue;
+            }
+            Err(_) => continue,
+        };
+        if sockets.iter().any(|(address, _)| wanted.contains(address)) {
+            return Some(Inherited { process, sockets, kept });
+        }
+        if !sockets.is_empty() {
+            log(&format!("process {process} listens on other addresses, and is left alone"));
+        }
+    }
+    log("there is no gateway to take over from");
+    None
+}
+
+type Taken = (Vec<(String, OwnedFd)>, Vec<String>);
+
+fn take(path: &Path) -> std::io::Result<Taken> {
+    let mut stream = UnixStream::connect(path)?;
+    is_of_this_user(&stream)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "sockets")?;
+    let mut line = vec![0; 64 << 10];
+    let mut space = vec![MaybeUninit::uninit(); MOST_ROOM];
+    let mut passed = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [std::io::IoSliceMut::new(&mut line)];
+    let read = recvmsg(&stream, &mut bytes, &mut passed, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let said: [Vec<String>; 2] = serde_json::from_slice(line.get(..read).unwrap_or_default())?;
+    let [addresses, kept] = said;
+    let sockets = passed.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    });
+    Ok((addresses.into_iter().zip(sockets.flatten()).collect(), kept))
+}
+
+/// Tells the gateway that another one has taken its place.
+pub(crate) fn retire(state: &Path, process: u32) {
+    let found = sockets_of(state).into_iter().find(|(found, _)| *found == process);
+    if let Some((_, path)) = found {
+        let _ = ask_one(&path, "retire", PATIENCE);
+    }
+}
