@@ -1,91 +1,41 @@
-//! What is done with the code: `cargo xtask generate` writes the files that are made from it (`--check`
-//! fails where they are stale), `cargo xtask bench` measures the program beside others, `cargo xtask
-//! torture` does to it what must not harm it, `cargo xtask tokens` counts what lists cost a model, `cargo
-//! xtask picture` takes the README's pictures of the page.
+//! Development tasks, run with `cargo xtask`.
+//!
+//! - `imports` prints the import graph of each crate and fails on a cycle between modules.
+//! - `words` fails if discouraged phrases become more.
+//! - Every other task needs the program and is in `xtask/program`.
+//!
+//! The checks of the source live in a package of their own so that they build in seconds and run while
+//! the program does not compile.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-mod bench;
-mod picture;
-mod tokens;
-mod torture;
+mod imports;
+mod words;
 
-use std::fmt::Write;
-use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["generate"] => generate(false),
-        ["generate", "--check"] => generate(true),
-        ["bench", ref words @ ..] => bench::main(words),
-        ["torture", ref words @ ..] => torture::main(words),
-        ["tokens", ref words @ ..] => tokens::main(words),
-        ["picture", ref words @ ..] => picture::main(words),
-        _ => {
-            let usages =
-                [bench::USAGE, torture::USAGE, tokens::USAGE, picture::USAGE].join("\n       ");
-            eprintln!("usage: cargo xtask generate [--check]\n       {usages}");
-            ExitCode::from(2)
-        }
+        ["imports", ref words @ ..] => imports::main(words),
+        ["words", ref words @ ..] => words::main(words),
+        ref words => program(words),
     }
 }
 
-fn generate(check: bool) -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let files = [
-        ("docs/reference/commands.md", commands()),
-        ("docs/reference/configuration.md", toolward_config::reference()),
-        ("docs/reference/toolward.schema.json", format!("{:#}\n", toolward_config::schema())),
-        ("examples/tools/files.json", saved_list("files")),
-        ("examples/tools/tracker.json", saved_list("tracker")),
-    ];
-    let mut stale = 0;
-    for (name, content) in files {
-        let path = root.join(name);
-        if std::fs::read_to_string(&path).is_ok_and(|existing| existing == content) {
-            continue;
-        }
-        if check {
-            eprintln!("{name} is stale: run `cargo xtask generate`");
-            stale += 1;
-            continue;
-        }
-        let folder = path.parent().map(std::fs::create_dir_all);
-        if let Err(error) = folder.unwrap_or(Ok(())).and_then(|()| std::fs::write(&path, content)) {
-            eprintln!("{name}: {error}");
-            return ExitCode::FAILURE;
-        }
-        println!("{name} written");
+/// Runs a task that needs the program.
+fn program(words: &[&str]) -> ExitCode {
+    if words.is_empty() {
+        eprintln!("usage: {}\n       {}", imports::USAGE, words::USAGE);
     }
-    if stale > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
-}
-
-/// The tools of one of the demo's servers, as examples read them with `--tools`.
-fn saved_list(server: &str) -> String {
-    let lists = include_str!("../../crates/toolward/src/commands/demo/tools.json");
-    let lists: serde_json::Value = serde_json::from_str(lists).unwrap_or_default();
-    format!("{:#}\n", serde_json::json!({"server": server, "tools": lists[server]}))
-}
-
-/// The commands as their `--help` shows them.
-fn commands() -> String {
-    let mut page = String::from("# Commands\n\nThis page is made from the program's own help.\n");
-    let mut program = toolward::cli::command();
-    program.build();
-    program.get_subcommands().for_each(|command| describe("toolward", command, &mut page));
-    page
-}
-
-/// One command, and those under it.
-fn describe(before: &str, command: &clap::Command, page: &mut String) {
-    if command.get_name() == "help" || command.is_hide_set() {
-        return;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let run = ["run", "--quiet", "--package", "xtask-program", "--"];
+    match Command::new(cargo).args(run).args(words).status() {
+        Ok(status) => {
+            ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1))
+        }
+        Err(error) => {
+            eprintln!("cargo: {error}");
+            ExitCode::FAILURE
+        }
     }
-    let name = format!("{before} {}", command.get_name());
-    let help = command.clone().term_width(96).disable_help_flag(false).render_long_help();
-    let help = help.to_string();
-    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-    let _ = write!(page, "\n## `{name}`\n\n```text\n{}\n```\n", lines.join("\n").trim());
-    command.get_subcommands().for_each(|command| describe(&name, command, page));
 }

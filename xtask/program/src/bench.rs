@@ -12,6 +12,7 @@ mod nginx;
 mod page;
 mod process;
 mod record;
+mod spread;
 mod start;
 mod stdio;
 mod table;

@@ -14,7 +14,7 @@ pub(super) fn program(package: &str, name: &str, features: &str) -> Result<PathB
         .args(["build", "--release", "--package", package, "--bin", name])
         .args(["--features", features])
         .args(["--quiet", "--message-format", "json-render-diagnostics"])
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cargo cannot be started: {error}"))?;

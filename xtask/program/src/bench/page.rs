@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::contest::{Contender, Measured, Sample, contest};
 use super::http::missing;
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{PageAt, Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result};
 

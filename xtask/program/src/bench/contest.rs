@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::process::Process;
-use super::table::Spread;
+use super::spread::Spread;
 use super::{Bench, Result};
 
 /// What is measured, and how.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub const USAGE: &str = "cargo xtask tokens [FOLDER WITH TOOL LISTS]";
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Bytes that are taken for one token.
 const BYTES_A_TOKEN: usize = 4;
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::contest::{Contender, Measured, contest};
 use super::http::missing;
 use super::process::{Process, free_port};
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result};
 

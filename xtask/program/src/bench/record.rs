@@ -2,7 +2,8 @@
 
 use super::contest::{Contender, Measured, contest};
 use super::http::missing;
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result, build};
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 pub const USAGE: &str = "cargo xtask picture";
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// How long the gateway may take to start.
 const STARTED: Duration = Duration::from_secs(20);
 

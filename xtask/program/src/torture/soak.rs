@@ -201,8 +201,8 @@ struct Heavy {
 impl Heavy {
     fn start(folder: &Path) -> Result<Heavy> {
         let wrong = |error: std::io::Error| format!("the scripted server: {error}");
-        let script =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/toolward/tests/program/both.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../crates/toolward/tests/program/both.py");
         let names = ["t", "large", "flood", "hang"];
         let tools =
             names.map(|name| serde_json::json!({"name": name, "inputSchema": {"type": "object"}}));

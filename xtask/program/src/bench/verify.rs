@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::{Bench, Result};
 
 const BYTES: u64 = 1_000_000_000;

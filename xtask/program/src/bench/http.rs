@@ -1,7 +1,8 @@
 //! Calls over HTTP: directly, through nginx, through the gateway.
 
 use super::contest::{Contender, Measured, contest};
-use super::table::{Column, Spread, Table};
+use super::spread::Spread;
+use super::table::{Column, Table};
 use super::toolward::{Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result, nginx};
 

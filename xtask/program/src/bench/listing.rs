@@ -7,7 +7,8 @@ use toolward_testkit::load::{Kind, once};
 use super::contest::{Contender, contest, measure};
 use super::http::missing;
 use super::process::Process;
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN, Toolward, target};
 use super::{Bench, Result, nginx};
 

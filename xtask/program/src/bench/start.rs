@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{Rules, Setup};
 use super::{Bench, Result, http};
 

@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 
 use super::contest::{Contender, Measured, contest};
 use super::http::missing;
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN};
 use super::{Bench, Result};
 

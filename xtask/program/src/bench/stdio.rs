@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use super::contest::{Contender, contest};
-use super::table::{Spread, Table};
+use super::spread::Spread;
+use super::table::Table;
 use super::{Bench, Result, toolward};
 
 pub(super) fn run(bench: &Bench) -> Result<Table> {
