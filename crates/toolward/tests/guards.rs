@@ -10,6 +10,8 @@ mod environment;
 mod exec;
 #[path = "guards/facts.rs"]
 mod facts;
+#[path = "guards/fairness.rs"]
+mod fairness;
 #[path = "serve/harness.rs"]
 mod harness;
 #[path = "guards/hostile.rs"]

@@ -36,8 +36,10 @@ while read -r line; do
 done
 "#;
 
-const TOOLS: &[&str] =
-    &["steady", "again", "t", "hang", "crash", "calm", "twice", "unasked", "half", "both", "more", "flood"];
+const TOOLS: &[&str] = &[
+    "steady", "again", "t", "hang", "crash", "calm", "twice", "unasked", "half", "both", "more",
+    "flood",
+];
 
 fn crowded(timeout: &str) -> Gate {
     let setup = with_tools(TOOLS);

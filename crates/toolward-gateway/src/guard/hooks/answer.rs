@@ -8,6 +8,9 @@ use super::super::GuardedCall;
 /// The longest answer of a hook.
 pub(super) const LONGEST: usize = 64 << 10;
 
+/// Bytes of a hook's output that are repeated in a message.
+const MAX_QUOTED: usize = 100;
+
 /// What a hook says of a call.
 #[derive(Debug)]
 pub(in super::super) enum Said {
@@ -66,33 +69,59 @@ pub(super) fn passed_on(code: Option<i64>) -> i32 {
     code.unwrap_or(code::INVALID_PARAMS)
 }
 
-/// `{"decision": "allow"}` or `{"decision": "deny", …}`. With a `result` beside it, nobody can know what
-/// is meant.
-pub(super) fn decision(said: Raw<'_>) -> Result<Said, Failed> {
+/// Members of an allowing answer: of a program that is started for each call and of a service.
+const ALLOWING: &[&str] = &["decision"];
+/// The same for a persistent process.
+const ALLOWING_WITH_ID: &[&str] = &["id", "decision"];
+
+/// The answer of a persistent process: `{"id": 7, "decision": "allow"}` or `{…, "decision": "deny", …}`.
+pub(super) fn of_line(said: Raw<'_>) -> Result<Said, Failed> {
+    decision(said, ALLOWING_WITH_ID)
+}
+
+/// The answer of a service: a decision, or OPA's `{"result": …}`.
+pub(super) fn of_service(body: &[u8]) -> Result<Said, Failed> {
+    let said = Raw::scan(body, LONGEST).map_err(|_| Failed::not_understood())?;
+    let Some(result) = said.member("result") else { return decision(said, ALLOWING) };
+    if said.member("decision").is_some() {
+        return Err(Failed::not_understood());
+    }
+    match result_allows(result) {
+        Some(true) => {
+            match contradiction(said, "result").or_else(|| contradiction(result, "allow")) {
+                None => Ok(Said::Allow),
+                Some(member) => {
+                    Err(Failed(format!("it allows, and its `{member}` contradicts that")))
+                }
+            }
+        }
+        Some(false) if result.is_object() => Ok(Said::Deny(Denial::of(result))),
+        Some(false) => Ok(Said::Deny(Denial::plain())),
+        None => Err(Failed::not_understood()),
+    }
+}
+
+/// A decision in the gateway's own form. An allowing answer has no members but these: any other one could
+/// be a refusal in another form. A refusal stays one, whatever else it has.
+fn decision(said: Raw<'_>, allowing: &[&str]) -> Result<Said, Failed> {
     if said.member("result").is_some() {
         return Err(Failed::not_understood());
     }
     match said.member("decision").and_then(Raw::as_str).as_deref() {
-        Some("allow") => Ok(Said::Allow),
+        Some("allow") => match unexpected_member(said, allowing) {
+            None => Ok(Said::Allow),
+            Some(member) => {
+                Err(Failed(format!("an allowing answer must not have the member `{member}`")))
+            }
+        },
         Some("deny") => Ok(Said::Deny(Denial::of(said))),
         _ => Err(Failed::not_understood()),
     }
 }
 
-/// An answer over HTTP: a decision, or OPA's `{"result": …}`.
-pub(super) fn of_service(body: &[u8]) -> Result<Said, Failed> {
-    let said = Raw::scan(body, LONGEST).map_err(|_| Failed::not_understood())?;
-    let Some(result) = said.member("result") else { return decision(said) };
-    if said.member("decision").is_some() {
-        return Err(Failed::not_understood());
-    }
-    let allow = result_allows(result);
-    match allow {
-        Some(true) => Ok(Said::Allow),
-        Some(false) if result.is_object() => Ok(Said::Deny(Denial::of(result))),
-        Some(false) => Ok(Said::Deny(Denial::plain())),
-        None => Err(Failed::not_understood()),
-    }
+fn unexpected_member(said: Raw<'_>, expected: &[&str]) -> Option<String> {
+    let extra = said.members().find(|member| !expected.iter().any(|name| member.is(name)))?;
+    Some(cut(&extra.name(), MAX_QUOTED).into_owned())
 }
 
 /// OPA's `true`, `false` or `{"allow": …}`.
@@ -101,6 +130,22 @@ fn result_allows(result: Raw<'_>) -> Option<bool> {
         true => result.member("allow").and_then(Raw::as_bool),
         false => result.as_bool(),
     }
+}
+
+/// A second verdict in an answer of OPA that does not agree with the first one. A package often has rules
+/// for both `allow` and `deny`; other members are the operator's own.
+fn contradiction(said: Raw<'_>, verdict: &str) -> Option<&'static str> {
+    let agrees = |name: &str, value: Raw<'_>| match name {
+        "allow" | "allowed" => value.as_bool() == Some(true),
+        "decision" => value.as_str().as_deref() == Some("allow"),
+        "deny" | "denied" => matches!(value.bytes(), b"null" | b"false" | b"[]" | b"{}" | b"\"\""),
+        _ => false,
+    };
+    let second = |name: &&str| said.member(name).is_some_and(|value| !agrees(name, value));
+    ["allow", "allowed", "decision", "deny", "denied", "result"]
+        .into_iter()
+        .filter(|name| *name != verdict)
+        .find(second)
 }
 
 /// The answer of a program that was started for one call: its exit code, and what it printed.
@@ -130,15 +175,14 @@ fn object(text: &[u8]) -> Option<Raw<'_>> {
     Raw::scan(text, LONGEST).ok().filter(|said| said.is_object())
 }
 
-/// Whether a text is one object that allows, as an answer of a service may, and has no words of a refusal.
+/// Whether a text is one object that allows.
 fn allows(text: &[u8]) -> bool {
-    let words = |said: Raw<'_>| said.member("code").or_else(|| said.member("message")).is_some();
-    matches!(of_service(text), Ok(Said::Allow)) && object(text).is_some_and(|said| !words(said))
+    object(text).is_some_and(|said| matches!(decision(said, ALLOWING), Ok(Said::Allow)))
 }
 
 /// The first line of some output, for the log.
 fn quoted(text: &[u8]) -> String {
-    cut(&first_line(text.trim_ascii_start()), 100).into_owned()
+    cut(&first_line(text.trim_ascii_start()), MAX_QUOTED).into_owned()
 }
 
 fn first_line(stderr: &[u8]) -> String {
@@ -162,8 +206,11 @@ mod tests {
             (r#"{"result":true,"decision_id":"x"}"#, true),
             (r#"{"result":false}"#, false),
             (r#"{"result":{"allow":true}}"#, true),
+            (r#"{"result":{"allow":true,"deny":[],"allowed":true,"reason":"x"}}"#, true),
             (r#"{"result":{"allow":false,"message":"no"}}"#, false),
+            (r#"{"result":{"allow":false,"allowed":true}}"#, false),
             (r#"{"decision":"deny","code":"x","message":3}"#, false),
+            (r#"{"decision":"deny","allow":true}"#, false),
         ] {
             assert_eq!(service(body), Some(allow), "{body}");
         }
@@ -177,6 +224,14 @@ mod tests {
             r#"{"decision":"deny","decision":"allow"}"#,
             r#"{"decision":"allow"}{"decision":"allow"}"#,
             r#"{"decision":"allow","result":false}"#,
+            r#"{"decision":"allow","allow":false}"#,
+            r#"{"decision":"allow","message":"no"}"#,
+            r#"{"decision":"allow","id":7}"#,
+            r#"{"result":true,"allow":false}"#,
+            r#"{"result":true,"deny":["x"]}"#,
+            r#"{"result":{"allow":true,"deny":["x"]}}"#,
+            r#"{"result":{"allow":true,"allowed":false}}"#,
+            r#"{"result":{"allow":true,"decision":"deny"}}"#,
             r#"{"result":null}"#,
             r#"{"result":"true"}"#,
             r#"{"result":{"allow":"true"}}"#,
@@ -213,13 +268,7 @@ mod tests {
         assert_eq!(deny("", "first\nsecond\n").message, "first");
         assert_eq!(deny("garbage", "why").message, "why");
         assert_eq!(deny("", ""), Denial::plain());
-        for allowed in [
-            "",
-            " \n",
-            r#"{"decision":"allow"}"#,
-            "\n{\"decision\": \"allow\"}\n",
-            r#"{"result":true}"#,
-        ] {
+        for allowed in ["", " \n", r#"{"decision":"allow"}"#, "\n{\"decision\": \"allow\"}\n"] {
             let said = of_exit(Some(0), allowed.as_bytes(), b"a line for the log");
             assert!(matches!(said, Ok(Said::Allow)), "{allowed}");
         }
@@ -233,7 +282,16 @@ mod tests {
             r#"{"decision":"deny"}"#,
             r#"{"decision":"Allow"}"#,
             r#"{"result":false}"#,
+            r#"{"result":true}"#,
+            r#"{"result":{"allow":true}}"#,
+            r#"{"allow":true}"#,
             r#"{"allow":false}"#,
+            r#"{"decision":"allow","allow":false}"#,
+            r#"{"decision":"allow","allow":true}"#,
+            r#"{"decision":"allow","data":{}}"#,
+            r#"{"decision":"allow","id":1}"#,
+            r#"{"decision":"allow","reason":"no"}"#,
+            r#"[{"decision":"allow"}]"#,
             r#"{"decision":"allow","code":-32602}"#,
             r#"{"decision":"allow","message":"no"}"#,
             r#"{"decision":"allow","decision":"deny"}"#,

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::answer::{Failed, LONGEST, Said, of_exit};
 use super::process::{Program, Running};
-use super::share::Shares;
+use super::share::{Quota, Shares};
 
 /// Something that escaped the group may hold the output open; nobody waits for it.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn new(program: Program) -> Exec {
-        Exec { program, shares: Arc::default() }
+        Exec { program, shares: Shares::new(Quota::PROCESS_PER_CALL) }
     }
 
     pub(super) async fn ask(&self, request: &[u8], caller: Option<&str>) -> Result<Said, Failed> {

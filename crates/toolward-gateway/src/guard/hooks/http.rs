@@ -1,11 +1,13 @@
 //! A hook that is a service: one POST a call, on connections that are kept.
 
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use toolward_wire::http::{BodyReader, write_request};
 
 use super::answer::{Failed, LONGEST, Said, of_service};
+use super::share::{Quota, Shares};
 use crate::upstream::Address;
 use crate::upstream::pool::{Connection, Pool};
 
@@ -15,14 +17,16 @@ const OPA: &str = "/v1/data/";
 pub(super) struct Http {
     address: Address,
     pool: Pool,
+    shares: Arc<Shares>,
 }
 
 impl Http {
     pub(super) fn new(address: Address) -> Http {
-        Http { pool: Pool::new(address.clone()), address }
+        Http { pool: Pool::new(address.clone()), address, shares: Shares::new(Quota::CONCURRENT) }
     }
 
-    pub(super) async fn ask(&self, request: &[u8]) -> Result<Said, Failed> {
+    pub(super) async fn ask(&self, request: &[u8], caller: Option<&str>) -> Result<Said, Failed> {
+        let _slot = self.shares.slot(caller.unwrap_or_default()).await;
         let body = match self.address.target.starts_with(OPA) {
             true => with_input(request),
             false => request.to_vec(),

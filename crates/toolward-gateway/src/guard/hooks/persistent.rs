@@ -15,7 +15,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 use toolward_wire::Raw;
 
-use super::answer::{Failed, LONGEST, Said, decision};
+use super::answer::{Failed, LONGEST, Said, of_line};
 use super::failures::Failures;
 use super::pool::{Order, Outcome, Place, Pool};
 use super::process::{Program, Running};
@@ -431,7 +431,7 @@ impl Framing for Lines {
             let said = Raw::scan(line, LONGEST).map_err(|_| strange)?;
             let id = said.member("id").and_then(Raw::as_i64);
             let id = id.and_then(|id| u64::try_from(id).ok()).ok_or(strange)?;
-            return Ok(Some((id, decision(said))));
+            return Ok(Some((id, of_line(said))));
         }
     }
 }
@@ -443,11 +443,12 @@ mod tests {
     #[test]
     fn a_line_is_an_answer_or_breaks_the_protocol() {
         let mut buffer = BytesMut::from(
-            &b"\n{\"id\":7,\"decision\":\"allow\"}\r\n{\"id\":8,\"decision\":\"perhaps\"}\n{\"id\""
-                [..],
+            &b"\n{\"id\":7,\"decision\":\"allow\"}\r\n{\"id\":8,\"decision\":\"perhaps\"}\n\
+               {\"id\":9,\"decision\":\"allow\",\"allow\":false}\n{\"id\""[..],
         );
         assert!(matches!(Lines::next(&mut buffer), Ok(Some((7, Ok(Said::Allow))))));
         assert!(matches!(Lines::next(&mut buffer), Ok(Some((8, Err(_))))));
+        assert!(matches!(Lines::next(&mut buffer), Ok(Some((9, Err(_))))));
         assert!(matches!(Lines::next(&mut buffer), Ok(None)));
         for wrong in [
             "hello\n",

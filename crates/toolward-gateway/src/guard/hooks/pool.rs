@@ -1,12 +1,13 @@
 //! Which process of a hook a call is given to.
 //!
 //! As long as answers come quickly there is one process. One with a call that it has not answered for a
-//! while may hang: it gets no further call while another process is free or can be started, so that
-//! whoever makes a hook hang or crash does so to nobody else. Calls for which there is no process wait
-//! for one, in their order and within their time.
+//! while may hang: it gets no further call while another process is free or can be started, so that an
+//! agent that makes a hook hang or crash delays its own calls only. Nor does a process get more calls than
+//! it is known to answer at once. Calls for which there is no process wait for one, in their order and
+//! within their time; [`Shares`] bounds how many of an agent's do.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -14,11 +15,10 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::answer::{Failed, Said};
 use super::persistent::Timeouts;
+use super::share::{Quota, Shares, Slot};
 
-/// So many processes of one hook at once.
-const MOST: usize = 8;
-/// So many of them are busy with the calls of one caller.
-const MOST_OF_ONE: usize = 4;
+/// Processes of one hook, and how they are shared between agents.
+const PROCESSES: Quota = Quota::SEQUENTIAL;
 /// A call that is unanswered for so long may be one that hangs: where answers come quickly, and at
 /// most. On a machine that is slow, further processes would only make it slower.
 const STALE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
@@ -39,18 +39,24 @@ pub(super) struct Order {
     pub(super) caller: Box<str>,
     /// It was lost once with a process, and shares none this time.
     pub(super) alone: bool,
+    /// Held until a process has answered or ended, also if the client has left.
+    pub(super) slot: Option<Slot>,
     pub(super) done: oneshot::Sender<Outcome>,
 }
 
 pub(super) enum Outcome {
     Answered(Result<Said, Failed>),
-    /// The process ended, perhaps because of another call.
-    Lost,
+    /// The process ended, perhaps because of another call. The slot is for the next attempt.
+    Lost(Option<Slot>),
 }
 
 impl Order {
     pub(super) fn fail(self, why: &str) {
         let _ = self.done.send(Outcome::Answered(Err(Failed(why.into()))));
+    }
+
+    pub(super) fn lose(self) {
+        let _ = self.done.send(Outcome::Lost(self.slot));
     }
 }
 
@@ -66,6 +72,10 @@ pub(super) enum Place {
 pub(super) struct Pool {
     state: Mutex<State>,
     changed: Notify,
+    /// Calls that processes may have at once.
+    pub(super) shares: Arc<Shares>,
+    /// The same once it is known that calls can share a process.
+    concurrent_quota: Quota,
 }
 
 struct State {
@@ -74,8 +84,8 @@ struct State {
     /// How long answers take, and the first one of a process, about.
     pace: Duration,
     first: Duration,
-    /// It has answered a call while an earlier one waited: calls can share a process.
-    concurrent: bool,
+    /// As many calls as a process is known to answer at once: it has answered one while the others waited.
+    width: usize,
     /// Calls that wait for a process.
     queue: usize,
     /// When a process gave its first answer last.
@@ -106,8 +116,8 @@ impl Worker {
         self.pending.values().map(|(since, _)| *since).min()
     }
 
-    fn callers(&self) -> impl Iterator<Item = &str> {
-        self.pending.values().map(|(_, caller)| &**caller)
+    fn is_busy_with(&self, caller: &str) -> bool {
+        self.pending.values().any(|(_, one)| **one == *caller)
     }
 
     fn is_stale(&self, patience: Patience, now: Instant) -> bool {
@@ -139,13 +149,15 @@ impl Drop for Queued<'_> {
 }
 
 impl Pool {
-    /// `concurrent`: calls can share a process.
-    pub(super) fn new(concurrent: bool) -> Pool {
+    /// `concurrent`: any number of calls can share a process. Where calls can, the quota is theirs.
+    pub(super) fn new(concurrent: bool, concurrent_quota: Quota) -> Pool {
         let (workers, struck) = Default::default();
         let (pace, first) = Default::default();
         let (queue, warm_since) = (0, None);
-        let state = State { workers, next: 0, pace, first, concurrent, queue, warm_since, struck };
-        Pool { state: Mutex::new(state), changed: Notify::new() }
+        let width = if concurrent { usize::MAX } else { 1 };
+        let state = State { workers, next: 0, pace, first, width, queue, warm_since, struck };
+        let shares = Shares::new(if concurrent { concurrent_quota } else { Quota::SEQUENTIAL });
+        Pool { state: Mutex::new(state), changed: Notify::new(), shares, concurrent_quota }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -166,6 +178,19 @@ impl Pool {
             return Place::Wait(order, now + state.patience().stale);
         }
         state.place(order, now, (since, deadline))
+    }
+
+    /// Gives a call without a slot to a process that is busy with a call of the same agent. That shows
+    /// whether the process can answer more calls at once, and can delay calls of this agent only.
+    pub(super) fn join_own(&self, order: Order) -> Result<(), Order> {
+        let mut state = self.state();
+        match state.least_busy(|worker| worker.is_busy_with(&order.caller)) {
+            Some(at) => match state.give(at, order, Instant::now()) {
+                Place::Wait(order, _) => Err(order),
+                _ => Ok(()),
+            },
+            None => Err(order),
+        }
     }
 
     /// A process for calls that are still to come, where there is none.
@@ -204,19 +229,19 @@ impl Pool {
     pub(super) fn answered(&self, number: u64, id: u64, caller: &str) {
         let mut state = self.state();
         state.struck.remove(caller);
-        let mut shared = false;
+        let mut at_once = 1;
         let warm = state.workers.iter().any(|worker| worker.answered);
         let (mut took, mut first) = (None, false);
         if let Some(worker) = state.workers.iter_mut().find(|worker| worker.number == number) {
             let since = worker.pending.remove(&id).map(|(since, _)| since);
-            let oldest = worker.oldest();
-            shared = oldest.is_some_and(|oldest| since.is_some_and(|since| oldest < since));
+            let is_older = |other: &Instant| since.is_some_and(|since| *other < since);
+            at_once += worker.pending.values().filter(|(other, _)| is_older(other)).count();
             took = since.map(|since| (worker.answered, since.elapsed()));
             first = !worker.answered;
             worker.answered = true;
             worker.alone &= !worker.pending.is_empty();
         }
-        state.concurrent |= shared;
+        state.width = state.width.max(at_once);
         if first && !warm {
             state.warm_since = Some(Instant::now());
         }
@@ -226,6 +251,9 @@ impl Pool {
             None => {}
         }
         drop(state);
+        if at_once > 1 {
+            self.shares.set_quota(self.concurrent_quota);
+        }
         self.changed.notify_one();
     }
 
@@ -274,17 +302,21 @@ impl State {
         // The runtime that one lived on may be gone.
         self.workers.retain(|worker| !worker.orders.is_closed());
         let patience = self.patience();
-        let shares = self.concurrent && !order.alone;
-        let is_own = |worker: &Worker| worker.callers().any(|caller| *caller == *order.caller);
-        // Nobody takes all of them for calls that may hang.
+        let shares = self.width > 1 && !order.alone;
+        let is_own = |worker: &Worker| worker.is_busy_with(&order.caller);
         let own = self.workers.iter().filter(|worker| is_own(worker)).count();
+        let busy = self.workers.iter().filter(|worker| !worker.pending.is_empty()).count();
         // While the first process starts, further ones would only slow it down.
         let cold = self.workers.iter().all(|worker| !worker.answered);
-        let most = if cold { 1 } else { MOST_OF_ONE };
-        let enough = !shares && own >= most;
+        // No agent takes all processes for calls that may hang, nor do several together.
+        let may_spread = PROCESSES.admits(own, busy) && !(cold && own > 0);
         let takes = |worker: &Worker| {
-            (worker.pending.is_empty() && !enough)
-                || (shares && !worker.alone && !worker.is_stale(patience, now))
+            (worker.pending.is_empty() && may_spread)
+                || (shares
+                    && worker.pending.len() < self.width
+                    && (may_spread || is_own(worker))
+                    && !worker.alone
+                    && !worker.is_stale(patience, now))
         };
         if let Some(at) = self.workers.iter().position(takes) {
             return self.give(at, order, now);
@@ -296,17 +328,15 @@ impl State {
         let starting = fresh.any(|worker| !worker.answered && is_own(worker));
         let (waited, halfway) = (since + patience.stale, since + (deadline - since) / 2);
         let mut again = now + STALE[0];
-        let room = self.workers.len() < MOST && !enough;
+        let room = self.workers.len() < PROCESSES.total && may_spread;
         if room && (none_fresh || (waited <= now && !starting)) {
             match self.struck.get(&*order.caller).filter(|(_, not_before)| *not_before > now) {
                 Some((_, not_before)) => again = again.min(*not_before),
                 None => return self.start(order, now),
             }
-        } else if !room && !order.alone && (shares || halfway <= now) {
+        } else if !room && !order.alone && (self.width == usize::MAX || halfway <= now) {
             // All may hang. Whether they do is found out with those that have waited longest.
-            let open = self.workers.iter().enumerate();
-            let open = open.filter(|(_, worker)| !worker.alone && (!enough || is_own(worker)));
-            let least = open.min_by_key(|(_, worker)| worker.pending.len()).map(|(at, _)| at);
+            let least = self.least_busy(|worker| own == 0 || is_own(worker));
             if let Some(at) = least {
                 return self.give(at, order, now);
             }
@@ -318,6 +348,13 @@ impl State {
             .chain([waited, halfway]);
         let next = moments.filter(|moment| *moment > now).min();
         Place::Wait(order, next.map_or(again, |next| next.min(again)))
+    }
+
+    /// The process with the fewest calls, of those that some call may share.
+    fn least_busy(&self, may_take: impl Fn(&Worker) -> bool) -> Option<usize> {
+        let open = self.workers.iter().enumerate();
+        let open = open.filter(|(_, worker)| !worker.alone && may_take(worker));
+        open.min_by_key(|(_, worker)| worker.pending.len()).map(|(at, _)| at)
     }
 
     fn give(&mut self, at: usize, order: Order, now: Instant) -> Place {

@@ -1,122 +1,187 @@
-//! Fair shares of a hook's processes: no caller can take all of them with calls whose hook is slow.
+//! Fair shares of a hook: an agent with many slow calls cannot take all of it.
 //!
-//! A caller has at most [`SHARE`] processes at once. Of the [`PROCESSES`] in total, the last [`RESERVE`]
-//! are given only to callers that have none, so that one call of another agent always starts at once. A
-//! slot that becomes free goes to the waiting caller with the fewest processes, then to the one that has
-//! waited longest.
+//! A call needs a [`Slot`]. An agent has at most `share` slots at once. Of the `total`, the last `reserve`
+//! are given only to agents that have none, so that one call of another agent starts at once. A slot that
+//! becomes free goes to the waiting agent with the fewest slots, then to the one that has waited longest.
+//!
+//! All kinds of hooks use this. A persistent hook applies the same rule once more to its processes, each of
+//! which can answer several calls.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 
-/// Processes of one hook at once; further calls wait, within their timeout.
-const PROCESSES: usize = 64;
-/// Processes of one caller.
-const SHARE: usize = 16;
-/// Processes that only callers without one get.
-const RESERVE: usize = 16;
+/// How much of something there is, and how it is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quota {
+    /// At once; further calls wait, within their timeout.
+    pub(super) total: usize,
+    /// Of one agent.
+    pub(super) share: usize,
+    /// Only for agents that have none.
+    pub(super) reserve: usize,
+}
 
-#[derive(Default)]
+impl Quota {
+    /// Each call has a process of its own.
+    pub(super) const PROCESS_PER_CALL: Quota = Quota { total: 64, share: 16, reserve: 16 };
+    /// Calls are cheap: a service, or a process that answers several at once.
+    pub(super) const CONCURRENT: Quota = Quota { total: 256, share: 64, reserve: 64 };
+    /// Persistent processes, each of which answers one call after the other.
+    pub(super) const SEQUENTIAL: Quota = Quota { total: 8, share: 4, reserve: 2 };
+
+    /// Whether an agent that has `own` of the `taken` may take one more.
+    pub(super) fn admits(self, own: usize, taken: usize) -> bool {
+        match own {
+            0 => taken < self.total,
+            own => own < self.share && taken < self.total - self.reserve,
+        }
+    }
+}
+
+/// The slots of one hook.
 pub(super) struct Shares(Mutex<State>);
 
-#[derive(Default)]
 struct State {
-    total: usize,
-    /// Processes by caller; callers without one are not in it.
-    of: HashMap<Arc<str>, usize>,
-    waiting: Vec<Waiting>,
+    quota: Quota,
+    taken: usize,
+    /// Agents with slots or waiting calls.
+    agents: HashMap<Arc<str>, Agent>,
+    next_ticket: u64,
 }
 
-struct Waiting {
-    caller: Arc<str>,
-    granted: oneshot::Sender<Slot>,
+#[derive(Default)]
+struct Agent {
+    slots: usize,
+    /// Waiting calls by ticket: the smallest has waited longest.
+    waiting: BTreeMap<u64, oneshot::Sender<Slot>>,
 }
 
-/// The right to run one process, which ends with this value.
+/// The right to make one call, until this value is dropped.
 pub(super) struct Slot {
     shares: Arc<Shares>,
-    caller: Arc<str>,
+    agent: Arc<str>,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.shares.state().release(&self.caller);
+        self.shares.state().release(&self.agent);
         self.shares.serve();
     }
 }
 
+/// A waiting call, which leaves the queue with this value.
+struct Ticket<'s> {
+    shares: &'s Shares,
+    agent: Arc<str>,
+    number: u64,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shares.state();
+        if let Some(agent) = state.agents.get_mut(&self.agent) {
+            agent.waiting.remove(&self.number);
+        }
+        state.forget_idle(&self.agent);
+    }
+}
+
 impl Shares {
+    pub(super) fn new(quota: Quota) -> Arc<Shares> {
+        let (agents, next_ticket) = (HashMap::new(), 0);
+        Arc::new(Shares(Mutex::new(State { quota, taken: 0, agents, next_ticket })))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Changes the quota, usually to a larger one. Slots that were given stay valid.
+    pub(super) fn set_quota(self: &Arc<Self>, quota: Quota) {
+        let changed = std::mem::replace(&mut self.state().quota, quota) != quota;
+        if changed {
+            self.serve();
+        }
+    }
+
     /// Waits for a slot.
-    pub(super) async fn slot(self: &Arc<Self>, caller: &str) -> Option<Slot> {
-        let caller: Arc<str> = caller.into();
-        let granted = {
+    pub(super) async fn slot(self: &Arc<Self>, agent: &str) -> Option<Slot> {
+        let (ticket, granted) = {
             let mut state = self.state();
-            if state.may_start(&caller) {
-                state.take(&caller);
-                return Some(Slot { shares: self.clone(), caller });
+            let agent = state.name(agent);
+            if state.may_take(&agent) {
+                state.take(&agent);
+                return Some(Slot { shares: self.clone(), agent });
             }
-            let (granted, wait) = oneshot::channel();
-            // Calls that were given up leave no trace.
-            state.waiting.retain(|waiting| !waiting.granted.is_closed());
-            state.waiting.push(Waiting { caller, granted });
-            wait
+            let (grant, granted) = oneshot::channel();
+            let number = state.next_ticket;
+            state.next_ticket += 1;
+            state.agents.entry(agent.clone()).or_default().waiting.insert(number, grant);
+            (Ticket { shares: self, agent, number }, granted)
         };
-        granted.await.ok()
+        let slot = granted.await.ok();
+        drop(ticket);
+        slot
     }
 
     /// Gives free slots to waiting calls.
     fn serve(self: &Arc<Self>) {
         loop {
-            let Waiting { caller, granted } = {
+            let (agent, grant) = {
                 let mut state = self.state();
                 let Some(next) = state.next() else { return };
-                let next = state.waiting.remove(next);
-                state.take(&next.caller);
                 next
             };
-            // A call that was given up meanwhile drops its slot, which serves the next one.
-            drop(granted.send(Slot { shares: self.clone(), caller }));
+            // A call that was given up in the meantime drops its slot, which serves the next one.
+            drop(grant.send(Slot { shares: self.clone(), agent }));
         }
     }
 }
 
 impl State {
-    fn of(&self, caller: &str) -> usize {
-        self.of.get(caller).copied().unwrap_or(0)
+    /// The name under which an agent is known here, so that it is not copied for each call.
+    fn name(&self, agent: &str) -> Arc<str> {
+        self.agents.get_key_value(agent).map_or_else(|| agent.into(), |(name, _)| name.clone())
     }
 
-    fn may_start(&self, caller: &str) -> bool {
-        match self.of(caller) {
-            0 => self.total < PROCESSES,
-            own => own < SHARE && self.total < PROCESSES - RESERVE,
+    fn may_take(&self, agent: &str) -> bool {
+        let own = self.agents.get(agent).map_or(0, |agent| agent.slots);
+        self.quota.admits(own, self.taken)
+    }
+
+    fn take(&mut self, agent: &Arc<str>) {
+        self.taken += 1;
+        self.agents.entry(agent.clone()).or_default().slots += 1;
+    }
+
+    fn release(&mut self, agent: &Arc<str>) {
+        self.taken = self.taken.saturating_sub(1);
+        if let Some(agent) = self.agents.get_mut(agent) {
+            agent.slots = agent.slots.saturating_sub(1);
+        }
+        self.forget_idle(agent);
+    }
+
+    fn forget_idle(&mut self, agent: &Arc<str>) {
+        if self.agents.get(agent).is_some_and(|agent| agent.slots == 0 && agent.waiting.is_empty())
+        {
+            self.agents.remove(agent);
         }
     }
 
-    fn take(&mut self, caller: &Arc<str>) {
-        self.total += 1;
-        *self.of.entry(caller.clone()).or_default() += 1;
-    }
-
-    fn release(&mut self, caller: &Arc<str>) {
-        self.total -= 1;
-        if let Some(own) = self.of.get_mut(caller) {
-            *own -= 1;
-            if *own == 0 {
-                self.of.remove(caller);
-            }
-        }
-    }
-
-    /// The waiting call that is served next.
-    fn next(&self) -> Option<usize> {
-        let waiting = self.waiting.iter().enumerate();
-        let eligible = waiting.filter(|(_, waiting)| self.may_start(&waiting.caller));
-        eligible.min_by_key(|(_, waiting)| self.of(&waiting.caller)).map(|(at, _)| at)
+    /// Takes a slot for the waiting call that is served next.
+    fn next(&mut self) -> Option<(Arc<str>, oneshot::Sender<Slot>)> {
+        let eligible = self.agents.iter().filter_map(|(name, agent)| {
+            let (ticket, _) = agent.waiting.first_key_value()?;
+            self.quota.admits(agent.slots, self.taken).then_some((agent.slots, *ticket, name))
+        });
+        let name = eligible.min().map(|(.., name)| name.clone())?;
+        let (_, grant) = self.agents.get_mut(&name)?.waiting.pop_first()?;
+        self.take(&name);
+        Some((name, grant))
     }
 }
 
@@ -134,44 +199,59 @@ mod tests {
         }
     }
 
-    fn take(shares: &Arc<Shares>, caller: &str) -> Option<Slot> {
-        poll(pin!(shares.slot(caller)))
+    fn take(shares: &Arc<Shares>, agent: &str) -> Option<Slot> {
+        poll(pin!(shares.slot(agent)))
+    }
+
+    fn slots(shares: &Shares, agent: &str) -> usize {
+        shares.state().agents.get(agent).map_or(0, |agent| agent.slots)
     }
 
     #[test]
-    fn callers_with_slow_hooks_leave_room_for_others() {
-        let shares = Arc::new(Shares::default());
+    fn agents_with_slow_calls_leave_room_for_others() {
+        let shares = Shares::new(Quota::PROCESS_PER_CALL);
         let mut held = Vec::new();
-        for caller in ["a", "b", "c", "d", "e"] {
-            held.extend(std::iter::from_fn(|| take(&shares, caller)));
+        for agent in ["a", "b", "c", "d", "e"] {
+            held.extend(std::iter::from_fn(|| take(&shares, agent)));
         }
-        let of = |caller: &str| shares.state().of(caller);
-        assert_eq!((of("a"), of("b"), of("c"), of("d"), of("e")), (16, 16, 16, 1, 1));
-        // The reserve is for those who have none.
+        assert_eq!(["a", "b", "c", "d", "e"].map(|one| slots(&shares, one)), [16, 16, 16, 1, 1]);
+        // The reserve is for agents that have none.
         assert!(take(&shares, "d").is_none() && take(&shares, "f").is_some());
     }
 
     #[test]
-    fn a_free_slot_goes_to_the_caller_with_the_fewest() {
-        let shares = Arc::new(Shares::default());
+    fn a_free_slot_goes_to_the_agent_with_the_fewest() {
+        let quota = Quota::PROCESS_PER_CALL;
+        let shares = Shares::new(quota);
         let mut of_a: Vec<Slot> = std::iter::from_fn(|| take(&shares, "a")).collect();
-        let callers: Vec<String> =
-            (0..PROCESSES - SHARE).map(|at| format!("caller-{at}")).collect();
-        let others: Vec<Slot> = callers.iter().filter_map(|one| take(&shares, one)).collect();
-        assert_eq!((of_a.len(), others.len(), shares.state().total), (16, 48, 64));
+        let agents: Vec<String> =
+            (0..quota.total - quota.share).map(|at| format!("agent-{at}")).collect();
+        let others: Vec<Slot> = agents.iter().filter_map(|one| take(&shares, one)).collect();
+        assert_eq!((of_a.len(), others.len(), shares.state().taken), (16, 48, 64));
         let (mut first, mut second) = (pin!(shares.slot("a")), pin!(shares.slot("late")));
         assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
         of_a.pop();
         let got = poll(second.as_mut());
         assert!(poll(first.as_mut()).is_none() && got.is_some());
-        // Calls that were given up are passed over.
+        // Calls that were given up leave the queue.
         {
             let mut gone = pin!(shares.slot("gone"));
             assert!(poll(gone.as_mut()).is_none());
         }
+        assert!(!shares.state().agents.contains_key("gone"));
         drop((of_a, others, got));
         assert!(poll(first.as_mut()).is_some());
         let state = shares.state();
-        assert_eq!((state.total, state.of.len(), state.waiting.len()), (0, 0, 0));
+        assert_eq!((state.taken, state.agents.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_larger_quota_serves_calls_that_wait() {
+        let shares = Shares::new(Quota::SEQUENTIAL);
+        let held: Vec<Slot> = std::iter::from_fn(|| take(&shares, "a")).collect();
+        let mut waiting = pin!(shares.slot("a"));
+        assert!(held.len() == 4 && poll(waiting.as_mut()).is_none());
+        shares.set_quota(Quota::CONCURRENT);
+        assert!(poll(waiting.as_mut()).is_some());
     }
 }

@@ -16,6 +16,7 @@ use super::owned::policy_file;
 use super::persistent::{Answer, Framing, Persistent, Timeouts};
 use super::process::Program;
 use super::request::metadata;
+use super::share::Quota;
 
 const DRIVER: &str = include_str!("driver.bash");
 /// An answer: id, verdict, code, message, data; each ends with a NUL.
@@ -74,6 +75,7 @@ struct Fields;
 
 impl Framing for Fields {
     const CONCURRENT: bool = true;
+    const QUOTA: Quota = Quota::PROCESS_PER_CALL;
 
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str> {
         let strange = "it prints something that is no answer";
