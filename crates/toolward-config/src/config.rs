@@ -17,7 +17,7 @@ pub use crate::config::guards::{
 pub use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::text::Mark;
-use crate::io::{Env, Files};
+use crate::io::{Env, Files, program};
 use crate::keys::value_syntax::url;
 pub use crate::keys::value_syntax::{CertificateMark, IpRange, Listen};
 
@@ -123,6 +123,7 @@ impl Config {
                 Err(diagnostic) => findings.push(diagnostic),
             }
         }
+        self.servers.iter_mut().for_each(|server| server.connect.expand_command());
         findings
     }
 
@@ -142,7 +143,9 @@ impl Config {
         let mut all = Vec::new();
         for server in &mut self.servers {
             match &mut server.connect {
-                Connect::Stdio { env, args, .. } => {
+                Connect::Stdio { env, args, command_template, .. } => {
+                    let command = command_template.iter_mut().map(|template| &mut template.text);
+                    all.extend(command.map(|value| (value, SecretKind::Variable)));
                     all.extend(args.iter_mut().map(|value| (value, SecretKind::Variable)));
                     all.extend(env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
                 }
@@ -280,6 +283,8 @@ pub struct Server {
 pub enum Connect {
     Stdio {
         command: String,
+        /// The references of `command`, which only a client's file has.
+        command_template: Option<CommandTemplate>,
         /// Only a client's file has references in them.
         args: Vec<Secret>,
         env: Vec<(String, Secret)>,
@@ -299,6 +304,15 @@ pub enum Connect {
 }
 
 impl Connect {
+    /// Replaces the references of `command` by their values.
+    fn expand_command(&mut self) {
+        if let Connect::Stdio { command, command_template: Some(template), .. } = self
+            && let Some(value) = template.text.value()
+        {
+            *command = program(value, &template.base);
+        }
+    }
+
     /// Adds the variables of `envFile` that `env` does not have.
     fn read_env_file(&mut self, files: &impl Files) -> Result<(), Diagnostic> {
         let Connect::Stdio { env, env_file: Some(file), .. } = self else { return Ok(()) };
@@ -309,6 +323,14 @@ impl Connect {
         }
         Ok(())
     }
+}
+
+/// The command of a server with references, as a client's file has it.
+#[derive(Debug, Clone)]
+pub struct CommandTemplate {
+    pub(crate) text: Secret,
+    /// The directory that a relative path starts from.
+    pub(crate) base: PathBuf,
 }
 
 /// Variables of the gateway that a server gets.

@@ -116,6 +116,14 @@ impl Directories<'_> {
     }
 }
 
+/// A program with a directory in its name is looked for beside the file, others in `PATH`.
+pub(crate) fn program(command: &str, base: &Path) -> String {
+    match command.contains('/') && !command.starts_with('/') {
+        true => base.join(command).to_string_lossy().into_owned(),
+        false => command.to_owned(),
+    }
+}
+
 /// Why a file could not be read, in a few words.
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {

@@ -199,3 +199,82 @@ fn servers_from_adds_the_servers_of_clients_beside_a_policy() {
     let failed = load(&world, "/w/toolward.yaml").unwrap_err();
     assert!(failed.diagnostics[0].to_line().contains("no servers in the file"));
 }
+
+#[test]
+fn claude_code_defaults_are_used_for_variables_that_are_not_set() {
+    let loaded = good(
+        r#"{"mcpServers": {
+          "stdio": {
+            "command": "${TOOLS:-/opt/tools}/bin/server",
+            "args": ["--port", "${PORT:-1}", "--host=${HOST:-localhost}", "${EMPTY:-}"],
+            "env": {"KEY": "${TOKEN:-none}", "LEVEL": "${LEVEL:-a:-b}"}
+          },
+          "web": {"url": "https://${HOST:-h.example}/mcp", "headers": {"X": "Bearer ${NO_TOKEN:-public}"}}
+        }}"#,
+        "/w/p/.mcp.json",
+    );
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let (command, args, env) = stdio(server(&loaded, "stdio"));
+    assert_eq!(command, "/opt/tools/bin/server");
+    assert_eq!(args, ["--port", "8080", "--host=localhost", ""]);
+    assert_eq!(env[0], ("KEY".into(), "s3cret-value".into()));
+    assert_eq!(env[1], ("LEVEL".into(), "a:-b".into()));
+    let Connect::Http { url, headers, .. } = &server(&loaded, "web").connect else { panic!() };
+    assert_eq!(url.value(), Some("https://h.example/mcp"));
+    assert_eq!(headers[0].1.value(), Some("Bearer public"));
+}
+
+#[test]
+fn references_in_a_client_s_command_are_replaced() {
+    let loaded = good(
+        r#"{"mcpServers": {
+          "home": {"command": "${HOME}/bin/server"},
+          "editor": {"command": "${userHome}/bin/server"},
+          "here": {"command": "./${env:PORT}/server"}
+        }}"#,
+        "/w/p/.mcp.json",
+    );
+    assert_eq!(stdio(server(&loaded, "home")).0, "/home/u/bin/server");
+    assert_eq!(stdio(server(&loaded, "editor")).0, "/home/u/bin/server");
+    assert_eq!(stdio(server(&loaded, "here")).0, "/w/p/./8080/server");
+    let message = wrong(r#"{"mcpServers": {"s": {"command": "${1x}/y"}}}"#, "/w/.mcp.json");
+    assert!(message.contains("is not a reference"), "{message}");
+}
+
+#[test]
+fn names_that_cannot_be_used_are_derived() {
+    let loaded = good(
+        r#"{"mcpServers": {
+          "io.github.acme/files": {"command": "x"},
+          "My files": {"command": "x"},
+          "My-files": {"command": "x"},
+          "a__b": {"command": "x"}
+        }}"#,
+        "/w/.mcp.json",
+    );
+    let names: Vec<&str> = loaded.config.servers.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["io.github.acme-files", "My-files-2", "My-files", "a_b"]);
+    let lines: Vec<String> = loaded.warnings.iter().map(|one| one.to_line()).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let words = "the server `io.github.acme/files` is named `io.github.acme-files` here";
+    assert!(lines[0].contains(words), "{lines:?}");
+    // The project's own files have names that can be used.
+    let message = wrong("servers: {\"a/b\": {command: x}}\n", "/w/toolward.yaml");
+    assert!(message.contains("a server's name may not hold `/`"), "{message}");
+}
+
+#[test]
+fn a_vs_code_file_is_recognized_by_its_content() {
+    let text = r#"{
+      // As saved elsewhere.
+      "inputs": [],
+      "servers": {"s": {"type": "stdio", "command": "x", "args": ["${env:PORT}"], "gallery": true}},
+    }"#;
+    for main in ["/w/code.json", "/w/settings.jsonc", "/w/servers"] {
+        let loaded = good(text, main);
+        assert_eq!(stdio(server(&loaded, "s")).1, ["8080"], "{main}");
+    }
+    // Without `inputs`, it is the project's own file.
+    let message = wrong(r#"{"servers": {"s": {"command": "x", "gallery": true}}}"#, "/w/t.json");
+    assert!(message.contains("unknown key `gallery`"), "{message}");
+}

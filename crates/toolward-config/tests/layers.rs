@@ -440,8 +440,29 @@ fn tests_are_collected_from_all_files() {
     let first = &loaded.tests[0];
     assert_eq!(first.agent.as_deref(), Some("dev"));
     assert_eq!((first.cases[0].server.as_str(), first.cases[0].tool.as_str()), ("a", "b/c"));
-    assert_eq!(first.cases[1].arguments, serde_json::json!({"path": "/x y"}).as_object().cloned());
+    let arguments = first.cases[1].arguments.as_ref().unwrap();
+    assert_eq!(&arguments.members, serde_json::json!({"path": "/x y"}).as_object().unwrap());
     assert_eq!(loaded.tests[1].agent, None);
+}
+
+#[test]
+fn numbers_of_tests_keep_their_digits() {
+    let text = "allowed_tools: ['*']\ntests:\n  - deny: ['s/pay {\"a\": 100.00000000000000001, \"b\": {\"c\": [1.50, 2e2]}}']\n";
+    let loaded = layer_file("p.yaml", text).unwrap();
+    let arguments = loaded.tests[0].cases[0].arguments.as_ref().unwrap();
+    let seen = |path: &[&str]| {
+        let path: Vec<Box<str>> = path.iter().map(|key| (*key).into()).collect();
+        let mut seen = Vec::new();
+        toolward_policy::Arguments::numbers(arguments, &path, &mut |number| {
+            seen.push(number.to_string());
+        });
+        seen
+    };
+    assert_eq!(seen(&["a"]), ["100.00000000000000001"]);
+    assert_eq!(seen(&["b"]), ["1.50", "2e2"]);
+    assert_eq!(seen(&["b", "c"]), ["1.50", "2e2"]);
+    assert_eq!(seen(&[]).len(), 3);
+    assert!(seen(&["c"]).is_empty() && seen(&["b", "c", "d"]).is_empty());
 }
 
 #[test]

@@ -30,7 +30,8 @@ pub(crate) fn escaped(text: &str) -> String {
     clean
 }
 
-fn is_invisible(c: char) -> bool {
+/// Whether a character could move the cursor, color a terminal, reorder a line or hide itself.
+pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'

@@ -82,6 +82,10 @@ impl Secret {
             match part {
                 Part::Literal(text) => value.push_str(text),
                 Part::Env(name) => value.push_str(&self.variable(name, env)?),
+                Part::EnvOr(name, default) => match env.var(name) {
+                    Some(set) if !set.is_empty() => value.push_str(&self.variable(name, env)?),
+                    _ => value.push_str(default),
+                },
                 Part::File(path) => value.push_str(&self.file(path, files)?),
             }
         }
@@ -115,7 +119,7 @@ impl Secret {
         let line = text
             .strip_suffix('\n')
             .map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
-        match line.is_empty() {
+        match line.trim().is_empty() {
             true => Err(self.error(format!("the file {shown} is empty"))),
             false => Ok(line.to_owned()),
         }

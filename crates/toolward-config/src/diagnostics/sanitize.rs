@@ -3,29 +3,21 @@
 
 use std::borrow::Cow;
 
-/// Whether a character may not be shown as it is.
-fn is_hostile(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
-            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-}
+use toolward_policy::text::is_invisible;
 
 /// One visible character for each hostile one, so that columns stay what they are.
 pub(crate) fn neutral_char(c: char) -> char {
     match c {
         '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
-        _ if is_hostile(c) => '\u{fffd}',
+        _ if is_invisible(c) => '\u{fffd}',
         _ => c,
     }
 }
 
 /// The text with every hostile character made visible and harmless.
 pub fn neutralise(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_hostile) {
+    if text.chars().any(is_invisible) {
         Cow::Owned(text.chars().map(neutral_char).collect())
     } else {
         Cow::Borrowed(text)
@@ -50,7 +42,7 @@ mod tests {
     fn nothing_hostile_survives() {
         let text = "a\u{1b}[31mb\u{202e}c\u{200b}d\r\n\u{85}\u{2066}";
         let shown = neutralise(text);
-        assert!(!shown.chars().any(is_hostile), "{shown:?}");
+        assert!(!shown.chars().any(is_invisible), "{shown:?}");
         assert_eq!(shown.chars().count(), text.chars().count());
     }
 

@@ -5,13 +5,17 @@
 //! that everything behind this module knows one form. Keys that mean something to the client alone are left
 //! out; those that would restrict its tools are reported, because nothing enforces them here.
 
+mod names;
+
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::Span;
+use crate::formats::client::names::ServerNames;
 use crate::keys::server_keys;
+use crate::keys::value_syntax::{CLIENT_DEFAULT, is_variable};
 use crate::read::node::{Key, Map, Node, Value};
 use crate::read::reader::Reader;
 
@@ -38,6 +42,12 @@ const MAX_SECONDS: i64 = 3600;
 /// Whether a file is a client's, by its name.
 pub(crate) fn is_client_file(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| FILE_NAMES.contains(&name))
+}
+
+/// Whether a file is a client's by its content: `servers` with the `inputs` of VS Code, which the project's
+/// own files do not have.
+pub(crate) fn is_client_content(root: &Node<'_>) -> bool {
+    root.get("servers").is_some() && root.get("inputs").is_some()
 }
 
 /// The directory that paths of a client's file are relative to: the project's, if it is a project's file.
@@ -87,9 +97,13 @@ fn is_native(name: &str) -> bool {
 
 fn servers<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bool) -> Node<'t> {
     let Value::Map(map) = node.value else { return node };
-    let entries = map.into_entries().into_iter();
-    let entries = entries.map(|(key, entry)| (key, server(reader, entry, base, tolerant)));
-    Node::new(node.span, Value::Map(Map::of(entries.collect())))
+    let mut names = ServerNames::of(&map);
+    let mut entries = Vec::new();
+    for (key, entry) in map.into_entries() {
+        let key = names.legal(reader, key);
+        entries.push((key, server(reader, entry, base, tolerant)));
+    }
+    Node::new(node.span, Value::Map(Map::of(entries)))
 }
 
 fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bool) -> Node<'t> {
@@ -229,7 +243,7 @@ fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
                 .replace("${userHome}", "${HOME}")
                 .replace("${pathSeparator}", "/")
                 .replace("${/}", "/");
-            Value::Str(text.into())
+            Value::Str(with_defaults(&text).into())
         }
         Value::Seq(items) => {
             Value::Seq(items.into_iter().map(|item| substituted(item, base)).collect())
@@ -241,4 +255,24 @@ fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
         other => other,
     };
     Node::new(span, value)
+}
+
+/// `${NAME:-VALUE}` of Claude Code, marked as such: the project's own files do not have it.
+fn with_defaults(text: &str) -> String {
+    let mut marked = String::new();
+    let mut rest = text;
+    while let Some((before, reference)) = rest.split_once("${") {
+        marked.push_str(before);
+        marked.push_str("${");
+        rest = match reference.split_once(":-") {
+            Some((name, after)) if is_variable(name) => {
+                marked.push_str(name);
+                marked.push(CLIENT_DEFAULT);
+                after
+            }
+            _ => reference,
+        };
+    }
+    marked.push_str(rest);
+    marked
 }

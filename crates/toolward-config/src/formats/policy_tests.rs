@@ -1,10 +1,10 @@
 //! `tests:` of a policy: what it must answer.
 
-use toolward_policy::testing::{Expect, PolicyTest, TestCase};
+use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase, WrittenNumber};
 
 use crate::diagnostics::sanitize::quoted;
 use crate::read::json;
-use crate::read::node::Node;
+use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
 
 pub(crate) fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PolicyTest> {
@@ -48,17 +48,20 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         }
         return None;
     };
-    let arguments = match arguments.map(json::parse) {
+    let arguments = match arguments.map(|text| (text, json::parse(text))) {
         None => None,
-        Some(Ok(arguments)) if arguments.as_map().is_some() => {
-            arguments.to_json().as_object().cloned()
+        Some((text, Ok(arguments))) if arguments.as_map().is_some() => {
+            let members = arguments.to_json().as_object().cloned().unwrap_or_default();
+            let mut numbers = Vec::new();
+            written_numbers(&arguments, text, &mut Vec::new(), &mut numbers);
+            Some(TestArguments { members, numbers })
         }
-        Some(Ok(arguments)) => {
+        Some((_, Ok(arguments))) => {
             let message = format!("the arguments of the call are {}", arguments.kind());
             reader.error(node.span, message, "after the tool's name stands one JSON object");
             return None;
         }
-        Some(Err(fault)) => {
+        Some((_, Err(fault))) => {
             let message = format!("the arguments of the call are not JSON: {}", fault.message);
             reader.error(node.span, message, "after the tool's name stands one JSON object");
             return None;
@@ -72,4 +75,33 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         written: written.to_owned(),
         place: reader.mark(node.span).place(),
     })
+}
+
+/// The numbers of a JSON text, as they are written in it.
+fn written_numbers(
+    node: &Node<'_>,
+    text: &str,
+    path: &mut Vec<Option<Box<str>>>,
+    numbers: &mut Vec<WrittenNumber>,
+) {
+    match &node.value {
+        Value::Int(_) | Value::UInt(_) | Value::Float(_) => {
+            let written = text.get(node.span.start as usize..node.span.end as usize);
+            let text = written.unwrap_or_default().into();
+            numbers.push(WrittenNumber { path: path.clone(), text });
+        }
+        Value::Seq(items) => {
+            path.push(None);
+            items.iter().for_each(|item| written_numbers(item, text, path, numbers));
+            path.pop();
+        }
+        Value::Map(map) => {
+            for (key, value) in map.iter() {
+                path.push(Some(key.name.as_ref().into()));
+                written_numbers(value, text, path, numbers);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
 }

@@ -347,10 +347,18 @@ fn sha256(hex: &str) -> Option<[u8; 32]> {
 /// A piece of a value that may hold references.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
+    /// A variable of a client's file, with the value to use if it is not set: `${NAME:-VALUE}`.
+    EnvOr(String, String),
     Literal(String),
     Env(String),
     File(String),
 }
+
+/// Separates a variable and its default value in the rewritten text of a client's file. In the project's own
+/// files `${NAME:-VALUE}` is an error: a secret that is missing must not be replaced silently.
+///
+/// A code point that Unicode reserves for internal use.
+pub(crate) const CLIENT_DEFAULT: char = '\u{fdd0}';
 
 /// `Bearer ${NAME}` in pieces.
 pub(crate) fn reference_parts(text: &str) -> Form<Vec<Part>> {
@@ -388,11 +396,14 @@ fn reference_part(name: &str) -> Form<Part> {
             "put the value in a variable or a file, and write `${env:NAME}` or `${file:PATH}`",
         ));
     }
+    if let Some((variable, default)) = name.split_once(CLIENT_DEFAULT)
+        && is_variable(variable)
+    {
+        return Ok(Part::EnvOr(variable.to_owned(), default.to_owned()));
+    }
     // As VS Code, Cursor and Windsurf write a variable.
     let variable = name.strip_prefix("env:").unwrap_or(name);
-    let is_name = variable.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        && variable.starts_with(|c: char| !c.is_ascii_digit());
-    if is_name {
+    if is_variable(variable) {
         return Ok(Part::Env(variable.to_owned()));
     }
     let help = match name.contains(":-") {
@@ -400,6 +411,12 @@ fn reference_part(name: &str) -> Form<Part> {
         false => "write `${NAME}` for a variable, or `${file:PATH}`",
     };
     Err(SyntaxError::secret("what stands in `${…}` is not a reference", help))
+}
+
+/// Whether a word can be the name of a variable.
+pub(crate) fn is_variable(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && word.starts_with(|c: char| !c.is_ascii_digit())
 }
 
 /// A name that HTTP allows for a header.

@@ -363,6 +363,7 @@ fn shown_part(part: &Part) -> String {
     match part {
         Part::Literal(_) => MASK.into(),
         Part::Env(name) => format!("${{{name}}}"),
+        Part::EnvOr(name, _) => format!("${{{name}:-{MASK}}}"),
         Part::File(path) => format!("${{file:{path}}}"),
     }
 }

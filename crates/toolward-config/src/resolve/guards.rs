@@ -14,11 +14,11 @@ use crate::diagnostics::text::{Mark, Span};
 use crate::formats::expose::is_pattern;
 use crate::formats::hint_names::check_selector;
 use crate::formats::rules::strings;
-use crate::io::Directories;
+use crate::io::{Directories, program};
 use crate::keys::value_syntax::rate;
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
-use crate::resolve::process::{program, variables};
+use crate::resolve::process::variables;
 use crate::resolve::values::{duration, flag, list};
 
 /// `limits` of the main file.

@@ -59,6 +59,11 @@ pub struct Loader<F, E> {
     pub env: E,
 }
 
+/// Whether the content of a JSON file is that of a client's file.
+fn is_client_content(text: &str) -> bool {
+    Syntax::Jsonc.parse(text).is_ok_and(|root| client::is_client_content(&root))
+}
+
 /// Clients accept comments in JSON.
 fn with_comments(syntax: Syntax) -> Syntax {
     if syntax == Syntax::Json { Syntax::Jsonc } else { syntax }
@@ -138,7 +143,8 @@ impl<F: Files, E: Env> Loader<F, E> {
         let Some((text, syntax)) = self.text(path, None, false, assembly) else {
             return;
         };
-        let is_client = client::is_client_file(path);
+        let is_client = client::is_client_file(path)
+            || (syntax == Syntax::Json && is_client_content(text.content()));
         let syntax = if is_client { with_comments(syntax) } else { syntax };
         let own_base = if is_client { client::base(path) } else { base.to_owned() };
         let directories = Directories { base: &own_base, ..directories };

@@ -1,21 +1,11 @@
 //! Programs that the gateway starts, for servers and hooks: which file, with which variables.
 
-use std::path::Path;
-
 use crate::config::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::io::Directories;
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
-
-/// A program with a folder in its name is looked for beside the file, others in `PATH`.
-pub(super) fn program(command: &str, base: &Path) -> String {
-    match command.contains('/') && !command.starts_with('/') {
-        true => base.join(command).to_string_lossy().into_owned(),
-        false => command.to_owned(),
-    }
-}
 
 pub(super) fn variables(
     reader: &mut Reader<'_>,

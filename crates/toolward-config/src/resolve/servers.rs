@@ -3,20 +3,20 @@
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
-    BUILTIN_SERVER, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret, Server, Start,
-    Timeout, Transport,
+    BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret,
+    Server, Start, Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::formats::expose::exposure;
 use crate::formats::hint_names::check_tag;
 use crate::formats::rules::strings;
-use crate::io::Directories;
+use crate::io::{Directories, program};
 use crate::keys::value_syntax::{duration, header_name, in_the_clear, reference_parts, size};
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 use crate::resolve::guards::rates;
-use crate::resolve::process::{program, variables, warn_of_plain_secret};
+use crate::resolve::process::{variables, warn_of_plain_secret};
 
 /// Headers that are the gateway's own towards servers.
 const OWNED: [&str; 10] = [
@@ -235,6 +235,7 @@ fn connect(
             );
             Some(Connect::Stdio {
                 command: program(command.as_str()?, directories.base),
+                command_template: command_template(reader, command, directories, client),
                 args: arguments(reader, node, directories, client),
                 env: variables(reader, node, directories),
                 env_file: node.as_map().and_then(|map| map.entry("envFile")).and_then(
@@ -280,6 +281,22 @@ fn connect(
             })
         }
     }
+}
+
+/// The references in the command of a client's file. Elsewhere they are not replaced.
+fn command_template(
+    reader: &mut Reader<'_>,
+    command: &Node<'_>,
+    directories: &Directories<'_>,
+    client: bool,
+) -> Option<CommandTemplate> {
+    let written = command.as_str().filter(|written| client && written.contains("${"))?;
+    if let Err(wrong) = reference_parts(written) {
+        let diagnostic = Diagnostic::error(wrong.message).maybe_help(wrong.help);
+        reader.report(command.span, diagnostic);
+    }
+    let text = Secret::read(reader, command, directories)?;
+    Some(CommandTemplate { text, base: directories.base.to_owned() })
 }
 
 /// The arguments of a program. Others can read them (`ps`), so that secrets belong into `env`; only what a
