@@ -7,9 +7,8 @@ use std::borrow::Cow;
 
 use crate::call::{Action, Ambiguity, Call, Caller, first_string, stated_action};
 use crate::condition::Facts;
-use crate::decision::{Answer, Decision, Step, Verdict, strictest};
+use crate::decision::{Answer, Decision, LimitedRule, Step, Verdict, strictest};
 use crate::hints::Hints;
-use crate::rate::LimitedRule;
 use crate::selector::fold;
 use crate::tool::Tool;
 use crate::view::{Asked, Candidate, LayerCell, Program};

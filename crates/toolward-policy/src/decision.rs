@@ -1,7 +1,5 @@
 //! What a decision says: verdict, layer, step, rule.
 
-use crate::rate::LimitedRule;
-
 /// The answer to "may this agent do this?". The order is from lenient to strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
@@ -199,4 +197,11 @@ pub(crate) fn strictest(answers: impl IntoIterator<Item = Decision>) -> Option<D
             held
         }
     })
+}
+
+/// An entry that lets calls pass only so often, by its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LimitedRule {
+    pub layer: u16,
+    pub rule: RuleRef,
 }

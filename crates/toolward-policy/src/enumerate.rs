@@ -1,8 +1,9 @@
 //! Every rule of a policy, one after the other.
 
-use crate::decision::{Kind, RuleRef, Side};
-use crate::layer::{Lists, Rules};
+use crate::decision::{Kind, LimitedRule, RuleRef, Side};
+use crate::layer::{List, Lists, Rules};
 use crate::policy::Policy;
+use crate::rate::Rate;
 
 impl Policy {
     /// The rules that can decide about a call, by layer, in the order of their files.
@@ -29,6 +30,35 @@ impl Policy {
             }
         }
         all
+    }
+
+    /// All entries with a `limit`, in the order of layers and files.
+    pub fn limits(&self) -> Vec<(LimitedRule, Rate)> {
+        let mut limits = Vec::new();
+        for (layer, rules) in self.layers.iter().enumerate() {
+            let mut add = |list: &List, at: &dyn Fn(u32) -> RuleRef| {
+                for (entry, rule) in list.rules.iter().enumerate() {
+                    if let Some(rate) = rule.limit {
+                        let at = LimitedRule { layer: layer as u16, rule: at(entry as u32) };
+                        limits.push((at, rate));
+                    }
+                }
+            };
+            match &rules.rules {
+                Rules::ReadOnly => {}
+                Rules::Allowlist(list) => add(&list.tools, &RuleRef::in_allowlist),
+                Rules::Agents(layer) => {
+                    for (agent, rules) in layer.agents.iter().enumerate() {
+                        for (key, list) in rules.allow.tools.iter().enumerate() {
+                            add(list, &|entry| {
+                                RuleRef::allowed_tool(agent as u32, key as u32, entry)
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        limits
     }
 }
 

@@ -5,10 +5,10 @@
 //! its listing, so that a hidden tool gets the same as one that does not exist.
 
 use crate::allowed::{Allowed, Callable, covers_name};
+use crate::call::Arguments;
 use crate::fnmatch::Pattern;
 use crate::layer::{Allowlist, Rule, Rules};
 use crate::policy::Policy;
-use crate::refusal::Sent;
 use crate::text::cut;
 
 /// At most this many callable names.
@@ -19,6 +19,17 @@ const MAX_ENTRIES: usize = 50;
 const MAX_CHARS: usize = 4000;
 /// At most this many characters of the sent name are compared with others.
 const MAX_COMPARED: usize = 256;
+
+/// A call as it was sent.
+#[derive(Clone, Copy)]
+pub struct Sent<'a> {
+    /// The name, as the client sent it.
+    pub tool: &'a str,
+    /// What [`Cell::stated_action`](crate::Cell::stated_action) finds, or for an unlisted name
+    /// [`stated_action`](crate::call::stated_action).
+    pub action: Option<&'a str>,
+    pub arguments: Option<&'a dyn Arguments>,
+}
 
 /// The refused call.
 pub(crate) struct What<'a> {

@@ -4,10 +4,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::decision::RuleRef;
-use crate::layer::{List, Rules};
-use crate::policy::Policy;
-
 /// So many in a stretch of time, and so many at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
@@ -63,44 +59,6 @@ impl fmt::Display for Rate {
             Some(burst) => write!(f, " burst {burst}"),
             None => Ok(()),
         }
-    }
-}
-
-/// An entry that lets calls pass only so often, by its address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LimitedRule {
-    pub layer: u16,
-    pub rule: RuleRef,
-}
-
-impl Policy {
-    /// All entries with a `limit`, in the order of layers and files.
-    pub fn limits(&self) -> Vec<(LimitedRule, Rate)> {
-        let mut limits = Vec::new();
-        for (layer, rules) in self.layers.iter().enumerate() {
-            let mut add = |list: &List, at: &dyn Fn(u32) -> RuleRef| {
-                for (entry, rule) in list.rules.iter().enumerate() {
-                    if let Some(rate) = rule.limit {
-                        let at = LimitedRule { layer: layer as u16, rule: at(entry as u32) };
-                        limits.push((at, rate));
-                    }
-                }
-            };
-            match &rules.rules {
-                Rules::ReadOnly => {}
-                Rules::Allowlist(list) => add(&list.tools, &RuleRef::in_allowlist),
-                Rules::Agents(layer) => {
-                    for (agent, rules) in layer.agents.iter().enumerate() {
-                        for (key, list) in rules.allow.tools.iter().enumerate() {
-                            add(list, &|entry| {
-                                RuleRef::allowed_tool(agent as u32, key as u32, entry)
-                            });
-                        }
-                    }
-                }
-            }
-        }
-        limits
     }
 }
 

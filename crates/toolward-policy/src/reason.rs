@@ -1,10 +1,10 @@
 //! A decision in words: the rule it came from, and one sentence.
 
-use crate::decision::{Decision, Kind, Side, Step, Verdict};
+use crate::decision::{Decision, Kind, RuleRef, Side, Step, Verdict};
 use crate::layer::Rules;
 use crate::policy::Policy;
 use crate::rate::Rate;
-use crate::source::Place;
+use crate::source::{Place, Wording};
 use crate::text::brief;
 
 /// The rule behind a decision.
@@ -59,7 +59,7 @@ impl Policy {
     }
 
     /// The rule at an address, as an [`Explanation`](crate::explain::Explanation) names it.
-    pub fn rule_at(&self, layer: u16, at: crate::RuleRef) -> Option<RuleText> {
+    pub fn rule_at(&self, layer: u16, at: RuleRef) -> Option<RuleText> {
         let layer = self.layers.get(usize::from(layer))?;
         let rule = layer.rule(at)?;
         Some(RuleText {
@@ -163,6 +163,38 @@ impl Policy {
             Some(other) => format!("agent `{}`, which stands in for unknown callers,", other.name),
             None => "nobody".into(),
         }
+    }
+}
+
+impl Policy {
+    /// Whether refusals tell this agent reasons, and the message that all of its refusals carry.
+    /// Both depend on agent and policy alone.
+    pub fn wording(&self, agent: Option<&str>) -> (bool, Option<&str>) {
+        let mut found = Wording::default();
+        // The agent itself, and whoever stands in for it in a layer that does not know it.
+        let mut names: Vec<&str> = agent.into_iter().collect();
+        for layer in &self.layers {
+            if let Rules::Agents(agents) = &layer.rules
+                && let Some(used) =
+                    agents.agent(agent).and_then(|at| agents.agents.get(at as usize))
+                && !names.contains(&&*used.name)
+            {
+                names.push(&used.name);
+            }
+        }
+        let mut message = None;
+        for wording in names.iter().filter_map(|name| self.wordings.agents.get(*name)) {
+            message = message.or(wording.message.as_deref());
+            found.add(Wording { message: None, ..wording.clone() });
+        }
+        let everyone = &self.wordings.everyone;
+        let explain = found.explain_to_agent.or(everyone.explain_to_agent).unwrap_or(true);
+        (explain, message.or(everyone.message.as_deref()))
+    }
+
+    /// The `message` of an entry.
+    pub(crate) fn entry_message(&self, layer: u16, rule: RuleRef) -> Option<&str> {
+        self.layers.get(usize::from(layer))?.rule(rule)?.message.as_deref()
     }
 }
 

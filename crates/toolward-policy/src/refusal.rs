@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::allowed::Allowed;
 use crate::call::Arguments;
+pub use crate::listing::Sent;
 use crate::listing::What;
 use crate::policy::Policy;
 use crate::text::{MAX_ECHOED, escaped};
@@ -39,17 +40,6 @@ impl Redact for () {
     fn value(&self, value: Value) -> Value {
         value
     }
-}
-
-/// A call as it was sent.
-#[derive(Clone, Copy)]
-pub struct Sent<'a> {
-    /// The name, as the client sent it.
-    pub tool: &'a str,
-    /// What [`Cell::stated_action`](crate::Cell::stated_action) finds, or for an unlisted name
-    /// [`stated_action`](crate::call::stated_action).
-    pub action: Option<&'a str>,
-    pub arguments: Option<&'a dyn Arguments>,
 }
 
 /// A rate limit that refuses a call.
