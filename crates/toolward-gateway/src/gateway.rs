@@ -15,7 +15,7 @@ use crate::active::{Current, Snapshot};
 use crate::audit::{Audit, Intent, Outcome};
 use crate::budget::{Budget, RESULT_ROOM, Reservation};
 use crate::client::{Client, Scope};
-use crate::guard::{GuardedCall, Stopped, Unanswered};
+use crate::guard::{GuardedCall, OnDisconnect, Stopped};
 use crate::in_flight::Cancel;
 use crate::log::Log;
 use crate::methods::events::{self, outcome};
@@ -221,8 +221,11 @@ impl Gateway {
         let outer = through.as_ref().map(|through| through.permit);
         let guarded =
             GuardedCall { client: &client, id: &id, permit: &permit, server: to, through: outer };
-        let (audit, call) = (&self.audit, guarded);
-        let unanswered = Unanswered { audit, snapshot, call, answered: false };
+        let unanswered = OnDisconnect::new(|| {
+            let facts = events::left(snapshot, &client, &id, &permit, &self.audit.arguments);
+            let agent = client.caller.agent.as_ref();
+            self.audit.note_ticket(agent, "refusal", permit.exposed(), &facts);
+        });
         let passed = tokio::select! {
             biased;
             passed = snapshot.guards.pass(&guarded) => passed,
@@ -488,7 +491,8 @@ struct TimeLimits {
 /// Passes on what a server sends for a call until it ends, times out, or the client cancels it.
 /// Each notification restarts the idle time; nothing extends the total.
 ///
-/// While the result waits for room, the server has done its part: only the total ends that.
+/// While the result waits for room, or for another result on the same pipe that does, the server has done its
+/// part: only the total ends that.
 async fn follow(
     opened: &mut Opened,
     notes: &Notes,
@@ -501,6 +505,8 @@ async fn follow(
     let deadline = tokio::time::sleep_until(next_deadline());
     tokio::pin!(deadline);
     let (mut late, mut given_up) = (false, false);
+    let stalls = opened.stalls();
+    let mut stalls_seen = stalls.count();
     loop {
         let event = {
             // Kept over several deadlines: a half-read result would be lost with it.
@@ -510,7 +516,9 @@ async fn follow(
                 tokio::select! {
                     event = &mut next => break Some(event),
                     () = &mut deadline, if !late => {
-                        if !room.is_short() || Instant::now() >= last {
+                        let is_held_up = room.is_short() || stalls.any_since(stalls_seen);
+                        stalls_seen = stalls.count();
+                        if !is_held_up || Instant::now() >= last {
                             late = true;
                             break None;
                         }

@@ -4,13 +4,12 @@
 //! Which guards stand in front of a tool is found out once, when a view is made. A call first takes
 //! its part of all limits; a hook that refuses gives it back, so that a refused call costs nothing.
 
-mod counters;
+mod disconnect;
 mod hooks;
-mod left;
 mod limits;
-mod redis;
 mod selection;
 mod shown;
+mod store;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,24 +20,24 @@ use toolward_policy::refusal::cut;
 use toolward_policy::{LimitedRule, Policy, Rate, Tool};
 use toolward_wire::{Id, code};
 
-use self::counters::Counters;
 use self::hooks::answer::{Denial, Said};
 use self::hooks::{Hook, order};
 use self::limits::{Limits, Reservation};
 use self::selection::{About, Covers};
+use self::store::counters::Counters;
 use crate::audit::facts::Facts;
 use crate::client::Client;
 use crate::log::Log;
 use crate::upstream::Server;
 use crate::view::Permit;
 
-pub(crate) use left::Unanswered;
+pub(crate) use disconnect::OnDisconnect;
 
 pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file, runnable};
 pub use limits::{Counts, LimitDefinition, StoreSetup};
-pub use redis::Redis;
 pub use selection::{Agents, ByAgent, Selection};
 pub use shown::{InFront, ShownHook, ShownLimit};
+pub use store::redis::Redis;
 
 /// All limits and hooks of a configuration.
 pub struct Guards {

@@ -12,8 +12,8 @@ pub(super) mod answer;
 mod exec;
 mod failures;
 mod http;
-mod owned;
 mod persistent;
+mod policy_file;
 mod pool;
 mod process;
 mod request;
@@ -39,7 +39,7 @@ use super::{GuardedCall, Selection, ShownHook};
 use crate::log::Log;
 use crate::upstream::Address;
 
-pub use self::owned::policy_file;
+pub use self::policy_file::policy_file;
 pub use self::process::{end_all, runnable};
 
 /// A hook as the configuration has it.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use toolward_policy::{LimitedRule, Rate};
 
-use super::counters::{Charge, Counters, Pace, now};
-use super::redis::{Redis, Taken, Unreachable};
 use super::selection::{About, ByAgent, Selection};
+use super::store::counters::{Charge, Counters, Pace, now};
+use super::store::redis::{Redis, Taken, Unreachable};
 use super::{Standing, Stopped};
 
 /// A refused call waits no longer than this.

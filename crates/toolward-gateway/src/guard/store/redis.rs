@@ -5,9 +5,9 @@
 //! is let go of, and tried again with growing pauses. A call that nobody waits for any more takes
 //! nothing: the script knows until when it is wanted, and an answer that comes too late is given back.
 
-mod late;
+mod connect;
+mod late_replies;
 mod resp;
-mod target;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use self::connect::{Clock, Scripts, Target};
 use self::resp::Reply;
-use self::target::{Clock, Scripts, Target};
 use super::counters::{Full, Pace};
 use crate::log::Log;
 use crate::upstream::pool::Connection;
@@ -53,7 +53,7 @@ pub struct Redis {
 
 /// Why nothing was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unreachable(String);
+pub(in crate::guard) struct Unreachable(String);
 
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl fmt::Display for Unreachable {
 
 /// What was taken: of each limit its counter, its interval and until when, in microseconds.
 #[derive(Debug)]
-pub(super) struct Taken(Vec<(Arc<str>, u64, u64)>);
+pub(in crate::guard) struct Taken(Vec<(Arc<str>, u64, u64)>);
 
 type Outcome = Result<Result<Taken, Full>, Unreachable>;
 
@@ -86,7 +86,7 @@ impl Redis {
         Redis { falls_back, ..self }
     }
 
-    pub(super) async fn take(&self, wanted: Vec<(Arc<str>, Pace)>) -> Outcome {
+    pub(in crate::guard) async fn take(&self, wanted: Vec<(Arc<str>, Pace)>) -> Outcome {
         let (done, answer) = oneshot::channel();
         self.order(Order::Take { wanted, done });
         let outcome = match tokio::time::timeout(self.timeout, answer).await {
@@ -99,7 +99,7 @@ impl Redis {
     }
 
     /// Nobody waits for this: where it fails, time gives back.
-    pub(super) fn give_back(&self, taken: Taken) {
+    pub(in crate::guard) fn give_back(&self, taken: Taken) {
         self.order(Order::GiveBack(taken));
     }
 

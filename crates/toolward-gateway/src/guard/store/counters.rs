@@ -8,22 +8,22 @@ use hashbrown::HashMap;
 use toolward_policy::Rate;
 
 /// Nanoseconds since some moment of this process.
-pub(super) fn now() -> u64 {
+pub(in crate::guard) fn now() -> u64 {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A rate in the words of the algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(in crate::guard) struct Pace {
     /// What one call adds.
-    pub(super) interval: u64,
+    pub(in crate::guard) interval: u64,
     /// How far the time may lie ahead.
-    pub(super) tolerance: u64,
+    pub(in crate::guard) tolerance: u64,
 }
 
 impl Pace {
-    pub(super) fn of(rate: Rate) -> Pace {
+    pub(in crate::guard) fn of(rate: Rate) -> Pace {
         let interval = rate.interval_ns();
         Pace { interval, tolerance: interval.saturating_mul(rate.at_once()) }
     }
@@ -31,7 +31,7 @@ impl Pace {
 
 /// The counters of all limits, by what tells the limits apart. They outlive a configuration.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(in crate::guard) struct Counters {
     table: Mutex<Table>,
 }
 
@@ -44,18 +44,18 @@ struct Table {
 
 /// One call's part of a limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Charge {
-    pub(super) slot: usize,
-    pub(super) pace: Pace,
+pub(in crate::guard) struct Charge {
+    pub(in crate::guard) slot: usize,
+    pub(in crate::guard) pace: Pace,
     /// Once taken: when the limit would be empty again if nothing else came.
-    pub(super) until: u64,
+    pub(in crate::guard) until: u64,
 }
 
 /// Which of several charges has to wait longest, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Full {
-    pub(super) which: usize,
-    pub(super) wait: u64,
+pub(in crate::guard) struct Full {
+    pub(in crate::guard) which: usize,
+    pub(in crate::guard) wait: u64,
 }
 
 impl Counters {
@@ -64,7 +64,7 @@ impl Counters {
     }
 
     /// Where a limit is counted.
-    pub(super) fn slot(&self, identity: &str) -> usize {
+    pub(in crate::guard) fn slot(&self, identity: &str) -> usize {
         let mut table = self.table();
         if let Some(slot) = table.slots.get(identity) {
             return *slot;
@@ -76,7 +76,7 @@ impl Counters {
     }
 
     /// Takes one of each, or none of any.
-    pub(super) fn take(&self, charges: &mut [Charge], now: u64) -> Result<(), Full> {
+    pub(in crate::guard) fn take(&self, charges: &mut [Charge], now: u64) -> Result<(), Full> {
         let mut table = self.table();
         let mut full: Option<Full> = None;
         for (which, charge) in charges.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Counters {
     }
 
     /// Gives back what was taken, as far as time has not done so already.
-    pub(super) fn give_back(&self, charges: &[Charge], now: u64) {
+    pub(in crate::guard) fn give_back(&self, charges: &[Charge], now: u64) {
         let mut table = self.table();
         for charge in charges {
             if let Some(empty_at) = table.empty_at.get_mut(charge.slot) {
@@ -111,7 +111,7 @@ impl Counters {
     }
 
     /// Takes one in any case; gives how long it has to wait, at most `most`.
-    pub(super) fn queue(&self, charge: Charge, now: u64, most: u64) -> u64 {
+    pub(in crate::guard) fn queue(&self, charge: Charge, now: u64, most: u64) -> u64 {
         let mut table = self.table();
         let Some(empty_at) = table.empty_at.get_mut(charge.slot) else { return 0 };
         let Pace { interval, tolerance } = charge.pace;
