@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toolward_config::config::Naming;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::log::Log;
 use toolward_gateway::upstream::{Definition, Listed, Servers, Unavailable};
 use toolward_policy::{ToolSet, Verdict};
@@ -130,8 +130,8 @@ fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Fail
         match listed {
             Ok(listed) => input.catalogue.insert(&server, Some(listed.catalogue.tools().clone())),
             Err(why) => {
-                let (server, why) = (neutralise(&server), why.to_string());
-                let why = neutralise(&why);
+                let (server, why) = (sanitize(&server), why.to_string());
+                let why = sanitize(&why);
                 writeln!(
                     anstream::stderr(),
                     "warning: the tools of {server} are not known: {why}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 use toolward_config::config::{
     Arguments, Config, Connect, Durability, InheritEnv, Naming, Secret, Start, Telemetry, Transport,
 };
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{Files, ProcessEnv};
 use toolward_gateway::active::Current;
 use toolward_gateway::audit::arguments::{HashKey, RecordedArguments};
@@ -43,7 +43,7 @@ pub(crate) fn log() -> Log {
         }
     });
     Arc::new(move |line: &str| {
-        let _ = lines.try_send(neutralise(line).into_owned());
+        let _ = lines.try_send(sanitize(line).into_owned());
     })
 }
 
@@ -276,7 +276,7 @@ pub(crate) fn recorded_arguments(
     let Some(state) = state else { return Ok(RecordedArguments::passing(mode)) };
     let key = HashKey::in_state(state).map_err(|error| {
         let state = state.display().to_string();
-        Failure::invalid(format!("error: {}: {error}", neutralise(&state)))
+        Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
     })?;
     Ok(RecordedArguments::new(mode, key))
 }
@@ -284,7 +284,7 @@ pub(crate) fn recorded_arguments(
 pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Failure> {
     let folder = setup.folder.display().to_string();
     Audit::open(setup, log)
-        .map_err(|error| Failure::invalid(format!("error: {}: {error}", neutralise(&folder))))
+        .map_err(|error| Failure::invalid(format!("error: {}: {error}", sanitize(&folder))))
 }
 
 /// The record says under which policy the process began. Where it cannot, calls are refused.

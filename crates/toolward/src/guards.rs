@@ -12,7 +12,7 @@ use toolward_config::Diagnostic;
 use toolward_config::config::{
     self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
 };
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::guard::{
@@ -100,8 +100,7 @@ fn guards(
         log(&format!("guards: {limits} counted in {place}, {hooks}"));
     }
     let setup = Setup { limits, store, hooks, log: log.clone() };
-    Guards::new(setup, before)
-        .map_err(|why| Failure::invalid(format!("error: {}", neutralise(&why))))
+    Guards::new(setup, before).map_err(|why| Failure::invalid(format!("error: {}", sanitize(&why))))
 }
 
 fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use toolward_config::config::{CertificateMark, Config, Jwks, Jwt, Listen, Token};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
 use toolward_gateway::downstream::cors::Reachable;
 use toolward_gateway::downstream::oauth_metadata::Base;
@@ -24,7 +24,7 @@ pub(crate) fn identities(
 ) -> Result<Identities, Failure> {
     let mut identities = Identities::new(required, show_claims);
     let twice = |one: &str, other: &str| {
-        let (one, other) = (neutralise(one), neutralise(other));
+        let (one, other) = (sanitize(one), sanitize(other));
         Failure::invalid(format!(
             "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
         ))
@@ -62,7 +62,7 @@ pub(crate) fn identities(
 /// How JWTs are checked.
 fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
     let wrong = |key: &str, why: &str| {
-        Failure::invalid(format!("error: `identity.jwt.{key}`: {}", neutralise(why)))
+        Failure::invalid(format!("error: `identity.jwt.{key}`: {}", sanitize(why)))
     };
     let keys = match &jwt.jwks {
         Jwks::File(path) => Source::File(path.clone()),
@@ -103,7 +103,7 @@ pub(crate) fn tls(config: &Config, log: &Log) -> Result<Option<Arc<Tls>>, Failur
         client_authorities: tls.client_ca.clone(),
     };
     let tls = Tls::new(files, log.clone());
-    let tls = tls.map_err(|why| Failure::invalid(format!("error: `tls`: {}", neutralise(&why))))?;
+    let tls = tls.map_err(|why| Failure::invalid(format!("error: `tls`: {}", sanitize(&why))))?;
     Ok(Some(Arc::new(tls)))
 }
 

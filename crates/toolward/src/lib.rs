@@ -50,7 +50,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             // Help and version are answers; everything else is wrong usage. A closed pipe is no
             // reason to complain.
             let text = error.render().to_string();
-            match toolward_config::neutral::neutralise(&text.replace('\n', "")) {
+            match toolward_config::sanitize(&text.replace('\n', "")) {
                 std::borrow::Cow::Borrowed(_) => drop(error.print()),
                 // A word of the command line would do something to the terminal.
                 harmless => drop(writeln!(std::io::stderr(), "{harmless}")),

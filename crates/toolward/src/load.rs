@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{
     Diagnostic, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv, suggest,
 };
@@ -90,8 +90,8 @@ impl Input {
         let warning = |(file, server): &(String, String)| {
             let message = format!(
                 "{}: the tools of `{}`, which is not a server of the configuration",
-                neutralise(file),
-                neutralise(server)
+                sanitize(file),
+                sanitize(server)
             );
             let help = match suggest::nearest(server, servers.iter().copied()) {
                 Some(nearest) => format!("did you mean `{nearest}`? Then write {nearest}={file}"),
@@ -112,10 +112,10 @@ impl Input {
             return None;
         }
         let is_denied = !self.policy.has_rules_for(Some(name));
-        let message = format!("no agent is called `{}`", neutralise(name));
+        let message = format!("no agent is called `{}`", sanitize(name));
         let help = match suggest::nearest(name, known.iter().copied()) {
-            Some(nearest) => format!("did you mean `{}`?", neutralise(nearest)),
-            None => format!("there are {}", neutralise(&known.join(", "))),
+            Some(nearest) => format!("did you mean `{}`?", sanitize(nearest)),
+            None => format!("there are {}", sanitize(&known.join(", "))),
         };
         let rules = match (is_denied, self.has_agents_layer) {
             (true, _) => "the policy denies everything to unknown agents",

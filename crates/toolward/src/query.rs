@@ -2,7 +2,7 @@
 //! page.
 
 use serde_json::{Value, json};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::methods::meta_tools;
 use toolward_gateway::view::names::Naming;
@@ -168,7 +168,7 @@ impl<'a> Asked<'a> {
                 None => self.policy.reason(decision, about),
             },
         };
-        neutralise(&why).into_owned()
+        sanitize(&why).into_owned()
     }
 
     /// The action that a refusal names. For a name that is not listed, the tool's own action keys must
@@ -268,8 +268,8 @@ impl<'a> Asked<'a> {
         if self.is_about_a_tool() && decision.verdict == Verdict::Deny {
             let refusal = self.refusal(decision);
             answer["refusal"] = json!({
-                "message": neutral_lines(&refusal.message),
-                "text": neutral_lines(&refusal.text()),
+                "message": sanitize_lines(&refusal.message),
+                "text": sanitize_lines(&refusal.text()),
                 "allowed_tools": refusal.data["allowed_tools"],
             });
         }
@@ -308,8 +308,8 @@ impl<'a> Asked<'a> {
 }
 
 /// A text of several lines, each of them harmless.
-pub(crate) fn neutral_lines(text: &str) -> String {
-    text.split('\n').map(neutralise).collect::<Vec<_>>().join("\n")
+pub(crate) fn sanitize_lines(text: &str) -> String {
+    text.split('\n').map(sanitize).collect::<Vec<_>>().join("\n")
 }
 
 /// What came of an entry, in one word, and why where its condition has no answer.

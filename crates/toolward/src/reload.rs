@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use toolward_config::Options;
 use toolward_config::config::Config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
@@ -370,7 +370,7 @@ impl Reloader {
         };
         if !known {
             let first = "the configuration was not reloaded, the old one stays in force";
-            (self.log())(&format!("{first}: {}", neutralise(&text.replace('\n', " "))));
+            (self.log())(&format!("{first}: {}", sanitize(&text.replace('\n', " "))));
             let audit = &self.gateway.audit;
             let facts = events::reload_refused(&self.gateway.current.get(), by, &why);
             // Nothing changes, so that nothing depends on it.
@@ -436,7 +436,7 @@ impl Reloader {
 fn socket_files(files: &[PathBuf], for_everyone: bool) -> Result<bool, String> {
     let mut before = for_everyone;
     for file in files {
-        let fails = |error| format!("error: {}: {error}", neutralise(&file.to_string_lossy()));
+        let fails = |error| format!("error: {}: {error}", sanitize(&file.to_string_lossy()));
         before = Socket::is_for_everyone(file).map_err(fails)?;
         Socket::admit(file, for_everyone).map_err(fails)?;
     }

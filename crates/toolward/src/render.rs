@@ -1,5 +1,5 @@
 //! How things look on a terminal. Colours vanish where there is none; text from servers and agents
-//! is neutralised before it comes here.
+//! is sanitized before it comes here.
 
 use std::fmt::Write as _;
 

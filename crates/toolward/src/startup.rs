@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use toolward_config::config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{Diagnostic, ProcessEnv};
 use toolward_gateway::log::Log;
 use toolward_gateway::methods::meta_tools;
@@ -102,7 +102,7 @@ fn repeated_names(input: &Input) -> Option<Diagnostic> {
         let repeated = repeated.join(", ");
         let message = format!(
             "with `naming: flat` no two tools may have one name, and these repeat another: {}",
-            neutralise(&repeated)
+            sanitize(&repeated)
         );
         Diagnostic::error(message).help("rename them with `expose`, or use `naming: prefix`")
     })

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::text::Text;
 use toolward_config::{Disk, Files, json};
 use toolward_policy::ToolSet;
@@ -45,7 +45,7 @@ pub(crate) fn read(arguments: &[String]) -> Result<Vec<ToolList>, Failure> {
 
 fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let name = path.display().to_string();
-    let unreadable = |error| Failure::usage(format!("error: {}: {error}", neutralise(&name)));
+    let unreadable = |error| Failure::usage(format!("error: {}: {error}", sanitize(&name)));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
@@ -58,7 +58,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     let name = path.display().to_string();
-    let fail = |why: String| Failure::usage(format!("error: {}: {why}", neutralise(&name)));
+    let fail = |why: String| Failure::usage(format!("error: {}: {why}", sanitize(&name)));
     let bytes = Disk.read(path).map_err(|error| fail(error.to_string()))?;
     let text =
         Text::from_bytes(&name, bytes).map_err(|finding| Failure::usage(finding.render(true)))?;
@@ -79,7 +79,7 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     if let (Some(given), Some(own)) = (server, value["server"].as_str())
         && given != own
     {
-        let (name, given, own) = (neutralise(&name), neutralise(given), neutralise(own));
+        let (name, given, own) = (sanitize(&name), sanitize(given), sanitize(own));
         writeln!(
             anstream::stderr(),
             "warning: {name}: the file has the tools of `{own}`, and is used for `{given}`"
@@ -95,14 +95,14 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
         let why = match entry.why {
             DropReason::NotAnObject => "is not an object".into(),
             DropReason::NoName => "has no name".into(),
-            DropReason::Repeats(name) => format!("repeats the name `{}`", neutralise(&name)),
+            DropReason::Repeats(name) => format!("repeats the name `{}`", sanitize(&name)),
         };
-        let name = neutralise(&name);
+        let name = sanitize(&name);
         writeln!(stderr, "warning: {name}: entry {} {why} and is left out", entry.index)?;
     }
     let cut = [&value["nextCursor"], &value["result"]["nextCursor"]];
     if cut.iter().any(|cursor| cursor.is_string()) {
-        let name = neutralise(&name);
+        let name = sanitize(&name);
         writeln!(
             stderr,
             "warning: {name}: `nextCursor` says that the list goes on; this is not all"

@@ -8,7 +8,7 @@ use annotate_snippets::{
     Annotation, AnnotationKind, Group, Level as SnippetLevel, Renderer, Snippet,
 };
 
-use crate::diagnostics::sanitize::{neutral_char, neutralise};
+use crate::diagnostics::sanitize::{sanitize, sanitize_char};
 use crate::diagnostics::text::{Mark, Place, Span, Text};
 
 /// More findings than this say nothing new: the rest is counted.
@@ -61,7 +61,7 @@ impl Diagnostic {
     pub fn new(level: Level, message: impl AsRef<str>) -> Self {
         Diagnostic {
             level,
-            message: neutralise(message.as_ref()).into_owned(),
+            message: sanitize(message.as_ref()).into_owned(),
             mark: None,
             label: None,
             related: Vec::new(),
@@ -87,14 +87,14 @@ impl Diagnostic {
     /// What stands at the marked place.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
-        self.label = Some(neutralise(label.as_ref()).into_owned());
+        self.label = Some(sanitize(label.as_ref()).into_owned());
         self
     }
 
     /// What a person can do.
     #[must_use]
     pub fn help(mut self, help: impl AsRef<str>) -> Self {
-        self.help.push(neutralise(help.as_ref()).into_owned());
+        self.help.push(sanitize(help.as_ref()).into_owned());
         self
     }
 
@@ -109,7 +109,7 @@ impl Diagnostic {
     /// A second place, e.g. where a duplicate was given first.
     #[must_use]
     pub fn related(mut self, mark: Mark, label: impl AsRef<str>) -> Self {
-        self.related.push((mark, neutralise(label.as_ref()).into_owned()));
+        self.related.push((mark, sanitize(label.as_ref()).into_owned()));
         self
     }
 
@@ -149,7 +149,7 @@ impl Diagnostic {
         serde_json::json!({
             "level": self.level.as_str(),
             "message": self.message,
-            "file": self.file().map(neutralise),
+            "file": self.file().map(sanitize),
             "line": place.map(|place| place.line),
             "column": place.map(|place| place.column),
             "help": (!self.help.is_empty()).then(|| self.help_text()),
@@ -160,7 +160,7 @@ impl Diagnostic {
     pub fn to_line(&self) -> String {
         let place = match (self.file(), self.place()) {
             (Some(file), Some(place)) => {
-                format!("{}:{}:{}: ", neutralise(file), place.line, place.column)
+                format!("{}:{}:{}: ", sanitize(file), place.line, place.column)
             }
             _ => String::new(),
         };
@@ -239,7 +239,7 @@ impl Excerpt {
         let first_line = lines.clone().into_iter().min().unwrap_or(1);
         let last_line = lines.into_iter().max().unwrap_or(1);
         let mut excerpt = Excerpt {
-            name: neutralise(mark.text.name()).into_owned(),
+            name: sanitize(mark.text.name()).into_owned(),
             first_line,
             lines: String::new(),
             offsets: Vec::new(),
@@ -274,7 +274,7 @@ impl Excerpt {
                 _ if hide.iter().any(|span| (span.start..span.end).contains(&at)) => '*',
                 // The renderer shows a tab as spaces, and still counts it as one column.
                 '\t' => c,
-                _ => neutral_char(c),
+                _ => sanitize_char(c),
             });
         }
         self.offsets.push((line.end, self.lines.len()));

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use toolward_policy::text::is_invisible;
 
 /// One visible character for each hostile one, so that columns stay what they are.
-pub(crate) fn neutral_char(c: char) -> char {
+pub(crate) fn sanitize_char(c: char) -> char {
     match c {
         '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
         '\u{7f}' => '\u{2421}',
@@ -16,9 +16,9 @@ pub(crate) fn neutral_char(c: char) -> char {
 }
 
 /// The text with every hostile character made visible and harmless.
-pub fn neutralise(text: &str) -> Cow<'_, str> {
+pub fn sanitize(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_invisible) {
-        Cow::Owned(text.chars().map(neutral_char).collect())
+        Cow::Owned(text.chars().map(sanitize_char).collect())
     } else {
         Cow::Borrowed(text)
     }
@@ -27,7 +27,7 @@ pub fn neutralise(text: &str) -> Cow<'_, str> {
 /// A word from a file as messages show it: in backticks, harmless, and never longer than a line.
 pub(crate) fn quoted(word: &str) -> String {
     const MOST: usize = 60;
-    let word = neutralise(word);
+    let word = sanitize(word);
     match word.char_indices().nth(MOST) {
         Some((cut, _)) => format!("`{}…`", &word[..cut]),
         None => format!("`{word}`"),
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn nothing_hostile_survives() {
         let text = "a\u{1b}[31mb\u{202e}c\u{200b}d\r\n\u{85}\u{2066}";
-        let shown = neutralise(text);
+        let shown = sanitize(text);
         assert!(!shown.chars().any(is_invisible), "{shown:?}");
         assert_eq!(shown.chars().count(), text.chars().count());
     }

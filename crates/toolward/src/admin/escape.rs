@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use askama::filters::Escaper;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 /// The escaper of all templates.
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +11,7 @@ pub(crate) struct Text;
 
 impl Escaper for Text {
     fn write_escaped_str<W: Write>(&self, mut to: W, text: &str) -> fmt::Result {
-        let text = neutralise(text);
+        let text = sanitize(text);
         let mut rest = &*text;
         while let Some(at) = rest.find(['&', '<', '>', '"', '\'', '`']) {
             let (plain, special) = rest.split_at(at);

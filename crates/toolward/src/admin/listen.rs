@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use toolward_config::config::Config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::log::Log;
 
@@ -69,7 +69,7 @@ impl Admin {
             }
         };
         let door = Door::in_folder(state).map_err(|error| {
-            Failure::invalid(format!("error: {}", neutralise(&error.to_string())))
+            Failure::invalid(format!("error: {}", sanitize(&error.to_string())))
         })?;
         Ok(Some(Admin { socket, door }))
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::arguments::{Comparison, HashKey, compare};
 
 use crate::arguments::Given;
@@ -43,7 +43,7 @@ impl ArgumentSearch {
         let state = state.map(Path::to_path_buf).or_else(|| state_folder(record));
         let key = state.as_deref().map(HashKey::existing).transpose().map_err(|error| {
             let state = state.as_deref().unwrap_or(Path::new("")).display().to_string();
-            Failure::invalid(format!("error: the key in {}: {error}", neutralise(&state)))
+            Failure::invalid(format!("error: the key in {}: {error}", sanitize(&state)))
         })?;
         let (spellings, uncompared) = (spellings(&given), Mutex::default());
         Ok(ArgumentSearch { spellings, key: key.flatten(), state, uncompared })
@@ -62,7 +62,7 @@ impl ArgumentSearch {
             let key = hash.split(':').nth(1).unwrap_or_default();
             let mut unknown = self.unknown();
             unknown.records += 1;
-            unknown.keys.insert(neutralise(key).chars().take(16).collect());
+            unknown.keys.insert(sanitize(key).chars().take(16).collect());
         }
         compared == Comparison::Same
     }
@@ -77,7 +77,7 @@ impl ArgumentSearch {
         };
         let keys: Vec<String> = unknown.keys.iter().take(3).cloned().collect();
         let state = self.state.as_ref().map(|state| state.display().to_string());
-        let at = state.map_or(String::new(), |state| format!(" in {}", neutralise(&state)));
+        let at = state.map_or(String::new(), |state| format!(" in {}", sanitize(&state)));
         Some(format!(
             "warning: {calls} not compared: their arguments are hashed with a key that is not{at} \
              (key {})\n  help: give the state directory of the gateway that wrote them: --state DIR",

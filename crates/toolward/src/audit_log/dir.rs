@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::read::{Found, streams};
 
 use crate::cli::RecordArgs;
@@ -41,7 +41,7 @@ pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
     match (running.as_slice(), home) {
         ([only], _) => {
             let at = only.display().to_string();
-            let note = format!("note: reading the log of the running gateway, {}", neutralise(&at));
+            let note = format!("note: reading the log of the running gateway, {}", sanitize(&at));
             writeln!(anstream::stderr(), "{}", paint(DIM, note))?;
             Ok(only.clone())
         }
@@ -109,7 +109,7 @@ fn said(folder: &Path, what: &str) -> String {
     let folder = folder.display().to_string();
     format!(
         "error: {}: {}\n  help: say where the record is: --dir DIR, or -c FILE",
-        neutralise(&folder),
-        neutralise(what)
+        sanitize(&folder),
+        sanitize(what)
     )
 }

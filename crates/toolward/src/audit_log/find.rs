@@ -4,11 +4,12 @@ use std::path::Path;
 
 use memchr::memmem;
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::line::{hash, previous};
 use toolward_gateway::audit::read::lines::{Line, Reader};
 use toolward_gateway::audit::read::{Found, Known, opening};
 
+use super::clock::{Clock, Precision};
 use super::dir::look;
 use super::filter::intent_of;
 use super::row::took;
@@ -100,10 +101,11 @@ fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
     }))
 }
 
-/// Everything that the record has of a decision, with a word for each.
-pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
+/// Everything that the record has of a decision, with a word for each. Its time is shown by the clock, or as it
+/// is recorded.
+pub(crate) fn facts(decision: &Decision, clock: Option<&Clock>) -> Vec<(String, String)> {
     let Decision { record, outcome, place, .. } = decision;
-    let text = |name: &str| record[name].as_str().map(|text| neutralise(text).into_owned());
+    let text = |name: &str| record[name].as_str().map(|text| sanitize(text).into_owned());
     let mut facts = Vec::new();
     let mut said =
         vec!["kind", "agent", "server", "tool", "action", "verdict", "prev", "intent", "refusal"];
@@ -113,7 +115,11 @@ pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
             facts.push((label.to_string(), value));
         }
     };
-    row("when", &["time"], text("time"));
+    let time = text("time").map(|time| match clock {
+        Some(clock) => clock.show(&time, Precision::Full),
+        None => time,
+    });
+    row("when", &["time"], time);
     row("id", &["id"], text("id"));
     let identity = match (text("identity"), text("subject")) {
         (Some(how), Some(subject)) => Some(format!("{how}, subject {subject}")),
@@ -149,8 +155,8 @@ pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
     }
     let arguments = match &record["arguments"] {
         Value::Null => None,
-        Value::String(hash) => Some(neutralise(hash).into_owned()),
-        value => Some(neutralise(&value.to_string()).into_owned()),
+        Value::String(hash) => Some(sanitize(hash).into_owned()),
+        value => Some(sanitize(&value.to_string()).into_owned()),
     };
     row("arguments", &["arguments", "arguments_hash"], arguments);
     if record["kind"] == "intent" {
@@ -164,22 +170,22 @@ pub(crate) fn facts(decision: &Decision) -> Vec<(String, String)> {
         .filter(|(name, value)| !said.contains(&name.as_str()) && !value.is_null())
         .map(|(name, value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), String::from);
-            (neutralise(name).into_owned(), neutralise(&value).into_owned())
+            (sanitize(name).into_owned(), sanitize(&value).into_owned())
         })
         .collect();
     facts.extend(rest);
     // The text that the agent got, line by line.
     for (at, line) in record["refusal"].as_str().unwrap_or_default().lines().enumerate() {
         let label = if at == 0 { "agent got" } else { "" };
-        facts.push((label.into(), neutralise(line).into_owned()));
+        facts.push((label.into(), sanitize(line).into_owned()));
     }
-    facts.push(("recorded".into(), neutralise(place).into_owned()));
+    facts.push(("recorded".into(), sanitize(place).into_owned()));
     facts
 }
 
 fn ended(outcome: Option<&Value>) -> String {
     let Some(outcome) = outcome else { return "none is recorded: the call was under way".into() };
-    let mut words = neutralise(outcome["outcome"].as_str().unwrap_or("?")).into_owned();
+    let mut words = sanitize(outcome["outcome"].as_str().unwrap_or("?")).into_owned();
     if let Some(code) = outcome["error_code"].as_i64() {
         words.push_str(&format!(" ({code})"));
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::audit::read::lines::{Line, Reader};
 use toolward_gateway::audit::read::{Found, Opening, Segment, opening};
@@ -98,7 +98,7 @@ impl Scan {
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     Err(error) => {
                         let path = segment.path.display().to_string();
-                        let path = neutralise(&path);
+                        let path = sanitize(&path);
                         return Err(Failure::invalid(format!("error: {path}: {error}")));
                     }
                 }

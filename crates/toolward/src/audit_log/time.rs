@@ -1,6 +1,6 @@
 //! Points in time, as people write them.
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::clock::micros;
 
 use super::clock::Clock;
@@ -19,7 +19,7 @@ pub(crate) fn point(flag: &str, text: &str, clock: &Clock) -> Result<u64, Failur
         Failure::usage(format!(
             "error: {flag}: `{}` is not a point in time\n  help: write 10m, 2h or 3d (ago), \
              2026-07-28, 2026-07-28T09:30, or 2026-07-28T09:30:00Z",
-            neutralise(text)
+            sanitize(text)
         ))
     })
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 use serde_json::{Value, json};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Level};
 use toolward_policy::testing::TestOutcome;
 
@@ -109,7 +109,7 @@ fn report(
         }
         for (server, program) in &summary.programs {
             let program = program.display().to_string();
-            writeln!(out, "{} runs {}", neutralise(server), neutralise(&program))?;
+            writeln!(out, "{} runs {}", sanitize(server), sanitize(&program))?;
         }
     }
     Ok(code)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::cli::{DemoArgs, OnInvalid, PolicyArgs, ServeArgs};
 use crate::commands::serve::{Around, serve_until_told};
@@ -48,7 +48,7 @@ fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Fail
         let taken = taken.display().to_string();
         return Err(Failure::usage(format!(
             "error: {} is there already, and nothing is overwritten\n  help: name another folder",
-            neutralise(&taken)
+            sanitize(&taken)
         )));
     }
     let written = files::make_folder(folder).and_then(|()| place.write(agents));
@@ -162,7 +162,7 @@ fn end_with_terminal() {
 /// What is printed to be copied cannot be made harmless first: it would name something else.
 fn plain(path: &Path) -> Result<(), Failure> {
     let shown = path.display().to_string();
-    let harmless = neutralise(&shown);
+    let harmless = sanitize(&shown);
     if path.to_str().is_some() && *harmless == *shown {
         return Ok(());
     }
@@ -187,5 +187,5 @@ fn print(text: &str) -> std::io::Result<()> {
 
 fn cannot_write(folder: &Path, error: &std::io::Error) -> Failure {
     let folder = folder.display().to_string();
-    Failure::usage(format!("error: cannot write to {}: {error}", neutralise(&folder)))
+    Failure::usage(format!("error: cannot write to {}: {error}", sanitize(&folder)))
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
 use toolward_policy::{Decision, Verdict};
 
@@ -14,7 +14,7 @@ use crate::commands::question::Question;
 use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards;
-use crate::query::{Answer, Asked, neutral_lines, outcome_text, step_note};
+use crate::query::{Answer, Asked, outcome_text, sanitize_lines, step_note};
 use crate::render::{BOLD, DIM, paint, verdict};
 
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -23,7 +23,7 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     if args.question.agent.is_none() && find::is_id(subject) {
         // A folder that is named is where to look, whatever the configuration says.
         let config = config.clone().filter(|_| args.dir.is_none());
-        return explain_id::run(subject, &RecordArgs { dir: args.dir, config }, json);
+        return explain_id::run(subject, &RecordArgs { dir: args.dir, config }, args.utc, json);
     }
     let mut question = Question::new(args.question, matches)?;
     if question.asked().is_refused() {
@@ -46,17 +46,17 @@ fn to_text(question: &Asked<'_>, answer: &Answer, guarded: bool) -> String {
     let Answer { explanation, decision, why } = answer;
     let mut lines = Vec::new();
     let who = match question.agent {
-        Some(agent) => neutralise(agent).into_owned(),
+        Some(agent) => sanitize(agent).into_owned(),
         None => "a caller without a name".into(),
     };
-    let what = neutralise(&format!("{}/{}", question.server, question.name)).into_owned();
+    let what = sanitize(&format!("{}/{}", question.server, question.name)).into_owned();
     let verb = if question.list { "lists" } else { "calls" };
     let answer = paint(verdict(decision.verdict), decision.verdict);
     lines.push(format!("{} {verb} {}: {answer}", paint(BOLD, who), paint(BOLD, what)));
     let hints: Vec<&str> = question.hints.iter().collect();
     if question.is_about_a_tool() && !hints.is_empty() {
         let source = if question.list_unknown { " (its list is not known)" } else { "" };
-        lines.push(format!("hints: {}{}", neutralise(&hints.join(", ")), paint(DIM, source)));
+        lines.push(format!("hints: {}{}", sanitize(&hints.join(", ")), paint(DIM, source)));
     }
     lines.push(String::new());
     for layer in &explanation.layers {
@@ -74,16 +74,16 @@ fn to_text(question: &Asked<'_>, answer: &Answer, guarded: bool) -> String {
 fn layer_text(question: &Asked<'_>, layer: &LayerTrace) -> Vec<String> {
     let name = question.policy.layer_names().nth(usize::from(layer.layer)).unwrap_or("?");
     let whose = match &layer.agent {
-        Some(agent) => format!(", rules of `{}`", neutralise(agent)),
+        Some(agent) => format!(", rules of `{}`", sanitize(agent)),
         None => String::new(),
     };
     let answer = paint(verdict(layer.decision.verdict), layer.decision.verdict);
-    let mut lines = vec![format!("layer {} {}{whose}: {answer}", layer.layer, neutralise(name))];
+    let mut lines = vec![format!("layer {} {}{whose}: {answer}", layer.layer, sanitize(name))];
     let mut action = None;
     for step in &layer.steps {
         if step.action != action {
             action.clone_from(&step.action);
-            let named = action.as_deref().map(neutralise).unwrap_or_default();
+            let named = action.as_deref().map(sanitize).unwrap_or_default();
             lines.push(format!("  with the action `{named}`:"));
         }
         lines.push(step_text(step));
@@ -94,7 +94,7 @@ fn layer_text(question: &Asked<'_>, layer: &LayerTrace) -> Vec<String> {
 
 fn step_text(step: &StepTrace) -> String {
     let note = step_note(step);
-    let note = neutralise(&note);
+    let note = sanitize(&note);
     if note.is_empty() {
         return format!("  {}", step.step);
     }
@@ -105,10 +105,10 @@ fn tried_text(question: &Asked<'_>, layer: u16, tried: &Tried) -> String {
     let Some(rule) = question.policy.rule_at(layer, tried.rule) else { return String::new() };
     let outcome = outcome_text(&tried.outcome);
     let when = rule.when.as_ref().map(|when| format!(" when {when}")).unwrap_or_default();
-    let entry = neutralise(&format!("{}{when}", rule.selector)).into_owned();
+    let entry = sanitize(&format!("{}{when}", rule.selector)).into_owned();
     let limit = rule.limit.map(|rate| format!(" (at most {rate})")).unwrap_or_default();
-    let place = paint(DIM, neutralise(&rule.location()));
-    format!("    `{entry}`{limit} {} {place}", neutralise(&outcome))
+    let place = paint(DIM, sanitize(&rule.location()));
+    format!("    `{entry}`{limit} {} {place}", sanitize(&outcome))
 }
 
 /// What the agent gets to see of this.
@@ -145,10 +145,10 @@ fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<S
     if decision.verdict != Verdict::Deny {
         lines.splice(0..0, question.route_note());
     }
-    let text = neutral_lines(&question.refusal(decision).text());
+    let text = sanitize_lines(&question.refusal(decision).text());
     lines.extend(text.lines().map(|line| format!("  {line}")));
     if question.list_unknown && text.contains(". Allowed: ") {
-        let server = neutralise(question.server);
+        let server = sanitize(question.server);
         lines.push(format!(
             "the tools of `{server}` are not known, so `Allowed:` lacks their names"
         ));

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use serde_json::json;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{Inline, load_inline};
 
 use crate::cli::{Format, ImportArgs};
@@ -13,7 +13,7 @@ use crate::reads::Reads;
 
 pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let name = args.file.display().to_string();
-    let shown = neutralise(&name).into_owned();
+    let shown = sanitize(&name).into_owned();
     let unreadable = |error| Failure::usage(format!("error: {shown}: {error}"));
     let mut text = String::new();
     if name == "-" {

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::ArgMatches;
 use serde_json::json;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::methods::meta_tools::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
     {
         let known: Vec<&str> = input.catalogue.servers().collect();
         let known = known.join(", ");
-        let (server, known) = (neutralise(server), neutralise(&known));
+        let (server, known) = (sanitize(server), sanitize(&known));
         let message = format!("error: no server is called `{server}`; there are {known}");
         return Err(Failure::usage(message));
     }
@@ -96,12 +96,12 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
                 rows.push(row);
                 continue;
             }
-            let mut name = neutralise(tool.name()).into_owned();
+            let mut name = sanitize(tool.name()).into_owned();
             if let Some(shown) = exposed.filter(|shown| *shown.name != *tool.name()) {
-                name = format!("{name} as {}", neutralise(&shown.name));
+                name = format!("{name} as {}", sanitize(&shown.name));
             }
             if let Some(actions) = listing.actions.as_ref().filter(|actions| !actions.is_empty()) {
-                name = format!("{name} ({})", neutralise(&actions.join(", ")));
+                name = format!("{name} ({})", sanitize(&actions.join(", ")));
             }
             if route == Route::Execute && allowed {
                 name = format!("{name} through execute_tool");
@@ -111,11 +111,11 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
                 None => decision.step.as_str().into(),
             };
             table.row(vec![
-                (neutralise(server).into_owned(), BOLD),
+                (sanitize(server).into_owned(), BOLD),
                 (name, anstyle::Style::new()),
                 (decision.verdict.as_str().into(), verdict(decision.verdict)),
-                (neutralise(&hints.iter().collect::<Vec<_>>().join(" ")).into_owned(), DIM),
-                (neutralise(&rule).into_owned(), DIM),
+                (sanitize(&hints.iter().collect::<Vec<_>>().join(" ")).into_owned(), DIM),
+                (sanitize(&rule).into_owned(), DIM),
             ]);
         }
     }
@@ -128,7 +128,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         write!(out, "{}", table.render())?;
     }
     let who =
-        agent.map_or("a caller without a name".into(), |agent| format!("`{}`", neutralise(agent)));
+        agent.map_or("a caller without a name".into(), |agent| format!("`{}`", sanitize(agent)));
     let mut summary = format!("{who} sees {shown} of {}", count(offered, "tool"));
     if discovery(&input.loaded.config).is_progressive(agent) {
         summary.push_str(&format!(

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde_json::json;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_policy::selector::{Selector, fold};
 use toolward_policy::source::Case;
 
@@ -14,7 +14,7 @@ pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
     if args.pattern.starts_with("hint:") {
         return Err(Failure::usage(format!(
             "error: `{}` speaks of hints, which names do not have\n  help: ask `toolward ls --tools FILE`",
-            neutralise(&args.pattern)
+            sanitize(&args.pattern)
         )));
     }
     let case = if args.ignore_case { Case::Insensitive } else { Case::Sensitive };
@@ -30,7 +30,7 @@ pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
         if args.output.json {
             writeln!(out, "{}", json!(name))?;
         } else if terminal {
-            writeln!(out, "{}", neutralise(name))?;
+            writeln!(out, "{}", sanitize(name))?;
         } else {
             writeln!(out, "{name}")?;
         }

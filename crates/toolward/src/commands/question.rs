@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::ArgMatches;
 use toolward_config::config::Config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::suggest;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::view::names::Naming;
@@ -45,7 +45,7 @@ impl Question {
             _ => {
                 return Err(Failure::usage(format!(
                     "error: `{}` does not name a server and a tool: write SERVER/TOOL",
-                    neutralise(&args.subject)
+                    sanitize(&args.subject)
                 )));
             }
         };
@@ -61,13 +61,13 @@ impl Question {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => format!("there are {}", configured.join(", ")),
             };
-            let server = neutralise(server);
+            let server = sanitize(server);
             return Err(Failure::usage(format!(
                 "error: no server is called `{server}`\n  help: {help}"
             )));
         }
         if let Some(original) = input.policy.exposure(server).and_then(|e| e.renamed_from(name)) {
-            let (name, original) = (neutralise(name), neutralise(original));
+            let (name, original) = (sanitize(name), sanitize(original));
             return Err(Failure::usage(format!(
                 "error: `{name}` is what clients call `{original}`; rules speak of original names\n  \
                  help: ask about `{server}/{original}`"

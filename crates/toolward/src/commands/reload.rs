@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::json;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::cli::ReloadArgs;
 use crate::commands::status::{none, say_silent, states};
@@ -41,12 +41,12 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
         match error {
             None => {
                 let said = answer["message"].as_str().unwrap_or("reloaded");
-                writeln!(out, "process {process}: {}", neutralise(said))?;
+                writeln!(out, "process {process}: {}", sanitize(said))?;
             }
             Some(why) => {
                 writeln!(out, "process {process}: not reloaded, the old configuration stays:")?;
                 for line in why.lines() {
-                    writeln!(out, "  {}", neutralise(line))?;
+                    writeln!(out, "  {}", sanitize(line))?;
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ArgMatches;
 use toolward_config::Level;
 use toolward_config::config::Listen;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::log::Log;
@@ -112,7 +112,7 @@ pub(crate) fn serve_until_told(
     drop(open);
     let sealer = Sealer::in_folder(&state).map_err(|error| {
         let state = state.display().to_string();
-        Failure::invalid(format!("error: {}: {error}", neutralise(&state)))
+        Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
     })?;
     if needs_name && !identities.can_name() {
         log(
@@ -143,7 +143,7 @@ pub(crate) fn serve_until_told(
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     signals.block_on(began(&gateway));
     if let Err(why) = signals.block_on(gateway.start()) {
-        return Err(Failure::invalid(format!("error: {}", neutralise(&why))));
+        return Err(Failure::invalid(format!("error: {}", sanitize(&why))));
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for socket in &sockets {
@@ -291,7 +291,7 @@ fn bind(listen: &Listen, for_everyone: bool) -> Result<Socket, Failure> {
     };
     bound.map_err(|error| {
         let at = written(listen);
-        Failure::invalid(format!("error: cannot listen on {}: {error}", neutralise(&at)))
+        Failure::invalid(format!("error: cannot listen on {}: {error}", sanitize(&at)))
     })
 }
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
+use crate::audit_log::clock::{Clock, Precision};
 use crate::audit_log::row::took;
 use crate::cli::{RunningArgs, StatusArgs};
 use crate::control_client::{self, Asked};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
         if at > 0 {
             writeln!(out)?;
         }
-        write!(out, "{}", text(answer))?;
+        write!(out, "{}", text(answer, &Clock::new(args.utc)))?;
     }
     Ok(code)
 }
@@ -49,8 +50,10 @@ pub(crate) fn say_silent(silent: &[u32]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn text(status: &Value) -> String {
-    let word = |value: &Value| neutralise(value.as_str().unwrap_or("?")).into_owned();
+fn text(status: &Value, clock: &Clock) -> String {
+    let time =
+        |value: &Value| clock.show(&sanitize(value.as_str().unwrap_or("?")), Precision::Full);
+    let word = |value: &Value| sanitize(value.as_str().unwrap_or("?")).into_owned();
     let words = |value: &Value| {
         let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
         all.iter().map(&word).collect::<Vec<_>>().join(", ")
@@ -62,7 +65,7 @@ fn text(status: &Value) -> String {
         duration(status["uptime_s"].as_u64().unwrap_or(0))
     );
     if let Some(page) = status["page"].as_str() {
-        text += &format!("  page     {}\n", neutralise(page));
+        text += &format!("  page     {}\n", sanitize(page));
     }
     let layers = &status["policy"]["layers"];
     match layers.as_array().map_or(0, Vec::len) {
@@ -74,7 +77,7 @@ fn text(status: &Value) -> String {
             text += &format!(
                 "  calls    {} decided since {}; {} refused for tools not in the agent's list\n",
                 number("decided"),
-                word(&status["policy"]["since"]),
+                time(&status["policy"]["since"]),
                 number("refused_unseen")
             );
         }
@@ -83,7 +86,7 @@ fn text(status: &Value) -> String {
         let loud = "NOTHING IS ALLOWED, because the configuration was not valid at the start:";
         text += &format!("  mode     {}\n", paint(RED, loud));
         for line in why.lines() {
-            text += &format!("    {}\n", neutralise(line));
+            text += &format!("    {}\n", sanitize(line));
         }
     }
     if status["draining"] == true {
@@ -91,7 +94,10 @@ fn text(status: &Value) -> String {
         text += &format!("  mode     {}\n", paint(YELLOW, loud));
     }
     for test in status["failing_tests"].as_array().into_iter().flatten() {
-        text += &format!("  test     {}\n", paint(RED, word(test).replace('\n', " ")));
+        for (at, line) in test.as_str().unwrap_or("?").lines().enumerate() {
+            let label = if at == 0 { "test" } else { "" };
+            text += &format!("  {label:<8} {}\n", paint(RED, sanitize(line)));
+        }
     }
     if status["allow_all"] == true {
         let loud = "--allow-all: the policy is recorded, not enforced";
@@ -128,7 +134,7 @@ fn text(status: &Value) -> String {
         if let Some(tools) = server["tools"].as_u64() {
             line += &format!(", {}", count(usize::try_from(tools).unwrap_or(0), "tool"));
         }
-        line += &fared(server);
+        line += &fared(server, &time);
         text += &line;
         text.push('\n');
     }
@@ -137,13 +143,13 @@ fn text(status: &Value) -> String {
     match (last.is_object(), last["error"].as_str()) {
         (false, _) => text += "  reload   not yet\n",
         (true, None) => {
-            text += &format!("  reload   {} by {}\n", word(&last["time"]), word(&last["by"]));
+            text += &format!("  reload   {} by {}\n", time(&last["time"]), word(&last["by"]));
         }
         (true, Some(why)) => {
-            let refused = format!("refused {} by {}:", word(&last["time"]), word(&last["by"]));
+            let refused = format!("refused {} by {}:", time(&last["time"]), word(&last["by"]));
             text += &format!("  reload   {}\n", paint(RED, refused));
             for line in why.lines() {
-                text += &format!("    {}\n", neutralise(line));
+                text += &format!("    {}\n", sanitize(line));
             }
         }
     }
@@ -168,7 +174,7 @@ fn distinct(policy: &Value) -> String {
         [] => file,
         kinds => format!("{file} ({})", kinds.join(", ")),
     });
-    neutralise(&shown.collect::<Vec<_>>().join(", ")).into_owned()
+    sanitize(&shown.collect::<Vec<_>>().join(", ")).into_owned()
 }
 
 fn calls(number: u64) -> String {
@@ -176,7 +182,7 @@ fn calls(number: u64) -> String {
 }
 
 /// How a server fares, where it was used.
-fn fared(server: &Value) -> String {
+fn fared(server: &Value, time: &dyn Fn(&Value) -> String) -> String {
     let number = |name: &str| server[name].as_u64().unwrap_or(0);
     let mut text = String::new();
     if number("calls") > 0 {
@@ -193,8 +199,9 @@ fn fared(server: &Value) -> String {
         text += &format!(", restarted {}×", number("restarts"));
     }
     if let Some(why) = server["last_failure"]["text"].as_str() {
-        let time = server["last_failure"]["time"].as_str().unwrap_or("?");
-        text += &format!("\n             last failure {}: {}", neutralise(time), neutralise(why));
+        let time = time(&server["last_failure"]["time"]);
+        let why: Vec<_> = why.lines().map(sanitize).collect();
+        text += &format!("\n             last failure {time}: {}", why.join("\n               "));
     }
     text
 }
@@ -238,6 +245,33 @@ pub(crate) fn none(states: &[PathBuf]) -> Failure {
     let states: Vec<String> = states.iter().map(|state| state.display().to_string()).collect();
     Failure::unreachable(format!(
         "error: no gateway of this user can be reached\n  help: looked in {}",
-        neutralise(&states.join(", "))
+        sanitize(&states.join(", "))
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_an_offset_and_texts_of_several_lines_stay_readable() {
+        let status = json!({
+            "version": "1", "process": 1, "uptime_s": 5,
+            "policy": {"version": "v", "layers": ["p.yaml"], "since": "2026-11-17T14:36:32.454000Z"},
+            "failing_tests": ["FAIL a deny s/x\n     got allow: `x` is in the list\u{1b}[2J"],
+            "servers": [{"name": "s", "state": "down", "last_failure":
+                {"time": "2026-11-17T14:36:32.454000Z", "text": "it ended\nfatal: no key"}}],
+            "reload": {"last": {"time": "2026-11-17T14:36:32.454000Z", "by": "files",
+                "error": "error: unknown key\n --> p.yaml:1:1"}},
+            "audit": "ok",
+        });
+        let shown = text(&status, &Clock::new(true));
+        assert_eq!(shown.matches("2026-11-17T14:36:32.454Z").count(), 3, "{shown}");
+        assert!(!shown.contains('\u{240a}') && !shown.contains("\u{1b}[2J"), "{shown}");
+        let lines: Vec<&str> = shown.lines().map(str::trim).collect();
+        for line in ["fatal: no key", "--> p.yaml:1:1"] {
+            assert!(lines.contains(&line), "{line}: {shown}");
+        }
+        assert!(shown.contains("got allow: `x` is in the list"), "{shown}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use tokio::sync::watch;
 use toolward_config::config::Config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::client::{Caller, Scope};
 use toolward_gateway::downstream;
 use toolward_gateway::downstream::stdio::Ended;
@@ -85,7 +85,7 @@ pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
     Err(Failure::invalid(format!(
         "error: the agent has no name, and the policy denies everything to unnamed callers\n  \
          help: {help}; agents: {}",
-        neutralise(&agents)
+        sanitize(&agents)
     )))
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn serve(
             && let Err(why) = gateway.start().await
         {
             gateway.servers.close().await;
-            tell_first_request(&Failure::invalid(format!("error: {}", neutralise(&why))));
+            tell_first_request(&Failure::invalid(format!("error: {}", sanitize(&why))));
             return Ended::NotStarted(why);
         }
         let ends = (stdio_pipes::input(), stdio_pipes::output());
@@ -185,7 +185,7 @@ pub(crate) fn serve(
     audit.close();
     match ended {
         Ended::Closed => Ok(exit::OK),
-        Ended::NotStarted(why) => Err(Failure::invalid(format!("error: {}", neutralise(&why)))),
+        Ended::NotStarted(why) => Err(Failure::invalid(format!("error: {}", sanitize(&why)))),
     }
 }
 

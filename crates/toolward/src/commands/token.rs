@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::cli::{TokenArgs, TokenCommand, TokenNewArgs};
 use crate::exit::{self, Failure};
@@ -38,7 +38,7 @@ fn new(args: &TokenNewArgs) -> Result<u8, Failure> {
     match &args.agent {
         None => writeln!(out, "tokens: [\"sha256:{hash}\"]")?,
         Some(agent) => {
-            writeln!(out, "agents:\n  {}:", neutralise(&key(agent)))?;
+            writeln!(out, "agents:\n  {}:", sanitize(&key(agent)))?;
             writeln!(out, "    tokens: [\"sha256:{hash}\"]")?;
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::suggest;
 use toolward_gateway::upstream::{Definition, Inherit, Launch, Listed, Reach, Timeouts};
 
@@ -45,11 +45,11 @@ fn save(args: &ToolsSaveArgs, matches: Option<&ArgMatches>) -> Result<u8, Failur
             Ok(listed) => write(args, &server, &listed)?,
             Err(why) => {
                 failed = true;
-                let (server, why) = (neutralise(&server), why.to_string());
+                let (server, why) = (sanitize(&server), why.to_string());
                 writeln!(
                     anstream::stderr(),
                     "error: the tools of {server} are not known: {}",
-                    neutralise(&why)
+                    sanitize(&why)
                 )?;
             }
         }
@@ -72,7 +72,7 @@ fn configured(
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "a command is given behind `--`".into(),
             };
-            let name = neutralise(name);
+            let name = sanitize(name);
             return Err(Failure::usage(format!("error: no server `{name}`\n  help: {help}")));
         }
         // The others need no secrets now.
@@ -122,9 +122,9 @@ fn write(args: &ToolsSaveArgs, server: &str, listed: &Listed) -> Result<(), Fail
     };
     let shown = file.display().to_string();
     std::fs::write(&file, text)
-        .map_err(|error| Failure::usage(format!("error: {}: {error}", neutralise(&shown))))?;
+        .map_err(|error| Failure::usage(format!("error: {}: {error}", sanitize(&shown))))?;
     let tools = count(listed.catalogue.tools().tools().len(), "tool");
-    writeln!(anstream::stdout(), "{}: {tools} of {}", neutralise(&shown), neutralise(server))?;
+    writeln!(anstream::stdout(), "{}: {tools} of {}", sanitize(&shown), sanitize(server))?;
     Ok(())
 }
 

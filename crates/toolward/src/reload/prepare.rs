@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolward_config::config::Config;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::authn::Identities;
 use toolward_gateway::log::Log;
@@ -110,7 +110,7 @@ impl Reloader {
                 Err(Failure::invalid(format!(
                     "error: the file {} is gone\n  help: put it back; to go on without it, restart \
                      the gateway",
-                    neutralise(&main)
+                    sanitize(&main)
                 )))
             }
             _ => Ok(()),

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::exit::Failure;
 use crate::reads::Reads;
@@ -24,7 +24,7 @@ pub(super) fn refuse_truncated(
     Err(Failure::invalid(format!(
         "error: {} may have been cut short: it is only the beginning of the active version\n  help: to \
          apply it anyway, run `toolward reload --accept{}`",
-        neutralise(&file),
-        neutralise(&configuration)
+        sanitize(&file),
+        sanitize(&configuration)
     )))
 }

@@ -1,6 +1,6 @@
 //! Warnings and errors about a loaded policy, for `toolward check` and the admin UI.
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
 use toolward_gateway::methods::meta_tools;
 use toolward_policy::lint::Lint;
@@ -55,7 +55,7 @@ fn others(input: &Checked<'_>) -> Catalogue {
 /// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
 fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
     let file = input.loaded.denying_files.first().filter(|_| input.loaded.tests.is_empty())?;
-    let message = format!("{} has `deny` rules and there are no `tests`", neutralise(file));
+    let message = format!("{} has `deny` rules and there are no `tests`", sanitize(file));
     let help = "add `tests` with `deny`: a policy whose tests fail is not loaded";
     Some(Diagnostic::warning(message).help(help))
 }

@@ -1,6 +1,6 @@
 //! Outcomes of policy tests as text.
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_policy::reason::About;
 use toolward_policy::testing::TestOutcome;
 
@@ -15,16 +15,16 @@ pub(crate) fn to_line(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String 
     let mark = if outcome.passed { paint(GREEN, "ok  ") } else { paint(RED, "FAIL") };
     let case = outcome.case;
     let said = format!("{} {} {}", who(outcome), case.expect.as_str(), case.written);
-    let mut line = format!("{mark} {}", neutralise(&said));
+    let mut line = format!("{mark} {}", sanitize(&said));
     if !outcome.passed {
         line.push_str(&format!(
             "\n     got {}: {}",
             outcome.decision.verdict,
-            neutralise(&reason(input, outcome))
+            sanitize(&reason(input, outcome))
         ));
         if input.catalogue.tools(&case.server).is_none() {
             let note = format!("the tools of `{}` are not known; give --tools", case.server);
-            line.push_str(&format!("\n     {}", paint(DIM, neutralise(&note))));
+            line.push_str(&format!("\n     {}", paint(DIM, sanitize(&note))));
         }
     }
     line

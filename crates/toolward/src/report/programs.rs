@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use toolward_config::Diagnostic;
 use toolward_config::config::{Connect, Secret, Server};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::program;
 
 /// Programs that are given by a bare name and found in `PATH`, by server.
@@ -28,7 +28,7 @@ pub(crate) fn findings(servers: &[Server]) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     for server in servers {
         let Connect::Stdio { command, env, cwd, .. } = &server.connect else { continue };
-        let name = neutralise(&server.name);
+        let name = sanitize(&server.name);
         if let Some((why, help)) = missing_program(command, env, cwd.as_deref()) {
             let message = format!("the server `{name}`: {why}");
             findings.push(Diagnostic::warning(message).help(help));
@@ -36,7 +36,7 @@ pub(crate) fn findings(servers: &[Server]) -> Vec<Diagnostic> {
         if let Some(cwd) = cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
             let cwd = cwd.display().to_string();
             let message =
-                format!("the server `{name}`: `cwd` is not a directory: {}", neutralise(&cwd));
+                format!("the server `{name}`: `cwd` is not a directory: {}", sanitize(&cwd));
             findings.push(Diagnostic::warning(message).help("create it, or remove `cwd`"));
         }
     }
@@ -48,7 +48,7 @@ fn missing_program(
     env: &[(String, Secret)],
     cwd: Option<&Path>,
 ) -> Option<(String, &'static str)> {
-    let shown = neutralise(command);
+    let shown = sanitize(command);
     if !program::is_path(command.as_ref()) {
         // Without PATH nothing is known of the place where the gateway will run.
         let search = search(env)?;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 use toolward_config::Diagnostic;
 use toolward_config::config::{Config, Listen};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::arguments::HashKey;
 
 use crate::admin::Admin;
@@ -68,7 +68,7 @@ pub(super) fn state_files(config: &Config, state: &Path) -> Vec<Diagnostic> {
     let token = config.admin.and_then(|_| Admin::check_token(state).err());
     let wrong = |error: io::Error| {
         let state = state.display().to_string();
-        let message = format!("a file of the state directory {}: {error}", neutralise(&state));
+        let message = format!("a file of the state directory {}: {error}", sanitize(&state));
         Diagnostic::error(message)
     };
     [key, token].into_iter().flatten().map(wrong).collect()
@@ -94,7 +94,7 @@ fn covers(one: IpAddr, other: IpAddr) -> bool {
 fn shown(listen: &Listen) -> String {
     match listen {
         Listen::Tcp(address) => address.to_string(),
-        Listen::Unix(path) => format!("unix:{}", neutralise(&path.display().to_string())),
+        Listen::Unix(path) => format!("unix:{}", sanitize(&path.display().to_string())),
     }
 }
 
@@ -160,7 +160,7 @@ fn cannot_write(what: &str, path: &Path) -> Option<Diagnostic> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let error = try_directory(&absolute).err()?;
     let shown = path.display().to_string();
-    let message = format!("{what} cannot be kept in {}: {error}", neutralise(&shown));
+    let message = format!("{what} cannot be kept in {}: {error}", sanitize(&shown));
     Some(Diagnostic::error(message).help("use a directory that this user can write to"))
 }
 
@@ -197,7 +197,7 @@ fn audit_files(directory: &Path) -> Vec<Diagnostic> {
             Err(error) => io::Error::from(error).to_string(),
         };
         let shown = path.display().to_string();
-        let message = format!("the audit log cannot be written to {}: {why}", neutralise(&shown));
+        let message = format!("the audit log cannot be written to {}: {why}", sanitize(&shown));
         Some(Diagnostic::error(message).help("move it away, or use another `audit.dir`"))
     };
     files.filter_map(wrong).collect()

@@ -9,7 +9,7 @@ pub fn unescaped(text: &str) -> String {
 
 /// Text as it stands in the page: made harmless, then escaped.
 pub fn escaped(text: &str) -> String {
-    let text = toolward_config::neutral::neutralise(text).replace('&', "&amp;");
+    let text = toolward_config::sanitize(text).replace('&', "&amp;");
     let pairs = [("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;"), ("`", "&#96;")];
     pairs.iter().fold(text, |text, (from, to)| text.replace(from, to))
 }
@@ -52,7 +52,7 @@ pub fn plain(html: &str) -> String {
 
 /// A reason as it is shown: without backticks, and with the file's name for the place of a rule.
 pub fn in_prose(reason: &str) -> String {
-    let reason = toolward_config::neutral::neutralise(reason).replace('`', "");
+    let reason = toolward_config::sanitize(reason).replace('`', "");
     match reason.rsplit_once(" (").map(|(before, place)| (before, place.trim_end_matches(')'))) {
         Some((before, place)) if place.matches(':').count() >= 2 => {
             format!("{before} {}", place.rsplit('/').next().unwrap())

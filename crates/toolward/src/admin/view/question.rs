@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_config::suggest;
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::gateway::Gateway;
@@ -151,7 +151,7 @@ impl Question {
                 let tools = catalogue.tools();
                 let at = tools.id(name).and_then(|id| usize::try_from(id).ok());
                 // A name that was made harmless to be shown still names its tool.
-                let seen = || tools.tools().iter().find(|tool| neutralise(tool.name()) == name);
+                let seen = || tools.tools().iter().find(|tool| sanitize(tool.name()) == name);
                 at.and_then(|at| tools.tools().get(at)).or_else(seen).cloned()
             }
         };

@@ -1,7 +1,7 @@
 //! Records as events in the Common Event Format.
 
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::audit_log::row::what;
 use crate::audit_log::time::date;
@@ -85,14 +85,14 @@ fn judged(kind: &str, verdict: Option<&str>, outcome: Option<&str>) -> (&'static
 
 /// A field of the header, where `|` ends it.
 fn header(text: &str) -> String {
-    neutralise(text).replace('\\', "\\\\").replace('|', "\\|")
+    sanitize(text).replace('\\', "\\\\").replace('|', "\\|")
 }
 
 /// A value of the extension, where `=` belongs to keys.
 fn extension(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('=', "\\=");
     let escaped = escaped.replace('\n', "\\n").replace('\r', "\\r");
-    neutralise(&escaped).into_owned()
+    sanitize(&escaped).into_owned()
 }
 
 #[cfg(test)]

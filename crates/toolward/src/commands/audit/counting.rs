@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anstyle::Style;
 use serde_json::{Map, Value, json};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use crate::audit_log::row;
 use crate::cli::{CountBy, FilterArgs};
@@ -86,7 +86,7 @@ impl Counting {
             let mut cells = vec![(count.to_string(), BOLD)];
             cells.extend(key.into_iter().map(|value| {
                 let value = value.unwrap_or_else(|| "-".into());
-                (neutralise(&value).into_owned(), Style::new())
+                (sanitize(&value).into_owned(), Style::new())
             }));
             table.row(cells);
         }

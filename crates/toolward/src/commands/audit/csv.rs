@@ -1,7 +1,7 @@
 //! Records as rows of a spreadsheet, after RFC 4180.
 
 use serde_json::{Map, Value};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 /// Members that have a column of their own; all others are in the last one, as JSON.
 const COLUMNS: [&str; 30] = [
@@ -71,7 +71,7 @@ fn cell(value: &Value) -> String {
     // A spreadsheet would compute what stands behind these; also where spaces come first.
     let formula = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
     let guard = if text.trim_start_matches(' ').starts_with(formula) { "'" } else { "" };
-    let text = neutralise(&text);
+    let text = sanitize(&text);
     if guard.is_empty() && !text.contains([',', '"', '\r', '\n', ' ', ';']) {
         return text.into_owned();
     }

@@ -3,9 +3,10 @@
 use std::io::Write;
 
 use serde_json::json;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_policy::Verdict;
 
+use crate::audit_log::clock::Clock;
 use crate::audit_log::dir::{candidates, has_log};
 use crate::audit_log::find::{Decision, decision, facts};
 use crate::audit_log::row::{self, joined};
@@ -13,7 +14,7 @@ use crate::cli::RecordArgs;
 use crate::exit::{self, Failure};
 use crate::render::{BOLD, DIM, RED, paint, verdict};
 
-pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Failure> {
+pub(crate) fn run(id: &str, args: &RecordArgs, utc: bool, as_json: bool) -> Result<u8, Failure> {
     let folders = candidates(args)?;
     let mut found = None;
     for folder in folders.iter().filter(|folder| args.dir.is_some() || has_log(folder)) {
@@ -26,7 +27,7 @@ pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Fail
         let folders: Vec<String> = folders.iter().map(|one| one.display().to_string()).collect();
         let folders = folders.join(", ");
         let mut stderr = anstream::stderr();
-        writeln!(stderr, "no record in {} has the id {id}", neutralise(&folders))?;
+        writeln!(stderr, "no record in {} has the id {id}", sanitize(&folders))?;
         let help = "say where the log is: --dir DIR, or -c FILE";
         writeln!(stderr, "  help: {help}")?;
         return Ok(exit::NO);
@@ -38,18 +39,18 @@ pub(crate) fn run(id: &str, args: &RecordArgs, as_json: bool) -> Result<u8, Fail
         row["fits"] = json!(decision.fits);
         writeln!(out, "{}", row::json(&row))?;
     } else {
-        write!(out, "{}", to_text(&decision))?;
+        write!(out, "{}", to_text(&decision, &Clock::new(utc)))?;
     }
     Ok(exit::OK)
 }
 
-fn to_text(decision: &Decision) -> String {
+fn to_text(decision: &Decision, clock: &Clock) -> String {
     let Decision { record, fits, .. } = decision;
-    let text = |name: &str| record[name].as_str().map(|text| neutralise(text).into_owned());
+    let text = |name: &str| record[name].as_str().map(|text| sanitize(text).into_owned());
     let mut lines = Vec::new();
     let who = text("agent").unwrap_or_else(|| "a caller without a name".into());
     let about = row::what(record);
-    let about = paint(BOLD, neutralise(&about));
+    let about = paint(BOLD, sanitize(&about));
     lines.push(match record["kind"].as_str() {
         Some("intent" | "refusal") => {
             let decided = text("verdict").unwrap_or_else(|| "-".into());
@@ -66,7 +67,7 @@ fn to_text(decision: &Decision) -> String {
     let fact = |(label, value): (String, String)| {
         format!("  {} {value}", paint(DIM, format!("{label:<10}")))
     };
-    lines.extend(facts(decision).into_iter().map(fact));
+    lines.extend(facts(decision, Some(clock)).into_iter().map(fact));
     if *fits == Some(false) {
         let warning = "the record after it does not fit: it may have been changed since";
         lines.push(format!("{} {warning}; see `toolward audit verify`", paint(RED, "warning:")));

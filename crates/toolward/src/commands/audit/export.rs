@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::line::harmless;
 
 use super::out::Out;
@@ -104,6 +104,6 @@ fn create(path: &Path) -> Result<std::fs::File, Failure> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map_err(|error| {
         let path = path.display().to_string();
-        Failure::usage(format!("error: {}: {error}", neutralise(&path)))
+        Failure::usage(format!("error: {}: {error}", sanitize(&path)))
     })
 }

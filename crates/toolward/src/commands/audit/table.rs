@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 use serde_json::Value;
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_policy::Verdict;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -61,7 +61,7 @@ impl Column {
     /// How wide a column is: at least, in a file or pipe, and always, on a terminal.
     fn width(self) -> (usize, usize) {
         match self {
-            Time => (24, 11),
+            Time => (0, 11),
             Agent => (8, 10),
             What => (24, 0),
             Column::Verdict => (7, 7),
@@ -83,11 +83,12 @@ pub(crate) struct Columns {
 
 impl Columns {
     pub(crate) fn new(utc: bool) -> Columns {
+        let clock = Clock::new(utc);
         let mut widths = [0; 8];
         for (width, column) in widths.iter_mut().zip(SETS[0]) {
-            *width = column.width().0;
+            *width = if *column == Time { clock.full_width() } else { column.width().0 };
         }
-        Columns { clock: Clock::new(utc), widths }
+        Columns { clock, widths }
     }
 
     /// The names of the columns, above `first`.
@@ -111,7 +112,7 @@ impl Columns {
                 Id if terminal.is_some() => (short_id(row).into(), DIM),
                 column => cell(*column, row),
             })
-            .map(|(text, style)| (neutralise(&text).into_owned(), style))
+            .map(|(text, style)| (sanitize(&text).into_owned(), style))
             .collect();
         match terminal {
             Some(width) => fitted(set, cells, width, short_id(row).width()),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 use toolward_gateway::audit::read::chain::{Finding, Place, Report, verify};
 use toolward_gateway::audit::read::repair::{Repair, repair};
 use toolward_gateway::audit::segment::Stream;
@@ -31,7 +31,7 @@ pub(super) fn run(args: VerifyArgs) -> Result<u8, Failure> {
         let report = verify(&found.stream, &mut |bytes| progress.add(bytes));
         let report = report.map_err(|error| {
             let name = folder.join(found.stream.name()).display().to_string();
-            Failure::invalid(format!("error: {}: {error}", neutralise(&name)))
+            Failure::invalid(format!("error: {}: {error}", sanitize(&name)))
         })?;
         reports.push((found.stream.name(), report));
     }
@@ -113,17 +113,17 @@ fn to_text(folder: &Path, reports: &[(String, Report)], notes: &[String], whole:
     };
     for (_, report) in reports {
         for Finding { place, problem, .. } in &report.findings {
-            let place = neutralise(&place.to_string()).into_owned();
+            let place = sanitize(&place.to_string()).into_owned();
             let word = paint(RED, problem.word());
             let problem = problem.to_string();
-            line(format!("{}: {word}: {}", paint(BOLD, place), neutralise(&problem)));
+            line(format!("{}: {word}: {}", paint(BOLD, place), sanitize(&problem)));
         }
     }
     for note in notes {
-        line(paint(DIM, neutralise(note)));
+        line(paint(DIM, sanitize(note)));
     }
     for remark in reports.iter().flat_map(|(stream, report)| remarks(stream, report)) {
-        line(paint(DIM, neutralise(&remark)));
+        line(paint(DIM, sanitize(&remark)));
     }
     let sum = |of: fn(&Report) -> u64| reports.iter().map(|(_, report)| of(report)).sum::<u64>();
     let records = sum(|report| report.records);
@@ -141,11 +141,11 @@ fn to_text(folder: &Path, reports: &[(String, Report)], notes: &[String], whole:
     let name = folder.display().to_string();
     line(format!(
         "{}: {}, {}, {}{}: {verdict}",
-        neutralise(&name),
+        sanitize(&name),
         count(reports.len(), "stream"),
         count_of(sum(|report| report.segments as u64), "segment"),
         count_of(records, "record"),
-        neutralise(&span),
+        sanitize(&span),
     ));
     text
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use toolward_config::neutral::neutralise;
+use toolward_config::sanitize;
 
 use super::folds::Folds;
 use super::table::{self, Cell, Group, Table};
@@ -188,7 +188,7 @@ fn choices<'a>(
 
 /// Whether a value was chosen. The form has it as it is shown, where that is something else.
 fn is_among(chosen: &[&str], value: &str) -> bool {
-    chosen.iter().any(|chosen| *chosen == value || *chosen == neutralise(value))
+    chosen.iter().any(|chosen| *chosen == value || *chosen == sanitize(value))
 }
 
 /// The filters as they stand in an address, without what is collapsed.
