@@ -20,7 +20,7 @@ use crate::guard::Guards;
 use crate::methods::meta_tools::Discovery;
 use crate::metrics::rule_hits::Hits;
 use crate::metrics::unlisted::Unseen;
-use crate::responses::Body;
+use crate::responses::Outbound;
 use crate::upstream::{All, Link, Listed, Server, Unavailable};
 use crate::view::names::Naming;
 use crate::view::unlisted::Names;
@@ -288,6 +288,17 @@ impl Gateway {
         found
     }
 
+    /// The client's view of a server by the list that any client got last. Nothing is started or waited for.
+    pub(crate) fn last_known_view(
+        &self,
+        snapshot: &Snapshot,
+        client: &Client,
+        server: &Arc<Server>,
+    ) -> Option<Arc<View>> {
+        let found = Found { server: server.clone(), list: Ok(server.listed()?) };
+        Some(self.view_of(snapshot, client, &[found]))
+    }
+
     fn view_of(&self, snapshot: &Snapshot, client: &Client, found: &[Found]) -> Arc<View> {
         let key = ViewKey {
             agent: client.caller.agent.clone(),
@@ -333,7 +344,7 @@ impl Gateway {
     pub fn follow_changes(
         self: &Arc<Self>,
         client: &Arc<Client>,
-        notes: mpsc::Sender<Body>,
+        notes: mpsc::Sender<Outbound>,
     ) -> AbortHandle {
         let (gateway, client) = (Arc::downgrade(self), Arc::downgrade(client));
         let mut changes = self.servers.changes();

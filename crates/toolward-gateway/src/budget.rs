@@ -124,6 +124,16 @@ impl Account {
         Arc::new(Account { total: total.clone(), share, held, overdrawn })
     }
 
+    /// Another account of the same size in the same budget.
+    pub fn sibling(&self) -> Arc<Account> {
+        Account::new(&self.total, self.share)
+    }
+
+    /// Whether it has the whole budget as its share, because there is only one client.
+    pub fn is_sole(&self) -> bool {
+        self.share == self.total.limit
+    }
+
     /// Bytes that are held now for this agent.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::SeqCst)
@@ -179,6 +189,11 @@ impl Reservation {
         &self.account
     }
 
+    /// Says whether it waits for room, if the bytes are reserved elsewhere while they arrive.
+    pub fn set_short(&self, short: bool) {
+        self.short.store(short, Ordering::SeqCst);
+    }
+
     /// Whether it waits for room, or did so until it was given up.
     pub fn is_short(&self) -> bool {
         self.short.load(Ordering::SeqCst)
@@ -196,10 +211,21 @@ impl Reservation {
 
     /// Takes more, and waits until there is room. Dropping the future takes nothing.
     pub async fn grow(&self, more: usize) {
-        if self.try_grow(more) {
-            return;
+        if !self.try_grow(more) {
+            self.wait_until(|| self.take(more, true)).await;
         }
-        self.short.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes over the bytes of another reservation of the same budget, and waits until there is room for
+    /// them in this one's account. Dropping the future moves nothing.
+    pub async fn absorb(&self, other: &Reservation) {
+        if !self.take_over(other, false) {
+            self.wait_until(|| self.take_over(other, true)).await;
+        }
+    }
+
+    async fn wait_until(&self, is_done: impl Fn() -> bool) {
+        self.set_short(true);
         let total = &self.account.total;
         let _waiting = Waiting::new(total);
         loop {
@@ -207,8 +233,8 @@ impl Reservation {
             tokio::pin!(freed);
             // Registered before looking, so that nothing freed in between is missed.
             freed.as_mut().enable();
-            if self.take(more, true) {
-                self.short.store(false, Ordering::SeqCst);
+            if is_done() {
+                self.set_short(false);
                 return;
             }
             freed.await;
@@ -253,6 +279,37 @@ impl Reservation {
             total.held.fetch_add(more, Ordering::SeqCst);
         }
         self.bytes.fetch_add(more, Ordering::SeqCst);
+        true
+    }
+
+    /// Moves all bytes of another reservation here. The total does not change.
+    fn take_over(&self, other: &Reservation, may_exceed: bool) -> bool {
+        let (to, from, total) = (&*self.account, &*other.account, &*self.account.total);
+        let _turn = may_exceed.then(|| total.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let bytes = other.bytes();
+        let is_same = std::ptr::eq(to, from);
+        if !is_same {
+            if !add_within(&to.held, bytes, to.share) {
+                if !may_exceed || !claim(&to.overdrawn, &self.exceeds_share) {
+                    return false;
+                }
+                to.held.fetch_add(bytes, Ordering::SeqCst);
+            }
+            from.held.fetch_sub(bytes, Ordering::SeqCst);
+        }
+        if other.exceeds_share.swap(false, Ordering::SeqCst) {
+            match is_same {
+                true => self.exceeds_share.store(true, Ordering::SeqCst),
+                false => from.overdrawn.store(false, Ordering::SeqCst),
+            }
+        }
+        if other.exceeds_total.swap(false, Ordering::SeqCst) {
+            self.exceeds_total.store(true, Ordering::SeqCst);
+        }
+        other.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        // Others may wait for room in the account that the bytes have left.
+        total.tell();
         true
     }
 }
@@ -390,6 +447,48 @@ mod tests {
         assert!(!waiter.is_finished());
         drop(full);
         assert_eq!(waiter.join().unwrap(), 50);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn bytes_move_to_the_account_that_they_turn_out_to_belong_to() {
+        let budget = Budget::new(400);
+        let account = budget.account(agent("a").as_ref());
+        let unknown = account.sibling();
+        let arriving = unknown.reserve_nothing();
+        arriving.grow(150).await;
+        let result = account.try_reserve(10).unwrap();
+        let before = account.try_reserve(60).unwrap();
+        // It exceeds the share of either account, which one reservation may.
+        result.absorb(&arriving).await;
+        assert_eq!((result.bytes(), arriving.bytes()), (160, 0));
+        assert_eq!((account.held(), unknown.held(), budget.held()), (220, 0, 220));
+        // The next one waits for room.
+        let next = unknown.reserve_nothing();
+        next.grow(150).await;
+        let wait = tokio::time::timeout(Duration::from_millis(20), before.absorb(&next)).await;
+        assert!(wait.is_err() && before.is_short());
+        assert_eq!((before.bytes(), next.bytes()), (60, 150));
+        drop(result);
+        before.absorb(&next).await;
+        assert_eq!((before.bytes(), before.is_short(), budget.held()), (210, false, 210));
+        drop((before, next, arriving));
+        assert_eq!((account.held(), unknown.held(), budget.held()), (0, 0, 0));
+        assert!(account.try_reserve(100).is_some());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_right_to_exceed_moves_with_the_bytes() {
+        let budget = Budget::new(400);
+        let account = budget.account(agent("a").as_ref());
+        let (result, arriving) = (account.reserve_nothing(), account.reserve_nothing());
+        arriving.grow(1000).await;
+        result.absorb(&arriving).await;
+        drop(arriving);
+        let next = account.reserve_nothing();
+        let wait = tokio::time::timeout(Duration::from_millis(20), next.grow(1)).await;
+        assert!(wait.is_err());
+        drop(result);
+        next.grow(1000).await;
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 const GRACE: Duration = Duration::from_secs(2);
 /// A guard that could not be started is not tried again sooner.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// A guard that ends sooner than this is replaced only then.
+const MIN_GUARD_LIFETIME: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A child and everything it started, which end with this value.
@@ -101,11 +103,13 @@ fn end(mut groups: Vec<Pid>) {
 
 static GUARD: OnceLock<fn() -> Command> = OnceLock::new();
 static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { live: BTreeSet::new(), guard: None, failed: None });
+    Mutex::new(Registry { live: BTreeSet::new(), guard: None, started: 0, failed: None });
 
 struct Registry {
     live: BTreeSet<i32>,
     guard: Option<Guard>,
+    /// Counts the guards that were started.
+    started: u64,
     /// When the guard could not be started.
     failed: Option<Instant>,
 }
@@ -141,6 +145,34 @@ impl Registry {
         let started = Guard::start().and_then(|mut guard| guard.write(&live).map(|()| guard));
         self.failed = started.is_err().then(Instant::now);
         self.guard = started.ok();
+        if let Some(guard) = &mut self.guard {
+            self.started += 1;
+            guard.watch(self.started);
+        }
+    }
+}
+
+/// Waits until a guard has ended, and replaces it unless that has been done.
+///
+/// Without this, a gateway that is killed after its guard was killed would leave its children behind.
+fn replace_when_ended(mut output: ChildStdout, number: u64) {
+    let begun = Instant::now();
+    // The guard writes nothing, so this returns when it has ended.
+    let _ = io::copy(&mut output, &mut io::sink());
+    std::thread::sleep(MIN_GUARD_LIFETIME.saturating_sub(begun.elapsed()));
+    loop {
+        let failed = {
+            let mut registry = registry();
+            if registry.started == number {
+                registry.tell("");
+            }
+            if registry.started != number {
+                return;
+            }
+            registry.failed.is_some()
+        };
+        // The output is closed a moment before the end of the process can be seen.
+        std::thread::sleep(if failed { RETRY_INTERVAL } else { POLL_INTERVAL });
     }
 }
 
@@ -156,7 +188,7 @@ impl Guard {
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             // Signals of a terminal are for the gateway.
             .process_group(0);
@@ -166,6 +198,15 @@ impl Guard {
             rustix::io::ioctl_fionbio(stdin, true)?;
         }
         Ok(guard)
+    }
+
+    /// Starts the thread that replaces this guard when it ends. If that fails, the guard is replaced when the
+    /// next child starts.
+    fn watch(&mut self, number: u64) {
+        if let Some(output) = self.0.stdout.take() {
+            let thread = std::thread::Builder::new().name("guard-watch".into());
+            drop(thread.spawn(move || replace_when_ended(output, number)));
+        }
     }
 
     fn write(&mut self, lines: &str) -> io::Result<()> {

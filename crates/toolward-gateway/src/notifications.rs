@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use crate::budget::{Account, Reservation};
-use crate::responses::Body;
+use crate::responses::Outbound;
 
 /// Notifications of one request that wait for its stream; more are dropped.
 const MAX_NOTES: usize = 256;
@@ -19,8 +19,8 @@ const OVERHEAD: usize = 128;
 /// Where notifications go.
 #[derive(Debug, Clone)]
 pub enum Notes {
-    /// The connection itself. Who has something to say waits until there is room.
-    Connection(mpsc::Sender<Body>),
+    /// The connection itself, and its client's account. The sender waits until there is room.
+    Connection(mpsc::Sender<Outbound>, Arc<Account>),
     /// The stream of one request, which most requests never need.
     Stream(Arc<Queue>),
 }
@@ -28,7 +28,12 @@ pub enum Notes {
 impl Notes {
     pub async fn send(&self, note: Bytes) {
         match self {
-            Notes::Connection(out) => drop(out.send(note.into()).await),
+            Notes::Connection(out, account) => {
+                let room = account.reserve_nothing();
+                room.grow(note.len()).await;
+                let room = Some(Arc::new(room));
+                drop(out.send(Outbound { body: note.into(), room }).await);
+            }
             Notes::Stream(queue) => queue.push(note),
         }
     }

@@ -1,6 +1,7 @@
 //! Parsing of messages without blocking the thread's other requests.
 
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 use toolward_wire::{Message, MessageError, Sender};
 
 /// Longer messages are parsed on a blocking thread.
@@ -15,8 +16,16 @@ pub(crate) async fn parse(
     if body.len() <= MAX_INLINE {
         return Message::parse(body, limit, sender);
     }
-    let shared = body.clone();
-    let parsed = tokio::task::spawn_blocking(move || Message::parse(shared, limit, sender)).await;
+    let parsed = on_blocking_thread(body.clone(), limit, sender).await;
     // The runtime has no blocking threads left while the process shuts down.
     parsed.unwrap_or_else(|_| Message::parse(body, limit, sender))
+}
+
+/// Parses a long message on a blocking thread.
+pub(crate) fn on_blocking_thread(
+    body: Bytes,
+    limit: usize,
+    sender: Sender,
+) -> JoinHandle<Result<Message, MessageError>> {
+    tokio::task::spawn_blocking(move || Message::parse(body, limit, sender))
 }

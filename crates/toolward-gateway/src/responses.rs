@@ -56,6 +56,19 @@ impl From<Body> for Answer {
     }
 }
 
+/// A message on its way to a client, and the memory that is reserved until it is written.
+#[derive(Debug)]
+pub struct Outbound {
+    pub body: Body,
+    pub room: Option<Arc<Reservation>>,
+}
+
+impl<T: Into<Body>> From<T> for Outbound {
+    fn from(body: T) -> Outbound {
+        Outbound { body: body.into(), room: None }
+    }
+}
+
 /// A message in up to three pieces, so that a long list is not copied for every client.
 #[derive(Debug, Clone, Default)]
 pub struct Body {
@@ -197,6 +210,10 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
             let message = format!("{server}: the server cannot be reached; nothing was sent");
             return Some(internal(id, "server_unavailable", &message, true));
         }
+        Failure::Unstartable => {
+            let message = format!("{server}: the server cannot be started; nothing was sent");
+            return Some(internal(id, "server_unavailable", &message, false));
+        }
         Failure::Undeliverable => return Some(undeliverable(id, server)),
         Failure::Gone => ("server_disconnected", "the server disconnected before it answered"),
         Failure::TimedOut => ("server_timeout", "the server did not answer in time"),
@@ -238,6 +255,14 @@ pub fn overloaded(id: &Id) -> Answer {
     }
 }
 
+/// The answer to a request that was not read because there is no room for it.
+pub fn no_room(id: Option<&Id>) -> Answer {
+    let message = "there is no room for this request at the moment; it was not carried out";
+    let data = json!({"error": "overloaded", "message": message, "retryable": true}).to_string();
+    let body = error_body(id, code::INTERNAL_ERROR, message, Some(data.as_bytes()));
+    Answer { unrecorded: Some("too much is held for the agent"), ..body.into() }
+}
+
 /// The answer to a call whose result has more bytes than may pass. A model reads it as a result; nothing
 /// of what the server said is in it.
 pub fn too_large(id: &Id, era: Era, name: &str, most: usize, size: Option<u64>) -> Answer {
@@ -269,7 +294,7 @@ fn told_in_result(id: &Id, era: Era, text: &str, data: &Value) -> Answer {
 
 /// The server cannot be reached: not a policy matter.
 pub fn unavailable(id: &Id, server: &str, why: &Unavailable) -> Answer {
-    internal(id, "server_unavailable", &format!("{server}: {why}"), true)
+    internal(id, "server_unavailable", &format!("{server}: {why}"), why.is_retryable())
 }
 
 /// Nothing happens that cannot be recorded.

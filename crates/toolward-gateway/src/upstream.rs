@@ -18,6 +18,7 @@ mod negotiate;
 mod oauth;
 pub(crate) mod pool;
 mod size_limit;
+pub(crate) mod stalls;
 mod timeouts;
 pub(crate) mod transport;
 
@@ -44,6 +45,8 @@ use self::era_cache::{Eras, Known};
 use self::evicted::Evicted;
 use self::handshake::Opening;
 use self::negotiate::{Searches, WAYS};
+use self::stalls::Stalls;
+use self::transport::environment::WithheldReport;
 use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
 use crate::client::{Client, Owner};
@@ -93,6 +96,7 @@ pub struct Server {
     /// It was found to speak HTTP+SSE.
     sse: AtomicBool,
     spare: Arc<Spare>,
+    withheld: Arc<WithheldReport>,
     /// How calls fared.
     pub calls: Calls,
     /// Starts and failures.
@@ -269,6 +273,7 @@ impl Servers {
             unused = unused.max(index + 1);
             let (links, line, searches, eras, greeting, sse, spare, calls, life) =
                 Default::default();
+            let withheld = Arc::default();
             let evicted = self.evicted.clone();
             let (changes, log) = (self.changes.clone(), self.log.clone());
             Arc::new(Server {
@@ -282,6 +287,7 @@ impl Servers {
                 greeting,
                 sse,
                 spare,
+                withheld,
                 calls,
                 life,
                 changes,
@@ -488,6 +494,15 @@ enum Carrier {
 }
 
 impl Opened {
+    /// When nothing was read from the server because another result waited for room.
+    pub fn stalls(&self) -> Stalls {
+        match &self.carrier {
+            Carrier::Child(call) => call.stalls().clone(),
+            // Each call has a connection of its own.
+            Carrier::Http(_) => Stalls::default(),
+        }
+    }
+
     /// What happens next; after [`Event::Done`] nothing does.
     pub async fn next(&mut self) -> Event {
         match &mut self.carrier {

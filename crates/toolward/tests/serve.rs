@@ -7,6 +7,8 @@ mod calls;
 mod compatible;
 #[path = "serve/cut.rs"]
 mod cut;
+#[path = "serve/cut_files.rs"]
+mod cut_files;
 #[path = "serve/denying.rs"]
 mod denying;
 #[path = "serve/eras.rs"]
@@ -65,6 +67,8 @@ mod sessions;
 mod sink;
 #[path = "serve/starts.rs"]
 mod starts;
+#[path = "serve/stdio_results.rs"]
+mod stdio_results;
 #[path = "serve/tested.rs"]
 mod tested;
 #[path = "serve/timeouts.rs"]

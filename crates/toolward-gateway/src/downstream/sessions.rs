@@ -21,7 +21,7 @@ use crate::gateway::Gateway;
 use crate::in_flight::Running;
 use crate::methods::initialize;
 use crate::opaque_id::{self, Kind, Sealer};
-use crate::responses::Body;
+use crate::responses::{Body, Outbound};
 
 /// A session that nobody uses for so long ends.
 const IDLE: Duration = Duration::from_secs(1800);
@@ -271,14 +271,14 @@ impl Session {
 
     /// What the client is told beside its requests goes to the feed.
     fn follow(self: &Arc<Self>, gateway: &Arc<Gateway>) {
-        let (notes, mut told) = mpsc::channel::<Body>(16);
+        let (notes, mut told) = mpsc::channel::<Outbound>(16);
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
         let account = self.room.account().clone();
         let follower = gateway.follow_changes(&self.client, notes);
         // It ends with the task that tells.
         tokio::spawn(async move {
-            while let Some(body) = told.recv().await {
+            while let Some(Outbound { body, .. }) = told.recv().await {
                 if let Some(room) = account.try_reserve(body.len() + OVERHEAD) {
                     log.add(body, Some(Arc::new(room)));
                 }

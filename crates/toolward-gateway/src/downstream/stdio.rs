@@ -1,24 +1,26 @@
 //! A client on standard input and output, one message a line.
 
+mod lines;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use toolward_wire::line::{self, LineDecoder};
 use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender};
 
+use self::lines::{IncomingLine, IncomingLines, write_lines};
 use super::timer_keepalive;
 use crate::audit::Source;
-use crate::budget::Account;
+use crate::budget::{Account, Reservation};
 use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::gateway::{Gateway, Request};
 use crate::in_flight::Running;
 use crate::methods::initialize;
 use crate::notifications::Notes;
-use crate::responses::{self, Answer, Body};
+use crate::parse::parse;
+use crate::responses::{self, Answer, Body, Outbound};
 use crate::validate::{self, Incoming};
 
 /// How long requests that are under way may take once the client has closed its side.
@@ -49,7 +51,7 @@ pub struct Connection {
     /// The client of requests without a session.
     modern: Arc<Client>,
     running: Running,
-    out: mpsc::Sender<Body>,
+    out: mpsc::Sender<Outbound>,
     /// The largest request.
     request_bytes: usize,
     account: Arc<Account>,
@@ -72,10 +74,10 @@ pub async fn serve(
     timer_keepalive::keep_time();
     let (out, bodies) = mpsc::channel(WAITING);
     let mut writer = tokio::spawn(write_lines(output, bodies));
-    let mut lines = LineDecoder::reporting_overlong(request_bytes);
     let owner = Owner::Agent(caller.agent.clone());
     let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
     let account = gateway.budget.sole_account();
+    let mut lines = IncomingLines::new(request_bytes, account.clone());
     let mut connection = Connection {
         gateway,
         request_bytes,
@@ -92,12 +94,11 @@ pub async fn serve(
     };
     let mut ended = Ended::Closed;
     'connection: loop {
-        while let Some(line) = lines.next_line() {
+        while let Some(line) = lines.next() {
             if *revoked.borrow() {
                 break 'connection;
             }
-            let overlong = |_| lines.overlong().and_then(|line| line.request_id());
-            if let Err(why) = connection.received(line.map_err(overlong)).await {
+            if let Err(why) = connection.received(line).await {
                 ended = Ended::NotStarted(why);
                 break 'connection;
             }
@@ -131,13 +132,18 @@ pub async fn serve(
 }
 
 impl Connection {
-    /// One line of the client, or the id of a request that is too large. An error says that the server
-    /// cannot be started.
-    async fn received(&mut self, line: Result<Bytes, Option<Id>>) -> Result<(), String> {
-        let message = match line {
-            Ok(line) => Message::parse(line, self.request_bytes, Sender::Client),
-            Err(id) => {
+    /// Handles one line of the client. An error means that the server cannot be started.
+    async fn received(&mut self, line: IncomingLine) -> Result<(), String> {
+        let (message, room) = match line {
+            IncomingLine::Whole(line, room) => {
+                (parse(line, self.request_bytes, Sender::Client).await, room)
+            }
+            IncomingLine::TooLong(id) => {
                 self.answer(responses::too_long(id.as_ref(), self.request_bytes)).await;
+                return Ok(());
+            }
+            IncomingLine::NoRoom(id) => {
+                self.answer(responses::no_room(id.as_ref())).await;
                 return Ok(());
             }
         };
@@ -150,7 +156,13 @@ impl Connection {
         };
         let era = validate::era(&message);
         match validate::admit(&message, era) {
-            Ok(Incoming::Request { id, row }) => return self.request(message, id, row, era).await,
+            Ok(Incoming::Request { id, row }) => {
+                let Some(room) = room else {
+                    self.answer(responses::no_room(Some(&id))).await;
+                    return Ok(());
+                };
+                return self.request((message, room), id, row, era).await;
+            }
             Ok(Incoming::Notification) => self.running.notified(&message),
             Ok(Incoming::Response) => {}
             // A notification is never answered.
@@ -162,7 +174,7 @@ impl Connection {
 
     async fn request(
         &mut self,
-        message: Message,
+        (message, room): (Message, Reservation),
         id: Id,
         row: &'static MethodRow,
         era: Era,
@@ -219,17 +231,17 @@ impl Connection {
             return Err(format!("{server}: {why}"));
         }
         let cancel = underway.cancel.clone();
-        // A single local client: what it sends is bounded by how much is read ahead of the answers.
-        let room = self.account.reserve_nothing();
         let request = Request { client, message, id, row, cancel, headers: None, room };
         let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
+        let notes = Notes::Connection(self.out.clone(), self.account.clone());
         let work = async move {
-            let answer = gateway.answer(request, &Notes::Connection(out.clone())).await;
+            let answer = gateway.answer(request, &notes).await;
             // From here on the id is free again.
             drop(underway);
             if let Some(answer) = answer {
                 caller.count(&gateway, &answer);
-                let _ = out.send(answer.body).await;
+                let Answer { body, room, .. } = answer;
+                let _ = out.send(Outbound { body, room }).await;
             }
         };
         match begins {
@@ -272,7 +284,7 @@ impl Connection {
     }
 
     async fn say(&self, body: Body) {
-        let _ = self.out.send(body).await;
+        let _ = self.out.send(body.into()).await;
     }
 
     async fn close(mut self, ended: Ended) -> Ended {
@@ -292,21 +304,6 @@ impl Caller {
         match &self.agent {
             Some(agent) => gateway.audit.turn_away(Source::Agent(agent.clone()), why),
             None => gateway.audit.turned_away("stdio", why),
-        }
-    }
-}
-
-/// Writes messages, one a line; what waits together is written together.
-async fn write_lines(mut output: impl AsyncWrite + Unpin, mut bodies: mpsc::Receiver<Body>) {
-    let mut buffer = Vec::new();
-    while let Some(body) = bodies.recv().await {
-        buffer.clear();
-        line::encode(&body.whole(), &mut buffer);
-        while let Ok(body) = bodies.try_recv() {
-            line::encode(&body.whole(), &mut buffer);
-        }
-        if output.write_all(&buffer).await.is_err() || output.flush().await.is_err() {
-            break;
         }
     }
 }

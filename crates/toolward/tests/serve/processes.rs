@@ -34,11 +34,10 @@ fn own_word(what: &str) -> String {
     format!("{what}-of-{}", std::process::id())
 }
 
-#[test]
-fn servers_and_their_children_end_with_a_killed_gateway() {
+/// A gateway with a server that ignores a closed input, and so does its child, which has `word` in its
+/// command line.
+fn stubborn(word: &str) -> Gate {
     let setup = setup().agents(everyone()).stdio("s", "legacy", two());
-    let word = own_word("grandchild");
-    // It does not notice that its input is closed, and neither does what it started.
     let run = setup.path("run");
     let config = std::fs::read_to_string(setup.file()).unwrap();
     let server = serde_json::from_str::<Value>(&config).unwrap()["servers"]["s"].clone();
@@ -51,14 +50,64 @@ fn servers_and_their_children_end_with_a_killed_gateway() {
         line.join(" ")
     );
     script(&run, &text);
-    let mut gate = setup.server("s", json!({"command": run})).start();
+    let gate = setup.server("s", json!({"command": run})).start();
     assert_eq!(gate.agent("a").list().len(), 2);
-    assert_eq!(with_word(&word).len(), 1);
+    assert_eq!(with_word(word).len(), 1);
+    gate
+}
+
+/// The guard processes of a gateway.
+fn guards(gate: &Gate) -> Vec<u32> {
+    let own = gate.child.as_ref().unwrap().id().to_string();
+    let is_own = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let rest = stat.rsplit(')').next().unwrap_or_default().to_string();
+        rest.split_whitespace().nth(1) == Some(&own)
+    };
+    let named = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.ends_with(b"\0guard\0")
+    };
+    with_word("guard").into_iter().filter(|pid| is_own(pid) && named(pid)).collect()
+}
+
+/// Kills the guard; the one before, and the one that replaces it.
+fn kill_guard(gate: &Gate) -> [u32; 2] {
+    let first = guards(gate);
+    assert_eq!(first.len(), 1);
+    let killed = Command::new("kill").args(["-9", &first[0].to_string()]).status().unwrap();
+    assert!(killed.success());
+    let second = eventually("the guard is replaced", || {
+        let now = guards(gate);
+        (now.len() == 1 && now != first).then_some(now)
+    });
+    [first[0], second[0]]
+}
+
+#[test]
+fn servers_and_their_children_end_with_a_killed_gateway() {
+    let word = own_word("grandchild");
+    let mut gate = stubborn(&word);
     let servers = gate.children();
     assert_eq!(servers.len(), 1);
     gate.kill();
     eventually("the server and its children end", || {
         (with_word(&word).is_empty() && !servers.iter().any(|pid| alive(*pid))).then_some(())
+    });
+}
+
+#[test]
+fn a_killed_guard_is_replaced_at_once() {
+    let word = own_word("guarded");
+    let mut gate = stubborn(&word);
+    let servers = gate.children();
+    // No further child is started in between, and the second guard can be killed too.
+    kill_guard(&gate);
+    let [_, guard] = kill_guard(&gate);
+    gate.kill();
+    eventually("the server and its children end", || {
+        let left = servers.iter().chain([&guard]).any(|pid| alive(*pid));
+        (with_word(&word).is_empty() && !left).then_some(())
     });
 }
 
@@ -82,38 +131,17 @@ fn hooks_end_with_a_killed_gateway() {
 }
 
 #[test]
-fn a_guard_that_was_killed_is_replaced() {
+fn a_new_guard_learns_of_every_server() {
     let setup = setup().agents(everyone()).stdio("one", "legacy", two());
     let mut gate = setup.stdio("two", "legacy", two()).with("two", "start", json!("lazy")).start();
     assert_eq!(gate.agent("a").at("/mcp/one").list().len(), 2);
-    let guard = || -> Vec<u32> {
-        let own = gate.child.as_ref().unwrap().id().to_string();
-        let is_own = |pid: &u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let rest = stat.rsplit(')').next().unwrap_or_default().to_string();
-            rest.split_whitespace().nth(1) == Some(&own)
-        };
-        let named = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.ends_with(b"\0guard\0")
-        };
-        with_word("guard").into_iter().filter(|pid| is_own(pid) && named(pid)).collect()
-    };
-    let first = guard();
-    assert_eq!(first.len(), 1);
-    let killed = Command::new("kill").args(["-9", &first[0].to_string()]).status().unwrap();
-    assert!(killed.success());
-    eventually("it is dead", || (!alive(first[0])).then_some(()));
+    let [_, guard] = kill_guard(&gate);
     assert_eq!(gate.agent("a").at("/mcp/two").list().len(), 2);
-    let second = eventually("there is another one", || {
-        let now = guard();
-        (now.len() == 1 && now != first).then_some(now)
-    });
     let servers = gate.children();
     assert_eq!(servers.len(), 2);
     gate.kill();
     eventually("all end", || {
-        let left = servers.iter().chain(&second).any(|pid| alive(*pid));
+        let left = servers.iter().chain([&guard]).any(|pid| alive(*pid));
         (!left).then_some(())
     });
 }
@@ -354,12 +382,8 @@ fn a_silent_server_is_reported_with_the_variables_that_it_did_not_get() {
         setup().agents(everyone()).server("s", json!({"command": "sleep", "args": ["600"]}));
     let setup = setup.env("SERVICE_KEY", "secret-of-the-service").set("list_timeout", json!("1s"));
     let gate = setup.with("s", "start", json!("eager")).start();
-    let begun = std::time::Instant::now();
     // A slow start is not reported at once.
-    while !gate.said.lock().unwrap().contains("no answer to") {
-        assert!(begun.elapsed().as_secs() < 60, "{}", gate.said.lock().unwrap());
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    said(&gate, "no answer to");
     let said = gate.said.lock().unwrap().clone();
     assert!(said.contains("SERVICE_KEY") && !said.contains("secret-of-the-service"), "{said}");
 }

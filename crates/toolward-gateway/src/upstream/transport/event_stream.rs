@@ -1,10 +1,12 @@
 //! A stream of events that a server on HTTP sends.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 
 use toolward_wire::http::{BodyLength, BodyStream, Piece};
 use toolward_wire::sse::{SseDecoder, SseEvent};
 
+use crate::budget::{Account, Reservation};
 use crate::upstream::pool::{Connection, Pool};
 use crate::upstream::size_limit::{Allowance, TooLarge};
 
@@ -13,6 +15,8 @@ pub(in crate::upstream) struct Events {
     body: BodyStream,
     decoder: SseDecoder,
     allowance: Allowance,
+    /// Where an event is charged that belongs to no call yet; empty until a client's call is forwarded.
+    account: Option<Arc<OnceLock<Arc<Account>>>>,
 }
 
 impl Events {
@@ -23,7 +27,17 @@ impl Events {
         allowance: Allowance,
     ) -> Events {
         let (body, decoder) = (BodyStream::new(length), SseDecoder::new(allowance.longest));
-        Events { connection, body, decoder, allowance }
+        Events { connection, body, decoder, allowance, account: None }
+    }
+
+    /// Charges each event to an account until [`take_room`](Self::take_room) takes its memory over.
+    pub(in crate::upstream) fn charged_to(self, account: Arc<OnceLock<Arc<Account>>>) -> Events {
+        Events { account: Some(account), ..self }
+    }
+
+    /// The memory of the last event.
+    pub(in crate::upstream) fn take_room(&mut self) -> Option<Arc<Reservation>> {
+        self.allowance.room.take()
     }
 
     /// The next event; `None` at the end.
@@ -38,6 +52,11 @@ impl Events {
                 Ok(Piece::Data(data)) => self.decoder.push(&data),
                 Ok(Piece::End) => return Ok(None),
                 Ok(Piece::NeedMore) => {
+                    if self.allowance.room.is_none() {
+                        let account = self.account.as_ref().and_then(|account| account.get());
+                        self.allowance.room =
+                            account.map(|account| Arc::new(account.reserve_nothing()));
+                    }
                     self.allowance.hold(self.decoder.held()).await;
                     if !self.connection.read_more().await? {
                         return Ok(None);

@@ -1,16 +1,19 @@
 //! A server on HTTP+SSE of 2024-11-05: one stream brings all its messages, each of ours is a POST to
-//! the address that the stream names first. It is spoken to as if it were a child process, line by
-//! line.
+//! the address that the stream names first. Our messages are written as lines, as to a child process;
+//! the server's messages are passed on whole, with their memory.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream};
+use tokio::sync::mpsc;
 use toolward_wire::http::{BodyReader, write_request};
-use toolward_wire::line;
 use toolward_wire::{MAX_RESPONSE_BYTES, Revision};
 
 use super::event_stream::Events;
+use super::line_session::Arrived;
+use crate::budget::Account;
 use crate::log::Log;
 use crate::upstream::Unavailable;
 use crate::upstream::address::{Address, Remote};
@@ -18,15 +21,17 @@ use crate::upstream::pool::Pool;
 
 /// How long the stream may take to open, and a message to be taken.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// What may wait between the stream and whoever reads the lines.
-const BETWEEN: usize = 1 << 20;
+/// Bytes of our messages that may wait to be sent.
+const MAX_UNSENT: usize = 1 << 20;
 
-/// Opens the stream; gives the lines that come and go.
+/// Opens the stream. Returns the messages that arrive, which are charged to `account`, and where to write ours
+/// as lines.
 pub(in crate::upstream) async fn connect(
     name: &str,
     remote: &Remote,
     log: &Log,
-) -> Result<DuplexStream, Unavailable> {
+    account: Arc<OnceLock<Arc<Account>>>,
+) -> Result<(mpsc::Receiver<Arrived>, DuplexStream), Unavailable> {
     let down = |error: io::Error| Unavailable::Down(error.to_string());
     let late = |_| Unavailable::Down("its stream did not open in time".into());
     let opening = async {
@@ -44,39 +49,33 @@ pub(in crate::upstream) async fn connect(
     };
     let (events, post) =
         tokio::time::timeout(PATIENCE, opening).await.map_err(late)?.map_err(down)?;
-    let (ours, theirs) = tokio::io::duplex(BETWEEN);
-    let (incoming, outgoing) = tokio::io::split(theirs);
+    let events = events.charged_to(account);
+    let (ours, theirs) = tokio::io::duplex(MAX_UNSENT);
+    let (sender, arriving) = mpsc::channel(1);
     let remote = remote.clone();
     let (name, log) = (name.to_string(), log.clone());
     tokio::spawn(async move {
         // Whichever side ends first ends the other.
         let ended = tokio::select! {
-            ended = receive(events, outgoing) => ended,
-            ended = send(post, remote, incoming) => ended,
+            ended = receive(events, sender) => ended,
+            ended = send(post, remote, theirs) => ended,
         };
         if let Err(error) = ended {
             log(&format!("{name}: {error}"));
         }
     });
-    Ok(ours)
+    Ok((arriving, ours))
 }
 
-/// Messages of the stream become lines.
-async fn receive(mut events: Events, mut lines: impl AsyncWriteExt + Unpin) -> io::Result<()> {
-    let mut out = Vec::new();
+/// Passes on the messages of the stream. The next one is read while one waits.
+async fn receive(mut events: Events, messages: mpsc::Sender<Arrived>) -> io::Result<()> {
     while let Some(event) = events.next().await? {
-        if event.is_message() {
-            // In parts, so that a long message is not copied as a whole.
-            let mut parts = event.data.chunks(BETWEEN / 16).peekable();
-            while let Some(part) = parts.next() {
-                out.clear();
-                line::encode(part, &mut out);
-                out.truncate(part.len() + usize::from(parts.peek().is_none()));
-                lines.write_all(&out).await?;
-            }
+        let room = events.take_room();
+        if event.is_message() && messages.send(Arrived { body: event.data, room }).await.is_err() {
+            break;
         }
     }
-    lines.shutdown().await
+    Ok(())
 }
 
 /// Lines become POSTs, in their order.

@@ -1,7 +1,9 @@
 //! A running child process and what waits for it.
 
 mod long_line;
+mod pauses;
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,24 +14,28 @@ use tokio::sync::mpsc;
 use toolward_wire::exchange::{Event, ExchangeEnd, Failure, Step};
 use toolward_wire::jsonrpc::request_body;
 use toolward_wire::line::{LineDecoder, LineTooLong};
-use toolward_wire::{Id, Kind, Message, Sender};
+use toolward_wire::{Id, Kind, Message, MessageError, Sender};
 
 use self::long_line::LongLine;
 use super::ids;
 use super::line_transport::{Order, Waiting};
 use super::writer::Writer;
+use crate::budget::{Account, Reservation};
 use crate::groups::Group;
 use crate::log::{Log, LogRateLimit};
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::{
     Opening, is_list_changed, own_answer, own_request, tells_changes,
 };
+use crate::upstream::stalls::Stalls;
 use crate::upstream::{GiveUp, Unavailable};
 
 /// How long a child may take to end once its input is closed.
 pub(in crate::upstream) const FAREWELL: Duration = Duration::from_secs(2);
 /// A line of this length is always read.
 const SMALL: usize = 64 << 10;
+/// The id of a message that is too long is looked for in this many bytes at each of its ends.
+const ENDS: usize = 128;
 
 /// Who uses a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,20 @@ pub(in crate::upstream) enum Users {
     Everyone,
 }
 
+/// Where the messages of a server come from.
+pub(in crate::upstream) enum Input {
+    /// One message per line.
+    Lines(Box<dyn AsyncRead + Unpin + Send>),
+    /// Whole messages, and the account that their sender charges them to.
+    Messages(mpsc::Receiver<Arrived>, Arc<OnceLock<Arc<Account>>>),
+}
+
+/// A whole message, and the memory that is reserved for it.
+pub(in crate::upstream) struct Arrived {
+    pub(in crate::upstream) body: Bytes,
+    pub(in crate::upstream) room: Option<Arc<Reservation>>,
+}
+
 /// A running child and what waits for it.
 pub(in crate::upstream) struct Process {
     writer: Option<Writer>,
@@ -48,7 +68,7 @@ pub(in crate::upstream) struct Process {
     group: Option<Group>,
     /// `None` for a server that is no process of ours.
     child: Option<tokio::process::Child>,
-    stdout: Box<dyn AsyncRead + Unpin + Send>,
+    input: Input,
     lines: LineDecoder,
     longest: usize,
     pending: HashMap<u64, Waiting>,
@@ -62,6 +82,7 @@ pub(in crate::upstream) struct Process {
     long: LongLine,
     /// Several agents use it.
     users: Users,
+    stalls: Stalls,
 }
 
 impl Process {
@@ -73,7 +94,8 @@ impl Process {
         signal: mpsc::UnboundedSender<Signal>,
     ) -> Option<Process> {
         let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
-        let mut process = Process::over(stdout, stdin, longest, name, log, signal);
+        let input = Input::Lines(Box::new(stdout));
+        let mut process = Process::over(input, stdin, longest, name, log, signal);
         process.group = Some(Group::led_by(child.id()));
         process.child = Some(child);
         Some(process)
@@ -81,7 +103,7 @@ impl Process {
 
     /// A server that is spoken to line by line, however it is reached.
     pub(in crate::upstream) fn over(
-        stdout: impl AsyncRead + Unpin + Send + 'static,
+        input: Input,
         stdin: impl AsyncWrite + Unpin + Send + 'static,
         longest: usize,
         name: String,
@@ -92,7 +114,7 @@ impl Process {
             writer: Some(Writer::new(stdin)),
             group: None,
             child: None,
-            stdout: Box::new(stdout),
+            input,
             lines: LineDecoder::reporting_overlong(longest),
             longest,
             pending: HashMap::new(),
@@ -104,6 +126,7 @@ impl Process {
             signal,
             long: LongLine::default(),
             users: Users::Client,
+            stalls: Stalls::default(),
         }
     }
 
@@ -179,9 +202,9 @@ impl Process {
         self.signal = signal;
     }
 
-    /// Whether several agents use it.
-    pub(in crate::upstream) fn set_users(&mut self, users: Users) {
-        self.users = users;
+    /// Says who uses it, and where to show that nothing is read for lack of room.
+    pub(in crate::upstream) fn begin(&mut self, users: Users, stalls: Stalls) {
+        (self.users, self.stalls) = (users, stalls);
     }
 
     fn write(&self, body: Bytes) -> bool {
@@ -235,6 +258,9 @@ impl Process {
     pub(in crate::upstream) fn order(&mut self, order: Order) {
         match order {
             Order::Open { minted, body, waiting } => {
+                if let (Input::Messages(_, account), Some(room)) = (&self.input, &waiting.room) {
+                    account.get_or_init(|| room.account().sibling());
+                }
                 if self.write(body) {
                     self.pending.insert(minted, waiting);
                 } else {
@@ -263,6 +289,16 @@ impl Process {
     /// The next message; `None` once the child has closed its output.
     async fn message(&mut self) -> Option<Result<Message, Unreadable>> {
         loop {
+            if self.long.is_whole() {
+                return Some(self.whole_message().await);
+            }
+            if let Input::Messages(arriving, _) = &mut self.input {
+                let arrived = arriving.recv().await?;
+                if let Some(message) = self.arrived(arrived) {
+                    return Some(message);
+                }
+                continue;
+            }
             if self.lines.pending() > SMALL {
                 let limit = if self.long.is_discarded() { SMALL } else { self.longest_awaited() };
                 self.lines.set_limit(limit);
@@ -270,32 +306,40 @@ impl Process {
             match self.lines.next_line() {
                 None => {}
                 Some(Err(error)) => return Some(Err(self.passed_over(&error))),
+                Some(Ok(line)) if line.len() <= SMALL => return Some(self.parse(line)),
                 Some(Ok(line)) => {
-                    let (charged, _) = self.long.end();
-                    let message = Message::parse(line.clone(), self.longest, Sender::Server);
-                    return Some(match message {
-                        Ok(message) if self.settle(charged, &message) => Ok(message),
-                        Ok(message) => Err(Unreadable {
-                            why: "there is no room for a result".into(),
-                            id: message.id().and_then(Id::as_number),
-                            size: None,
-                            no_room: true,
-                        }),
-                        Err(malformed) => Err(Unreadable {
-                            why: malformed.to_string(),
-                            id: seems_to_answer(&line),
-                            size: None,
-                            no_room: false,
-                        }),
-                    });
+                    self.long.parse(line, self.longest);
+                    continue;
                 }
             }
-            self.hold_line().await;
-            match self.stdout.read_buf(self.lines.buffer()).await {
+            self.hold_line(self.lines.unfinished().len()).await;
+            let Input::Lines(stdout) = &mut self.input else { continue };
+            match stdout.read_buf(self.lines.buffer()).await {
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
             }
         }
+    }
+
+    /// A message that came as a whole; `None` if it is long, and is parsed elsewhere.
+    fn arrived(&mut self, Arrived { body, room }: Arrived) -> Option<Result<Message, Unreadable>> {
+        if body.len() <= SMALL {
+            return Some(self.parse(body));
+        }
+        if body.len() > self.longest_awaited() {
+            let end = body.get(body.len() - ENDS..).unwrap_or_default();
+            let ends = [body.get(..ENDS).unwrap_or_default(), end].concat();
+            let id = seems_to_answer(&ends).or_else(|| self.only_candidate(&ends));
+            return Some(Err(Unreadable::too_long(id, body.len() as u64)));
+        }
+        self.long.is_held_in(room);
+        self.long.parse(body, self.longest);
+        None
+    }
+
+    fn parse(&self, line: Bytes) -> Result<Message, Unreadable> {
+        let parsed = Message::parse(line.clone(), self.longest, Sender::Server);
+        parsed.map_err(|malformed| Unreadable::malformed(&malformed, &line))
     }
 
     fn received(&mut self, message: Message) {
@@ -351,23 +395,26 @@ impl Process {
         awaited.unwrap_or(self.longest).clamp(SMALL.min(self.longest), self.longest)
     }
 
-    /// A line that nobody waits for in its length, and the request that it seems to answer: the one
-    /// that its ends name, or else the only one.
+    /// A line that was discarded, and the request that it seems to answer: the one that its ends name, or else
+    /// the only one.
     fn passed_over(&mut self, error: &LineTooLong) -> Unreadable {
-        if let (owner, true) = self.long.end() {
-            let why = "there is no room for a result, which was passed over".into();
-            return Unreadable { why, id: owner, size: None, no_room: true };
+        let (owner, is_discarded) = self.long.end();
+        let passed = self.lines.overlong();
+        let ends = passed.map(|passed| [&passed.start[..], &passed.end[..]].concat());
+        let ends = ends.unwrap_or_default();
+        if is_discarded {
+            return Unreadable::without_room(seems_to_answer(&ends).or(owner));
         }
-        let (why, no_room) = (error.to_string(), false);
-        let Some(passed) = self.lines.overlong() else {
-            return Unreadable { why, id: None, size: None, no_room };
-        };
-        let mut only = self.pending.keys().copied();
-        let only = only.next().filter(|_| only.next().is_none());
-        let says = |word: &str| String::from_utf8_lossy(&passed.start).contains(word);
-        let only = only.filter(|_| !says("\"method\""));
-        let id = seems_to_answer(&[&passed.start[..], &passed.end[..]].concat()).or(only);
-        Unreadable { why, id, size: Some(passed.length), no_room }
+        let id = seems_to_answer(&ends).or_else(|| self.only_candidate(&ends));
+        let size = passed.map(|passed| passed.length);
+        Unreadable { why: error.to_string(), id, size, no_room: false }
+    }
+
+    /// The only request that waits, unless a line of which this is a part is no answer.
+    fn only_candidate(&self, part: &[u8]) -> Option<u64> {
+        let mut all = self.pending.keys().copied();
+        let only = all.next().filter(|_| all.next().is_none());
+        only.filter(|_| !String::from_utf8_lossy(part).contains("\"method\""))
     }
 
     /// A message that belongs to no request under way.
@@ -405,6 +452,7 @@ impl Process {
 
     /// The child is gone: whoever waits hears it now.
     fn bury(&mut self) {
+        self.stalls.end();
         for (_, mut waiting) in self.pending.drain() {
             if let Some(Event::Done(done)) = waiting.exchange.gone().event {
                 let _ = waiting.done.send(done);
@@ -452,6 +500,23 @@ struct Unreadable {
     size: Option<u64>,
     /// There was no memory for it.
     no_room: bool,
+}
+
+impl Unreadable {
+    fn malformed(malformed: &MessageError, line: &[u8]) -> Unreadable {
+        let (why, id) = (malformed.to_string(), seems_to_answer(line));
+        Unreadable { why, id, size: None, no_room: false }
+    }
+
+    fn too_long(id: Option<u64>, size: u64) -> Unreadable {
+        let why = format!("a message of {size} bytes is longer than any that is waited for");
+        Unreadable { why, id, size: Some(size), no_room: false }
+    }
+
+    fn without_room(id: Option<u64>) -> Unreadable {
+        let why = "there is no room for a result, which was discarded".into();
+        Unreadable { why, id, size: None, no_room: true }
+    }
 }
 
 /// The request that an unreadable line seems to answer: the envelope's id stands near one of its

@@ -4,7 +4,7 @@
 //! with backoff on the next use; what waited for it is answered at once, and nothing is sent twice. A
 //! child that is started and silent may be slow: it is waited for, for as long as somebody does.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,7 +13,8 @@ use toolward_wire::Message;
 use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, ServerRequests};
 use toolward_wire::{Era, Revision, meta};
 
-use super::line_session::{FAREWELL, Process, Users};
+use super::environment::WithheldReport;
+use super::line_session::{FAREWELL, Input, Process, Users};
 use super::reusable_process::Spare;
 use super::stdio::Launch;
 use super::{ids, legacy_sse};
@@ -24,6 +25,7 @@ use crate::notifications::Queue;
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::handshake::Opening;
+use crate::upstream::stalls::Stalls;
 use crate::upstream::{GiveUp, Outgoing, Remote, Unavailable};
 
 /// How long a child may take for its start and its first answer: some install themselves first.
@@ -39,7 +41,7 @@ const SETTLED: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(in crate::upstream) enum Source {
     /// A program, and what is left of asking it in another era.
-    Program(Launch, Arc<Spare>),
+    Program(Launch, Arc<Spare>, Arc<WithheldReport>),
     /// HTTP+SSE, of the server with this name.
     Sse(String, Remote),
 }
@@ -47,8 +49,16 @@ pub(in crate::upstream) enum Source {
 impl Source {
     fn name(&self) -> &str {
         match self {
-            Source::Program(launch, _) => &launch.name,
+            Source::Program(launch, ..) => &launch.name,
             Source::Sse(name, _) => name,
+        }
+    }
+
+    /// A message for the log, without the withheld variables if they were logged before.
+    fn log_line<'m>(&self, message: &'m str) -> &'m str {
+        match self {
+            Source::Program(_, _, withheld) => withheld.log_line(message),
+            Source::Sse(..) => message,
         }
     }
 }
@@ -59,6 +69,7 @@ pub(in crate::upstream) struct Child {
     era: Era,
     /// Closed once the task, and with it the process, has ended.
     ended: watch::Receiver<()>,
+    stalls: Stalls,
 }
 
 pub(in crate::upstream) enum Order {
@@ -94,9 +105,14 @@ pub(in crate::upstream) struct Call {
     finished: Option<Box<ExchangeEnd>>,
     orders: mpsc::UnboundedSender<Order>,
     ended: bool,
+    stalls: Stalls,
 }
 
 impl Call {
+    pub(in crate::upstream) fn stalls(&self) -> &Stalls {
+        &self.stalls
+    }
+
     pub(in crate::upstream) async fn next(&mut self) -> Event {
         if !self.ended {
             tokio::select! {
@@ -142,12 +158,14 @@ impl Child {
         let (sender, orders) = mpsc::unbounded_channel();
         let era = opening.era();
         let (running, ended) = watch::channel(());
-        let task = Task { source, opening, longest, log, signal, life, users };
+        let stalls = Stalls::default();
+        let shown = stalls.clone();
+        let task = Task { source, opening, longest, log, signal, life, users, stalls };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
         });
-        Child { orders: sender, era, ended }
+        Child { orders: sender, era, ended, stalls: shown }
     }
 
     /// Resolves once the process has ended, which it does when no handle is left.
@@ -171,7 +189,8 @@ impl Child {
         // Where the task is gone, the receivers end at once.
         let _ = self.orders.send(Order::Open { minted, body, waiting });
         let orders = self.orders.clone();
-        Call { minted, notes: told, done: answer, finished: None, orders, ended: false }
+        let stalls = self.stalls.clone();
+        Call { minted, notes: told, done: answer, finished: None, orders, ended: false, stalls }
     }
 
     /// Starts the server if need be; gives its answer to what is said first.
@@ -237,6 +256,7 @@ struct Task {
     life: Arc<Life>,
     /// Several agents use it.
     users: Users,
+    stalls: Stalls,
 }
 
 impl Task {
@@ -260,8 +280,9 @@ impl Task {
                     if served && why == Unavailable::Unclear {
                         why = Unavailable::Down(why.to_string());
                     }
-                    if let Unavailable::Down(why) = &why {
-                        (self.log)(&format!("{}: {why}", self.source.name()));
+                    if let Some(why) = why.failure() {
+                        let line = self.source.log_line(why);
+                        (self.log)(&format!("{}: {line}", self.source.name()));
                         self.life.failed(why);
                     }
                     waiting.into_iter().for_each(|order| order.fail(&why));
@@ -269,7 +290,7 @@ impl Task {
                 }
                 Ok(mut process) => {
                     served = true;
-                    process.set_users(self.users);
+                    process.begin(self.users, self.stalls.clone());
                     waiting.into_iter().for_each(|order| process.order(order));
                     if process.serve(&mut orders).await {
                         return;
@@ -298,7 +319,7 @@ impl Task {
         waiting: &mut Vec<Order>,
     ) -> Result<Process, Stopped> {
         // One that was asked in the other era and said that it does not know that.
-        if let (Source::Program(_, spare), Era::Legacy) = (&self.source, self.opening.era())
+        if let (Source::Program(_, spare, _), Era::Legacy) = (&self.source, self.opening.era())
             && let Some(mut process) = spare.take()
         {
             process.passed_to(self.signal.clone());
@@ -313,7 +334,7 @@ impl Task {
             }
         }
         let mut process = match &self.source {
-            Source::Program(launch, _) => {
+            Source::Program(launch, ..) => {
                 let (log, signal) = (self.log.clone(), self.signal.clone());
                 let child = launch.spawn(&log)?;
                 self.life.started(again);
@@ -321,12 +342,14 @@ impl Task {
                     .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?
             }
             Source::Sse(name, remote) => {
-                let lines = tokio::select! {
-                    lines = legacy_sse::connect(name, remote, &self.log) => lines?,
+                let account = Arc::new(OnceLock::new());
+                let connecting = legacy_sse::connect(name, remote, &self.log, account.clone());
+                let (arriving, output) = tokio::select! {
+                    connected = connecting => connected?,
                     () = gather(orders, waiting) => return Err(Stopped::Unwanted),
                 };
                 self.life.started(again);
-                let (input, output) = tokio::io::split(lines);
+                let input = Input::Messages(arriving, account);
                 let (log, signal) = (self.log.clone(), self.signal.clone());
                 Process::over(input, output, self.longest, name.clone(), log, signal)
             }
@@ -338,7 +361,7 @@ impl Task {
                 process.end().await;
                 Err(Stopped::Unwanted)
             }
-            (Err(stopped), Source::Program(_, spare)) if process.is_unknowing() => {
+            (Err(stopped), Source::Program(_, spare, _)) if process.is_unknowing() => {
                 spare.put(process);
                 Err(stopped)
             }
@@ -377,11 +400,12 @@ impl Task {
     fn report_silence(&self) {
         let (name, method) = (self.source.name(), self.opening.method());
         let help = match &self.source {
-            Source::Program(launch, _) => launch.withheld().map(|help| format!("; {help}")),
+            Source::Program(launch, ..) => launch.withheld().map(|help| format!("; {help}")),
             Source::Sse(..) => None,
         };
         let (seconds, help) = (SILENT.as_secs(), help.unwrap_or_default());
-        (self.log)(&format!("{name}: no answer to `{method}` for {seconds} s{help}"));
+        let message = format!("{name}: no answer to `{method}` for {seconds} s{help}");
+        (self.log)(self.source.log_line(&message));
     }
 }
 
@@ -396,7 +420,7 @@ impl Stopped {
     /// A server that does not answer may lack a variable, such as the address of a proxy.
     fn with_help(self, source: &Source) -> Stopped {
         match (self, source) {
-            (Stopped::Failed(Unavailable::Down(why)), Source::Program(launch, _)) => {
+            (Stopped::Failed(Unavailable::Down(why)), Source::Program(launch, ..)) => {
                 let help = launch.withheld().map(|help| format!("; {help}"));
                 Stopped::Failed(Unavailable::Down(why + &help.unwrap_or_default()))
             }
@@ -440,7 +464,11 @@ impl Order {
     fn fail(self, why: &Unavailable) {
         match self {
             Order::Open { waiting, .. } => {
-                let _ = waiting.done.send(ExchangeEnd::Failed(Failure::Unsent));
+                let failure = match why.is_retryable() {
+                    true => Failure::Unsent,
+                    false => Failure::Unstartable,
+                };
+                let _ = waiting.done.send(ExchangeEnd::Failed(failure));
             }
             Order::Hello { answer } => {
                 let _ = answer.send(Err(why.clone()));
