@@ -82,7 +82,7 @@ struct ViewKey {
     /// Where rules read them.
     claims: Option<Arc<Claims>>,
     scope: Scope,
-    lists: Vec<(usize, Result<[u8; 32], &'static str>)>,
+    lists: Vec<(usize, Result<[u8; 32], (&'static str, bool)>)>,
 }
 
 /// The snapshot that requests begin with.
@@ -309,7 +309,7 @@ impl Gateway {
                 .map(|one| {
                     let list = one.list.as_ref();
                     let list = list.map(|listed| *listed.catalogue.hash());
-                    (one.server.index, list.map_err(|why| why.word()))
+                    (one.server.index, list.map_err(|why| (why.word(), why.is_retryable())))
                 })
                 .collect(),
         };

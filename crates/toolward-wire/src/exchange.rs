@@ -113,6 +113,8 @@ pub enum Failure {
     Cancelled,
     /// The request was not sent: the server is unreachable, or rejected the request unread.
     Unsent,
+    /// The request was not sent, and repeating it does not help: the server cannot be started.
+    Unstartable,
     /// The server's connection was closed. It is not known whether the request was executed.
     Gone,
     TimedOut,
@@ -248,7 +250,10 @@ impl Exchange {
         match known {
             Some(at) if self.state == ExchangeState::Running && is_response => {
                 let id = self.open.swap_remove(at);
-                Step { upstream: Some(response.edit().id(&id).remove_own_meta().finish()), ..Step::default() }
+                Step {
+                    upstream: Some(response.edit().id(&id).remove_own_meta().finish()),
+                    ..Step::default()
+                }
             }
             _ => self.drop_one(),
         }

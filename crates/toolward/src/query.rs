@@ -16,18 +16,18 @@ use toolward_policy::{
     Call, Caller, Decision, Hints, Listing, Policy, Row, Step, Subject, Tool, ToolSet, Verdict,
 };
 
-use crate::arguments::Given;
+use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::discovery::Route;
 
 /// A question.
-pub(crate) struct Asked<'a> {
+pub(crate) struct PolicyQuery<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) agent: Option<&'a str>,
     pub(crate) server: &'a str,
     /// The tool's original name, or that of a prompt or resource.
     pub(crate) name: &'a str,
-    pub(crate) arguments: Option<&'a Given>,
+    pub(crate) arguments: Option<&'a ArgumentsText>,
     pub(crate) kind: Kind,
     /// Whether it is about the listing and not about a call.
     pub(crate) list: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Answer {
     pub(crate) why: String,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PolicyQuery<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
         Caller { agent: self.agent, claims: None }
     }
@@ -130,7 +130,7 @@ impl<'a> Asked<'a> {
     }
 
     /// What the policy says of it in a listing. With progressive discovery the agent's own listing has
-    /// fewer tools: see [`Asked::is_listed`].
+    /// fewer tools: see [`PolicyQuery::is_listed`].
     pub(crate) fn listing(&self) -> Option<Listing> {
         let cell = self.policy.cell(self.agent, self.server, self.subject()?);
         Some(cell.list(self.caller()))

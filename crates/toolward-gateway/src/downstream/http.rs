@@ -311,7 +311,7 @@ impl Endpoint {
                     // What was told just before the answer comes before it.
                     let notes: Vec<Note> = std::iter::from_fn(|| told.pop()).collect();
                     if notes.is_empty() || !wants_events {
-                        return answer.map_or(Response::empty(202), json);
+                        return answer.map_or_else(|| cancelled(wants_events), json);
                     }
                     let (out, events) = mpsc::channel(notes.len() + 1);
                     let notes = notes.into_iter().map(Frame::note);
@@ -476,7 +476,7 @@ impl Endpoint {
                     }
                 }
                 answer = &mut answer => {
-                    return answer.ok().flatten().map_or(Response::empty(202), json);
+                    return answer.ok().flatten().map_or_else(|| cancelled(wants_events), json);
                 }
                 () = &mut quiet, if wants_events => break None,
             }
@@ -563,6 +563,19 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
     named
         .filter_map(|(name, value)| Some((name.to_ascii_lowercase(), text(value)?.into())))
         .collect()
+}
+
+/// The response to a request that its client cancelled: a stream that ends without a JSON-RPC response.
+///
+/// MCP has no response for a cancelled request, and 202 only for notifications and responses. A client that
+/// does not accept events can be told nothing better.
+fn cancelled(wants_events: bool) -> Response {
+    if !wants_events {
+        return Response::empty(202);
+    }
+    let (out, events) = mpsc::channel(1);
+    let _ = out.try_send(Frame::keep_alive());
+    Response::new(200, Content::Stream(events))
 }
 
 pub(super) fn json(answer: Answer) -> Response {

@@ -299,7 +299,7 @@ pub(crate) fn names(view: &View) -> String {
 pub(crate) fn outcome(failure: Failure) -> &'static str {
     match failure {
         Failure::Cancelled => "cancelled",
-        Failure::Unsent => "server-unavailable",
+        Failure::Unsent | Failure::Unstartable => "server-unavailable",
         Failure::Gone => "server-gone",
         Failure::TimedOut => "timed-out",
         Failure::BadAnswer => "bad-answer",

@@ -13,6 +13,7 @@ use crate::gateway::{Gateway, Request};
 use crate::responses::{self, Answer};
 use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::{Server, Unavailable};
+use crate::view::View;
 
 /// How long `initialize` waits for the server that it is about.
 const FIRST_ANSWER: Duration = Duration::from_millis(900);
@@ -55,7 +56,7 @@ impl Gateway {
         let own = Box::pin(self.initialize_with(&server, client, id));
         match tokio::time::timeout_at(deadline, own).await {
             Ok(answer) => answer,
-            Err(_) => initialize_unheard(&server, client, id),
+            Err(_) => self.initialize_unheard(&server, client, id),
         }
     }
 
@@ -69,13 +70,7 @@ impl Gateway {
             hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
         if let Some(text) = instructions.and_then(Raw::as_str) {
             let view = self.view(&self.current.get(), client, None).await;
-            let hidden = !view.is_complete()
-                || view
-                    .servers()
-                    .iter()
-                    .flat_map(|of| &of.removed)
-                    .any(|name| mentions(&text, name));
-            instructions = instructions.filter(|_| !hidden);
+            instructions = instructions.filter(|_| may_read(&view, &text));
         }
         let own = json!(client.revision.as_str()).to_string();
         let (revision, info) = match era {
@@ -94,6 +89,31 @@ impl Gateway {
             ("protocolVersion", revision),
             ("capabilities", Some(capabilities(Era::Legacy, has_tools(&hello)))),
             ("serverInfo", info),
+            ("instructions", instructions.map(Raw::bytes)),
+        ];
+        responses::object(id, &parts)
+    }
+
+    /// The response to `initialize` for a server that has not responded yet: what it sent to another client
+    /// before, or its name in the configuration. MCP has no message that would correct it later.
+    fn initialize_unheard(&self, server: &Arc<Server>, client: &Client, id: &Id) -> Answer {
+        let revision = json!(client.revision.as_str()).to_string();
+        let named = json!({"name": server.name(), "version": "unknown"}).to_string();
+        let known = server.greeting();
+        let hello = known.as_ref().map(|(hello, _)| hello);
+        let info = known.as_ref().and_then(|(hello, era)| match era {
+            Era::Legacy => hello.result_member("serverInfo"),
+            Era::Modern => hello.result_meta(meta::SERVER_INFO),
+        });
+        let instructions = hello.and_then(|hello| hello.result_member("instructions"));
+        let instructions = instructions.filter(|raw| {
+            let view = || self.last_known_view(&self.current.get(), client, server);
+            raw.as_str().is_some_and(|text| view().is_some_and(|view| may_read(&view, &text)))
+        });
+        let parts = [
+            ("protocolVersion", Some(revision.as_bytes())),
+            ("capabilities", Some(capabilities(Era::Legacy, hello.is_none_or(has_tools)))),
+            ("serverInfo", Some(info.map_or(named.as_bytes(), Raw::bytes))),
             ("instructions", instructions.map(Raw::bytes)),
         ];
         responses::object(id, &parts)
@@ -147,7 +167,9 @@ impl Gateway {
         match self.only_server(client) {
             None => Ok(()),
             Some(server) => match self.servers.greet_in_own_era(&server, client).await {
-                Err(why @ Unavailable::Down(_)) => Err(start_help(&why)),
+                Err(why @ (Unavailable::Down(_) | Unavailable::Unstartable(_))) => {
+                    Err(start_help(&why))
+                }
                 _ => Ok(()),
             },
         }
@@ -160,23 +182,11 @@ impl Gateway {
     }
 }
 
-/// The answer to `initialize` for a server that has not answered yet: what it said to someone else
-/// before, or its name in the configuration.
-fn initialize_unheard(server: &Server, client: &Client, id: &Id) -> Answer {
-    let revision = json!(client.revision.as_str()).to_string();
-    let named = json!({"name": server.name(), "version": "unknown"}).to_string();
-    let known = server.greeting();
-    let info = known.as_ref().and_then(|(hello, era)| match era {
-        Era::Legacy => hello.result_member("serverInfo"),
-        Era::Modern => hello.result_meta(meta::SERVER_INFO),
-    });
-    let tools = known.as_ref().is_none_or(|(hello, _)| has_tools(hello));
-    let parts = [
-        ("protocolVersion", Some(revision.as_bytes())),
-        ("capabilities", Some(capabilities(Era::Legacy, tools))),
-        ("serverInfo", Some(info.map_or(named.as_bytes(), Raw::bytes))),
-    ];
-    responses::object(id, &parts)
+/// Whether a client may read a server's instructions: its list must be known, and no tool that is hidden from
+/// the client may be named.
+fn may_read(view: &View, instructions: &str) -> bool {
+    let mut hidden = view.servers().iter().flat_map(|server| &server.removed);
+    view.is_complete() && !hidden.any(|name| mentions(instructions, name))
 }
 
 /// The answer to `server/discover`, for a server that does not give one itself.
@@ -223,6 +233,9 @@ fn mentions(text: &str, name: &str) -> bool {
 fn start_help(why: &Unavailable) -> Unavailable {
     match why {
         Unavailable::Down(why) => Unavailable::Down(format!(
+            "{why}. Start the server's command by hand to see what it says"
+        )),
+        Unavailable::Unstartable(why) => Unavailable::Unstartable(format!(
             "{why}. Start the server's command by hand to see what it says"
         )),
         other => other.clone(),

@@ -9,13 +9,14 @@ mod arguments;
 mod discovery;
 pub(crate) mod execute;
 mod result;
+mod route;
 mod server_config;
 
 use std::sync::{Arc, LazyLock};
 
 use hashbrown::HashMap;
 use serde_json::{Value, json};
-use toolward_policy::ToolSet;
+use toolward_policy::{Decision, Policy, ToolSet};
 use toolward_wire::{Id, MAX_RESPONSE_BYTES, Message, Revision, Sender};
 
 use super::events;
@@ -28,6 +29,8 @@ use crate::responses::Answer;
 use crate::upstream::catalogue::{Catalogue, Offered};
 use crate::upstream::{Caps, Definition, Reach, Timeouts};
 use crate::view::{Permit, View};
+
+pub use self::route::Route;
 
 /// What it is called.
 pub const NAME: &str = "toolward";
@@ -93,6 +96,25 @@ pub struct Discovery {
 impl Discovery {
     pub fn is_progressive(&self, agent: Option<&str>) -> bool {
         self.progressive.of(agent).next().is_some()
+    }
+
+    /// How an agent calls the tools of a server.
+    pub fn route(&self, policy: &Policy, agent: Option<&str>, server: &str) -> Route {
+        match server == NAME || !self.is_progressive(agent) {
+            true => Route::Direct,
+            false => Route::through_execute(policy, agent),
+        }
+    }
+
+    /// The decision and the reason that deny an agent the direct call of a tool that its policy allows.
+    pub(crate) fn direct_call_denial(
+        &self,
+        policy: &Policy,
+        agent: Option<&str>,
+        server: &str,
+    ) -> Option<(Decision, String)> {
+        let route = self.route(policy, agent, server);
+        Some((route.denial()?, route.note()?))
     }
 
     pub(crate) fn description(&self, server: &str) -> Option<&str> {

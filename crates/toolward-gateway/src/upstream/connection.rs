@@ -87,7 +87,8 @@ impl Link {
         };
         let carrier = match &server.definition.reach {
             Reach::Child(launch) => {
-                let source = line_transport::Source::Program(launch.clone(), server.spare.clone());
+                let (spare, withheld) = (server.spare.clone(), server.withheld.clone());
+                let source = line_transport::Source::Program(launch.clone(), spare, withheld);
                 Transport::Child(line_transport::Child::new(
                     source,
                     opening,
@@ -101,7 +102,8 @@ impl Link {
             // Nobody asks the gateway by a link; one that is asked for leads nowhere.
             Reach::Own => {
                 let launch = Launch::nothing(server.name());
-                let source = line_transport::Source::Program(launch, server.spare.clone());
+                let (spare, withheld) = (server.spare.clone(), server.withheld.clone());
+                let source = line_transport::Source::Program(launch, spare, withheld);
                 Transport::Child(line_transport::Child::new(
                     source,
                     opening,

@@ -4,6 +4,8 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     Down(String),
+    /// Its program cannot be started, and will not be until the configuration or the system changes.
+    Unstartable(String),
     /// It is there, and does not speak the era it was asked in.
     OtherEra,
     /// It ended or failed when it was asked in this era, for whatever reason.
@@ -23,7 +25,7 @@ pub enum Unavailable {
 impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unavailable::Down(why) => f.write_str(why),
+            Unavailable::Down(why) | Unavailable::Unstartable(why) => f.write_str(why),
             Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
             Unavailable::Unclear => f.write_str("it ended or failed when it was asked"),
             Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
@@ -47,10 +49,34 @@ impl Unavailable {
         matches!(self, Unavailable::OtherEra | Unavailable::OldTransport | Unavailable::Unclear)
     }
 
+    /// Whether a client may succeed with the same request a little later. If not, an operator has to act.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Unavailable::Down(_)
+            | Unavailable::Unclear
+            | Unavailable::Slow
+            | Unavailable::Full(_)
+            | Unavailable::Evicted => true,
+            Unavailable::Unstartable(_)
+            | Unavailable::OtherEra
+            | Unavailable::OldTransport
+            | Unavailable::Refuses(_) => false,
+        }
+    }
+
+    /// The reason for the log, if the server failed rather than answered.
+    pub(super) fn failure(&self) -> Option<&str> {
+        match self {
+            Unavailable::Down(why) | Unavailable::Unstartable(why) => Some(why),
+            _ => None,
+        }
+    }
+
     /// What a client may read of it. Commands and addresses are the operator's.
     pub fn public(&self) -> Unavailable {
         match self {
             Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
+            Unavailable::Unstartable(_) => Unavailable::Unstartable("it cannot be started".into()),
             other => other.clone(),
         }
     }
@@ -58,7 +84,7 @@ impl Unavailable {
     /// One word for `_meta` and the record.
     pub fn word(&self) -> &'static str {
         match self {
-            Unavailable::Down(_) => "unavailable",
+            Unavailable::Down(_) | Unavailable::Unstartable(_) => "unavailable",
             Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow => "starting",

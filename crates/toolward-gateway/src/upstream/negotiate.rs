@@ -245,7 +245,7 @@ impl Server {
                         _ => None,
                     };
                     let why = why.to_string() + &help.unwrap_or_default();
-                    (self.log)(&format!("{}: {why}", self.name()));
+                    (self.log)(&format!("{}: {}", self.name(), self.withheld.log_line(&why)));
                     self.life.failed(&why);
                     return Err(Unavailable::Down(why));
                 }

@@ -20,6 +20,14 @@ use crate::upstream::catalogue::Catalogue;
 #[derive(Debug)]
 pub(crate) struct Names {
     lists: Vec<List>,
+    exposed: Index,
+    /// Renamed tools by their original names, which no client can call.
+    original: Index,
+}
+
+/// Tools by the names that a client would use.
+#[derive(Debug, Default)]
+struct Index {
     /// By the name where a client sees several servers.
     several: HashMap<Box<str>, Spot>,
     /// By the server's place and the name at its own address.
@@ -37,7 +45,7 @@ struct Spot {
 
 impl Names {
     fn new(snapshot: &Snapshot, naming: &Naming, lists: Vec<List>) -> Names {
-        let (mut several, mut alone) = (HashMap::new(), HashMap::new());
+        let (mut exposed, mut original) = (Index::default(), Index::default());
         for (server, (of, list)) in lists.iter().enumerate() {
             let exposure = snapshot.policy.exposure(of.name());
             let tools = list.iter().flat_map(|list| list.tools().tools());
@@ -46,11 +54,14 @@ impl Names {
                 // What is not exposed is still meant by its own name.
                 let name = shown.map_or_else(|| found.name().into(), |shown| shown.name);
                 let spot = Spot { server, tool };
-                several.entry(naming.called(of.name(), &name)).or_insert(spot);
-                alone.entry((server, name)).or_insert(spot);
+                if *name != *found.name() {
+                    let own = found.name();
+                    original.add(spot, naming.called(of.name(), own), own.into());
+                }
+                exposed.add(spot, naming.called(of.name(), &name), name);
             }
         }
-        Names { lists, several, alone }
+        Names { lists, exposed, original }
     }
 
     /// Whether these are the lists that it was made of.
@@ -63,9 +74,34 @@ impl Names {
         self.lists.len() == lists.len() && self.lists.iter().zip(lists).all(same)
     }
 
+    /// Why a renamed tool cannot be called by its original name.
+    fn renamed(&self, snapshot: &Snapshot, spot: Spot) -> Option<String> {
+        let (server, _) = self.lists.get(spot.server)?;
+        let (server, own) = (server.name(), self.tool(spot)?.name());
+        let shown = snapshot.policy.exposure(server)?.show(own)?;
+        Some(format!("the server `{server}` exposes its tool `{own}` as `{}` only", shown.name))
+    }
+
     fn tool(&self, spot: Spot) -> Option<&Tool> {
         let (_, list) = self.lists.get(spot.server)?;
         list.as_ref()?.tools().tools().get(spot.tool)
+    }
+}
+
+impl Index {
+    fn add(&mut self, spot: Spot, several: Box<str>, alone: Box<str>) {
+        self.several.entry(several).or_insert(spot);
+        self.alone.entry((spot.server, alone)).or_insert(spot);
+    }
+
+    /// The tool that a client means by `name`. `meant` is the server's place and the rest of the name.
+    fn find(&self, scope: Scope, name: &str, meant: Option<(usize, &str)>) -> Option<Spot> {
+        match scope {
+            Scope::All => self.several.get(name).copied(),
+            Scope::One(_) | Scope::Discovery => {
+                meant.and_then(|(at, rest)| self.alone.get(&(at, rest.into())).copied())
+            }
+        }
     }
 }
 
@@ -108,13 +144,10 @@ impl Gateway {
             rest(server.name()).filter(|_| here).map(|rest| (at, rest))
         });
         let meant = meant.min_by_key(|(_, rest)| rest.len());
-        let of_server = meant.and_then(|(at, rest)| names.alone.get(&(at, rest.into())).copied());
-        let spot = match client.scope {
-            Scope::All => names.several.get(name).copied(),
-            Scope::One(_) | Scope::Discovery => of_server,
-        };
+        let spot = names.exposed.find(client.scope, name, meant);
+        let renamed = names.original.find(client.scope, name, meant).filter(|_| spot.is_none());
         let found = spot.and_then(|spot| names.tool(spot));
-        let at = spot.map(|spot| spot.server).or(meant.map(|(at, _)| at));
+        let at = spot.or(renamed).map(|spot| spot.server).or(meant.map(|(at, _)| at));
         let (server, list) = match at.and_then(|at| names.lists.get(at)) {
             Some((server, list)) => (server.name(), list.as_ref()),
             None => ("", None),
@@ -135,11 +168,20 @@ impl Gateway {
         let decided = if decided.verdict == Verdict::Deny { decided } else { hidden };
         // What is not known to exist is refused by what is said of its server, if that refuses.
         let known = found.is_some() || (list.is_none() && !server.is_empty());
-        let decision = match known && decided.verdict == Verdict::Deny {
-            true => decided,
-            false => {
-                Decision { verdict: Verdict::Deny, step: Step::NoSuchTool, layer: None, rule: None }
+        let denied_by = |step| Decision { verdict: Verdict::Deny, step, layer: None, rule: None };
+        // Why a tool that exists cannot be called by this name, although the policy does not deny it.
+        let unreachable = match (known && decided.verdict == Verdict::Deny, found, renamed) {
+            (true, _, _) => None,
+            (false, Some(_), _) => snapshot.discovery.direct_call_denial(policy, agent, server),
+            (false, None, Some(spot)) => {
+                names.renamed(snapshot, spot).map(|why| (denied_by(Step::NotExposed), why))
             }
+            (false, None, None) => None,
+        };
+        let decision = match &unreachable {
+            _ if known && decided.verdict == Verdict::Deny => decided,
+            Some((decision, _)) => *decision,
+            None => denied_by(Step::NoSuchTool),
         };
         let action = refused.action.as_deref().map(outside);
         let subject = tool.name();
@@ -148,6 +190,7 @@ impl Gateway {
         let why = policy.why(&cell, client.caller.policy(), &call, decision);
         let words = words.because(&policy.reason_why(&why, about));
         let words = match (found, decision.step) {
+            _ if let Some((_, why)) = &unreachable => words.because(why),
             (Some(_), Step::NoSuchTool) => words.because("the agent has no tool of this name here"),
             (None, Step::NoSuchTool) if server.is_empty() => {
                 words.because("no server has a tool of this name")

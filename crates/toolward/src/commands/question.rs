@@ -10,14 +10,14 @@ use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::view::names::Naming;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
-use crate::arguments::Given;
+use crate::arguments::ArgumentsText;
 use crate::cli::{Kind, QuestionArgs};
 use crate::discovery::{Route, route};
 use crate::exit::Failure;
 use crate::fetch_tools;
 use crate::gateway;
 use crate::load::Input;
-use crate::query::Asked;
+use crate::query::PolicyQuery;
 use crate::render::{DIM, paint};
 
 /// A question, with everything that answers it.
@@ -26,7 +26,7 @@ pub(crate) struct Question {
     agent: Option<String>,
     server: String,
     name: String,
-    arguments: Option<Given>,
+    arguments: Option<ArgumentsText>,
     kind: Kind,
     list: bool,
     /// `None`: the server's list is known and lacks the tool.
@@ -98,8 +98,8 @@ impl Question {
     }
 
     /// The question itself.
-    pub(crate) fn asked(&self) -> Asked<'_> {
-        Asked {
+    pub(crate) fn asked(&self) -> PolicyQuery<'_> {
+        PolicyQuery {
             policy: &self.input.policy,
             agent: self.agent.as_deref(),
             server: &self.server,
@@ -157,7 +157,7 @@ fn naming(config: &Config) -> Option<Naming> {
     (!config.servers.is_empty()).then(|| gateway::naming(config))
 }
 
-fn arguments(text: &str) -> Result<Given, Failure> {
-    Given::parse(text)
+fn arguments(text: &str) -> Result<ArgumentsText, Failure> {
+    ArgumentsText::parse(text)
         .map_err(|why| Failure::usage(format!("error: the arguments are not a JSON object: {why}")))
 }

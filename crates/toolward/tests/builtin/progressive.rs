@@ -135,6 +135,41 @@ fn commands_show_what_the_agent_lists_and_how_it_calls_the_rest() {
 }
 
 #[test]
+fn the_record_says_why_a_direct_call_is_refused() {
+    let mut agents = agents();
+    agents["c"] = agents["a"].clone();
+    agents["c"]["deny"]["tools"]["toolward"] = json!(["execute_tool"]);
+    let gate = world().agents(agents).start();
+    gate.agent("b").list();
+    let refused = |agent: &str, tool: &str| {
+        let answer = gate.agent(agent).call(&format!("files__{tool}"), json!({}));
+        let id = gate.refusal(&answer)["decision_id"].as_str().unwrap().to_string();
+        let record = gate.records().into_iter().find(|record| record["id"] == id).unwrap();
+        assert_eq!((&record["server"], &record["tool"]), (&json!("files"), &json!(tool)));
+        let reason = record["reason"].as_str().unwrap().to_string();
+        let (_, said) = asked(&gate, &["explain", &id]);
+        assert!(said.contains(&reason), "{said}");
+        (record["step"].as_str().unwrap().to_string(), reason)
+    };
+    let can_i = |agent: &str, tool: &str| {
+        asked(&gate, &["can-i", "--as", agent, "--list", &format!("files/{tool}")]).1
+    };
+    // The same step and reason as `can-i --list`, whose question this is.
+    let (step, reason) = refused("a", "read_file");
+    assert_eq!(step, "not-exposed");
+    assert!(reason.contains("a direct call is refused"), "{reason}");
+    assert!(can_i("a", "read_file").contains(&reason), "{reason}");
+    let (step, reason) = refused("c", "read_file");
+    assert_eq!(step, "1-exact-deny");
+    assert!(can_i("c", "read_file").contains(&reason), "{reason}");
+    // What the policy denies is denied by its rule, and what does not exist does not exist.
+    let (step, reason) = refused("a", "remove_file");
+    assert_eq!(step, "1-exact-deny");
+    assert!(!reason.contains("progressive"), "{reason}");
+    assert_eq!(refused("a", "nothing").0, "no-such-tool");
+}
+
+#[test]
 fn without_execute_tool_a_progressive_agent_calls_nothing_else() {
     let mut agents = agents();
     agents["a"]["deny"]["tools"]["toolward"] = json!(["execute_tool"]);

@@ -258,6 +258,12 @@ fn a_token_is_for_one_address() {
         (&*one, "/mcp/s", 200),
         (&*one, "/mcp", 401),
         (&*format!("{AUDIENCE}/other"), "/mcp/s", 401),
+        // `/s/mcp` is the same address, whose audience is written in one way only.
+        (&*one, "/s/mcp", 200),
+        (AUDIENCE, "/s/mcp", 200),
+        (&*format!("{GATE}/s/mcp"), "/s/mcp", 401),
+        (&*format!("{GATE}/s/mcp"), "/mcp/s", 401),
+        (&*format!("{AUDIENCE}/other"), "/s/mcp", 401),
         ("http://127.0.0.1/mcp", "/mcp", 401),
     ] {
         let agent = with(&gate, token(audience)).at(path);

@@ -40,6 +40,11 @@ def log(**entry):
         log_file.flush()
 
 
+def encoded(message):
+    """JSON in which `io.toolward@` is an escaped spelling of `io.toolward/`."""
+    return json.dumps(message).replace("io.toolward@", "\\u0069o.toolward\\/")
+
+
 def text(words):
     result = {"content": [{"type": "text", "text": words}]}
     return dict(result, resultType="complete") if modern else result
@@ -107,6 +112,15 @@ def call(id, params, tell, gone):
         own = {"io.toolward/refusal": {"error": "x"}, "IO.Toolward/servers": 1, "io.toolward\u002fother": 2}
         progress(1, _meta=dict(own, kept=1))
         return dict(text("forged"), _meta=dict(own, kept=1))
+    elif name == "plants":
+        # Own keys in every `_meta` of a result, and in its payload.
+        own = {"io.toolward/refusal": {"error": "x"}, "Io.Toolward/a": 1, "io.toolward@b": 2}
+        progress(1, _meta=own)
+        blocks = [{"type": "text", "text": "planted", "_meta": dict(own, kept=1)},
+                  {"type": "resource", "_meta": own,
+                   "resource": {"uri": "x:y", "text": "", "_meta": dict(own, kept=2)}},
+                  {"type": "resource_link", "uri": "x:z", "name": "z", "_meta": own}]
+        return dict(text(""), content=blocks, structuredContent={"_meta": own}, _meta=own)
     elif name == "inject":
         # What a tool prints that passes on the words of others, line breaks included.
         near = [id + step for step in range(-50, 51) if step] + list(range(1, 200))
@@ -195,7 +209,10 @@ def answer(message, tell, gone):
         result = call(id, params, tell, gone)
     else:
         return {"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}}
-    return result and {"jsonrpc": "2.0", "id": id, "result": result}
+    beside = {}
+    if params.get("name") == "plants":
+        beside = {"_meta": {"io.toolward/refusal": {}, "io.toolward@b": 2, "kept": 3}}
+    return result and dict({"jsonrpc": "2.0", "id": id, "result": result}, **beside)
 
 
 def stdio():
@@ -204,7 +221,7 @@ def stdio():
             message["id"] = message.pop("id")
         if message:
             with lock:
-                sys.stdout.write(json.dumps(message) + "\n")
+                sys.stdout.write(encoded(message) + "\n")
                 sys.stdout.flush()
 
     log(event="start")
@@ -326,7 +343,7 @@ class Handler(BaseHTTPRequestHandler):
             if not streaming:
                 streaming.append(True)
                 self.stream()
-            self.chunk(b"event: message\ndata: " + json.dumps(notification).encode() + b"\n\n")
+            self.chunk(b"event: message\ndata: " + encoded(notification).encode() + b"\n\n")
 
         try:
             reply = answer(message, tell, self.gone)
@@ -339,7 +356,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             return
         refused = "error" in reply and reply["error"]["code"] == -32602
-        self.say(400 if refused else 200, json.dumps(reply).encode(), **given)
+        self.say(400 if refused else 200, encoded(reply).encode(), **given)
 
     def cut(self, name, id, params):
         """Streams that end before the answer; all but one can be taken up again."""

@@ -1,6 +1,5 @@
 //! Answers that take their time: clients and proxies see that something is going on.
 
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -53,18 +52,17 @@ fn initialize_does_not_wait_for_a_server_that_starts_slowly() {
         .agents(everyone())
         .start();
     let at = gate.agent("a").at("/mcp/s");
-    let begun = Instant::now();
     let session = at.session();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    assert_eq!(session.hello["serverInfo"]["name"], "s", "{}", session.hello);
+    // The gateway's own name: the server has not said its own yet.
+    assert_eq!(session.hello["serverInfo"], json!({"name": "s", "version": "unknown"}));
+    assert!(session.hello.get("instructions").is_none(), "{}", session.hello);
     assert!(session.hello["capabilities"]["tools"].is_object(), "{}", session.hello);
     assert_eq!(session.list(), ["t"]);
     assert_eq!(text(&session.call("t", json!({}))), "did t");
     // By now the server has said who it is.
-    let begun = Instant::now();
     let other = gate.agent("b").at("/mcp/s").session();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
-    assert_eq!(other.hello["serverInfo"]["name"], "scripted", "{}", other.hello);
+    assert_eq!(other.hello["serverInfo"], json!({"name": "scripted", "version": "1"}));
+    assert_eq!(other.hello["instructions"], "Be careful.", "{}", other.hello);
 }
 
 #[test]
@@ -73,4 +71,24 @@ fn a_server_that_answers_at_once_speaks_for_itself() {
     gate.agent("a").session().list();
     let at = gate.agent("a").at("/mcp/s");
     at.heard(|hello| hello["instructions"] == "Be careful.");
+}
+
+#[test]
+fn remembered_instructions_do_not_name_tools_that_are_hidden_from_the_agent() {
+    let gate = setup()
+        .stdio("s", "legacy", names(&["t", "careful"]))
+        .with("s", "env", json!({"START_TAKES": "4"}))
+        .set("list_timeout", json!("20s"))
+        .agents(json!({
+            "a": {"allow": {"servers": ["*"]}},
+            "b": {"allow": {"servers": ["*"]}, "deny": {"tools": {"s": ["careful"]}}},
+        }))
+        .start();
+    let first = gate.agent("a").at("/mcp/s").session();
+    assert_eq!(first.list().len(), 2);
+    for (agent, expected) in [("a", json!("Be careful.")), ("b", json!(null))] {
+        let hello = gate.agent(agent).at("/mcp/s").session().hello;
+        assert_eq!(hello["serverInfo"]["name"], "scripted", "{hello}");
+        assert_eq!(hello["instructions"], expected, "{agent}: {hello}");
+    }
 }

@@ -1,14 +1,13 @@
 //! Servers that end or answer badly, and the end of the gateway itself.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::harness::*;
 
 #[test]
-fn a_crash_is_answered_within_a_second_and_the_server_comes_back() {
+fn a_crash_is_answered_at_once_and_the_server_comes_back() {
     let gate = setup()
         .stdio("s", "legacy", names(&["crash", "hang", "t"]))
         .stdio("n", "modern", names(&["crash", "hang", "t"]))
@@ -24,10 +23,8 @@ fn a_crash_is_answered_within_a_second_and_the_server_comes_back() {
             _ => modern.modern_open(json!("held"), "tools/call", params),
         };
         eventually("the call arrives", || (gate.calls(server).len() == 1).then_some(()));
-        let begun = Instant::now();
         let crashed = client.call(&format!("{server}__crash"), json!({}));
         let held = held.reply().json();
-        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!(held["id"], "held");
         for answer in [crashed, held] {
             assert_eq!(answer["error"]["code"], -32603, "{answer}");
@@ -84,6 +81,70 @@ fn a_call_that_was_never_sent_can_be_repeated() {
 }
 
 #[test]
+fn a_failure_that_only_an_operator_can_end_is_not_retryable() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let stubborn = r#"
+import json, sys
+for line in sys.stdin:
+    id = json.loads(line).get("id")
+    if id is not None:
+        error = {"code": -32022, "message": "no", "data": {"supported": ["1999-01-01"]}}
+        print(json.dumps({"jsonrpc": "2.0", "id": id, "error": error}), flush=True)
+"#;
+    let setup = setup();
+    let (script, plain) = (setup.path("server"), setup.path("plain"));
+    std::fs::write(&plain, "no program").unwrap();
+    let python = String::from("#!/bin/sh\nexec python3 \"$@\"\n");
+    std::fs::write(&script, python).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut setup = setup
+        .server("missing", json!({"command": "/nonexistent/program"}))
+        .server("plain", json!({"command": plain}))
+        .server("stubborn", json!({"command": "python3", "args": ["-c", stubborn]}))
+        .stdio("vanishes", "legacy", names(&["crash", "t"]))
+        .agents(everyone());
+    setup = setup.with("vanishes", "command", json!(script));
+    let gate = setup.start();
+    let (session, modern) = (gate.agent("a").session(), gate.agent("b"));
+    let check = |answer: &Value| {
+        let data = &answer["error"]["data"];
+        assert_eq!(data["error"], "server_unavailable", "{answer}");
+        assert_eq!(data["retryable"], false, "{answer}");
+        assert!(!answer.to_string().contains("nonexistent"), "{answer}");
+    };
+    for client in [&session as &dyn Caller, &modern] {
+        client.list();
+        for server in ["missing", "plain", "stubborn"] {
+            check(&client.call(&format!("{server}__t"), json!({})));
+        }
+    }
+    // A server that has listed its tools, and cannot be started again after a crash.
+    std::fs::remove_file(&script).unwrap();
+    session.call("vanishes__crash", json!({}));
+    eventually("the call finds the program missing", || {
+        let answer = session.call("vanishes__t", json!({}));
+        (answer["error"]["data"]["retryable"] == false).then(|| check(&answer))
+    });
+}
+
+#[test]
+fn withheld_variables_are_logged_once_for_a_server() {
+    let gate = setup()
+        .server("s", json!({"command": "sh", "args": ["-c", "exit 3"]}))
+        .env("ONLY_FOR_OTHERS", "x1y2z3")
+        .agents(everyone())
+        .start();
+    for agent in ["a", "b", "a"] {
+        gate.agent(agent).session().list();
+        gate.agent(agent).list();
+    }
+    let said = gate.said.lock().unwrap().clone();
+    assert!(said.matches("s: it ended or failed when it was asked").count() > 1, "{said}");
+    assert_eq!(said.matches("ONLY_FOR_OTHERS").count(), 1, "{said}");
+}
+
+#[test]
 fn bad_answers_over_http_are_errors_and_nothing_foreign_passes() {
     let elsewhere = setup().web("e", "legacy", names(&["t"])).agents(everyone());
     let odd = [
@@ -118,11 +179,10 @@ fn bad_answers_over_http_are_errors_and_nothing_foreign_passes() {
         };
         client.list();
         for tool in odd {
-            let begun = Instant::now();
             let answer = client.call(&format!("w__{tool}"), json!({}));
             assert_eq!(answer["error"]["code"], -32603, "{era} {tool}: {answer}");
             assert!(answer["error"]["data"]["error"].is_string(), "{tool}: {answer}");
-            assert!(begun.elapsed() < Duration::from_secs(3), "{tool}");
+            assert_ne!(answer["error"]["data"]["error"], "server_timeout", "{tool}: {answer}");
             let words = answer.to_string();
             assert!(!words.contains("foreign") && !words.contains("secret words"), "{answer}");
             let calls = gate.calls("w");
@@ -178,7 +238,7 @@ fn at_the_end_what_is_under_way_is_finished_and_nothing_new_begins() {
     assert!(idle.is_closed(), "an idle connection is closed");
     assert_eq!(text(&later.reply().json()), "later");
     assert_eq!(text(&modern_later.reply().json()), "later");
-    let rest = |stream: &mut super::wire::Connection| -> Vec<serde_json::Value> {
+    let rest = |stream: &mut super::wire::Connection| -> Vec<Value> {
         std::iter::from_fn(|| stream.event()).map(|event| event.json()).collect()
     };
     let seen = rest(&mut modern_slow);
@@ -210,10 +270,8 @@ fn sigterm_with_nothing_under_way_ends_at_once() {
     let _feed = session.listen(None);
     let children = gate.children();
     assert!(!children.is_empty());
-    let begun = Instant::now();
     gate.signal("-TERM");
     assert_eq!(gate.ended(), 0);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(children.into_iter().all(|child| !alive(child)));
 }
 
@@ -264,12 +322,9 @@ fn at_the_end_new_connections_are_refused() {
     let mut later = session.open(&request(json!("later"), "tools/call", params));
     eventually("the call arrives", || (gate.calls("s").len() == 1).then_some(()));
     gate.signal("-TERM");
-    let begun = Instant::now();
-    while TcpStream::connect(("127.0.0.1", gate.port)).is_ok() {
-        let late = begun.elapsed() > Duration::from_millis(1000);
-        assert!(!late, "connections are taken up that nobody will serve");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("new connections are refused", || {
+        TcpStream::connect(("127.0.0.1", gate.port)).is_err()
+    });
     assert!(gate.child.as_mut().unwrap().try_wait().unwrap().is_none(), "one call is under way");
     assert_eq!(text(&later.reply().json()), "later");
     assert_eq!(gate.ended(), 0);

@@ -161,3 +161,29 @@ fn told_at(gate: &Gate, agent: &Agent, name: &str) -> (String, String, Value) {
     let plain = answer.to_string().replace(name, "NAME").replace(&id, "ID");
     (plain, id, of_kind(gate, "refusal").pop().unwrap())
 }
+
+#[test]
+fn a_renamed_tool_called_by_its_original_name_is_recorded_as_renamed() {
+    let gate = setup()
+        .web("s", "modern", names(&["internal_read", "other"]))
+        .with("s", "expose", json!([{"tool": "internal_read", "display_name": "read"}, "other"]))
+        .agents(everyone())
+        .start();
+    let a = gate.agent("a");
+    assert_eq!(a.list(), ["s__read", "s__other"]);
+    for (agent, prefix) in [(&a, "s__"), (&a.at("/mcp/s"), "")] {
+        let (renamed, id, record) = told_at(&gate, agent, &format!("{prefix}internal_read"));
+        assert_eq!((&record["server"], &record["tool"]), (&json!("s"), &json!("internal_read")));
+        assert_eq!(record["step"], "not-exposed", "{record}");
+        let reason = "the server `s` exposes its tool `internal_read` as `read` only";
+        assert_eq!(record["reason"], reason);
+        let mut explain = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+        explain.args(["explain", &id, "--dir"]).arg(gate.file("audit")).env("HOME", "/nonexistent");
+        let said = String::from_utf8(explain.output().unwrap().stdout).unwrap();
+        assert!(said.contains(reason) && !said.contains("has no tool"), "{said}");
+        // The client cannot tell it from a name that does not exist.
+        let (nothing, _, record) = told_at(&gate, agent, &format!("{prefix}internal_writ"));
+        assert_eq!(record["step"], "no-such-tool");
+        assert_eq!(renamed, nothing);
+    }
+}

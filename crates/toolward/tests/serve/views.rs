@@ -402,7 +402,8 @@ fn a_dead_server_does_not_blank_the_list(era: &str) {
         let answer = a.call(&format!("{dead}__x"), json!({}));
         assert_eq!(answer["error"]["code"], -32603, "{answer}");
         assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
-        assert_eq!(answer["error"]["data"]["retryable"], true, "{answer}");
+        // A command that does not exist is not there a moment later.
+        assert_eq!(answer["error"]["data"]["retryable"], dead != "gone", "{answer}");
         let records = gate.records();
         let last = records.last().unwrap();
         assert_eq!(last["exposed_name"], format!("{dead}__x"), "{last}");
@@ -441,15 +442,9 @@ fn a_list_that_is_no_longer_fresh_decides_nothing() {
     let destructive = json!({"tool": "t", "annotations": {"destructiveHint": true}});
     assert_eq!(text(&a.call("files__flip", destructive)), "flipped");
     // The server says that its list may change at any time; the gateway may keep it for a moment.
-    let begun = std::time::Instant::now();
-    loop {
-        let answer = a.call("files__t", json!({}));
-        if answer["error"]["code"] == -32602 {
-            break;
-        }
-        assert!(begun.elapsed().as_secs() < 6, "decided on a list that is long out of date");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    eventually("the stale list no longer decides", || {
+        a.call("files__t", json!({}))["error"]["code"] == -32602
+    });
     assert_eq!(a.list(), ["files__flip"]);
 }
 

@@ -205,6 +205,9 @@ impl Link {
                     Event::Done(ExchangeEnd::Failed(Failure::TooLarge { .. })) => {
                         return Err(Unavailable::Down("its answer is too large".into()));
                     }
+                    Event::Done(ExchangeEnd::Failed(Failure::Unstartable)) => {
+                        return Err(Unavailable::Unstartable("it cannot be started".into()));
+                    }
                     Event::Done(ExchangeEnd::Failed(_)) => return Err(gone()),
                     Event::Notify(_) | Event::ServerRequest(_) => {}
                 }

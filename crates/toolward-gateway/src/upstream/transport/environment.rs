@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolward_policy::selector::Glob;
 
@@ -28,6 +29,8 @@ const INSTALLER_PREFIXES: [&str; 3] = ["NPM_CONFIG_", "UV_", "PIP_"];
 const SECRET_WORDS: [&str; 3] = ["AUTH", "TOKEN", "PASSWORD"];
 /// The gateway's own variables, which no server gets.
 const OWN_PREFIX: &str = "TOOLWARD_";
+/// How the list of withheld variables begins.
+const WITHHELD: &str = "it does not get these variables of the gateway: ";
 /// At most this many withheld variables are named in a message.
 const MAX_NAMED: usize = 20;
 
@@ -91,11 +94,29 @@ impl Inherit {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         (!names.is_empty()).then(|| {
             format!(
-                "it does not get these variables of the gateway: {}{more}; pass what it needs with \
-                 `env` or `inherit_env`",
+                "{WITHHELD}{}{more}; pass what it needs with `env` or `inherit_env`",
                 names.join(", ")
             )
         })
+    }
+}
+
+/// Whether the log names the variables that a server does not get.
+///
+/// Every session of a server that does not answer fails in the same way, and the list is long: it is logged
+/// once per server.
+#[derive(Debug, Default)]
+pub(in crate::upstream) struct WithheldReport(AtomicBool);
+
+impl WithheldReport {
+    /// The message, without the withheld variables if an earlier one had them.
+    pub(in crate::upstream) fn log_line<'m>(&self, message: &'m str) -> &'m str {
+        match message.find(WITHHELD) {
+            Some(at) if self.0.swap(true, Ordering::Relaxed) => {
+                message[..at].trim_end_matches([';', ' '])
+            }
+            _ => message,
+        }
     }
 }
 
@@ -180,6 +201,10 @@ mod tests {
         let declared = [(OsString::from("DECLARED"), OsString::from("x"))];
         let said = Inherit::default().withheld(OsStr::new("x"), &declared, all()).unwrap();
         assert!(said.contains(": API_KEY; pass"), "{said}");
+        let (report, message) = (WithheldReport::default(), format!("no answer; {said}"));
+        assert_eq!(report.log_line("no answer"), "no answer");
+        assert_eq!(report.log_line(&message), message);
+        assert_eq!(report.log_line(&message), "no answer");
         assert_eq!(Inherit::Everything.withheld(OsStr::new("x"), &declared, all()), None);
     }
 }

@@ -2,6 +2,7 @@
 //! environment.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -60,7 +61,7 @@ impl Launch {
     pub(in crate::upstream) fn spawn(&self, log: &Log) -> Result<Child, Unavailable> {
         let program = self.program.to_string_lossy();
         let Some(file) = &self.file else {
-            return Err(Unavailable::Down(format!("`{program}` was not found in PATH")));
+            return Err(Unavailable::Unstartable(format!("`{program}` was not found in PATH")));
         };
         let mut command = Command::new(file);
         command
@@ -78,13 +79,26 @@ impl Launch {
         }
         groups::prepare();
         let mut child = command.spawn().map_err(|error| {
-            Unavailable::Down(format!("`{program}` cannot be started: {error}"))
+            let why = format!("`{program}` cannot be started: {error}");
+            match is_permanent(&error) {
+                true => Unavailable::Unstartable(why),
+                false => Unavailable::Down(why),
+            }
         })?;
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(log_lines(stderr, log.clone(), self.name.clone()));
         }
         Ok(child)
     }
+}
+
+/// Whether starting the same program again fails with the same error. A lack of memory, processes or file
+/// descriptors passes.
+fn is_permanent(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    let kinds = [InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied];
+    let is_no_program = error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error());
+    is_no_program || kinds.contains(&error.kind())
 }
 
 /// What a child says on its standard error goes to the log, line by line.

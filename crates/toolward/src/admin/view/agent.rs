@@ -12,23 +12,23 @@ use self::tools::ServerTools;
 use super::live::{Latest, latest_of};
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
-use crate::admin::{Layout, Page, Query, Shown};
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
 
 /// How many calls and refusals are shown.
 const MAX_ROWS: usize = 10;
 
 #[derive(Template)]
 #[template(path = "agent.html")]
-struct Whole {
+struct AgentPage {
     layout: Layout,
-    told: Told,
+    told: AgentDetails,
     latest: Latest,
 }
 
 #[derive(Template)]
 #[template(path = "agent_part.html")]
-struct Part {
-    told: Told,
+struct AgentPart {
+    told: AgentDetails,
 }
 
 #[derive(Template)]
@@ -48,7 +48,7 @@ struct Who {
     live: String,
 }
 
-struct Told {
+struct AgentDetails {
     who: Who,
     /// All callers that have a view, to change between them.
     others: Vec<(Option<String>, bool)>,
@@ -67,25 +67,25 @@ struct Told {
     hooks: Vec<HookRow>,
 }
 
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let agent = query.word("name");
     let who = Who::new(agent);
     match &*query.rest {
         "" if query.fragment => {
             let lists = page.lists.now(page.gateway());
-            Shown::of(&Part { told: Told::of(page, who, &lists) })
+            ViewResponse::of(&AgentPart { told: AgentDetails::of(page, who, &lists) })
         }
         "" => {
             let layout = Layout::new(page, "agent", "Agent").await;
             let lists = page.lists.ask(page.gateway()).await;
             let latest = latest_of(page, agent, MAX_ROWS).await;
-            Shown::of(&Whole { layout, told: Told::of(page, who, &lists), latest })
+            ViewResponse::of(&AgentPage { layout, told: AgentDetails::of(page, who, &lists), latest })
         }
         "calls" => {
             let latest = latest_of(page, agent, MAX_ROWS).await;
-            Shown::of(&Calls { who, latest })
+            ViewResponse::of(&Calls { who, latest })
         }
-        _ => Shown::Missing,
+        _ => ViewResponse::Missing,
     }
 }
 
@@ -101,8 +101,8 @@ impl Who {
     }
 }
 
-impl Told {
-    fn of(page: &Page, who: Who, lists: &[List]) -> Told {
+impl AgentDetails {
+    fn of(page: &AdminUi, who: Who, lists: &[List]) -> AgentDetails {
         let snapshot = page.gateway().current.get();
         let callers = page.reloader.callers();
         let agent = who.name.as_deref();
@@ -110,7 +110,7 @@ impl Told {
         let (limits, hooks) = guards::of(&snapshot, agent, &servers);
         let own = agent.is_some_and(|agent| snapshot.policy.has_rules_of(agent));
         let count = |wanted: fn(&ServerTools) -> usize| servers.iter().map(wanted).sum();
-        Told {
+        AgentDetails {
             others: callers.iter().map(|one| (one.clone(), *one == who.name)).collect(),
             rules: match own {
                 true => Some("its own rules"),

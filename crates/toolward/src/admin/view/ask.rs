@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use super::question::{Question, Told};
+use super::question::{ActiveQuestion, AnswerDetails};
 use crate::admin::lists::List;
-use crate::admin::{Layout, Page, Query, Shown};
-use crate::arguments::Given;
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::arguments::ArgumentsText;
 
 /// So many tools are proposed while a name is typed.
 const MOST_PROPOSED: usize = 50;
 
 #[derive(Template)]
 #[template(path = "ask.html")]
-struct Whole {
+struct AskPage {
     layout: Layout,
     form: Form,
-    answer: Option<Told>,
+    answer: Option<AnswerDetails>,
 }
 
 #[derive(Template)]
 #[template(path = "ask_part.html")]
-struct Part {
+struct AskPart {
     form: Form,
-    answer: Option<Told>,
+    answer: Option<AnswerDetails>,
 }
 
 #[derive(Template)]
@@ -52,14 +52,14 @@ struct Form {
 }
 
 /// The form, filled in as the address says; or names of tools for it.
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match &*query.rest {
         "" => {}
         "tools" => {
             let lists = page.lists.now(page.gateway());
-            return Shown::of(&Tools { tools: proposed(&lists, query.get("tool").unwrap_or("")) });
+            return ViewResponse::of(&Tools { tools: proposed(&lists, query.get("tool").unwrap_or("")) });
         }
-        _ => return Shown::Missing,
+        _ => return ViewResponse::Missing,
     }
     let lists = page.lists.ask(page.gateway()).await;
     let mut form = form(page, query, &lists);
@@ -67,11 +67,11 @@ pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
         form.tool = format!("{server}/{tool}");
     }
     let layout = Layout::new(page, "ask", "Ask").await;
-    Shown::of(&Whole { layout, form, answer: None })
+    ViewResponse::of(&AskPage { layout, form, answer: None })
 }
 
 /// The answer to what was filled in.
-pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn answer(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let lists = page.lists.ask(page.gateway()).await;
     let mut form = form(page, query, &lists);
     if query.get("agent") == Some("other") && form.agent.is_empty() {
@@ -83,7 +83,7 @@ pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
     }
     let arguments = match form.arguments.trim() {
         "" => Ok(Default::default()),
-        text => Given::parse(text),
+        text => ArgumentsText::parse(text),
     };
     let address = form.tool.trim().split_once('/');
     let address = address.filter(|(server, tool)| !server.is_empty() && !tool.is_empty());
@@ -93,7 +93,7 @@ pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
     let answer = match (&arguments, address) {
         (Ok(arguments), Some(address)) if form.wrong_agent.is_none() => {
             let agent = Some(form.agent.as_str()).filter(|agent| !agent.is_empty());
-            match Question::new(page, lists, agent, address, Some(arguments.clone())) {
+            match ActiveQuestion::new(page, lists, agent, address, Some(arguments.clone())) {
                 Ok(question) => Some(question.answer(page)),
                 Err(why) => {
                     form.wrong_tool = Some(why);
@@ -105,13 +105,13 @@ pub(crate) async fn answer(page: &Arc<Page>, query: &Query) -> Shown {
     };
     form.wrong_arguments = arguments.err().map(|why| format!("Not a JSON object: {why}"));
     if query.fragment {
-        return Shown::of(&Part { form, answer });
+        return ViewResponse::of(&AskPart { form, answer });
     }
     let layout = Layout::new(page, "ask", "Ask").await;
-    Shown::of(&Whole { layout, form, answer })
+    ViewResponse::of(&AskPage { layout, form, answer })
 }
 
-fn form(page: &Page, query: &Query, lists: &[List]) -> Form {
+fn form(page: &AdminUi, query: &Query, lists: &[List]) -> Form {
     let callers = page.reloader.callers();
     let agents: Vec<String> = callers.iter().flatten().cloned().collect();
     // In the form names have a mark before them, so that no agent's name means something else.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use self::after::After;
-use self::filter::Wanted;
+use self::after::ResumePoint;
+use self::filter::FilterForm;
 use self::rows::Row;
-use crate::admin::{Layout, Page, Query, Shown};
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
 use crate::audit_log::dir::look;
 use crate::audit_log::tail_rows::latest;
 
@@ -28,9 +28,9 @@ const FURTHER_BACK: u64 = 32 << 20;
 
 #[derive(Template)]
 #[template(path = "live.html")]
-struct Whole {
+struct LivePage {
     layout: Layout,
-    wanted: Wanted,
+    wanted: FilterForm,
     agents: Vec<String>,
     servers: Vec<String>,
     rows: Vec<Row>,
@@ -39,24 +39,24 @@ struct Whole {
     one: Option<one::One>,
 }
 
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match (&*query.rest, query.word("id")) {
         ("", Some(id)) if query.fragment => one::show(page, id).await,
         ("", id) => whole(page, query, id).await,
         ("events", _) => events::show(page, query),
-        _ => Shown::Missing,
+        _ => ViewResponse::Missing,
     }
 }
 
-async fn whole(page: &Arc<Page>, query: &Query, id: Option<&str>) -> Shown {
-    let wanted = Wanted::read(query);
+async fn whole(page: &Arc<AdminUi>, query: &Query, id: Option<&str>) -> ViewResponse {
+    let wanted = FilterForm::read(query);
     let (rows, after) = recent(page, &wanted);
     let one = match id {
         Some(id) => one::of(page, id).await,
         None => None,
     };
     let snapshot = page.gateway().current.get();
-    Shown::of(&Whole {
+    ViewResponse::of(&LivePage {
         layout: Layout::new(page, "live", "Live").await,
         agents: page.reloader.callers().iter().flatten().cloned().collect(),
         servers: snapshot.servers.iter().map(|server| server.name().to_string()).collect(),
@@ -68,7 +68,7 @@ async fn whole(page: &Arc<Page>, query: &Query, id: Option<&str>) -> Shown {
 }
 
 /// The rows that came last, newest first, and the id of the newest.
-fn recent(page: &Page, wanted: &Wanted) -> (Vec<Row>, String) {
+fn recent(page: &AdminUi, wanted: &FilterForm) -> (Vec<Row>, String) {
     let folder = &page.reloader.begun().audit.dir;
     let Ok(filter) = wanted.filter(page) else { return Default::default() };
     // Where there is no record yet, there is nothing to show.
@@ -76,7 +76,7 @@ fn recent(page: &Page, wanted: &Wanted) -> (Vec<Row>, String) {
     let looked_at = if wanted.is_sought() { SEARCHED } else { LATEST };
     let back = if wanted.is_narrow() { FURTHER_BACK } else { BACK };
     let Ok(latest) = latest(&found, &filter, looked_at, back) else { return Default::default() };
-    let mut after = After::default();
+    let mut after = ResumePoint::default();
     latest.rows.iter().for_each(|row| after.tell(row));
     let rows = latest.rows.iter().rev().filter(|row| wanted.takes(row)).take(LATEST);
     (rows.map(|row| Row::of(page, row)).collect(), after.to_string())
@@ -91,21 +91,21 @@ pub(in crate::admin::view) struct Latest {
 
 /// What an agent did last; `None`: callers without a name.
 pub(in crate::admin::view) async fn latest_of(
-    page: &Arc<Page>,
+    page: &Arc<AdminUi>,
     agent: Option<&str>,
     most: usize,
 ) -> Latest {
-    let wanted = |verdict: &str| Wanted {
+    let wanted = |verdict: &str| FilterForm {
         agent: format!("={}", agent.unwrap_or_default()),
         verdict: verdict.into(),
         kinds: "calls".into(),
-        ..Wanted::default()
+        ..FilterForm::default()
     };
     let (calls, refusals) = (wanted("allow"), wanted("deny"));
     let page = page.clone();
     // The end of the audit log is read, which waits for disks.
     let read = tokio::task::spawn_blocking(move || {
-        let some = |wanted: &Wanted| {
+        let some = |wanted: &FilterForm| {
             let mut rows = recent(&page, wanted).0;
             rows.truncate(most);
             rows

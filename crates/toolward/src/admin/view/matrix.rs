@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use askama::Template;
 
-use self::cell::{Drawn, Legend, drawn};
-use self::filter::{Choice, Filter, Lines};
+use self::cell::{DrawnLine, Legend, drawn};
+use self::filter::{Choice, MatrixFilter, Lines};
 use self::folds::Folds;
-use self::table::Table;
+use self::table::MatrixTable;
 use crate::admin::query::encoded;
 use crate::admin::view::moment;
-use crate::admin::{Layout, Page, Query, Shown};
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
 
 pub(crate) use self::cache::MatrixCache;
 
@@ -31,26 +31,26 @@ const MOST_WIDE: usize = 8;
 
 #[derive(Template)]
 #[template(path = "matrix.html")]
-struct Whole<'a> {
+struct MatrixPage<'a> {
     layout: Layout,
-    part: Part<'a>,
+    part: MatrixPart<'a>,
 }
 
 #[derive(Template)]
 #[template(path = "matrix_part.html")]
 struct Fragment<'a> {
-    part: Part<'a>,
+    part: MatrixPart<'a>,
 }
 
 /// The table with its filters.
-struct Part<'a> {
+struct MatrixPart<'a> {
     servers: Vec<Choice<'a>>,
     agents: Vec<Choice<'a>>,
     verdicts: Vec<Choice<'a>>,
     hints: Vec<Choice<'a>>,
     text: &'a str,
     filtered: bool,
-    columns: Vec<Column<'a>>,
+    columns: Vec<MatrixColumn<'a>>,
     wide: bool,
     chunks: Vec<Chunk<'a>>,
     /// Tools that the filters left, and that there are.
@@ -67,7 +67,7 @@ struct Part<'a> {
     reload: Option<Reload>,
 }
 
-struct Column<'a> {
+struct MatrixColumn<'a> {
     agent: Option<&'a str>,
     /// The name as it stands in an address.
     address: String,
@@ -103,18 +103,18 @@ struct Chunk<'a> {
     from: usize,
     count: usize,
     /// Empty if they come later.
-    lines: Vec<Drawn<'a>>,
+    lines: Vec<DrawnLine<'a>>,
 }
 
 #[derive(Template)]
 #[template(path = "matrix_rows.html")]
-struct Rows<'a> {
-    lines: Vec<Drawn<'a>>,
+struct MatrixRows<'a> {
+    lines: Vec<DrawnLine<'a>>,
 }
 
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     if !query.rest.is_empty() {
-        return Shown::Missing;
+        return ViewResponse::Missing;
     }
     let layout = match query.fragment {
         true => None,
@@ -122,37 +122,37 @@ pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
     };
     let lists = page.lists.ask(page.gateway()).await;
     let table = page.matrix.table(&page.reloader, &lists);
-    let filter = Filter::read(query, &table);
+    let filter = MatrixFilter::read(query, &table);
     let part = part(&table, &filter, query);
     match layout {
-        Some(layout) => Shown::of(&Whole { layout, part }),
-        None => Shown::of(&Fragment { part }),
+        Some(layout) => ViewResponse::of(&MatrixPage { layout, part }),
+        None => ViewResponse::of(&Fragment { part }),
     }
 }
 
 /// Further lines.
-pub(crate) async fn rows(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn rows(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let Some(from) = query.get("from").and_then(|from| from.parse::<usize>().ok()) else {
-        return Shown::Wrong("`from` is the number of a line.".into());
+        return ViewResponse::Wrong("`from` is the number of a line.".into());
     };
     let lists = page.lists.now(page.gateway());
     let table = page.matrix.table(&page.reloader, &lists);
-    let filter = Filter::read(query, &table);
+    let filter = MatrixFilter::read(query, &table);
     let address = filter::address(query);
     let lines = filter.lines(&table);
     let numbered = lines.lines.iter().enumerate().skip(from).take(CHUNK);
     let drawn = numbered.filter_map(|(at, line)| {
         drawn(&table, &filter, (at, *line), lines.left(line.group), &address)
     });
-    Shown::of(&Rows { lines: drawn.collect() })
+    ViewResponse::of(&MatrixRows { lines: drawn.collect() })
 }
 
-fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
+fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> MatrixPart<'a> {
     let shown = filter.lines(table);
     let Lines { lines, tools, .. } = &shown;
     let address = filter::address(query);
-    let columns: Vec<Column<'a>> =
-        filter.columns.iter().map(|column| Column::new(table, *column)).collect();
+    let columns: Vec<MatrixColumn<'a>> =
+        filter.columns.iter().map(|column| MatrixColumn::new(table, *column)).collect();
     let chunk = |from: usize| {
         let count = CHUNK.min(lines.len() - from);
         let numbered = lines.iter().enumerate().skip(from).take(count);
@@ -163,7 +163,7 @@ fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
         Chunk { from, count, lines: drawn.collect() }
     };
     let field = |(field, name): (&str, &str)| (field.to_string(), name.to_string());
-    Part {
+    MatrixPart {
         servers: filter::servers(table, query),
         agents: filter::agents(table, query),
         verdicts: filter::verdicts(table, query),
@@ -184,11 +184,11 @@ fn part<'a>(table: &'a Table, filter: &Filter, query: &'a Query) -> Part<'a> {
     }
 }
 
-impl<'a> Column<'a> {
-    fn new(table: &'a Table, column: usize) -> Column<'a> {
+impl<'a> MatrixColumn<'a> {
+    fn new(table: &'a MatrixTable, column: usize) -> MatrixColumn<'a> {
         let agent = table.agents.get(column).and_then(Option::as_deref);
         let (limits, hooks) = table.over_every_tool(column);
-        Column {
+        MatrixColumn {
             agent,
             limits,
             hooks,
@@ -200,7 +200,7 @@ impl<'a> Column<'a> {
     }
 }
 
-fn fold_all(table: &Table, filter: &Filter, address: &str) -> Option<FoldAll> {
+fn fold_all(table: &MatrixTable, filter: &MatrixFilter, address: &str) -> Option<FoldAll> {
     if table.groups.len() < 2 || !filter.can_fold() {
         return None;
     }
@@ -209,7 +209,7 @@ fn fold_all(table: &Table, filter: &Filter, address: &str) -> Option<FoldAll> {
     Some(FoldAll { address, collapse })
 }
 
-fn reload(table: &Table, filter: &Filter, query: &Query) -> Option<Reload> {
+fn reload(table: &MatrixTable, filter: &MatrixFilter, query: &Query) -> Option<Reload> {
     let (at, cells) = (table.reloaded?, table.changed());
     let others = filter::address_without(query, "changed");
     let others = filter.folds.address(&others);

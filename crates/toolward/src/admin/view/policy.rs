@@ -11,20 +11,20 @@ use self::files::File;
 use self::hits::{Hit, Hits, Name};
 use crate::active_config::Report;
 use crate::admin::view::moment;
-use crate::admin::{Layout, Page, Query, Shown};
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
 use crate::reload::Attempt;
 
 #[derive(Template)]
 #[template(path = "policy.html")]
-struct Whole {
+struct PolicyPage {
     layout: Layout,
-    told: Told,
+    told: PolicyDetails,
 }
 
 #[derive(Template)]
 #[template(path = "policy_part.html")]
-struct Part {
-    told: Told,
+struct PolicyPart {
+    told: PolicyDetails,
 }
 
 /// Counts alone, to be put in their places.
@@ -36,14 +36,14 @@ struct Counts {
     unseen: u64,
 }
 
-struct Told {
+struct PolicyDetails {
     version: String,
     since: String,
     /// Since when calls are counted.
     counted: String,
     reloaded: bool,
     last: Option<Last>,
-    layers: Vec<Layer>,
+    layers: Vec<LayerRow>,
     decided: u64,
     by_no_rule: u64,
     unseen: u64,
@@ -64,36 +64,36 @@ struct Last {
     refused: Option<Vec<String>>,
 }
 
-struct Layer {
+struct LayerRow {
     number: usize,
     kind: &'static str,
     name: String,
 }
 
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match &*query.rest {
         "" if query.fragment => match told(page).await {
-            Some(told) => Shown::of(&Part { told }),
-            None => Shown::Missing,
+            Some(told) => ViewResponse::of(&PolicyPart { told }),
+            None => ViewResponse::Missing,
         },
         "" => {
             // Findings depend on what the servers offer.
             drop(page.lists.ask(page.gateway()).await);
             let layout = Layout::new(page, "policy", "Policy").await;
-            let Some(told) = told(page).await else { return Shown::Missing };
-            Shown::of(&Whole { layout, told })
+            let Some(told) = told(page).await else { return ViewResponse::Missing };
+            ViewResponse::of(&PolicyPage { layout, told })
         }
         "hits" => {
             let snapshot = page.gateway().current.get();
             let hits = Hits::count(page, &snapshot, false).into_list();
             let (decided, unseen) = (snapshot.hits.total(), snapshot.unseen.total());
-            Shown::of(&Counts { hits, decided, unseen })
+            ViewResponse::of(&Counts { hits, decided, unseen })
         }
-        _ => Shown::Missing,
+        _ => ViewResponse::Missing,
     }
 }
 
-async fn told(page: &Arc<Page>) -> Option<Told> {
+async fn told(page: &Arc<AdminUi>) -> Option<PolicyDetails> {
     let snapshot = page.gateway().current.get();
     let (in_force, last, taken_up) = {
         let state = page.reloader.state();
@@ -106,12 +106,12 @@ async fn told(page: &Arc<Page>) -> Option<Told> {
     let hits = Hits::count(page, &snapshot, true);
     let (files, loose) = files::with_hits(&in_force.loaded, &hits);
     let kinds = snapshot.policy.layer_kinds().zip(snapshot.policy.layer_names());
-    let layer = |(number, (kind, name)): (usize, (&'static str, &str))| Layer {
+    let layer = |(number, (kind, name)): (usize, (&'static str, &str))| LayerRow {
         number,
         kind,
         name: name.into(),
     };
-    Some(Told {
+    Some(PolicyDetails {
         version: snapshot.version.clone(),
         since: moment(page.matrix.reloaded().unwrap_or(snapshot.hits.since())),
         counted: moment(snapshot.hits.since()),

@@ -10,31 +10,31 @@ use toolward_gateway::gateway::Gateway;
 use toolward_policy::reason::RuleText;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
-use crate::admin::Page;
+use crate::admin::AdminUi;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
-use crate::arguments::Given;
+use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::guards;
-use crate::query::{Answer, Asked, outcome, outcome_text, step_note};
+use crate::query::{Answer, PolicyQuery, outcome, outcome_text, step_note};
 
 /// A question about what is in force now.
-pub(super) struct Question {
+pub(super) struct ActiveQuestion {
     snapshot: Arc<Snapshot>,
     lists: Vec<List>,
     agent: Option<String>,
     server: String,
     name: String,
     /// `None`: it is about the listing. Empty arguments are arguments.
-    arguments: Option<Given>,
+    arguments: Option<ArgumentsText>,
     tool: Option<Tool>,
     hints: Hints,
     unlisted: ToolSet,
 }
 
 /// What is shown of an answer.
-pub(crate) struct Told {
+pub(crate) struct AnswerDetails {
     pub(crate) agent: Option<String>,
     pub(crate) server: String,
     pub(crate) tool: String,
@@ -50,8 +50,8 @@ pub(crate) struct Told {
     pub(crate) list_unknown: bool,
     /// It has no name, and nobody comes in without one.
     pub(crate) turned_away: bool,
-    pub(crate) layers: Vec<Layer>,
-    pub(crate) sees: Sees,
+    pub(crate) layers: Vec<LayerTraceRow>,
+    pub(crate) sees: ListedTool,
     /// How the agent calls the tool, if not directly.
     pub(crate) note: Option<Vec<Piece>>,
     /// This answer and the form with this question, as addresses.
@@ -60,7 +60,7 @@ pub(crate) struct Told {
 }
 
 /// What the agent gets to see of it.
-pub(crate) struct Sees {
+pub(crate) struct ListedTool {
     pub(crate) listed: bool,
     /// The name by which clients call the tool.
     pub(crate) called: String,
@@ -74,7 +74,7 @@ pub(crate) struct Sees {
     pub(crate) enforced: bool,
 }
 
-pub(crate) struct Layer {
+pub(crate) struct LayerTraceRow {
     pub(crate) number: u16,
     pub(crate) name: String,
     pub(crate) agent: Option<String>,
@@ -87,12 +87,12 @@ pub(crate) struct Step {
     pub(crate) step: &'static str,
     pub(crate) action: Option<String>,
     pub(crate) note: String,
-    pub(crate) tried: Vec<Tried>,
+    pub(crate) tried: Vec<TriedRule>,
     /// It is the step that the layer's answer comes from.
     pub(crate) decided: bool,
 }
 
-pub(crate) struct Tried {
+pub(crate) struct TriedRule {
     pub(crate) rule: Rule,
     /// In a word, for styles.
     pub(crate) outcome: &'static str,
@@ -119,15 +119,15 @@ impl From<RuleText> for Rule {
     }
 }
 
-impl Question {
+impl ActiveQuestion {
     /// A question, or what is wrong with it.
     pub(super) fn new(
-        page: &Page,
+        page: &AdminUi,
         lists: Vec<List>,
         agent: Option<&str>,
         (server, name): (&str, &str),
-        arguments: Option<Given>,
-    ) -> Result<Question, String> {
+        arguments: Option<ArgumentsText>,
+    ) -> Result<ActiveQuestion, String> {
         let snapshot = page.gateway().current.get();
         let Some(list) = lists.iter().find(|list| list.server.name() == server) else {
             let known = lists.iter().map(|list| list.server.name());
@@ -158,7 +158,7 @@ impl Question {
         let name = tool.as_ref().map_or(name, Tool::name);
         let hints = tool.as_ref().map(|tool| snapshot.policy.hints(server, tool));
         let name = name.to_string();
-        Ok(Question {
+        Ok(ActiveQuestion {
             agent: agent.map(String::from),
             server: server.into(),
             name,
@@ -171,7 +171,7 @@ impl Question {
         })
     }
 
-    fn asked<'a>(&'a self, gateway: &'a Gateway) -> Asked<'a> {
+    fn asked<'a>(&'a self, gateway: &'a Gateway) -> PolicyQuery<'a> {
         let (policy, agent) = (&self.snapshot.policy, self.agent.as_deref());
         let unknown = |list: &List| list.server.name() == self.server && list.tools.is_err();
         let usable = self.lists.iter().filter(|list| {
@@ -181,7 +181,7 @@ impl Question {
             let tools = list.tools.as_ref().map_or(&self.unlisted, |list| list.tools());
             (list.server.name(), tools)
         });
-        Asked {
+        PolicyQuery {
             policy,
             agent,
             server: &self.server,
@@ -199,7 +199,7 @@ impl Question {
         }
     }
 
-    pub(super) fn answer(&self, page: &Page) -> Told {
+    pub(super) fn answer(&self, page: &AdminUi) -> AnswerDetails {
         let asked = self.asked(page.gateway());
         let answer = asked.answer();
         let listing = asked.listing();
@@ -212,7 +212,7 @@ impl Question {
             let empty = arguments.is_empty();
             if empty { String::new() } else { arguments.text().to_string() }
         });
-        let sees = Sees {
+        let sees = ListedTool {
             listed,
             refusal: refused.then(|| lines(&asked.refusal(&answer.decision).text())),
             called: asked.called(),
@@ -220,7 +220,7 @@ impl Question {
             guarded: guards::any(page.reloader.begun(), asked.policy),
             enforced: self.snapshot.enforced,
         };
-        Told {
+        AnswerDetails {
             agent: self.agent.clone(),
             server: self.server.clone(),
             tool: self.name.clone(),
@@ -257,13 +257,13 @@ fn lines(text: &str) -> Vec<String> {
     text.lines().map(String::from).collect()
 }
 
-fn layers(asked: &Asked<'_>, answer: &Answer) -> Vec<Layer> {
+fn layers(asked: &PolicyQuery<'_>, answer: &Answer) -> Vec<LayerTraceRow> {
     let layer = |layer: &toolward_policy::explain::LayerTrace| {
         let step = |step: &toolward_policy::explain::StepTrace| {
             let tried = step.tried.iter().filter_map(|tried| {
                 let rule = asked.policy.rule_at(layer.layer, tried.rule)?.into();
                 let (outcome, text) = (outcome(&tried.outcome).0, outcome_text(&tried.outcome));
-                Some(Tried { rule, outcome, text })
+                Some(TriedRule { rule, outcome, text })
             });
             Step {
                 step: step.step.as_str(),
@@ -274,7 +274,7 @@ fn layers(asked: &Asked<'_>, answer: &Answer) -> Vec<Layer> {
             }
         };
         let name = asked.policy.layer_names().nth(usize::from(layer.layer));
-        Layer {
+        LayerTraceRow {
             number: layer.layer,
             name: name.unwrap_or("?").into(),
             agent: layer.agent.clone(),

@@ -9,33 +9,33 @@ use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::{Reach, Server};
 
 use self::plot::Plot;
-use crate::active_config::Sees;
+use crate::active_config::ToolVisibility;
 use crate::admin::view::moment;
-use crate::admin::{Layout, Page, Query, Shown};
+use crate::admin::{Layout, AdminUi, Query, ViewResponse};
 use crate::audit_log::row::took;
 use crate::status_report::era;
 
 #[derive(Template)]
 #[template(path = "servers.html")]
-struct Whole {
+struct ServersPage {
     layout: Layout,
-    servers: Vec<Told>,
+    servers: Vec<ServerDetails>,
 }
 
 #[derive(Template)]
 #[template(path = "servers_part.html")]
-struct Part<'a> {
-    servers: &'a [Told],
+struct ServersPart<'a> {
+    servers: &'a [ServerDetails],
 }
 
 /// What changes from moment to moment, to be put in its places.
 #[derive(Template)]
 #[template(path = "servers_now.html")]
 struct Now<'a> {
-    servers: &'a [Told],
+    servers: &'a [ServerDetails],
 }
 
-struct Told {
+struct ServerDetails {
     /// Its place, by which parts of the page are named.
     number: usize,
     name: String,
@@ -43,20 +43,20 @@ struct Told {
     eras: Vec<&'static str>,
     revisions: Vec<&'static str>,
     /// Its tools are known.
-    sees: Option<Seen>,
-    now: State,
+    sees: Option<ToolCounts>,
+    now: ServerState,
     /// The part comes by itself, to be put in its place.
     alone: bool,
 }
 
-struct Seen {
+struct ToolCounts {
     offered: usize,
     shown: usize,
     by_agent: Vec<(Option<String>, usize)>,
 }
 
 /// How it is at the moment.
-struct State {
+struct ServerState {
     word: &'static str,
     calls: u64,
     errors: u64,
@@ -70,21 +70,21 @@ struct State {
     plot: Plot,
 }
 
-pub(crate) async fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match &*query.rest {
-        "" if query.fragment => Shown::of(&Part { servers: &told(page, false) }),
+        "" if query.fragment => ViewResponse::of(&ServersPart { servers: &told(page, false) }),
         "" => {
             // Whoever has not been asked yet is asked now, and waited for a moment.
             drop(page.lists.ask(page.gateway()).await);
             let layout = Layout::new(page, "servers", "Servers").await;
-            Shown::of(&Whole { layout, servers: told(page, false) })
+            ViewResponse::of(&ServersPage { layout, servers: told(page, false) })
         }
-        "now" => Shown::of(&Now { servers: &told(page, true) }),
-        _ => Shown::Missing,
+        "now" => ViewResponse::of(&Now { servers: &told(page, true) }),
+        _ => ViewResponse::Missing,
     }
 }
 
-fn told(page: &Page, alone: bool) -> Vec<Told> {
+fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
     let gateway = page.gateway();
     let snapshot = gateway.current.get();
     let in_force = page.reloader.state().in_force.clone();
@@ -94,13 +94,13 @@ fn told(page: &Page, alone: bool) -> Vec<Told> {
         let (word, revisions) = server.state();
         let mut eras: Vec<&str> = revisions.iter().map(|one| era(one.era())).collect();
         eras.dedup();
-        Told {
+        ServerDetails {
             number,
             name: server.name().into(),
             kind: kind(server),
             eras,
             revisions: revisions.iter().map(|revision| revision.as_str()).collect(),
-            sees: seen.map(Seen::of),
+            sees: seen.map(ToolCounts::of),
             now: state(server, word),
             alone,
         }
@@ -108,10 +108,10 @@ fn told(page: &Page, alone: bool) -> Vec<Told> {
     snapshot.servers.iter().enumerate().map(one).collect()
 }
 
-impl Seen {
-    fn of(sees: &Sees) -> Seen {
+impl ToolCounts {
+    fn of(sees: &ToolVisibility) -> ToolCounts {
         let by_agent = sees.by_agent.clone();
-        Seen { offered: sees.offered, shown: sees.shown, by_agent }
+        ToolCounts { offered: sees.offered, shown: sees.shown, by_agent }
     }
 }
 
@@ -131,11 +131,11 @@ fn kind(server: &Server) -> String {
     }
 }
 
-fn state(server: &Server, word: &'static str) -> State {
+fn state(server: &Server, word: &'static str) -> ServerState {
     let lived = server.life.so_far();
     let spans = server.calls.recent();
     let recent = Span::sum(&spans);
-    State {
+    ServerState {
         word,
         calls: server.calls.total(),
         errors: server.calls.errors(),

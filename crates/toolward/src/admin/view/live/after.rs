@@ -6,19 +6,19 @@ use toolward_gateway::audit::line::time;
 
 /// Written as `ID` or `ID/TIME`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct After {
+pub(super) struct ResumePoint {
     id: String,
     ended: String,
 }
 
-impl After {
-    pub(super) fn parse(text: &str) -> After {
+impl ResumePoint {
+    pub(super) fn parse(text: &str) -> ResumePoint {
         let (id, ended) = text.split_once('/').unwrap_or((text, ""));
         if !ended.is_empty() {
-            return After { id: id.into(), ended: ended.into() };
+            return ResumePoint { id: id.into(), ended: ended.into() };
         }
         let begun = id.split('-').next().and_then(|at| u64::from_str_radix(at, 16).ok());
-        After { id: id.into(), ended: begun.map(time).unwrap_or_default() }
+        ResumePoint { id: id.into(), ended: begun.map(time).unwrap_or_default() }
     }
 
     /// Nothing was there to be told.
@@ -44,7 +44,7 @@ impl After {
     }
 }
 
-impl std::fmt::Display for After {
+impl std::fmt::Display for ResumePoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.ended.is_empty() {
             true => f.write_str(&self.id),
@@ -62,15 +62,15 @@ mod tests {
     fn what_was_told_is_no_news_until_it_ends() {
         let under_way = json!({"id": "0000000f4240-a-1"});
         let ended = json!({"id": "0000000f4240-a-1", "ended": "1970-01-01T00:00:02.000000Z"});
-        let mut after = After::default();
+        let mut after = ResumePoint::default();
         assert!(after.is_before(&under_way));
         after.tell(&under_way);
         assert!(!after.is_before(&under_way) && after.is_before(&ended));
         after.tell(&ended);
         assert!(!after.is_before(&ended));
-        assert_eq!(After::parse(&after.to_string()), after);
+        assert_eq!(ResumePoint::parse(&after.to_string()), after);
         // Of an id alone it is known when that was.
-        let after = After::parse("0000000f4240-a-1");
+        let after = ResumePoint::parse("0000000f4240-a-1");
         assert!(after.is_before(&ended) && !after.is_before(&under_way));
     }
 }

@@ -11,15 +11,15 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::after::After;
-use super::filter::Wanted;
+use super::after::ResumePoint;
+use super::filter::FilterForm;
 use super::rows::Row;
 use super::{BACK, LATEST};
 use crate::admin::events::{Changes, missed};
-use crate::admin::{Page, Query, Shown};
+use crate::admin::{AdminUi, Query, ViewResponse};
 use crate::audit_log::dir::look;
 use crate::audit_log::filter::Matcher;
-use crate::audit_log::follow::{Arrived, Arriving, Skipped};
+use crate::audit_log::follow::{NewRows, RowFollower, SkippedRecords};
 use crate::audit_log::tail_rows::latest;
 use crate::exit::Failure;
 
@@ -39,34 +39,34 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
 #[template(path = "live_rows.html")]
-struct Rows<'a> {
+struct LiveRows<'a> {
     rows: &'a [Row],
 }
 
-pub(super) fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let (send, events) = mpsc::channel(2);
     let after = query.last_event.as_deref().or(query.word("after")).unwrap_or_default();
-    let watcher = Watcher {
+    let watcher = LiveStream {
         page: Arc::downgrade(page),
-        wanted: Wanted::read(query),
-        after: After::parse(after),
+        wanted: FilterForm::read(query),
+        after: ResumePoint::parse(after),
         changes: Changes::new(page),
         send,
     };
     tokio::spawn(watcher.run(missed(page, query)));
-    Shown::Events(events)
+    ViewResponse::Events(events)
 }
 
 /// Somebody who watches.
-struct Watcher {
-    page: Weak<Page>,
-    wanted: Wanted,
-    after: After,
+struct LiveStream {
+    page: Weak<AdminUi>,
+    wanted: FilterForm,
+    after: ResumePoint,
     changes: Changes,
     send: mpsc::Sender<Bytes>,
 }
 
-impl Watcher {
+impl LiveStream {
     async fn run(mut self, missed: Option<Bytes>) {
         // What a browser waits before it comes again, in milliseconds.
         let retry = Bytes::from_static(b"retry: 1000\n\n");
@@ -109,10 +109,10 @@ impl Watcher {
             missed.into_iter().filter(|row| self.after.is_before(row)).collect();
         // Where all of them are news, there may be more.
         let more = !self.after.is_nothing() && missed.len() >= LATEST;
-        let skipped = more.then_some(Skipped { records: None });
-        self.tell(&page, Arrived { rows: missed, skipped }).await;
+        let skipped = more.then_some(SkippedRecords { records: None });
+        self.tell(&page, NewRows { rows: missed, skipped }).await;
         let most = if self.wanted.is_narrow() { SEARCHED } else { READ };
-        let mut arriving = Arriving::after(folder, &found, matcher, LONG)?;
+        let mut arriving = RowFollower::after(folder, &found, matcher, LONG)?;
         drop(page);
         let mut silent = Duration::ZERO;
         loop {
@@ -136,8 +136,8 @@ impl Watcher {
     }
 
     /// Tells of what has come; whether there was anything.
-    async fn tell(&mut self, page: &Page, arrived: Arrived) -> bool {
-        let Arrived { mut rows, skipped } = arrived;
+    async fn tell(&mut self, page: &AdminUi, arrived: NewRows) -> bool {
+        let NewRows { mut rows, skipped } = arrived;
         // Of what was passed over and not searched, nobody knows how much was wanted.
         let mut more = skipped.map(|skipped| skipped.records.filter(|_| !self.wanted.is_narrow()));
         rows.retain(|row| self.wanted.takes(row));
@@ -155,7 +155,7 @@ impl Watcher {
         }
         if !rows.is_empty() {
             let rows: Vec<Row> = rows.iter().map(|row| Row::of(page, row)).collect();
-            let html = Rows { rows: &rows }.render().unwrap_or_default();
+            let html = LiveRows { rows: &rows }.render().unwrap_or_default();
             said += &format!("event: rows\nid: {}\n", self.after);
             for line in html.lines() {
                 said += &format!("data: {line}\n");

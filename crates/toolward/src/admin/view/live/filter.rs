@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::admin::query::encoded;
-use crate::admin::{Page, Query};
+use crate::admin::{AdminUi, Query};
 use crate::audit_log::filter::Filter;
 use crate::audit_log::row::what;
 use crate::cli::{FilterArgs, RecordedVerdict};
@@ -14,7 +14,7 @@ const CALLS: [&str; 3] = ["intent", "refusal", "unavailable"];
 
 /// The fields of the form, as they were given.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct FilterForm {
     /// `=NAME`; `=`: callers without a name; nothing: everyone.
     pub(super) agent: String,
     pub(super) server: String,
@@ -24,10 +24,10 @@ pub(super) struct Wanted {
     pub(super) text: String,
 }
 
-impl Wanted {
-    pub(super) fn read(query: &Query) -> Wanted {
+impl FilterForm {
+    pub(super) fn read(query: &Query) -> FilterForm {
         let word = |name: &str| query.word(name).unwrap_or_default().to_string();
-        Wanted {
+        FilterForm {
             agent: word("agent"),
             server: word("server"),
             verdict: word("verdict"),
@@ -66,7 +66,7 @@ impl Wanted {
     }
 
     /// What of it can be seen in a line before it is read.
-    pub(super) fn filter(&self, page: &Page) -> Result<Filter, Failure> {
+    pub(super) fn filter(&self, page: &AdminUi) -> Result<Filter, Failure> {
         let kinds = match &*self.kinds {
             "all" => Vec::new(),
             "calls" => CALLS.map(String::from).into(),
@@ -118,12 +118,12 @@ mod tests {
             "outcome": "timed-out", "rule_at": "toolward.yaml:3:4", "arguments": "secret"});
         let takes = |text: &str, verdict: &str| {
             let (text, verdict) = (text.into(), verdict.into());
-            Wanted { text, verdict, ..Wanted::default() }.takes(&row)
+            FilterForm { text, verdict, ..FilterForm::default() }.takes(&row)
         };
         assert!(takes("", "") && takes("files/READ", "") && takes("yaml:3", "failed"));
         assert!(!takes("write", "") && !takes("secret", ""));
         let fine = json!({"kind": "intent", "outcome": "ok"});
-        let failed = Wanted { verdict: "failed".into(), ..Wanted::default() };
+        let failed = FilterForm { verdict: "failed".into(), ..FilterForm::default() };
         assert!(!failed.takes(&fine) && failed.takes(&json!({"kind": "unavailable"})));
     }
 }

@@ -11,7 +11,7 @@ use super::rows::{Row, is_unseen, says};
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
 use crate::admin::view::steps;
-use crate::admin::{Page, Shown};
+use crate::admin::{AdminUi, ViewResponse};
 use crate::audit_log::find::{decision, facts, is_id};
 use crate::audit_log::row::joined;
 
@@ -30,19 +30,19 @@ pub(super) struct One {
 
 #[derive(Template)]
 #[template(path = "live_one.html")]
-struct Part<'a> {
+struct RecordPart<'a> {
     one: &'a One,
 }
 
-pub(super) async fn show(page: &Arc<Page>, id: &str) -> Shown {
+pub(super) async fn show(page: &Arc<AdminUi>, id: &str) -> ViewResponse {
     match of(page, id).await {
-        Some(one) => Shown::of(&Part { one: &one }),
-        None => Shown::Wrong("No record has this id.".into()),
+        Some(one) => ViewResponse::of(&RecordPart { one: &one }),
+        None => ViewResponse::Wrong("No record has this id.".into()),
     }
 }
 
 /// What is known of a decision. A record can be long, so that it is searched on another thread.
-pub(super) async fn of(page: &Arc<Page>, id: &str) -> Option<One> {
+pub(super) async fn of(page: &Arc<AdminUi>, id: &str) -> Option<One> {
     if !is_id(id) {
         return None;
     }
@@ -53,7 +53,7 @@ pub(super) async fn of(page: &Arc<Page>, id: &str) -> Option<One> {
     let record = &found.record;
     let policy_changed = record["policy"].as_str().is_some_and(|then| then != snapshot.version);
     Some(One {
-        facts: in_words(facts(&found), record),
+        facts: in_words(facts(&found, None), record),
         changed: found.fits == Some(false),
         policy_changed,
         explain: explain(page, record),
@@ -91,7 +91,7 @@ fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Pi
 }
 
 /// The address of the explanation: who, which tool, and the arguments where they are known.
-fn explain(page: &Page, record: &Value) -> Option<String> {
+fn explain(page: &AdminUi, record: &Value) -> Option<String> {
     let text = |name: &str| record[name].as_str().map(String::from);
     let (server, tool) = match is_unseen(record) {
         true => says(page, record)?.tool?,
@@ -112,7 +112,7 @@ fn explain(page: &Page, record: &Value) -> Option<String> {
 }
 
 /// Whether a recorded hash is of some arguments.
-fn same_as(page: &Page) -> impl Fn(&str, &[u8]) -> bool {
+fn same_as(page: &AdminUi) -> impl Fn(&str, &[u8]) -> bool {
     let audit = page.gateway().audit.clone();
     move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
 }

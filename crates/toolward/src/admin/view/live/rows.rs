@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::admin::Page;
+use crate::admin::AdminUi;
 use crate::admin::view::prose::{Piece, has_place, pieces};
 use crate::admin::view::steps;
 use crate::audit_log::row::{took, what};
@@ -39,7 +39,7 @@ pub(in crate::admin::view) struct Why {
 }
 
 impl Row {
-    pub(in crate::admin::view) fn of(page: &Page, row: &Value) -> Row {
+    pub(in crate::admin::view) fn of(page: &AdminUi, row: &Value) -> Row {
         let text = |name: &str| row[name].as_str().map(String::from);
         let kind = text("kind").unwrap_or_default();
         let time = text("time").unwrap_or_default();
@@ -80,7 +80,7 @@ impl Row {
     }
 }
 
-fn why(page: &Page, row: &Value, kind: &str) -> Why {
+fn why(page: &AdminUi, row: &Value, kind: &str) -> Why {
     let text = |name: &str| row[name].as_str().map(String::from);
     if is_unseen(row) {
         let now = says(page, row);
@@ -108,7 +108,7 @@ pub(super) fn is_unseen(row: &Value) -> bool {
 }
 
 /// What the policy in force says of such a name.
-pub(super) fn says(page: &Page, row: &Value) -> Option<Says> {
+pub(super) fn says(page: &AdminUi, row: &Value) -> Option<Says> {
     let gateway = page.gateway();
     let snapshot = gateway.current.get();
     let in_force = page.reloader.state().in_force.clone()?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolward_gateway::active::Snapshot;
 
-use super::table::{Agents, Group, PreviousTable, Table};
+use super::table::{Agents, Group, PreviousTable, MatrixTable};
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 
@@ -23,7 +23,7 @@ struct CachedTables {
 }
 
 impl MatrixCache {
-    pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> Table {
+    pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> MatrixTable {
         let snapshot = reloader.gateway().current.get();
         let agents = reloader.callers();
         let mut state = self.lock();
@@ -35,7 +35,7 @@ impl MatrixCache {
         let is_new = |agent: &Option<String>| {
             before.as_ref().is_some_and(|before| !before.agents.contains(agent))
         };
-        Table {
+        MatrixTable {
             added: agents.iter().map(is_new).collect(),
             agents,
             groups: groups.into_iter().map(|(_, group)| group).collect(),

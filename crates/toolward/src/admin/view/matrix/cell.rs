@@ -2,14 +2,14 @@
 
 use toolward_gateway::guard::{InFront, ShownHook, ShownLimit};
 
-use super::filter::{At, Filter};
-use super::table::{self, Cell, Group, Line, Table};
+use super::filter::{At, MatrixFilter};
+use super::table::{self, MatrixCell, Group, ToolLine, MatrixTable};
 use crate::discovery::Route;
 
 /// A line as it is drawn.
-pub(super) enum Drawn<'a> {
+pub(super) enum DrawnLine<'a> {
     Server(ServerLine<'a>),
-    Tool { at: usize, group: &'a Group, line: &'a Line, about: Option<String>, cells: Vec<Mark> },
+    Tool { at: usize, group: &'a Group, line: &'a ToolLine, about: Option<String>, cells: Vec<Mark> },
 }
 
 /// The headline of a server.
@@ -55,16 +55,16 @@ pub(super) struct Legend {
 }
 
 pub(super) fn drawn<'a>(
-    table: &'a Table,
-    filter: &Filter,
+    table: &'a MatrixTable,
+    filter: &MatrixFilter,
     (at, line): (usize, At),
     left: usize,
     address: &str,
-) -> Option<Drawn<'a>> {
+) -> Option<DrawnLine<'a>> {
     let group = table.groups.get(line.group)?;
     let Some(tool) = line.tool else {
         let allowed = filter.columns.iter().map(|column| group.allowed.get(*column));
-        return Some(Drawn::Server(ServerLine {
+        return Some(DrawnLine::Server(ServerLine {
             at,
             group,
             left,
@@ -78,11 +78,11 @@ pub(super) fn drawn<'a>(
     let mark = |column: &usize| Some(Mark::of(group, *column, *cells.get(*column)?));
     let line = group.lines.get(tool)?;
     let marks = filter.columns.iter().filter_map(mark).collect();
-    Some(Drawn::Tool { at, group, line, about: line.description(), cells: marks })
+    Some(DrawnLine::Tool { at, group, line, about: line.description(), cells: marks })
 }
 
 impl Mark {
-    fn of(group: &Group, column: usize, cell: Cell) -> Mark {
+    fn of(group: &Group, column: usize, cell: MatrixCell) -> Mark {
         let (word, sign) = sign(cell.verdict);
         let through = cell.verdict != table::DENY && group.route(column) == Route::Execute;
         let mut label = String::from(word);
@@ -154,7 +154,7 @@ fn in_words(guards: &InFront) -> String {
 }
 
 impl Legend {
-    pub(super) fn of(table: &Table, columns: &[usize]) -> Legend {
+    pub(super) fn of(table: &MatrixTable, columns: &[usize]) -> Legend {
         let mut legend = Legend::default();
         for group in &table.groups {
             for tool in 0..group.lines.len() {
@@ -169,7 +169,7 @@ impl Legend {
         legend
     }
 
-    fn add(&mut self, group: &Group, column: usize, cell: Cell) {
+    fn add(&mut self, group: &Group, column: usize, cell: MatrixCell) {
         match cell.verdict {
             table::ALLOW => self.allow = true,
             table::DEPENDS => self.depends = true,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use toolward_config::sanitize;
 
 use super::folds::Folds;
-use super::table::{self, Cell, Group, Table};
+use super::table::{self, MatrixCell, Group, MatrixTable};
 use crate::admin::Query;
 use crate::admin::query::encoded;
 
@@ -15,7 +15,7 @@ const FIELDS: [&str; 6] = ["server", "agent", "verdict", "hint", "q", "changed"]
 const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
 
 /// What is left in.
-pub(super) struct Filter {
+pub(super) struct MatrixFilter {
     servers: Vec<String>,
     /// The columns that are shown.
     pub(super) columns: Vec<usize>,
@@ -59,8 +59,8 @@ impl Lines {
     }
 }
 
-impl Filter {
-    pub(super) fn read(query: &Query, table: &Table) -> Filter {
+impl MatrixFilter {
+    pub(super) fn read(query: &Query, table: &MatrixTable) -> MatrixFilter {
         let all = |name: &'static str| query.all(name).filter(|value| !value.is_empty());
         // Callers without a name are asked for by an empty one.
         let agents: Vec<&str> = query.all("agent").collect();
@@ -75,7 +75,7 @@ impl Filter {
         let verdict = |word: &str| VERDICTS.iter().position(|verdict| *verdict == word);
         let verdicts = all("verdict").filter_map(verdict).filter_map(|at| u8::try_from(at).ok());
         let text = query.get("q").unwrap_or_default().to_lowercase();
-        Filter {
+        MatrixFilter {
             servers: all("server").map(String::from).collect(),
             columns,
             verdicts: verdicts.collect(),
@@ -94,7 +94,7 @@ impl Filter {
 
     /// Whether a server of which nothing is left is left out too.
     fn is_about_tools(&self) -> bool {
-        let Filter { verdicts, hints, words, changed, .. } = self;
+        let MatrixFilter { verdicts, hints, words, changed, .. } = self;
         !verdicts.is_empty() || !hints.is_empty() || !words.is_empty() || *changed
     }
 
@@ -109,7 +109,7 @@ impl Filter {
 
     /// The lines that are left. A server of which nothing is left is left out with its headline,
     /// unless nothing was asked of its tools.
-    pub(super) fn lines(&self, table: &Table) -> Lines {
+    pub(super) fn lines(&self, table: &MatrixTable) -> Lines {
         let mut lines = Vec::new();
         let (mut tools, mut by_group) = (0, Vec::new());
         for (group, of) in table.groups.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Filter {
         let Some(line) = group.lines.get(tool) else { return false };
         let cells = group.cells(tool);
         let cell = |column: &usize| cells.get(*column);
-        let any = |wanted: &dyn Fn(&Cell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
+        let any = |wanted: &dyn Fn(&MatrixCell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
         let hint = |wanted: &String| line.hints.contains(wanted);
         let word = |wanted: &String| line.searched.contains(wanted.as_str());
         (self.verdicts.is_empty() || any(&|cell| self.verdicts.contains(&cell.verdict)))
@@ -147,16 +147,16 @@ impl Filter {
     }
 }
 
-pub(super) fn servers<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+pub(super) fn servers<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     choices(table.groups.iter().map(|group| group.server.as_str()), "server", query)
 }
 
-pub(super) fn agents<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+pub(super) fn agents<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     choices(table.agents.iter().map(|agent| agent.as_deref().unwrap_or("")), "agent", query)
 }
 
 /// The verdicts that some cell has, and those that are chosen.
-pub(super) fn verdicts<'a>(table: &Table, query: &Query) -> Vec<Choice<'a>> {
+pub(super) fn verdicts<'a>(table: &MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     let mut there = [false; VERDICTS.len()];
     for group in &table.groups {
         for cell in (0..group.lines.len()).flat_map(|tool| group.cells(tool)) {
@@ -170,7 +170,7 @@ pub(super) fn verdicts<'a>(table: &Table, query: &Query) -> Vec<Choice<'a>> {
 }
 
 /// The hints that some tool has.
-pub(super) fn hints<'a>(table: &'a Table, query: &Query) -> Vec<Choice<'a>> {
+pub(super) fn hints<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     let lines = table.groups.iter().flat_map(|group| &group.lines);
     let hints: BTreeSet<&str> =
         lines.flat_map(|line| line.hints.iter().map(String::as_str)).collect();

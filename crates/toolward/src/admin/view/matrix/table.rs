@@ -34,7 +34,7 @@ fn byte(verdict: Verdict) -> u8 {
 /// The callers that have a column; `None`: callers without a name.
 pub(super) type Agents = Arc<Vec<Option<String>>>;
 
-pub(super) struct Table {
+pub(super) struct MatrixTable {
     pub(super) agents: Agents,
     pub(super) groups: Vec<Arc<Group>>,
     /// When the last reload was, if the table before it is known, and which agents it added.
@@ -54,7 +54,7 @@ pub(super) struct PreviousTable {
 
 /// One tool for one agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cell {
+pub(super) struct MatrixCell {
     pub(super) verdict: u8,
     /// The place of its guards among those of the group; 0: none.
     guards: u16,
@@ -69,9 +69,9 @@ pub(super) struct Group {
     pub(super) address: String,
     /// Why its tools are not known.
     pub(super) why: Option<String>,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ToolLine>,
     /// Line by line, agents beside each other.
-    cells: Vec<Cell>,
+    cells: Vec<MatrixCell>,
     guards: Vec<InFront>,
     /// How each agent calls the server's tools.
     pub(super) routes: Vec<Route>,
@@ -81,7 +81,7 @@ pub(super) struct Group {
     pub(super) changed: usize,
 }
 
-pub(super) struct Line {
+pub(super) struct ToolLine {
     pub(super) name: String,
     pub(super) address: String,
     /// What clients call it, if that is another name.
@@ -94,7 +94,7 @@ pub(super) struct Line {
     described: Option<Box<str>>,
 }
 
-impl Table {
+impl MatrixTable {
     pub(super) fn tools(&self) -> usize {
         self.groups.iter().map(|group| group.lines.len()).sum()
     }
@@ -135,7 +135,7 @@ impl Table {
     }
 }
 
-impl Line {
+impl ToolLine {
     /// The beginning of the tool's description.
     pub(super) fn description(&self) -> Option<String> {
         let own = || {
@@ -197,10 +197,10 @@ impl Group {
             let (name, address) = (tool.name().into(), encoded(tool.name()));
             let (hints, definition) =
                 (hints.iter().map(String::from).collect(), tool.shared_definition());
-            Line { name, address, shown, hints, searched, definition, described }
+            ToolLine { name, address, shown, hints, searched, definition, described }
         };
         let lines = tools.tools().iter().zip(&hints).map(line).collect();
-        let denied = Cell { verdict: DENY, guards: 0, before: None };
+        let denied = MatrixCell { verdict: DENY, guards: 0, before: None };
         let mut cells = vec![denied; hints.len() * agents.len()];
         let guarded = !snapshot.guards.is_empty();
         for (column, agent) in agents.iter().enumerate() {
@@ -261,18 +261,18 @@ impl Group {
         self.routes.get(column).copied().unwrap_or(Route::Direct)
     }
 
-    pub(super) fn cell(&self, tool: usize, column: usize) -> Option<Cell> {
+    pub(super) fn cell(&self, tool: usize, column: usize) -> Option<MatrixCell> {
         self.cells(tool).get(column).copied()
     }
 
     /// The cells of a tool, agent by agent.
-    pub(super) fn cells(&self, tool: usize) -> &[Cell] {
+    pub(super) fn cells(&self, tool: usize) -> &[MatrixCell] {
         let start = tool * self.routes.len();
         self.cells.get(start..start + self.routes.len()).unwrap_or_default()
     }
 
     /// The limits and hooks in front of a tool for an agent.
-    pub(super) fn guards(&self, cell: Cell) -> Option<&InFront> {
+    pub(super) fn guards(&self, cell: MatrixCell) -> Option<&InFront> {
         self.guards.get(usize::from(cell.guards)).filter(|guards| !guards.is_empty())
     }
 }

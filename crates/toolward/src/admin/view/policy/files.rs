@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use toolward_config::{Disk, Loaded};
+use toolward_config::{Disk, LoadedConfig};
 
 use super::hits::{Hit, Hits};
 
@@ -10,21 +10,21 @@ pub(super) struct File {
     pub(super) name: String,
     /// The file holds something else by now.
     pub(super) differs: bool,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<FileLine>,
 }
 
-pub(super) struct Line {
+pub(super) struct FileLine {
     pub(super) number: usize,
     pub(super) text: String,
     pub(super) hits: Vec<Hit>,
 }
 
 /// The files, and the rules that stand in none that can be shown.
-pub(super) fn with_hits(loaded: &Loaded, hits: &Hits) -> (Vec<File>, Vec<Hit>) {
+pub(super) fn with_hits(loaded: &LoadedConfig, hits: &Hits) -> (Vec<File>, Vec<Hit>) {
     let mut files: Vec<File> = Vec::new();
     for shown in loaded.shown() {
         let Some(lines) = &shown.lines else { continue };
-        let line = |(at, text): (usize, &String)| Line {
+        let line = |(at, text): (usize, &String)| FileLine {
             number: at + 1,
             text: untabbed(text),
             hits: Vec::new(),

@@ -5,7 +5,7 @@ use toolward_gateway::client::Scope;
 use toolward_policy::RuleRef;
 use toolward_policy::reason::RuleText;
 
-use crate::admin::Page;
+use crate::admin::AdminUi;
 
 /// So many names that agents do not see are listed.
 const MOST_NAMES: usize = 200;
@@ -48,7 +48,7 @@ pub(super) struct Name {
 
 impl Hits {
     /// The counts of all rules, or of those that have one.
-    pub(super) fn count(page: &Page, snapshot: &Snapshot, all: bool) -> Hits {
+    pub(super) fn count(page: &AdminUi, snapshot: &Snapshot, all: bool) -> Hits {
         let gateway = page.gateway();
         let in_force = page.reloader.state().in_force.clone();
         let known = in_force.map(|in_force| in_force.names(gateway, snapshot));

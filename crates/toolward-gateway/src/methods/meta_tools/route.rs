@@ -1,0 +1,79 @@
+//! How an agent reaches a tool, given its `discovery` setting.
+//!
+//! An agent with `discovery: progressive` lists only the tools of the built-in server. It calls every other
+//! tool through `execute_tool`, where the same policy decides; a direct call is refused like a call of an
+//! unknown name.
+
+use toolward_policy::{Caller, Decision, Policy, Step, Subject, Verdict};
+
+use super::{EXECUTE, NAME, execute, tools};
+
+/// How an agent calls the tools of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// By their names, as listed.
+    Direct,
+    /// Only through `execute_tool`: the agent uses progressive discovery.
+    Execute,
+    /// Not at all: the agent uses progressive discovery, and this decision denies it `execute_tool`.
+    Closed(Decision),
+}
+
+impl Route {
+    /// The route of an agent that uses progressive discovery.
+    pub(super) fn through_execute(policy: &Policy, agent: Option<&str>) -> Route {
+        let tools = tools();
+        let Some(execute) = tools.tools().iter().find(|tool| tool.name() == execute::NAME) else {
+            return Route::Execute;
+        };
+        let hints = policy.hints(NAME, execute);
+        let cell = policy.cell(agent, NAME, Subject::Tool(execute, &hints));
+        let decision = cell.list(Caller { agent, claims: None }).decision;
+        match decision.verdict {
+            Verdict::Deny => Route::Closed(decision),
+            _ => Route::Execute,
+        }
+    }
+
+    /// Whether the agent lists the server's tools, as far as the policy allows them.
+    pub fn is_direct(self) -> bool {
+        self == Route::Direct
+    }
+
+    /// The route in a word, for JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Route::Direct => "direct",
+            Route::Execute => "execute_tool",
+            Route::Closed(_) => "none",
+        }
+    }
+
+    /// The decision about a direct call of a tool that the policy allows.
+    pub fn denial(self) -> Option<Decision> {
+        match self {
+            Route::Direct => None,
+            Route::Execute => Some(Decision {
+                verdict: Verdict::Deny,
+                layer: None,
+                step: Step::NotExposed,
+                rule: None,
+            }),
+            Route::Closed(denied) => Some(denied),
+        }
+    }
+
+    /// Why a tool is not called directly.
+    pub fn note(self) -> Option<String> {
+        let progressive = "the agent uses progressive discovery";
+        match self {
+            Route::Direct => None,
+            Route::Execute => Some(format!(
+                "{progressive}: it calls this tool through `{EXECUTE}`; a direct call is refused"
+            )),
+            Route::Closed(_) => Some(format!(
+                "{progressive}, and `{EXECUTE}` is denied to it: it cannot call this tool"
+            )),
+        }
+    }
+}
