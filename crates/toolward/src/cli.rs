@@ -178,6 +178,9 @@ pub struct RunningArgs {
 pub struct StatusArgs {
     #[command(flatten)]
     pub running: RunningArgs,
+    /// Show times in UTC instead of local time; JSON always has UTC
+    #[arg(long)]
+    pub utc: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -390,6 +393,9 @@ pub struct ExplainArgs {
     /// The folder of the record, for a past decision
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Show the time of a past decision in UTC instead of local time
+    #[arg(long)]
+    pub utc: bool,
 }
 
 /// Answer one JSON request a line, for scripts and CI

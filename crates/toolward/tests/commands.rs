@@ -156,6 +156,10 @@ fn ls_shows_what_an_agent_may_do() {
         seen_in(&folder, &format!("can-i tracker/get_issue {flags}"))
     );
     assert_snapshot!(
+        "explain_of_a_typo",
+        seen_in(&folder, &format!("explain tracker/get_issue {flags}"))
+    );
+    assert_snapshot!(
         "ls_one_server_json",
         seen(&format!("ls --as reviewer --server browser --json {SAMPLE}"))
     );

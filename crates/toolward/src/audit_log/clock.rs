@@ -33,6 +33,15 @@ impl Clock {
         }
     }
 
+    /// How wide times are in full. Offsets with seconds, as zones had long ago, are wider.
+    pub(crate) fn full_width(&self) -> usize {
+        if self.utc {
+            "2026-11-17T14:36:32.454Z".len()
+        } else {
+            "2026-11-17T14:36:32.454+01:00".len()
+        }
+    }
+
     fn format(&self, time: &Zoned, precision: Precision) -> String {
         let format = match precision {
             Precision::Full if self.utc => "%Y-%m-%dT%H:%M:%S.%3fZ",

@@ -14,7 +14,7 @@ use crate::commands::question::Question;
 use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards;
-use crate::query::{Answer, Asked, outcome_text, sanitize_lines, step_note};
+use crate::query::{Answer, PolicyQuery, outcome_text, sanitize_lines, step_note};
 use crate::render::{BOLD, DIM, paint, verdict};
 
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     Ok(if answer.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }
 
-fn to_text(question: &Asked<'_>, answer: &Answer, guarded: bool) -> String {
+fn to_text(question: &PolicyQuery<'_>, answer: &Answer, guarded: bool) -> String {
     let Answer { explanation, decision, why } = answer;
     let mut lines = Vec::new();
     let who = match question.agent {
@@ -71,7 +71,7 @@ fn to_text(question: &Asked<'_>, answer: &Answer, guarded: bool) -> String {
     lines.join("\n") + "\n"
 }
 
-fn layer_text(question: &Asked<'_>, layer: &LayerTrace) -> Vec<String> {
+fn layer_text(question: &PolicyQuery<'_>, layer: &LayerTrace) -> Vec<String> {
     let name = question.policy.layer_names().nth(usize::from(layer.layer)).unwrap_or("?");
     let whose = match &layer.agent {
         Some(agent) => format!(", rules of `{}`", sanitize(agent)),
@@ -101,7 +101,7 @@ fn step_text(step: &StepTrace) -> String {
     format!("  {:<18} {}", step.step.as_str(), paint(DIM, note))
 }
 
-fn tried_text(question: &Asked<'_>, layer: u16, tried: &Tried) -> String {
+fn tried_text(question: &PolicyQuery<'_>, layer: u16, tried: &Tried) -> String {
     let Some(rule) = question.policy.rule_at(layer, tried.rule) else { return String::new() };
     let outcome = outcome_text(&tried.outcome);
     let when = rule.when.as_ref().map(|when| format!(" when {when}")).unwrap_or_default();
@@ -112,7 +112,7 @@ fn tried_text(question: &Asked<'_>, layer: u16, tried: &Tried) -> String {
 }
 
 /// What the agent gets to see of this.
-fn agent_sees(question: &Asked<'_>, decision: &Decision, guarded: bool) -> Vec<String> {
+fn agent_sees(question: &PolicyQuery<'_>, decision: &Decision, guarded: bool) -> Vec<String> {
     if !question.is_about_a_tool() || question.list {
         return Vec::new();
     }

@@ -10,7 +10,7 @@ use toolward_config::sanitize;
 use crate::audit_log::clock::{Clock, Precision};
 use crate::audit_log::row::took;
 use crate::cli::{RunningArgs, StatusArgs};
-use crate::control_client::{self, Asked};
+use crate::control_client::{self, Replies};
 use crate::exit::{self, Failure};
 use crate::render::{RED, YELLOW, count, paint};
 use crate::running;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let states = states(&args.running, true)?;
-    let Asked { answers, silent } = control_client::ask(&states, "status", PATIENCE);
+    let Replies { answers, silent } = control_client::ask(&states, "status", PATIENCE);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }

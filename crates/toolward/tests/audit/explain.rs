@@ -11,6 +11,27 @@ fn decision(answer: &Value) -> String {
 }
 
 #[test]
+fn the_time_of_a_past_decision_is_local_unless_utc_is_asked_for() {
+    let log = Log::new();
+    let mut client = log.client("dev");
+    client.call("hidden", json!({}));
+    client.close();
+    let records = log.records("audit.jsonl");
+    let call = records.iter().find(|record| record["kind"] == "refusal").unwrap();
+    let (id, time) = (call["id"].as_str().unwrap(), call["time"].as_str().unwrap());
+    let shown = |flags: &[&str]| {
+        let mut command = log.command(&[&["explain", id], flags].concat());
+        command.env("TZ", "EST5");
+        let said = super::log::said(command);
+        let line = said.out.lines().find(|line| line.trim_start().starts_with("when")).unwrap();
+        line.split_whitespace().last().unwrap().to_string()
+    };
+    assert_eq!(shown(&["--utc"]), format!("{}Z", &time[..23]));
+    let local = shown(&[]);
+    assert!(local.ends_with("-05:00") && local[14..23] == time[14..23], "{local} {time}");
+}
+
+#[test]
 fn a_past_decision_is_explained_by_the_rule_as_it_was() {
     let mut log = Log::new();
     let mut client = log.client("dev");
@@ -37,7 +58,7 @@ fn a_past_decision_is_explained_by_the_rule_as_it_was() {
         for expected in [
             "dev called s/write: allow",
             call["id"].as_str().unwrap(),
-            call["time"].as_str().unwrap(),
+            &call["time"].as_str().unwrap()[14..23],
             "launch-flag",
             "test 1",
             "s__write",

@@ -191,6 +191,23 @@ fn times_are_local_unless_utc_is_asked_for() {
 }
 
 #[test]
+fn piped_columns_are_aligned_in_every_zone() {
+    let log = log();
+    for (zone, flags) in [("EST5", &[][..]), ("EST5", &["--utc"]), ("CET-1", &[])] {
+        let mut command =
+            log.command(&[&["audit", "query", "--kind", "intent", "--limit", "2"], flags].concat());
+        command.env("TZ", zone);
+        let said = super::log::said(command);
+        let lines: Vec<&str> = said.out.lines().collect();
+        let agent = lines[0].find("AGENT").unwrap();
+        for row in &lines[1..] {
+            let (time, rest) = row.split_at(agent);
+            assert!(time.ends_with("  ") && !rest.starts_with(' '), "{}", said.out);
+        }
+    }
+}
+
+#[test]
 fn the_last_rows_are_those_of_the_whole() {
     let log = log();
     for words in [&[][..], &["--agent", "dev"], &["--kind", "intent"], &["--verdict", "allow"]] {

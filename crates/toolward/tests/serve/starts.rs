@@ -47,7 +47,7 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
 type Change = fn(&mut Value, &Path);
 
 /// Why a gateway does not start. `serve` exits with 3 for each.
-const REFUSALS: [(&str, Change); 26] = [
+const REFUSALS: [(&str, Change); 42] = [
     ("two tools of one name", |config, _| {
         let server =
             json!({"command": env!("CARGO_BIN_EXE_toolward"), "args": ["demo-server", "tracker"]});
@@ -122,7 +122,71 @@ const REFUSALS: [(&str, Change); 26] = [
         std::fs::write(state.join("seal.key"), [7; 32]).unwrap();
         std::fs::set_permissions(state.join("seal.key"), all).unwrap();
     }),
+    ("a key that is too short", |_, folder| private(&folder.join("state"), "seal.key", "7")),
+    ("an admin token that is none", |config, folder| {
+        config["admin"] = json!("127.0.0.1:0");
+        private(&folder.join("state"), "admin.token", "short");
+    }),
+    ("the admin UI at the address of `listen`", |config, _| {
+        let port = free_port();
+        config["listen"] = json!(format!("127.0.0.1:{port}"));
+        config["admin"] = json!(format!("127.0.0.1:{port}"));
+    }),
+    ("the admin UI at an address that `listen` covers", |config, _| {
+        let port = free_port();
+        config["listen"] = json!(format!("0.0.0.0:{port}"));
+        config["admin"] = json!(format!("127.0.0.1:{port}"));
+    }),
+    ("one address twice", |config, _| {
+        let address = format!("127.0.0.1:{}", free_port());
+        config["listen"] = json!([address, address]);
+    }),
+    ("one socket twice", |config, _| config["listen"] = json!(["unix:s.sock", "unix:s.sock"])),
+    ("an address of another machine", |config, _| config["listen"] = json!("192.0.2.1:7410")),
+    ("a socket in a missing directory", |config, _| {
+        config["listen"] = json!("unix:missing/s.sock");
+    }),
+    ("a file in place of the socket", |config, folder| {
+        std::fs::write(folder.join("s.sock"), "").unwrap();
+        config["listen"] = json!("unix:s.sock");
+    }),
+    ("a socket with a path that is too long", |config, _| {
+        config["listen"] = json!(format!("unix:{}.sock", "s".repeat(100)));
+    }),
+    ("a state directory that cannot be made", |config, _| {
+        config["state"] = json!("/proc/toolward/state");
+    }),
+    ("a state directory with a name that is too long", |config, _| {
+        config["state"] = json!("s".repeat(300));
+    }),
+    ("a state directory below a file", |config, folder| {
+        std::fs::write(folder.join("file"), "").unwrap();
+        config["state"] = json!("file/state");
+    }),
+    ("an audit directory that cannot be made", |config, _| {
+        config["audit"]["dir"] = json!("/proc/toolward/audit");
+    }),
+    ("an audit directory that cannot be written to", |config, _| {
+        config["audit"]["dir"] = json!("/proc");
+    }),
+    ("a directory in place of the audit log", |_, folder| {
+        std::fs::create_dir_all(folder.join("audit/audit.jsonl")).unwrap();
+    }),
 ];
+
+/// A file that only this user can read, in a directory of the same kind.
+fn private(directory: &Path, name: &str, content: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode;
+    std::fs::create_dir(directory).unwrap();
+    std::fs::set_permissions(directory, mode(0o700)).unwrap();
+    std::fs::write(directory.join(name), content).unwrap();
+    std::fs::set_permissions(directory.join(name), mode(0o600)).unwrap();
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
 
 #[test]
 fn check_refuses_everything_that_serve_refuses() {
@@ -155,6 +219,69 @@ fn what_check_accepts_starts() {
     assert!(!folder.path().join("state").exists(), "check writes nothing");
     let (served, said) = ended(command(folder.path(), "serve"));
     assert_eq!(served, None, "{said}");
+}
+
+#[test]
+fn addresses_that_only_look_alike_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = valid();
+    let port = free_port();
+    config["listen"] = json!(["127.0.0.1:0", "127.0.0.1:0", format!("127.0.0.2:{port}")]);
+    config["admin"] = json!(format!("127.0.0.1:{port}"));
+    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
+    let (checked, said) = ended(command(folder.path(), "check"));
+    assert_eq!(checked, Some(0), "{said}");
+    let (served, said) = ended(command(folder.path(), "serve"));
+    assert_eq!(served, None, "{said}");
+}
+
+#[test]
+fn check_passes_beside_the_gateway_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = valid();
+    config["listen"] = json!([format!("127.0.0.1:{}", free_port()), "unix:s.sock"]);
+    config["admin"] = json!(format!("127.0.0.1:{}", free_port()));
+    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut serve = command(folder.path(), "serve");
+    let mut child = serve.stderr(log.reopen().unwrap()).spawn().unwrap();
+    eventually("it listens", || {
+        std::fs::read_to_string(log.path()).unwrap().contains("listening on").then_some(())
+    });
+    let (checked, said) = ended(command(folder.path(), "check"));
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(checked, Some(0), "{said}");
+}
+
+#[test]
+fn check_warns_of_programs_and_directories_that_are_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = valid();
+    std::fs::write(folder.path().join("plain"), "").unwrap();
+    config["servers"] = json!({
+        "absolute": {"command": "/no/such/prog"},
+        "relative": {"command": "./missing"},
+        "plain": {"command": "./plain"},
+        "bare": {"command": "no-such-program"},
+        "homeless": {"command": "cat", "cwd": "missing"},
+    });
+    config["tests"] = json!([]);
+    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
+    let (code, said) = ended(command(folder.path(), "check"));
+    assert_eq!(code, Some(0), "{said}");
+    let missing = folder.path().join("./missing").display().to_string();
+    let plain = folder.path().join("./plain").display().to_string();
+    for words in [
+        "the server `absolute`: `/no/such/prog` does not exist",
+        &format!("the server `relative`: `{missing}` does not exist"),
+        &format!("the server `plain`: `{plain}` is not an executable file"),
+        "the server `bare`: `no-such-program` is not in PATH",
+        "the server `homeless`: `cwd` is not a directory",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert_eq!(said.matches("warning: the server").count(), 5, "{said}");
 }
 
 #[test]

@@ -97,6 +97,23 @@ fn a_request_id_in_use_is_refused() {
 }
 
 #[test]
+fn an_agent_that_no_rule_names_is_a_start_error() {
+    // The agent is `dev`.
+    let unknown = "agents: {devs: {allow: {servers: [\"*\"]}}}\n";
+    let mut wrapped = setup(unknown, names(&["a"])).start();
+    let answer = wrapped.initialize();
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(message.contains("no agent is called `dev`"), "{message}");
+    assert!(message.contains("did you mean `devs`?"), "{message}");
+    assert_eq!(wrapped.close(), 3);
+    // Rules of `default` apply to any agent, and allowlists have none.
+    let default = "defaults: {deny_on_missing_agent: false}\nagents: {default: {allow: {servers: [\"*\"]}}}\n";
+    for policy in [default, "allowed_tools: [a]\n"] {
+        assert_eq!(setup(policy, names(&["a"])).ready().list(), ["a"]);
+    }
+}
+
+#[test]
 fn what_keeps_it_from_starting_is_told_to_the_first_request() {
     let mut wrapped = setup("alowed_tools: []\n", names(&[])).start();
     let answer = wrapped.initialize();
@@ -171,6 +188,7 @@ fn a_client_that_first_asks_what_it_speaks_to_starts_the_server_once() {
             stdin.write_all(format!("{line}\n").as_bytes()).unwrap();
             serde_json::from_str(&answers.next().unwrap().unwrap()).unwrap()
         };
+        // On a busy machine the server may look silent, and is then asked by a second process.
         let begun = Instant::now();
         let found = ask(1, "server/discover", &terms);
         let quick = begun.elapsed() < Duration::from_millis(1500);

@@ -17,7 +17,7 @@ const GAP: usize = 2;
 /// Less room than this for the column WHAT, and other columns are left out.
 const MIN_WHAT: usize = 20;
 
-type Cell = (String, Style);
+type TextCell = (String, Style);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -105,7 +105,7 @@ impl Columns {
         let set = self.set(row, terminal);
         let precision = if terminal.is_some() { Precision::Short } else { Precision::Full };
         let time = || (self.clock.show(row["time"].as_str().unwrap_or("-"), precision), DIM);
-        let cells: Vec<Cell> = set
+        let cells: Vec<TextCell> = set
             .iter()
             .map(|column| match column {
                 Time => time(),
@@ -127,7 +127,7 @@ impl Columns {
     }
 
     /// A line whose columns are as wide as the widest cell so far.
-    fn grown(&mut self, cells: Vec<Cell>) -> String {
+    fn grown(&mut self, cells: Vec<TextCell>) -> String {
         let mut line = String::new();
         for ((text, style), width) in cells.into_iter().zip(&mut self.widths) {
             let text = cut(&text, MAX_CELL + 1);
@@ -154,10 +154,10 @@ fn room(set: &[Column], width: usize, id: usize) -> usize {
 
 /// A line that is not wider than the terminal. An event that is not a call has no verdict and no outcome:
 /// its text takes their room.
-fn fitted(set: &[Column], cells: Vec<Cell>, width: usize, id: usize) -> String {
+fn fitted(set: &[Column], cells: Vec<TextCell>, width: usize, id: usize) -> String {
     let (left, mut line) = (room(set, width, id), String::new());
     let empty =
-        |column: &Column, cell: &Cell| !matches!(column, Time | Agent | What | Id) && cell.0 == "-";
+        |column: &Column, cell: &TextCell| !matches!(column, Time | Agent | What | Id) && cell.0 == "-";
     let is_event = set
         .iter()
         .zip(&cells)
@@ -208,7 +208,7 @@ fn cut(text: &str, width: usize) -> String {
     cut
 }
 
-fn cell(column: Column, row: &Value) -> Cell {
+fn cell(column: Column, row: &Value) -> TextCell {
     let plain = Style::new();
     let text = |name: &str| row[name].as_str().unwrap_or("-").to_string();
     match column {
