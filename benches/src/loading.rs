@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use toolward_config::{Disk, Loaded, Loader, Options, PolicyFile, PolicyFlag};
+use toolward_config::{Disk, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag};
 use toolward_policy::Policy;
 
 use crate::engine::Engine;
@@ -93,7 +93,7 @@ pub fn load(file: &str) {
     drop(policy);
 }
 
-fn read(file: &Path) -> Loaded {
+fn read(file: &Path) -> LoadedConfig {
     let policies = vec![PolicyFile { path: file.into(), flag: PolicyFlag::Policy, format: None }];
     let loader = Loader { files: Disk, env: HashMap::<String, String>::new() };
     let loaded = loader.load(&Options { policies, ..Options::default() });

@@ -299,8 +299,27 @@ pub enum Connect {
         /// By agent, instead of those of the same name.
         headers_for: Vec<(String, Vec<(String, Secret)>)>,
         oauth: Option<Box<OAuth>>,
+        tls: Option<ServerTls>,
         transport: Option<Transport>,
     },
+}
+
+/// How an `https` server is verified, and how the gateway identifies itself to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerTls {
+    pub ca: Option<PathBuf>,
+    /// The client certificate and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Server {
+    /// The `tls` of a server that is reached over HTTP.
+    pub fn client_tls(&self) -> Option<&ServerTls> {
+        match &self.connect {
+            Connect::Http { tls, .. } => tls.as_ref(),
+            Connect::Stdio { .. } => None,
+        }
+    }
 }
 
 impl Connect {

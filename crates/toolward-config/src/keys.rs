@@ -4,7 +4,7 @@
 macro_rules! table {
     ($vis:vis $table:ident:
         $($name:literal: $shape:expr $(, $also:ident $(($value:literal))?)* => $doc:literal;)*) => {
-        $vis static $table: &[Key] = &[$(key($name, $shape, $doc)$(.$also($($value)?))*),*];
+        $vis static $table: &[KeySpec] = &[$(key($name, $shape, $doc)$(.$also($($value)?))*),*];
     };
 }
 
@@ -19,18 +19,18 @@ pub(crate) mod value_syntax;
 pub(crate) use foreign::{PLUGIN_FILE, TOML_TOOLS, TOOL_MANAGER};
 pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk};
 
-use crate::keys::shape::Key;
+use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{
     self, AddressOrOff, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange, Keys,
     Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret,
     SecretUrl, Size, Table, Text, Token, Url, Word,
 };
 
-const fn key(name: &'static str, shape: Shape, doc: &'static str) -> Key {
-    Key { name, shape, default: None, doc, required: false, main_only: false, not_yet: false }
+const fn key(name: &'static str, shape: Shape, doc: &'static str) -> KeySpec {
+    KeySpec { name, shape, default: None, doc, required: false, main_only: false, not_yet: false }
 }
 
-impl Key {
+impl KeySpec {
     const fn default(mut self, default: &'static str) -> Self {
         self.default = Some(default);
         self
@@ -76,34 +76,35 @@ pub(crate) const AGENTS: Shape = Keys(&[AGENTS_KEYS, REFUSALS, TEST_KEYS]);
 
 table! { GATEWAY:
     "listen": OneOrList(&Listen), default("127.0.0.1:7410"), main_only =>
-        "Address of the MCP endpoint, or a list; `unix:PATH` for a socket. Beyond loopback it \
-         needs authentication.";
+        "Address of the MCP endpoint, or a list; `unix:PATH` for a Unix socket. Addresses beyond \
+         loopback require authentication.";
     "public_url": Url, main_only =>
-        "The URL under which clients reach the endpoint.";
+        "The URL by which clients reach the endpoint.";
     "allowed_hosts": List(&Name("a host name")), default("loopback names"), main_only =>
-        "Values of `Host` that are accepted beside loopback names.";
+        "Values of `Host` that are accepted in addition to loopback names.";
     "allowed_origins": List(&Origin), default("none"), main_only =>
-        "Values of `Origin` that are accepted beside loopback.";
+        "Values of `Origin` that are accepted in addition to loopback.";
     "trusted_proxies": List(&IpRange), default("none"), main_only =>
-        "Proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, for records and \
-         addresses; never for who calls.";
+        "Proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are honored, for the audit log and \
+         URLs; never for identity.";
     "cors": Bool, default("false"), main_only =>
         "Whether browsers at `allowed_origins` get CORS headers.";
     "tls": Keys(&[TLS]), main_only =>
-        "Certificate and key of the endpoint; reloaded with their files.";
+        "Certificate and key of the endpoint; reloaded when their files change.";
     "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
         "Loopback address of the admin UI and of `/status`; `off` turns it off. The admin UI needs the \
          token that is logged at startup.";
     "state": Path, default("~/.local/state/toolward"), main_only =>
-        "Directory of the sealing key, the admin UI's token, the control socket and pins.";
+        "State directory: the key that encrypts session ids, ended sessions, the admin UI's token and the \
+         control socket.";
     "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
-        "How tools of several servers are named: `SERVER__TOOL`, or as they are.";
+        "How tools of several servers are named: `SERVER__TOOL`, or by their own names.";
     "separator": Name("a separator"), default("__"), main_only =>
-        "What stands between server and tool in a prefixed name.";
+        "Separator between server and tool in a prefixed name.";
     "list_timeout": Duration, default("5s"), main_only =>
-        "How long a server may take to list its tools.";
+        "Timeout for listing the tools of a server.";
     "limits_of": Keys(&[LIMITS_OF]), main_only =>
-        "Bounds on sizes and streams.";
+        "Limits on sizes and connections.";
     "servers": Table { key: "server", value: &Keys(&[SERVER]) }, main_only =>
         "The MCP servers behind the gateway.";
     "mcpServers": Table { key: "server", value: &Keys(&[SERVER, CLIENT_SERVER]) }, main_only =>
@@ -116,9 +117,9 @@ table! { GATEWAY:
 
 table! { AGENTS_KEYS:
     "agents": Table { key: "agent", value: &Keys(&[AGENT]) } =>
-        "Who may call, and what.";
+        "Agents, with their credentials and rules.";
     "defaults": Keys(&[DEFAULTS]) =>
-        "What holds for agents that this file does not name.";
+        "Settings for agents that this file does not name.";
 }
 
 table! { ALLOWLIST_KEYS:
@@ -129,30 +130,30 @@ table! { ALLOWLIST_KEYS:
     "allowed_resources": List(&SELECTOR) =>
         "Resources that the allowlist allows.";
     "case": CASE, default("insensitive") =>
-        "Whether the allowlist's names are compared to the letter.";
+        "Whether the allowlist is case-sensitive.";
 }
 
 table! { GUARDS:
     "policies": List(&Path), main_only =>
-        "Further layers: files in any format that loads.";
+        "Additional layers: files in any supported format.";
     "identity": Keys(&[IDENTITY]), main_only =>
-        "How callers are identified beside tokens.";
+        "How callers are identified, in addition to tokens.";
     "limits": Keys(&[LIMITS, RATES]), main_only =>
-        "Rate limits for everyone.";
+        "Rate limits for all agents together.";
     "hooks": List(&Keys(&[HOOK])), main_only =>
-        "Programs that are asked before a call is forwarded.";
+        "Programs and services that can refuse a call before it is forwarded.";
     "builtin": Bool, default("false"), main_only =>
-        "Whether the gateway's own server `toolward` is offered, with `server_config` and the tools \
-         by which tools are found.";
+        "Whether the built-in server `toolward` is offered, with `server_config` and the tools for \
+         progressive discovery.";
     "audit": Keys(&[AUDIT]), main_only =>
-        "The record of decisions.";
+        "The audit log.";
     "telemetry": Keys(&[TELEMETRY]), main_only =>
-        "Logs, metrics and traces. Not in this version: other values than the defaults are refused.";
+        "Logs, metrics and traces. Not in this version: values other than the defaults are rejected.";
     "read_only": Bool, default("false"), main_only =>
         "Whether only tools with `hint:read-only` may be used.";
     "explain_to_agent": Bool, default("true"), main_only =>
-        "Whether refusals tell agents why, and what they may call instead. With `false` they say \
-         `is not permitted`; the audit log keeps the reason.";
+        "Whether refusals tell agents the reason and what they may call instead. With `false`, the text \
+         is only `is not permitted`; the audit log keeps the reason.";
 }
 
 table! { REFUSALS:
@@ -162,7 +163,7 @@ table! { REFUSALS:
 
 table! { TEST_KEYS:
     "tests": List(&Keys(&[TEST])) =>
-        "What the policy must answer; a policy whose tests fail is not loaded.";
+        "Expected decisions; a policy whose tests fail is not loaded.";
 }
 
 table! { TLS:
@@ -171,7 +172,16 @@ table! { TLS:
     "key": Path, required =>
         "Private key, PEM.";
     "client_ca": Path =>
-        "Authorities whose client certificates are required.";
+        "Certificate authorities for client certificates, which are then required.";
+}
+
+table! { SERVER_TLS:
+    "ca": Path, default("system roots") =>
+        "Certificate authorities that are trusted for this server instead of the system's, PEM.";
+    "cert": Path =>
+        "Client certificate chain, PEM.";
+    "key": Path =>
+        "Private key of the client certificate, PEM.";
 }
 
 table! { LIMITS_OF:
@@ -180,65 +190,67 @@ table! { LIMITS_OF:
     "response_bytes": Size, default("64 MiB") =>
         "The largest response of a server.";
     "buffered_bytes": Size, default("512 MiB") =>
-        "Memory for everything held for clients: requests, results, queued notifications, replay. One agent gets a quarter of it.";
+        "Memory for everything buffered for clients: requests, results, queued notifications, replay logs. One agent can use a quarter of it.";
     "streams": COUNT, default("10000") =>
-        "Client connections. Those that have not authenticated are closed first when there are more.";
+        "Maximum number of client connections. At the limit, unauthenticated ones are closed first.";
 }
 
 table! { pub(crate) SERVER:
     "command": Name("a program's name") =>
-        "A program that speaks MCP on stdin and stdout. With a `/` in it, relative to this \
+        "A program that speaks MCP on stdin and stdout. A path with a `/` is relative to this \
          file.";
     "args": STRINGS =>
         "Its arguments.";
     "env": Table { key: "variable", value: &Secret } =>
-        "Variables that it sees; `${NAME}` and `${file:PATH}` are replaced.";
+        "Environment variables; `${NAME}` and `${file:PATH}` are replaced.";
     "inherit_env":
         Either(&Bool, &List(&Text("a variable's name or pattern"))), default("connectivity variables") =>
-        "Variables of the gateway that it gets beside those of `env` and those that connectivity needs: \
+        "Variables of the gateway that it gets in addition to `env` and those that connectivity needs: \
          names or patterns, or `true` for all of them.";
     "cwd": Path =>
-        "Its working folder.";
+        "Its working directory.";
     "url": SecretUrl =>
         "The server's MCP endpoint over HTTP.";
     "headers": Table { key: "header", value: &Secret } =>
-        "Headers of each request; `${NAME}` and `${file:PATH}` are replaced.";
+        "Headers sent with each request; `${NAME}` and `${file:PATH}` are replaced.";
     "headers_for": Table { key: "agent", value: &Table { key: "header", value: &Secret } } =>
-        "Headers of requests for an agent, instead of those of the same name in `headers`.";
+        "Headers for one agent's requests; they replace those of the same name in `headers`.";
     "oauth": Keys(&[OAUTH]) =>
-        "Tokens for the server from its authorization server, by client credentials.";
+        "Gets tokens from the server's authorization server with client credentials.";
+    "tls": Keys(&[SERVER_TLS]) =>
+        "A private CA, and a client certificate, for an `https` server.";
     "transport": Word(&["streamable", "sse"]), default("detected") =>
         "The HTTP transport.";
     "start": Word(&["lazy", "eager"]), default("lazy") =>
-        "Whether the server is started at its first use, or with the gateway.";
+        "Whether the server starts on first use or with the gateway.";
     "timeout":
         Either(&Duration, &Table { key: "tool pattern", value: &Duration }), default("60s") =>
-        "How long a call may go without an answer or progress; a value, or a map from tool pattern.";
+        "How long a call may go without a response or progress; a value, or a map by tool pattern.";
     "max_timeout": Duration, default("10m") =>
-        "How long a call may take in total. Without it, a longer `timeout` holds.";
+        "How long a call may take in total. If it is not set, a longer `timeout` applies.";
     "result_bytes":
         Either(&Size, &Table { key: "tool pattern", value: &Size }), default("response_bytes") =>
-        "The largest result of a call; a value, or a map from tool pattern. A larger one does not \
-         pass, also not in part.";
+        "The largest result of a call; a value, or a map by tool pattern. A larger result is not \
+         passed on, not even in part.";
     "share": Bool, default("false") =>
-        "Whether agents share one process of this server (one for each era of the protocol).";
+        "Whether agents share one process of this server (one for sessions, one for stateless requests).";
     "max_children": COUNT, default("32") =>
-        "The most processes of this server. When all are busy, further sessions wait for one.";
+        "Maximum number of processes of this server. If all are busy, further sessions wait.";
     "description": Text("a string") =>
-        "What the server is for.";
+        "A description of the server, shown by `list_servers`.";
     "expose": List(&EXPOSE_SHAPE), default("all") =>
         "The server's tools that exist for clients: names, patterns, or renames; an empty list \
          exposes nothing.";
     "hints": Table { key: "tool pattern", value: &List(&Name("a hint")) } =>
-        "Hints stated for tools, instead of the server's claims.";
+        "Hints of tools; they replace the server's claims.";
     "trust_annotations": Bool, default("true") =>
-        "Whether the server's own annotations are believed.";
+        "Whether the server's annotations are trusted.";
     "action_keys":
         Either(&List(&NAME), &Table { key: "tool pattern", value: &List(&NAME) }),
         default("[what, action]") =>
-        "Arguments that select an action; a list, or a map from tool pattern.";
+        "Arguments that select an action; a list, or a map by tool pattern.";
     "methods": List(&Name("a method")) =>
-        "Further methods that may pass.";
+        "Additional methods to forward.";
     "limits": Keys(&[SERVER_RATES]) =>
         "Rate limits of this server, for all agents together.";
 }
@@ -247,21 +259,21 @@ table! { OAUTH:
     "token_url": SecretUrl, required =>
         "The token endpoint.";
     "client_id": Secret, required =>
-        "Who the gateway is there.";
+        "The gateway's client id.";
     "client_secret": Secret, required =>
-        "Its secret: `${NAME}` or `${file:PATH}`.";
+        "The client secret: `${NAME}` or `${file:PATH}`.";
     "scope": Name("a scope") =>
-        "Scopes to ask for, with spaces between them.";
+        "Scopes to request, separated by spaces.";
 }
 
 // What MCP clients write in `mcpServers` beside the keys above.
 table! { CLIENT_SERVER:
     "type": Word(&["stdio", "http", "streamable-http", "sse"]) =>
-        "How clients name the transport.";
+        "The transport, as clients name it.";
     "serverUrl": SecretUrl =>
         "The same as `url`.";
     "envFile": Path =>
-        "A file with lines `NAME=VALUE`: variables that the server gets; `env` has precedence.";
+        "A file of `NAME=VALUE` lines with environment variables; `env` takes precedence.";
     "disabled": Bool, default("false") =>
         "A disabled server is left out.";
     "alwaysAllow": STRINGS =>
@@ -274,7 +286,7 @@ pub(crate) const EXPOSE_SHAPE: Shape = Either(&Name("a tool's name"), &Keys(&[EX
 
 table! { pub(crate) EXPOSE:
     "tool": Name("a tool's name"), required =>
-        "The tool's name at its server, or a pattern.";
+        "The server's own name of the tool, or a pattern.";
     "display_name": Name("a display name") =>
         "The name that clients see instead.";
     "display_description": Text("a string") =>
@@ -287,42 +299,42 @@ table! { ENTRY:
     "tool": SELECTOR, required =>
         "The selector.";
     "when": Name("a CEL expression") =>
-        "A condition in CEL; where it is false the entry is skipped.";
+        "A condition in CEL; if it is false, the entry is skipped.";
     "ask": Bool, default("false"), not_yet =>
         "A person must approve.";
     "limit": Rate =>
-        "How often the entry lets calls pass.";
+        "Rate limit for calls that this entry allows.";
     "shadow": Bool, default("false"), not_yet =>
-        "Record what the entry would have done; do not act on it.";
+        "Record what the entry would have decided, without applying it.";
     "message": Message =>
-        "Added to refusals of listed tools that this entry denies, or does not allow: how to get \
-         permission. At most 500 characters.";
+        "Added to the refusal of a listed tool if this entry denies the call, or its condition is not \
+         met: how to get permission. At most 500 characters.";
 }
 
 table! { AGENT:
     "tokens": List(&Token), main_only =>
         "Bearer tokens of the agent: `sha256:HASH`, `${NAME}` or `${file:PATH}`.";
     "claims": Table { key: "claim", value: &Scalar }, main_only =>
-        "Claims that a JWT must hold to be this agent, all of them; a claim may also be a list that \
-         has the value. In `scope` each word counts.";
+        "Claims that a JWT must have to identify this agent, all of them. A claim may also be a list that \
+         contains the value; in `scope`, each word is compared.";
     "uid": OneOrList(&Integer { least: 0, most: u32::MAX as i64 }), main_only =>
-        "Users whose processes are this agent on a unix socket.";
+        "User ids that identify this agent on a Unix socket.";
     "certificates": List(&Certificate), main_only =>
-        "Client certificates of this agent, by what stands in them: `CN=NAME`, `DNS:HOST`, \
-         `URI:URI`, or `sha256:HASH` of the certificate.";
+        "Client certificates of this agent: by `CN=NAME`, `DNS:HOST` or `URI:URI` in the certificate, \
+         or by its fingerprint `sha256:HASH`.";
     "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
         "What the agent may use.";
     "deny": Keys(&[SIDE]) =>
-        "What the agent may not use; a deny always wins.";
+        "What the agent may not use; a deny always wins over an allow.";
     "case": CASE, default("sensitive") =>
-        "Whether this agent's names are compared to the letter.";
+        "Whether this agent's rules are case-sensitive.";
     "discovery": Word(&["direct", "progressive"]), default("direct"), main_only =>
-        "Whether the agent lists tools, or finds and calls them through the gateway's own \
+        "Whether the agent lists all its tools, or finds and calls them through the built-in server \
          (`builtin`).";
     "limits": Keys(&[RATES]) =>
         "Rate limits of this agent.";
     "explain_to_agent": Bool, default("the file's") =>
-        "Whether refusals tell this agent why, and what it may call instead.";
+        "Whether refusals tell this agent the reason and what it may call instead.";
     "message": Message =>
         "Added to every refusal of this agent's calls instead of the file's: how to get \
          permission. At most 500 characters.";
@@ -347,8 +359,8 @@ table! { ALLOW_ONLY:
 
 table! { DEFAULTS:
     "deny_on_missing_agent": Bool, default("true") =>
-        "Whether a caller that this file does not name is denied; otherwise the agent `default` \
-         holds.";
+        "Whether a caller that this file does not name is denied; otherwise the rules of the agent \
+         `default` apply.";
 }
 
 table! { IDENTITY:
@@ -367,88 +379,91 @@ table! { JWT:
         List(&Word(ALGORITHMS)), default("[RS256, PS256, ES256, EdDSA]") =>
         "Accepted algorithms.";
     "leeway": Leeway, default("60s") =>
-        "How far clocks may differ.";
+        "Allowed clock skew.";
 }
 
 table! { RATES:
     "calls": Rate =>
         "All calls together.";
     "tools": Table { key: "server/tool pattern", value: &Rate } =>
-        "Calls of all tools that match, together.";
+        "Calls to all matching tools together.";
     "lists": Rate =>
         "Listings.";
     "refused": Rate =>
-        "Refused calls: one too many waits for its answer, which stays the same.";
+        "Refused calls: beyond this rate, responses are delayed but not changed.";
 }
 
 table! { SERVER_RATES:
     "calls": Rate =>
-        "All calls of this server.";
+        "All calls to this server.";
     "tools": Table { key: "tool pattern", value: &Rate } =>
-        "Calls of all its tools that match, together.";
+        "Calls to all matching tools of this server together.";
 }
 
 table! { LIMITS:
     "store": Secret, default("memory") =>
-        "`memory`, or `redis://…` to count across replicas.";
+        "`memory`, or the URL of a Redis server, Sentinel group or Cluster (`redis://…`, `redis-sentinel://…`, \
+         `redis-cluster://…`) to count across replicas.";
     "on_store_error": Word(&["deny", "memory"]), default("deny") =>
-        "What holds when the store cannot be reached.";
+        "What happens if the store cannot be reached: refuse calls, or count locally.";
     "timeout": Duration, default("50ms") =>
-        "How long the store may take.";
+        "How long the store may take to answer a call.";
+    "connect_timeout": Duration, default("1s") =>
+        "How long connecting to the store may take.";
 }
 
 table! { HOOK:
     "name": NAME, required =>
-        "What the hook is called in records.";
+        "Name of the hook in the audit log.";
     "exec": List(&Text("a string")) =>
         "A program and its arguments.";
     "policy_sh": Path =>
         "A bash file that defines `mcp_tools_policy_check`.";
     "http": SecretUrl =>
-        "A URL that answers.";
+        "A URL that decides by its response to a POST request.";
     "persistent": Bool, default("false") =>
-        "Whether one process answers all calls.";
+        "Whether a long-running process answers all calls.";
     "priority": Integer { least: 0, most: 100 }, default("50") =>
         "Lower runs first.";
     "critical": Bool, default("true") =>
         "Whether a failure refuses the call.";
     "timeout": Duration, default("2s") =>
-        "How long an answer may take.";
+        "Timeout for an answer.";
     "start_timeout": Duration, default("30s") =>
         "How long a persistent hook may take from its start to its first answer.";
     "enabled": Bool, default("true") =>
-        "Whether the hook is asked.";
+        "Whether the hook runs.";
     "arguments": Bool, default("false") =>
-        "Whether the hook sees the call's arguments.";
+        "Whether the hook gets the call's arguments.";
     "env": Table { key: "variable", value: &Secret } =>
-        "Variables that it sees.";
+        "Environment variables of the hook.";
     "pass_env": STRINGS =>
-        "Variables of the gateway that it sees, by name or pattern.";
+        "Variables of the gateway that it gets, by name or pattern.";
     "agents": List(&PATTERN) =>
-        "Agents whose calls it is asked about.";
+        "Agents whose calls it checks.";
     "servers": List(&PATTERN) =>
-        "Servers whose calls it is asked about.";
+        "Servers whose calls it checks.";
     "tools": List(&SELECTOR) =>
-        "Tools whose calls it is asked about.";
+        "Tools whose calls it checks.";
 }
 
 table! { AUDIT:
     "dir": Path, default("audit") =>
-        "Folder of the record.";
+        "Directory of the audit log.";
     "durability": Word(&["process", "disk"]), default("process") =>
-        "Whether a record must have reached the kernel or the disk before a call is forwarded.";
+        "Whether a record must be handed to the kernel, or be on disk, before a call is forwarded.";
     "arguments": Word(&["none", "hash", "redacted", "full"]), default("hash") =>
         "How much of a call's arguments is recorded.";
     "required": Bool, default("true") =>
-        "Whether calls are refused while no record can be written.";
+        "Whether calls are refused while the audit log cannot be written.";
     "rotate": Keys(&[ROTATE]) =>
-        "When a new file is begun.";
+        "When a new segment is started.";
     "retain": DurationOr("forever"), default("forever") =>
-        "How long files are kept.";
+        "How long segments are kept.";
     "redact": List(&NAME) =>
         "Argument names and patterns that are never recorded.";
     "refusals": Rate, default("60/min burst 1000") =>
-        "How many refusals and listings of an agent are recorded one by one; further ones are counted.";
+        "How many refusals and listings of an agent are recorded individually; further ones are aggregated.";
     "reserve": Size, default("256 MiB") =>
         "Free space on the disk of the log below which `/readyz` and the log warn.";
     "sinks": List(&Secret) =>
@@ -457,9 +472,9 @@ table! { AUDIT:
 
 table! { ROTATE:
     "size": Size, default("256 MiB") =>
-        "At this size.";
+        "Maximum size of a segment.";
     "age": Duration, default("1 day") =>
-        "At this age.";
+        "Maximum age of a segment.";
 }
 
 table! { TELEMETRY:
@@ -475,13 +490,13 @@ table! { TELEMETRY:
 
 table! { TEST:
     "as": Text("an agent") =>
-        "The agent that calls; without it, a caller without a name.";
+        "The calling agent; without it, an unnamed caller.";
     "allow": TEST_CALLS =>
         "Calls that must be allowed: `server/tool`, or `server/tool {\"argument\": …}`.";
     "deny": TEST_CALLS =>
         "Calls that must be denied.";
     "ask": TEST_CALLS =>
-        "Calls that a person must approve.";
+        "Calls that must require approval by a person.";
     "hidden": TEST_CALLS =>
-        "Tools that the agent must not see.";
+        "Tools that must not be in the agent's list.";
 }

@@ -32,14 +32,14 @@ pub use diagnostics::sanitize::sanitize;
 pub use diagnostics::{suggest, text};
 pub use formats::Format;
 pub use io::{Disk, Env, Files, ProcessEnv};
-pub use output::import::{Imported, import};
+pub use output::import::{ImportedPolicy, import};
 pub use output::redacted_view::ShownFile;
 pub use output::reference::{layer_schema, reference, schema};
 pub use read::{json, node};
 pub use resolve::environment::{ALLOWED_TOOLS_VARIABLE, READ_ONLY_VARIABLE};
 pub use resolve::inline::{Inline, load_inline};
 pub use resolve::load::{CONFIG_VARIABLE, Loader, Options, PolicyFile, PolicyFlag};
-pub use resolve::loaded::{Failed, Loaded};
+pub use resolve::loaded::{LoadFailure, LoadedConfig};
 
 /// A size as it is written in the configuration, such as `4 MiB`, in bytes.
 pub fn size(text: &str) -> Result<u64, String> {

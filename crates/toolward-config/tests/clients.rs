@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use toolward_config::config::{Connect, Server, Transport};
-use toolward_config::{Failed, Loaded, Loader, Options};
+use toolward_config::{LoadFailure, LoadedConfig, Loader, Options};
 
 type World = HashMap<PathBuf, String>;
 
@@ -14,7 +14,7 @@ fn files(files: &[(&str, &str)]) -> World {
     files.iter().map(|(name, text)| (PathBuf::from(name), text.to_string())).collect()
 }
 
-fn load(world: &World, main: &str) -> Result<Loaded, Failed> {
+fn load(world: &World, main: &str) -> Result<LoadedConfig, LoadFailure> {
     let env: HashMap<String, String> =
         [("HOME", "/home/u"), ("TOKEN", "s3cret-value"), ("PORT", "8080")]
             .map(|(name, value)| (name.to_string(), value.to_string()))
@@ -28,7 +28,7 @@ fn load(world: &World, main: &str) -> Result<Loaded, Failed> {
     Ok(loaded)
 }
 
-fn good(text: &str, main: &str) -> Loaded {
+fn good(text: &str, main: &str) -> LoadedConfig {
     let world = files(&[(main, text), ("/w/p/.env", "# c\nexport A=1\nB='two words'\nC=env\n")]);
     load(&world, main).unwrap_or_else(|failed| {
         let lines: Vec<String> = failed.diagnostics.iter().map(|one| one.to_line()).collect();
@@ -46,7 +46,7 @@ fn wrong(text: &str, main: &str) -> String {
     }
 }
 
-fn server<'l>(loaded: &'l Loaded, name: &str) -> &'l Server {
+fn server<'l>(loaded: &'l LoadedConfig, name: &str) -> &'l Server {
     loaded.config.servers.iter().find(|server| server.name == name).unwrap()
 }
 

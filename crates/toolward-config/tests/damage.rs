@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use toolward_config::{Failed, Loaded, Loader, Options, PolicyFile, PolicyFlag};
+use toolward_config::{LoadFailure, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag};
 
 const MAIN: &str = "listen: 127.0.0.1:7410\nservers:\n  files:\n    command: npx\n    env: { T: \"${TOKEN}\" }\n    expose: [ {tool: a, display_name: b}, \"list_*\" ]\n    hints: { \"get_*\": [read-only] }\nagents:\n  dev:\n    tokens: [\"${TOKEN}\"]\n    allow: { servers: [\"*\"], tools: { files: [\"hint:read-only\", {tool: é, when: 'true'}] } }\naudit: { rotate: { size: 4 MiB } }\ntests:\n  - { as: dev, allow: ['files/a {\"x\": 1}'] }\n";
 const YAML: &str = "# comment\nagents:\n  \"a b\":\n    deny:\n      servers: [notion]\n      tools:\n        \"*\":\n          - hint:destructive\n          - 'drop_*'\n          - |\n            text\nallowed_tools:\n  - \"observe.*\"\n";
@@ -14,7 +14,7 @@ const JSON: &str = "{\"agents\": {\"d\\u00e9v\": {\"allow\": {\"servers\": [\"*\
 const TOML: &str = "# gptme\nmodel = 'x'\n[chat]\ntools = [\"shell\", 'read_*', \"\"\"hint:read-only\"\"\"]\nn = 1_000\nd = 1979-05-27T07:32:00Z\n";
 const PLUGIN: &str = "plugins:\n  middleware:\n    files:\n      - handler: tool_manager\n        config:\n          priority: 5\n          tools:\n            - tool: internal\n              display_name: shown\n            - {tool: x}\n";
 
-fn load(name: &str, bytes: &[u8]) -> Result<Loaded, Failed> {
+fn load(name: &str, bytes: &[u8]) -> Result<LoadedConfig, LoadFailure> {
     let path = PathBuf::from(name);
     let options = match name {
         "main.yaml" => Options { main: Some(path.clone()), ..Options::default() },

@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::{Value, json};
-use toolward_config::{Inline, Loaded, load_inline};
+use toolward_config::{Inline, LoadedConfig, load_inline};
 use toolward_policy::source::RulesSource;
 
-fn inline(text: &str) -> Loaded {
+fn inline(text: &str) -> LoadedConfig {
     load_inline(Inline::Text(text)).unwrap_or_else(|failed| {
         panic!("{}", failed.diagnostics.iter().map(|found| found.render(false)).collect::<String>())
     })
 }
 
-fn selectors(loaded: &Loaded) -> Vec<&str> {
+fn selectors(loaded: &LoadedConfig) -> Vec<&str> {
     match &loaded.source.layers[0].rules {
         RulesSource::Allowlist(list) => {
             list.tools.iter().map(|entry| entry.selector.as_str()).collect()

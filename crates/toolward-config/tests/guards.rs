@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use toolward_config::config::{HookKind, LimitStore, OnStoreError};
-use toolward_config::{Loaded, Loader, Options, PolicyFile, PolicyFlag};
+use toolward_config::{LoadedConfig, Loader, Options, PolicyFile, PolicyFlag};
 
 const MAIN: &str = r#"
 servers:
@@ -31,7 +31,7 @@ hooks:
 policies: [team.yaml, hook.sh]
 "#;
 
-fn load() -> Loaded {
+fn load() -> LoadedConfig {
     let team = "agents: { dev: { allow: { servers: ['*'] }, limits: { calls: 7/min } } }\n\
                 allowed_tools: [{ tool: 'a', limit: 3/min }]\n";
     let files: HashMap<PathBuf, String> = [
@@ -56,7 +56,7 @@ fn load() -> Loaded {
 
 #[test]
 fn limits_are_read_from_every_place_they_may_stand_in() {
-    let Loaded { config, source, .. } = load();
+    let LoadedConfig { config, source, .. } = load();
     let limits = &config.limits;
     let LimitStore::Redis(url) = &limits.store else { panic!("{limits:?}") };
     assert_eq!(url.value(), Some("redis://:s3cret@127.0.0.1:6379/3"));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use toolward_config::config::{Connect, Discovery, Naming, Timeout, Token};
 use toolward_config::{
-    Failed, Format, Inline, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, load_inline,
+    LoadFailure, Format, Inline, Level, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag, load_inline,
 };
 use toolward_policy::source::{Case, Place, RulesSource};
 
@@ -22,12 +22,12 @@ fn policy(path: &str) -> PolicyFile {
     PolicyFile { path: path.into(), flag: PolicyFlag::Policy, format: None }
 }
 
-fn load(list: &[(&str, &str)], env: &[(&str, &str)], options: &Options) -> Result<Loaded, Failed> {
+fn load(list: &[(&str, &str)], env: &[(&str, &str)], options: &Options) -> Result<LoadedConfig, LoadFailure> {
     let env: Vars = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     Loader { files: files(list), env }.load(options)
 }
 
-fn main_file(text: &str) -> Result<Loaded, Failed> {
+fn main_file(text: &str) -> Result<LoadedConfig, LoadFailure> {
     load(
         &[("toolward.yaml", text)],
         &[],
@@ -35,12 +35,12 @@ fn main_file(text: &str) -> Result<Loaded, Failed> {
     )
 }
 
-fn layer_file(name: &str, text: &str) -> Result<Loaded, Failed> {
+fn layer_file(name: &str, text: &str) -> Result<LoadedConfig, LoadFailure> {
     load(&[(name, text)], &[], &Options { policies: vec![policy(name)], ..Options::default() })
 }
 
 /// Each layer as `name:kind`.
-fn order(loaded: &Loaded) -> Vec<String> {
+fn order(loaded: &LoadedConfig) -> Vec<String> {
     let kind = |rules: &RulesSource| match rules {
         RulesSource::Agents(_) => "agents",
         RulesSource::Allowlist(_) => "allowlist",
@@ -54,7 +54,7 @@ fn order(loaded: &Loaded) -> Vec<String> {
         .collect()
 }
 
-fn messages(failed: &Failed) -> String {
+fn messages(failed: &LoadFailure) -> String {
     failed.diagnostics.iter().map(|found| found.to_line()).collect::<Vec<_>>().join("\n")
 }
 

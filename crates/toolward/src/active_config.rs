@@ -4,44 +4,44 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use toolward_config::{Diagnostic, Level, Loaded};
+use toolward_config::{Diagnostic, Level, LoadedConfig};
 use toolward_gateway::active::Snapshot;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
 use toolward_policy::{Caller, Catalogue, Verdict};
 
-use crate::load::{Checked, Input};
+use crate::load::{CheckedPolicy, Input};
 use crate::policy_gate;
 use crate::report::unlisted::Names;
 use crate::report::{findings, policy_tests};
 
 /// What is in force, beside the policy itself, which is compiled.
-pub(crate) struct InForce {
+pub(crate) struct ActiveConfig {
     /// Its secrets are not resolved.
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedConfig,
     /// Who may come in: agents of the policy, agents with credentials and no rules of their own, and
     /// `None` for callers without a name, where they are let in.
     pub(crate) callers: Arc<Vec<Option<String>>>,
     exposed: Vec<String>,
     selectors: usize,
-    report: Kept<Report>,
-    names: Kept<Names>,
-    sees: Kept<Vec<Sees>>,
+    report: Cached<Report>,
+    names: Cached<Names>,
+    sees: Cached<Vec<ToolVisibility>>,
 }
 
 /// Something that is made once for a policy and the lists of its servers.
-struct Kept<T>(Mutex<Option<Made<T>>>);
+struct Cached<T>(Mutex<Option<CacheEntry<T>>>);
 
 /// For which policy and lists something was made.
-type Made<T> = ((u64, u64), Arc<T>);
+type CacheEntry<T> = ((u64, u64), Arc<T>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for Cached<T> {
     fn default() -> Self {
-        Kept(Mutex::default())
+        Cached(Mutex::default())
     }
 }
 
-impl<T> Kept<T> {
+impl<T> Cached<T> {
     fn get(&self, gateway: &Gateway, snapshot: &Snapshot, make: impl FnOnce() -> T) -> Arc<T> {
         let about = (snapshot.serial(), gateway.servers.generation());
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl<T> Kept<T> {
 
 /// What of a server's tools is shown to whom.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sees {
+pub(crate) struct ToolVisibility {
     pub(crate) server: String,
     pub(crate) offered: usize,
     /// To at least one agent.
@@ -99,17 +99,17 @@ pub(crate) struct Case {
     pub(crate) why: String,
 }
 
-impl InForce {
+impl ActiveConfig {
     /// Keeps what was loaded, before its secrets are resolved.
-    pub(crate) fn of(input: &Input) -> Arc<InForce> {
-        Arc::new(InForce {
+    pub(crate) fn of(input: &Input) -> Arc<ActiveConfig> {
+        Arc::new(ActiveConfig {
             loaded: input.loaded.clone(),
             callers: Arc::new(callers(input)),
             exposed: input.exposed.clone(),
             selectors: input.selectors,
-            report: Kept::default(),
-            names: Kept::default(),
-            sees: Kept::default(),
+            report: Cached::default(),
+            names: Cached::default(),
+            sees: Cached::default(),
         })
     }
 
@@ -124,7 +124,7 @@ impl InForce {
     }
 
     /// What of each server is shown to whom; servers whose tools are not known are left out.
-    pub(crate) fn sees(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Vec<Sees>> {
+    pub(crate) fn sees(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Vec<ToolVisibility>> {
         self.sees.get(gateway, snapshot, || {
             snapshot
                 .servers
@@ -139,8 +139,12 @@ impl InForce {
         policy_gate::failing(&self.checked(snapshot, &known(snapshot)))
     }
 
-    fn checked<'a>(&'a self, snapshot: &'a Snapshot, catalogue: &'a Catalogue) -> Checked<'a> {
-        Checked {
+    fn checked<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        catalogue: &'a Catalogue,
+    ) -> CheckedPolicy<'a> {
+        CheckedPolicy {
             loaded: &self.loaded,
             policy: &snapshot.policy,
             catalogue,
@@ -196,11 +200,15 @@ fn callers(input: &Input) -> Vec<Option<String>> {
     names.into_iter().map(Some).chain(nameless.then_some(None)).collect()
 }
 
-fn seen(snapshot: &Snapshot, callers: &[Option<String>], server: &Server) -> Option<Sees> {
+fn seen(
+    snapshot: &Snapshot,
+    callers: &[Option<String>],
+    server: &Server,
+) -> Option<ToolVisibility> {
     let listed = server.listed()?;
     let tools = listed.catalogue.tools();
     let mut by_someone = vec![false; tools.tools().len()];
-    let mut sees = Sees { server: server.name().into(), ..Sees::default() };
+    let mut sees = ToolVisibility { server: server.name().into(), ..ToolVisibility::default() };
     let policy = &snapshot.policy;
     for agent in callers.iter().map(Option::as_deref) {
         let row = policy.row(agent, server.name(), tools);

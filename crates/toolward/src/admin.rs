@@ -29,28 +29,28 @@ use toolward_gateway::downstream::cors::Reachable;
 use toolward_gateway::gateway::Gateway;
 
 use self::answer::Tries;
-use self::auth::Door;
+use self::auth::TokenAuth;
 use self::lists::Lists;
 use crate::reload::Reloader;
 
 pub(crate) use self::layout::Layout;
-pub(crate) use self::listen::{Admin, Serving};
+pub(crate) use self::listen::{Admin, ServeContext};
 pub(crate) use self::query::Query;
 
 /// Everything that views are made of.
-pub(crate) struct Page {
+pub(crate) struct AdminUi {
     pub(crate) reloader: Arc<Reloader>,
     /// The servers' tools, as they were listed last.
     pub(crate) lists: Lists,
     begun: Instant,
-    door: Door,
+    door: TokenAuth,
     /// By which names the page may be reached.
     reachable: Reachable,
     tries: Tries,
     matrix: view::matrix::MatrixCache,
 }
 
-impl Page {
+impl AdminUi {
     pub(crate) fn gateway(&self) -> &Gateway {
         self.reloader.gateway()
     }
@@ -63,7 +63,7 @@ impl Page {
 }
 
 /// What a view answers.
-pub(crate) enum Shown {
+pub(crate) enum ViewResponse {
     /// A whole page, or a part of one.
     Html(String),
     /// Events, ready to be sent.
@@ -73,12 +73,12 @@ pub(crate) enum Shown {
     Wrong(String),
 }
 
-impl Shown {
+impl ViewResponse {
     /// What a template makes.
-    pub(crate) fn of(template: &impl Template) -> Shown {
+    pub(crate) fn of(template: &impl Template) -> ViewResponse {
         match template.render() {
-            Ok(html) => Shown::Html(html),
-            Err(error) => Shown::Wrong(error.to_string()),
+            Ok(html) => ViewResponse::Html(html),
+            Err(error) => ViewResponse::Wrong(error.to_string()),
         }
     }
 }

@@ -11,14 +11,14 @@ use toolward_wire::Raw;
 /// A JSON object and its text. The text decides which numbers are exact, as it does in a request that
 /// the gateway gets.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Given {
+pub(crate) struct ArgumentsText {
     members: Map<String, Value>,
     text: Box<str>,
 }
 
-impl Given {
+impl ArgumentsText {
     /// Parses an object, or says what is wrong with it.
-    pub(crate) fn parse(text: &str) -> Result<Given, String> {
+    pub(crate) fn parse(text: &str) -> Result<ArgumentsText, String> {
         let parsed = strict::parse(text).map_err(|fault| {
             let start = usize::try_from(fault.span.start).unwrap_or(usize::MAX);
             let before = text.get(..start).unwrap_or(text);
@@ -26,14 +26,15 @@ impl Given {
             let (row, column) = (before.matches('\n').count() + 1, line.chars().count() + 1);
             format!("{} (line {row}, column {column})", fault.message)
         })?;
-        Given::of(&parsed, text).ok_or_else(|| "an object looks like '{\"path\": \"/a\"}'".into())
+        ArgumentsText::of(&parsed, text)
+            .ok_or_else(|| "an object looks like '{\"path\": \"/a\"}'".into())
     }
 
     /// The object that a node of a JSON text is; `None` for anything else.
-    pub(crate) fn of(node: &Node<'_>, text: &str) -> Option<Given> {
+    pub(crate) fn of(node: &Node<'_>, text: &str) -> Option<ArgumentsText> {
         let Value::Object(members) = node.to_json() else { return None };
         let (start, end) = (node.span.start as usize, node.span.end as usize);
-        Some(Given { members, text: text.get(start..end)?.into() })
+        Some(ArgumentsText { members, text: text.get(start..end)?.into() })
     }
 
     /// The object as it was written.
@@ -42,7 +43,7 @@ impl Given {
     }
 }
 
-impl Deref for Given {
+impl Deref for ArgumentsText {
     type Target = Map<String, Value>;
 
     fn deref(&self) -> &Map<String, Value> {
@@ -50,7 +51,7 @@ impl Deref for Given {
     }
 }
 
-impl Arguments for Given {
+impl Arguments for ArgumentsText {
     fn members(&self, show: &mut dyn FnMut(&str, Option<&str>)) {
         self.members.members(show);
     }

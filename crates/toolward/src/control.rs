@@ -14,15 +14,15 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
 use crate::control_client::{ACCEPT_OF, PATIENCE, directory};
-use crate::handover::Heritage;
+use crate::handover::Handover;
 use crate::reload::Reloader;
-use crate::running::Running;
+use crate::running::RunningGateway;
 use crate::status_report::status;
 
 /// The longest request: a word and the path of a configuration.
 const MAX_WORD: u64 = 8 << 10;
 /// Opens the control socket, registers the gateway, and reloads on changes for as long as the process lives.
-pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Heritage>>) {
+pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
     let control = reloader.running().map(|running| Control::open(&running));
     match control {
         Some(Ok(control)) => {
@@ -52,7 +52,7 @@ impl Drop for Control {
 }
 
 impl Control {
-    fn open(running: &Running) -> std::io::Result<Control> {
+    fn open(running: &RunningGateway) -> std::io::Result<Control> {
         let folder = directory(&running.state);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let path = folder.join(format!("{}.sock", running.process));
@@ -62,7 +62,7 @@ impl Control {
     }
 
     /// Answers for as long as the process lives.
-    async fn serve(self, reloader: Arc<Reloader>, heir: Option<Arc<Heritage>>) {
+    async fn serve(self, reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
         let begun = Instant::now();
         let own = rustix::process::geteuid().as_raw();
         while let Ok((mut stream, _)) = self.listener.accept().await {

@@ -53,14 +53,14 @@ fn dial(path: &Path) -> std::io::Result<UnixStream> {
 
 /// What the gateways of a state folder said, by their processes.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct Replies {
     pub(crate) answers: Vec<(u32, Value)>,
     /// Those that are there, and did not answer in time.
     pub(crate) silent: Vec<u32>,
 }
 
 /// Asks every gateway of these state directories, all at the same time.
-pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Asked {
+pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Replies {
     let all: Vec<(u32, PathBuf)> = states.iter().flat_map(|state| sockets_of(state)).collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
         let asking = |(_, path): &(u32, PathBuf)| {
@@ -70,7 +70,7 @@ pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Asked {
         let asking: Vec<_> = all.iter().map(asking).collect();
         asking.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
     });
-    let mut asked = Asked::default();
+    let mut asked = Replies::default();
     for ((process, path), answer) in all.into_iter().zip(answers) {
         use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
         match answer {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolward_config::config::{
-    Arguments, Config, Connect, Durability, InheritEnv, Naming, Secret, Start, Telemetry, Transport,
+    Arguments, Config, Connect, Durability, InheritEnv, Naming, Secret, ServerTls, Start,
+    Telemetry, Transport,
 };
 use toolward_config::sanitize;
 use toolward_config::{Files, ProcessEnv};
@@ -16,11 +17,12 @@ use toolward_gateway::audit::redact::{self, Redact};
 use toolward_gateway::audit::{self, Audit, UNRECORDED};
 use toolward_gateway::budget::Budget;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::http_client::{Address, ClientTls};
 use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 use toolward_gateway::methods::meta_tools;
 use toolward_gateway::upstream::{
-    Address, Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire,
+    Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire,
 };
 use toolward_gateway::view::names;
 use toolward_policy::selector::Glob;
@@ -139,7 +141,7 @@ fn definition(
             }
             .resolved(),
         ),
-        Connect::Http { url, headers, headers_for, oauth, transport } => Reach::Http(Remote {
+        Connect::Http { url, headers, headers_for, oauth, tls, transport } => Reach::Http(Remote {
             address: Address::parse(&value(url)?).map_err(|why| {
                 Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
             })?,
@@ -150,6 +152,10 @@ fn definition(
                 .collect::<Result<_, Failure>>()?,
             oauth: match oauth {
                 Some(oauth) => Some(Arc::new(credentials(name, oauth, &value(url)?, &value)?)),
+                None => None,
+            },
+            tls: match tls {
+                Some(tls) => Some(client_tls(name, tls)?),
                 None => None,
             },
             transport: transport.map(|transport| match transport {
@@ -181,6 +187,22 @@ fn definition(
             otherwise: server.result_bytes.otherwise.map(bytes),
         },
     })
+}
+
+/// Reads the files of a server's `tls`.
+fn client_tls(name: &str, tls: &ServerTls) -> Result<ClientTls, Failure> {
+    let wrong =
+        |why: String| Failure::invalid(format!("error: `tls` of the server `{name}`: {why}"));
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|error| wrong(format!("{}: {error}", path.display())))
+    };
+    let ca = tls.ca.as_ref().map(read).transpose()?;
+    let identity = match &tls.identity {
+        Some((cert, key)) => Some((read(cert)?, read(key)?)),
+        None => None,
+    };
+    let identity = identity.as_ref().map(|(cert, key)| (&cert[..], &key[..]));
+    ClientTls::new(ca.as_deref(), identity).map_err(wrong)
 }
 
 /// How the gateway gets tokens for a server.

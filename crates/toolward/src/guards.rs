@@ -17,24 +17,26 @@ use toolward_gateway::active::Snapshot;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::guard::{
     self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
-    Setup, StoreSetup,
+    Setup, StoreSetup, StoreTimeouts,
 };
+use toolward_gateway::http_client::Address;
 use toolward_gateway::log::Log;
 use toolward_gateway::methods::meta_tools::Discovery;
-use toolward_gateway::upstream::{Address, All};
+use toolward_gateway::upstream::All;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Policy, Rate};
 
-use self::scope::{Scope, Sharing};
+use self::scope::{LimitScope, Scope};
 use crate::exit::Failure;
 use crate::render::count;
 
 pub(crate) use unused::unused;
 
-/// How long a store of limits may take, unless the configuration says so.
-const STORE_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a store of limits may take, unless the configuration has other timeouts.
+const STORE_TIMEOUTS: StoreTimeouts =
+    StoreTimeouts { request: Duration::from_millis(50), connect: Duration::from_secs(1) };
 
 /// A policy with what stands in front of its calls. `before` is what it takes the place of.
 pub(crate) fn snapshot(
@@ -108,8 +110,11 @@ fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
     let LimitStore::Redis(url) = &config.limits.store else {
         return Ok(StoreSetup { redis: None, fall_back });
     };
-    let timeout = config.limits.timeout.unwrap_or(STORE_PATIENCE);
-    let redis = Redis::new(url.value().unwrap_or_default(), timeout, log.clone());
+    let timeouts = StoreTimeouts {
+        request: config.limits.timeout.unwrap_or(STORE_TIMEOUTS.request),
+        connect: config.limits.connect_timeout.unwrap_or(STORE_TIMEOUTS.connect),
+    };
+    let redis = Redis::new(url.value().unwrap_or_default(), timeouts, log.clone());
     // The URL may hold a password, and is not shown.
     let redis = redis.map_err(|why| Failure::invalid(format!("error: `limits.store`: {why}")))?;
     Ok(StoreSetup { redis: Some(Arc::new(redis.falling_back(fall_back))), fall_back })
@@ -119,11 +124,17 @@ fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
 fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     let mut limits = Vec::new();
     let all = Selection::default();
-    add(&mut limits, "limits", (&all, &Scope::of(Sharing::Everyone)), &config.limits.rates, true);
+    add(
+        &mut limits,
+        "limits",
+        (&all, &Scope::of(LimitScope::Everyone)),
+        &config.limits.rates,
+        true,
+    );
     for server in &config.servers {
         let whom = Selection::default().server(&server.name);
         let path = format!("servers{}.limits", key(&server.name));
-        let scope = Scope { sharing: Sharing::Everyone, server: Some(&server.name) };
+        let scope = Scope { sharing: LimitScope::Everyone, server: Some(&server.name) };
         add(&mut limits, &path, (&whom, &scope), &server.limits, false);
     }
     for file in &config.agent_limits {
@@ -131,9 +142,9 @@ fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
             let (whom, sharing) = match name.as_str() {
                 // Its limits apply to every agent that the file does not name.
                 "default" => {
-                    (others(file.agents.iter().map(|(name, _)| name.as_str())), Sharing::Unnamed)
+                    (others(file.agents.iter().map(|(name, _)| name.as_str())), LimitScope::Unnamed)
                 }
-                name => (Agents::One(name.into()), Sharing::Agent),
+                name => (Agents::One(name.into()), LimitScope::Agent),
             };
             let path = format!("agents{}.limits", key(name));
             let whom = Selection::of(whom);

@@ -23,20 +23,20 @@ use crate::ownership;
 const MOST_ROOM: usize = 2048;
 
 /// What another process takes over.
-pub(crate) struct Heritage {
+pub(crate) struct Handover {
     sockets: Mutex<Vec<Socket>>,
     /// Addresses of sockets that somebody else made, such as a service manager.
     kept: Vec<String>,
     end: watch::Sender<Ending>,
 }
 
-impl Heritage {
+impl Handover {
     pub(crate) fn new(
         sockets: Vec<Socket>,
         kept: Vec<String>,
         end: watch::Sender<Ending>,
-    ) -> Heritage {
-        Heritage { sockets: Mutex::new(sockets), kept, end }
+    ) -> Handover {
+        Handover { sockets: Mutex::new(sockets), kept, end }
     }
 
     /// Ends this process's service: another process has taken its place.
@@ -67,7 +67,7 @@ impl Heritage {
 }
 
 /// A gateway that hands over, and its sockets by their addresses.
-pub(crate) struct Inherited {
+pub(crate) struct InheritedSockets {
     pub(crate) process: u32,
     pub(crate) sockets: Vec<(String, OwnedFd)>,
     /// Addresses whose sockets somebody else made.
@@ -76,7 +76,7 @@ pub(crate) struct Inherited {
 
 /// The sockets of the gateway that runs with this state folder and holds one of these addresses. Others
 /// may share the folder, and are left alone.
-pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inherited> {
+pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<InheritedSockets> {
     let own = std::process::id();
     // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
     if !ownership::is_own_directory(&directory(state)) {
@@ -97,7 +97,7 @@ pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inhe
             Err(_) => continue,
         };
         if sockets.iter().any(|(address, _)| wanted.contains(address)) {
-            return Some(Inherited { process, sockets, kept });
+            return Some(InheritedSockets { process, sockets, kept });
         }
         if !sockets.is_empty() {
             log(&format!("process {process} listens on other addresses, and is left alone"));
@@ -107,9 +107,9 @@ pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inhe
     None
 }
 
-type Taken = (Vec<(String, OwnedFd)>, Vec<String>);
+type SocketsAndAddresses = (Vec<(String, OwnedFd)>, Vec<String>);
 
-fn take(path: &Path) -> std::io::Result<Taken> {
+fn take(path: &Path) -> std::io::Result<SocketsAndAddresses> {
     let mut stream = UnixStream::connect(path)?;
     is_of_this_user(&stream)?;
     stream.set_read_timeout(Some(PATIENCE))?;

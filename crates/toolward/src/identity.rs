@@ -9,8 +9,8 @@ use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Sou
 use toolward_gateway::downstream::cors::Reachable;
 use toolward_gateway::downstream::oauth_metadata::Base;
 use toolward_gateway::downstream::tls::{Files, Tls};
+use toolward_gateway::http_client::Address;
 use toolward_gateway::log::Log;
-use toolward_gateway::upstream::Address;
 
 use crate::exit::Failure;
 

@@ -5,7 +5,8 @@ use std::io::Write;
 use clap::ArgMatches;
 use toolward_config::sanitize;
 use toolward_config::{
-    Diagnostic, Failed, Level, Loaded, Loader, Options, PolicyFile, PolicyFlag, ProcessEnv, suggest,
+    Diagnostic, Level, LoadFailure, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag,
+    ProcessEnv, suggest,
 };
 use toolward_gateway::methods::meta_tools;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
@@ -20,7 +21,7 @@ use crate::version::version;
 
 /// A policy that can be asked.
 pub(crate) struct Input {
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedConfig,
     pub(crate) policy: Policy,
     pub(crate) catalogue: Catalogue,
     /// How many entries the rule lists have.
@@ -134,7 +135,7 @@ impl Input {
         let loader = Loader { files: reads.clone(), env: ProcessEnv };
         match loader.load(options) {
             Ok(loaded) => Input::compile(loaded, lists, reads.clone()),
-            Err(Failed { diagnostics, .. }) => Err(diagnostics),
+            Err(LoadFailure { diagnostics, .. }) => Err(diagnostics),
         }
     }
 
@@ -148,13 +149,13 @@ impl Input {
         };
         // Files of secrets are waited for too.
         drop(config.resolve_secrets(&ProcessEnv, &reads));
-        let input = Input::compile(Loaded::denying(config), Vec::new(), reads)?;
+        let input = Input::compile(LoadedConfig::denying(config), Vec::new(), reads)?;
         Ok(Input { denying: Some(why), ..input })
     }
 
     /// What can be checked of it.
-    pub(crate) fn checked(&self) -> Checked<'_> {
-        Checked {
+    pub(crate) fn checked(&self) -> CheckedPolicy<'_> {
+        CheckedPolicy {
             loaded: &self.loaded,
             policy: &self.policy,
             catalogue: &self.catalogue,
@@ -183,7 +184,7 @@ impl Input {
 
     /// Compiles what was loaded.
     pub(crate) fn compile(
-        mut loaded: Loaded,
+        mut loaded: LoadedConfig,
         lists: Vec<tool_lists::ToolList>,
         reads: Reads,
     ) -> Result<Input, Vec<Diagnostic>> {
@@ -249,8 +250,8 @@ impl UnknownAgent {
 
 /// What was loaded and compiled, to be looked at once more; whoever has it.
 #[derive(Clone, Copy)]
-pub(crate) struct Checked<'a> {
-    pub(crate) loaded: &'a Loaded,
+pub(crate) struct CheckedPolicy<'a> {
+    pub(crate) loaded: &'a LoadedConfig,
     pub(crate) policy: &'a Policy,
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) exposed: &'a [String],
@@ -313,7 +314,7 @@ pub(crate) fn invalid(diagnostics: &[Diagnostic]) -> Failure {
 }
 
 /// An error of the engine, shown where it stands in a file.
-fn diagnostic(loaded: &Loaded, layers: &[String], error: &CompileError) -> Diagnostic {
+fn diagnostic(loaded: &LoadedConfig, layers: &[String], error: &CompileError) -> Diagnostic {
     let file = error.layer.and_then(|layer| layers.get(layer)).map_or("", String::as_str);
     let message = error.problem.to_string();
     let at = |key: Option<&str>| match key {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use toolward_config::config::{Config, HookKind, Jwks};
-use toolward_config::{Diagnostic, Level, Loaded};
+use toolward_config::{Diagnostic, Level, LoadedConfig};
 use toolward_gateway::log::Log;
 use toolward_gateway::ownership::exposed;
 use toolward_gateway::program;
@@ -16,7 +16,7 @@ use crate::exit::Failure;
 use crate::load::invalid;
 
 /// Files and directories that other users could change.
-pub(crate) fn findings(loaded: &Loaded) -> Vec<Diagnostic> {
+pub(crate) fn findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     let config = &loaded.config;
     let mut seen = BTreeSet::new();
     let mut findings = Vec::new();
@@ -40,6 +40,13 @@ pub(crate) fn findings(loaded: &Loaded) -> Vec<Diagnostic> {
         let rest = [Some(&tls.cert), tls.client_ca.as_ref()];
         rest.into_iter().flatten().for_each(|path| look("certificate", path, Level::Warning));
     }
+    for tls in config.servers.iter().filter_map(|server| server.client_tls()) {
+        if let Some((cert, key)) = &tls.identity {
+            look("private key", key, Level::Error);
+            look("certificate", cert, Level::Warning);
+        }
+        tls.ca.iter().for_each(|path| look("certificate", path, Level::Warning));
+    }
     if let Some(Jwks::File(path)) = config.jwt.as_ref().map(|jwt| &jwt.jwks) {
         look("key set", path, Level::Warning);
     }
@@ -53,7 +60,7 @@ pub(crate) fn findings(loaded: &Loaded) -> Vec<Diagnostic> {
 }
 
 /// Refuses to start with hooks or secrets that other users could change, and logs the other findings.
-pub(crate) fn refuse(loaded: &Loaded, log: &Log) -> Result<(), Failure> {
+pub(crate) fn refuse(loaded: &LoadedConfig, log: &Log) -> Result<(), Failure> {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         findings(loaded).into_iter().partition(|finding| finding.level == Level::Error);
     for warning in &warnings {

@@ -4,12 +4,12 @@ use toolward_gateway::methods::meta_tools;
 use toolward_policy::testing::{TestOutcome, fails_anyway, run};
 
 use crate::exit::Failure;
-use crate::load::{Checked, Input};
+use crate::load::{CheckedPolicy, Input};
 use crate::render::count;
 use crate::report::policy_tests::to_line;
 
 /// Tests that fail. One that depends on what a server says of its tools can only fail where that is known.
-pub(crate) fn failing(checked: &Checked<'_>) -> Vec<String> {
+pub(crate) fn failing(checked: &CheckedPolicy<'_>) -> Vec<String> {
     let config = &checked.loaded.config;
     // Without a single server, a policy is for servers that it does not name.
     let nobody_s = |server: &str| {

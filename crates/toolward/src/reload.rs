@@ -23,17 +23,17 @@ use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 use toolward_gateway::upstream::Definition;
 
-use self::prepare::Ready;
-pub(crate) use self::reexec::Anew;
-use crate::active_config::InForce;
+use self::prepare::PreparedReload;
+pub(crate) use self::reexec::Restart;
+use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::identity::reachable;
 use crate::load::Input;
 use crate::reads::Reads;
 use crate::render::count;
-use crate::running::{Registration, Running};
-use crate::watch::{Watcher, Woken};
+use crate::running::{Registration, RunningGateway};
+use crate::watch::{WakeReason, Watcher};
 
 /// What failed for another reason than what the files hold is tried again so often.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,16 +41,16 @@ const RETRY: Duration = Duration::from_secs(1);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How the configuration was loaded at the start, to do the same again.
-pub(crate) struct Again {
+pub(crate) struct ReloadContext {
     pub(crate) options: Options,
     pub(crate) allow_all: bool,
     /// The servers, where the configuration does not say them.
     pub(crate) servers: Option<Vec<Definition>>,
     /// What cannot change while the gateway runs.
     pub(crate) begun: Config,
-    pub(crate) first: First,
+    pub(crate) first: InitialLoad,
     /// How the process begins anew, where it may.
-    pub(crate) anew: Anew,
+    pub(crate) anew: Restart,
     /// The one client, where it showed a token.
     pub(crate) bearer: Option<Bearer>,
     /// The files of unix sockets that are this process's own.
@@ -58,19 +58,19 @@ pub(crate) struct Again {
 }
 
 /// What was loaded first.
-pub(crate) struct First {
+pub(crate) struct InitialLoad {
     reads: Reads,
-    in_force: Arc<InForce>,
+    in_force: Arc<ActiveConfig>,
     protection: Protection,
     denying: Option<String>,
 }
 
-impl First {
+impl InitialLoad {
     /// Keeps what was loaded, before its secrets are resolved.
-    pub(crate) fn of(input: &Input) -> First {
-        First {
+    pub(crate) fn of(input: &Input) -> InitialLoad {
+        InitialLoad {
             reads: input.reads.clone(),
-            in_force: InForce::of(input),
+            in_force: ActiveConfig::of(input),
             protection: Protection::of(input),
             denying: input.denying.clone(),
         }
@@ -85,7 +85,7 @@ pub(crate) struct Bearer {
     pub(crate) revoked: watch::Sender<bool>,
 }
 
-impl Again {
+impl ReloadContext {
     pub(crate) fn reloader(
         self,
         gateway: Arc<Gateway>,
@@ -93,13 +93,13 @@ impl Again {
     ) -> Arc<Reloader> {
         let options = Options { reload: true, ..self.options.clone() };
         let first = &self.first;
-        let state = Mutex::new(State {
+        let state = Mutex::new(ReloadState {
             reads: first.reads.clone(),
             active_reads: first.reads.clone(),
             in_force: Some(first.in_force.clone()),
             protection: first.protection.clone(),
             denying: first.denying.clone(),
-            ..State::default()
+            ..ReloadState::default()
         });
         let (page, replacing, watcher, turn, failed, registration) = Default::default();
         let again = self;
@@ -122,28 +122,28 @@ impl Again {
 /// What is loaded, and what takes it up.
 pub(crate) struct Reloader {
     options: Options,
-    again: Again,
+    again: ReloadContext,
     gateway: Arc<Gateway>,
     endpoint: Option<Arc<Endpoint>>,
     /// Where the page is, without its token.
     pub(crate) page: OnceLock<String>,
     /// Called with the active policy right before another one replaces it.
-    pub(crate) replacing: OnceLock<Replacing>,
+    pub(crate) replacing: OnceLock<ReplaceObserver>,
     watcher: OnceLock<Arc<Watcher>>,
     /// One after another.
     turn: tokio::sync::Mutex<()>,
     /// Told when one was refused.
     failed: Notify,
-    state: Mutex<State>,
+    state: Mutex<ReloadState>,
     registration: Mutex<Option<Registration>>,
 }
 
 /// Looks at the policy that a reload is about to replace.
-type Replacing = Arc<dyn Fn(&Snapshot) + Send + Sync>;
+type ReplaceObserver = Arc<dyn Fn(&Snapshot) + Send + Sync>;
 
 /// What came of it so far.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct ReloadState {
     /// What was read last.
     pub(crate) reads: Reads,
     /// What the active configuration was read from.
@@ -152,7 +152,7 @@ pub(crate) struct State {
     pub(crate) taken_up: u64,
     pub(crate) refused: u64,
     /// What is in force, where somebody may look at it.
-    pub(crate) in_force: Option<Arc<InForce>>,
+    pub(crate) in_force: Option<Arc<ActiveConfig>>,
     /// What the next configuration must not take away.
     protection: Protection,
     /// Why nothing is allowed, where the process began like that.
@@ -178,22 +178,22 @@ pub(crate) struct Attempt {
 }
 
 /// Why a configuration was not taken up.
-struct Refused {
+struct ReloadError {
     text: String,
     brief: String,
     /// Not because of what the files hold.
     passing: bool,
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Refused {
-        Refused { text: failure.text(), brief: failure.brief(), passing: false }
+impl From<Failure> for ReloadError {
+    fn from(failure: Failure) -> ReloadError {
+        ReloadError { text: failure.text(), brief: failure.brief(), passing: false }
     }
 }
 
-impl Refused {
-    fn passing(why: impl std::fmt::Display) -> Refused {
-        Refused { text: why.to_string(), brief: why.to_string(), passing: true }
+impl ReloadError {
+    fn passing(why: impl std::fmt::Display) -> ReloadError {
+        ReloadError { text: why.to_string(), brief: why.to_string(), passing: true }
     }
 }
 
@@ -213,11 +213,11 @@ impl Reloader {
     }
 
     /// Where this gateway keeps its files, for commands that look for it.
-    pub(crate) fn running(&self) -> Option<Running> {
+    pub(crate) fn running(&self) -> Option<RunningGateway> {
         let absolute = |path: &Path| std::path::absolute(path).ok();
         let in_force = self.state().in_force.clone();
         let main = in_force.as_ref().and_then(|in_force| in_force.loaded.main_file());
-        Some(Running {
+        Some(RunningGateway {
             process: std::process::id(),
             state: absolute(self.again.begun.state.as_deref()?)?,
             config: main.or(self.options.main.as_deref()).and_then(|main| main.canonicalize().ok()),
@@ -234,7 +234,7 @@ impl Reloader {
             .unwrap_or_else(|| Arc::new(vec![None]))
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ReloadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -302,8 +302,8 @@ impl Reloader {
             // What changed before it was watched would not be told.
             if !reads.are_stale() {
                 match watcher.wait() {
-                    Ok(Woken::Changed) => {}
-                    Ok(Woken::Poked) => continue,
+                    Ok(WakeReason::Changed) => {}
+                    Ok(WakeReason::Poked) => continue,
                     Err(error) => {
                         if !std::mem::replace(&mut told, true) {
                             (self.log())(&format!("files are looked at each second: {error}"));
@@ -357,7 +357,7 @@ impl Reloader {
             }
             Err(refused) => refused,
         };
-        let Refused { text, brief, passing } = refused;
+        let ReloadError { text, brief, passing } = refused;
         let why = brief.lines().next().unwrap_or_default().to_string();
         let known = {
             let mut state = self.state();
@@ -381,26 +381,38 @@ impl Reloader {
     }
 
     /// Reading waits for disks, and nobody else has to.
-    async fn prepared(self: &Arc<Self>, accept: bool) -> Result<Ready, Refused> {
+    async fn prepared(self: &Arc<Self>, accept: bool) -> Result<PreparedReload, ReloadError> {
         let this = self.clone();
         let prepared = tokio::task::spawn_blocking(move || this.prepare(accept));
-        prepared.await.unwrap_or_else(|error| Err(Refused::passing(error)))
+        prepared.await.unwrap_or_else(|error| Err(ReloadError::passing(error)))
     }
 
-    async fn take_up(&self, ready: Ready, by: &'static str) -> Result<String, Refused> {
-        let Ready { config, known, servers, snapshot, in_force, protection, announced, reads } =
-            ready;
+    async fn take_up(
+        &self,
+        ready: PreparedReload,
+        by: &'static str,
+    ) -> Result<String, ReloadError> {
+        let PreparedReload {
+            config,
+            known,
+            servers,
+            snapshot,
+            in_force,
+            protection,
+            announced,
+            reads,
+        } = ready;
         let gateway = &self.gateway;
         let before = gateway.current.get();
         let version = snapshot.version.clone();
         // Users who are told apart must be able to come in, and others need not.
         let opened = socket_files(&self.again.socket_files, !known.uids.is_empty());
-        let opened = opened.map_err(Refused::passing)?;
+        let opened = opened.map_err(ReloadError::passing)?;
         let facts = events::reload(&before, &snapshot, by);
         let written = gateway.audit.record(&gateway.audit.id(), "reload", &facts).await;
         if let Err(error) = written {
             drop(socket_files(&self.again.socket_files, opened));
-            return Err(Refused::passing(error));
+            return Err(ReloadError::passing(error));
         }
         announced.iter().for_each(|line| (self.log())(line));
         let agents = snapshot.policy.agents().len();

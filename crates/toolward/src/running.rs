@@ -9,13 +9,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use toolward_config::{Disk, Failed, Level, Loader, Options, ProcessEnv};
+use toolward_config::{Disk, Level, LoadFailure, Loader, Options, ProcessEnv};
 
 use crate::control_client;
 
 /// Where a running gateway keeps its files.
 #[derive(Debug, Clone)]
-pub(crate) struct Running {
+pub(crate) struct RunningGateway {
     pub(crate) process: u32,
     pub(crate) state: PathBuf,
     /// The main file, if it has one.
@@ -41,7 +41,7 @@ impl Drop for Registration {
     }
 }
 
-impl Running {
+impl RunningGateway {
     /// Adds this process to the registry. Without a home directory there is none, and nothing depends on it.
     pub(crate) fn register(&self) -> Option<Registration> {
         // Another process that ends may remove the directory at this moment.
@@ -75,11 +75,11 @@ impl Running {
         Some(Registration { path, made })
     }
 
-    fn read(path: &Path) -> Option<Running> {
+    fn read(path: &Path) -> Option<RunningGateway> {
         let process = path.file_stem()?.to_str()?.parse().ok()?;
         let entry: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
         let path = |name: &str| entry[name].as_str().map(PathBuf::from);
-        Some(Running {
+        Some(RunningGateway {
             process,
             state: path("state")?,
             config: path("config"),
@@ -94,7 +94,7 @@ fn directory() -> Option<PathBuf> {
 }
 
 /// All running gateways of this user.
-pub(crate) fn all() -> Vec<Running> {
+pub(crate) fn all() -> Vec<RunningGateway> {
     let Some(directory) = directory() else { return Vec::new() };
     let own = rustix::process::geteuid().as_raw();
     let is_own = |found: &std::fs::Metadata| found.uid() == own && found.mode() & 0o022 == 0;
@@ -105,7 +105,7 @@ pub(crate) fn all() -> Vec<Running> {
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut running = Vec::new();
     for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
-        let Some(entry) = Running::read(&path) else { continue };
+        let Some(entry) = RunningGateway::read(&path) else { continue };
         if control_client::listens(&entry.state, entry.process) {
             running.push(entry);
         } else {
@@ -117,7 +117,7 @@ pub(crate) fn all() -> Vec<Running> {
 }
 
 /// The running gateways of a main file.
-pub(crate) fn with_config(main: &Path) -> Vec<Running> {
+pub(crate) fn with_config(main: &Path) -> Vec<RunningGateway> {
     let Ok(main) = main.canonicalize() else { return Vec::new() };
     let mut running = all();
     running.retain(|entry| entry.config.as_deref() == Some(&*main));
@@ -132,7 +132,7 @@ pub(crate) struct Places {
     pub(crate) audit: PathBuf,
     pub(crate) separator: String,
     /// What is wrong with the configuration.
-    pub(crate) failed: Option<Failed>,
+    pub(crate) failed: Option<LoadFailure>,
 }
 
 impl Places {

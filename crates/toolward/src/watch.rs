@@ -41,7 +41,7 @@ pub(crate) struct Watcher {
 
 /// Why waiting came to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Woken {
+pub(crate) enum WakeReason {
     /// Something has changed, or may have.
     Changed,
     /// Other files are to be watched.
@@ -104,24 +104,24 @@ impl Watcher {
     }
 
     /// Waits for a change, and until it has come to rest.
-    pub(crate) fn wait(&self) -> std::io::Result<Woken> {
+    pub(crate) fn wait(&self) -> std::io::Result<WakeReason> {
         loop {
             if self.drain()? {
                 break;
             }
             if rustix::io::read(&self.poked, &mut [0; 8]).is_ok() {
-                return Ok(Woken::Poked);
+                return Ok(WakeReason::Poked);
             }
             let blind = self.blind.load(Ordering::Relaxed);
             if !self.poll(blind.then_some(BLIND))? {
-                return Ok(Woken::Changed);
+                return Ok(WakeReason::Changed);
             }
         }
         let begun = Instant::now();
         loop {
             std::thread::sleep(QUIET);
             if !self.drain()? || begun.elapsed() > LONGEST {
-                return Ok(Woken::Changed);
+                return Ok(WakeReason::Changed);
             }
         }
     }

@@ -12,8 +12,10 @@ use super::secret::Secret;
 pub struct Limits {
     pub store: Store,
     pub on_store_error: OnStoreError,
-    /// How long the store may take; `None`: the default.
+    /// How long the store may take to answer; `None`: the default.
     pub timeout: Option<Duration>,
+    /// How long connecting to the store may take; `None`: the default.
+    pub connect_timeout: Option<Duration>,
     pub rates: Rates,
 }
 
@@ -21,7 +23,7 @@ pub struct Limits {
 pub enum Store {
     #[default]
     Memory,
-    /// `redis://…` or `rediss://…`, perhaps with a password.
+    /// A URL, perhaps with a password.
     Redis(Secret),
 }
 

@@ -8,14 +8,14 @@ use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Mark;
 use crate::io::Directories;
 use crate::io::{Env, Files, reason};
-use crate::keys::value_syntax::{Part, reference_parts};
+use crate::keys::value_syntax::{ReferencePart, reference_parts};
 use crate::read::node::Node;
 use crate::read::reader::Reader;
 
 /// Text with references such as `${NAME}` and `${file:PATH}`.
 #[derive(Clone)]
 pub struct Secret {
-    parts: Vec<Part>,
+    parts: Vec<ReferencePart>,
     mark: Mark,
     value: Option<String>,
 }
@@ -33,14 +33,14 @@ impl Secret {
     fn new(written: &str, mark: Mark, directories: &Directories<'_>) -> Option<Self> {
         let mut parts = reference_parts(written).ok()?;
         for part in &mut parts {
-            if let Part::File(path) = part {
+            if let ReferencePart::File(path) = part {
                 *path = directories.path(path).to_string_lossy().into_owned();
             }
         }
         // Text without references needs no resolving.
         let value = match parts.as_slice() {
             [] => Some(String::new()),
-            [Part::Literal(text)] => Some(text.clone()),
+            [ReferencePart::Literal(text)] => Some(text.clone()),
             _ => None,
         };
         Some(Secret { parts, mark, value })
@@ -49,7 +49,7 @@ impl Secret {
     /// Text without references, such as `${NAME}` where nothing is replaced.
     pub(crate) fn literal(text: impl Into<String>, mark: Mark) -> Self {
         let text = text.into();
-        Secret { parts: vec![Part::Literal(text.clone())], mark, value: Some(text) }
+        Secret { parts: vec![ReferencePart::Literal(text.clone())], mark, value: Some(text) }
     }
 
     /// The value; `None` before its references were resolved.
@@ -59,7 +59,7 @@ impl Secret {
 
     /// Whether the value stands in the file as it is.
     pub fn is_literal(&self) -> bool {
-        matches!(self.parts.as_slice(), [] | [Part::Literal(_)])
+        matches!(self.parts.as_slice(), [] | [ReferencePart::Literal(_)])
     }
 
     /// Where the value stands, for findings.
@@ -70,7 +70,7 @@ impl Secret {
     /// Files that the references name.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> {
         self.parts.iter().filter_map(|part| match part {
-            Part::File(path) => Some(PathBuf::from(path)),
+            ReferencePart::File(path) => Some(PathBuf::from(path)),
             _ => None,
         })
     }
@@ -80,13 +80,13 @@ impl Secret {
         let mut value = String::new();
         for part in &self.parts {
             match part {
-                Part::Literal(text) => value.push_str(text),
-                Part::Env(name) => value.push_str(&self.variable(name, env)?),
-                Part::EnvOr(name, default) => match env.var(name) {
+                ReferencePart::Literal(text) => value.push_str(text),
+                ReferencePart::Env(name) => value.push_str(&self.variable(name, env)?),
+                ReferencePart::EnvOr(name, default) => match env.var(name) {
                     Some(set) if !set.is_empty() => value.push_str(&self.variable(name, env)?),
                     _ => value.push_str(default),
                 },
-                Part::File(path) => value.push_str(&self.file(path, files)?),
+                ReferencePart::File(path) => value.push_str(&self.file(path, files)?),
             }
         }
         self.value = Some(value);

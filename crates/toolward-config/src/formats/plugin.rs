@@ -18,14 +18,14 @@ const HANDLER: &str = "tool_manager";
 const EVERY_SERVER: &str = "_global";
 
 /// One exposure that the file gives.
-pub(crate) struct Exposed {
+pub(crate) struct PluginExposure {
     /// `None`: for every server.
     pub(crate) server: Option<String>,
     pub(crate) expose: ExposeSource,
     pub(crate) at: Span,
 }
 
-pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<Exposed> {
+pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PluginExposure> {
     check(reader, root, &PLUGIN_FILE, "", true);
     for key in ["proxy", "logging"] {
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry(key)) {
@@ -43,7 +43,7 @@ pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<Exposed
                     continue;
                 };
                 let server = (server.name != EVERY_SERVER).then(|| server.name.to_string());
-                exposed.push(Exposed { server, expose, at: entry.span });
+                exposed.push(PluginExposure { server, expose, at: entry.span });
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::{Span, Text};
 use crate::keys;
 use crate::keys::fix_hints::{form, remedy};
-use crate::keys::shape::{Key, Shape, one_of};
+use crate::keys::shape::{KeySpec, Shape, one_of};
 use crate::keys::value_syntax::SyntaxError;
 use crate::read::node::{Map, Node, Value};
 use crate::read::reader::Reader;
@@ -141,7 +141,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn mapping(&mut self, node: &Node<'_>, map: &Map<'_>, groups: &[&'static [Key]]) {
+    fn mapping(&mut self, node: &Node<'_>, map: &Map<'_>, groups: &[&'static [KeySpec]]) {
         let known = || groups.iter().copied().flatten();
         for (key, value) in map.iter() {
             match known().find(|known| known.name == key.name) {
@@ -182,7 +182,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn unknown_key(&mut self, name: &str, span: Span, value: &Node<'_>, groups: &[&'static [Key]]) {
+    fn unknown_key(
+        &mut self,
+        name: &str,
+        span: Span,
+        value: &Node<'_>,
+        groups: &[&'static [KeySpec]],
+    ) {
         let known = || groups.iter().copied().flatten().filter(|key| self.main || !key.main_only);
         let message = format!("unknown key {}{}", quoted(name), self.place());
         let diagnostic = Diagnostic::error(message).at(self.text, span);

@@ -58,7 +58,7 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxErro
         // A URL with a reference is known only once the reference is resolved.
         Shape::SecretUrl => {
             value_syntax::reference_parts(written).and_then(|parts| match parts.as_slice() {
-                [] | [value_syntax::Part::Literal(_)] => value_syntax::url(written),
+                [] | [value_syntax::ReferencePart::Literal(_)] => value_syntax::url(written),
                 _ => Ok(()),
             })
         }

@@ -1,7 +1,7 @@
 //! Keys of other systems' files.
 
 use super::{EXPOSE, NAME, SELECTOR, key};
-use crate::keys::shape::Key;
+use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{self, Any, Bool, Integer, Keys, List, Table};
 
 /// Another system's plugin file.

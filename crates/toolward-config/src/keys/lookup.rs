@@ -1,7 +1,7 @@
 //! Finding one's way in the table: where a key stands, and what to say about one that does not.
 
 use super::{CLIENT_SERVER, CONFIGURATION, SERVER};
-use crate::keys::shape::{Key, Shape};
+use crate::keys::shape::{KeySpec, Shape};
 
 /// A word on keys that people bring along from elsewhere.
 pub(crate) fn advice(name: &str) -> Option<&'static str> {
@@ -38,7 +38,7 @@ pub(crate) fn is_main_key(name: &str) -> bool {
 
 /// The keys at the top of a configuration.
 pub(crate) fn top_keys() -> impl Iterator<Item = &'static str> {
-    let groups: &[&[Key]] = match CONFIGURATION {
+    let groups: &[&[KeySpec]] = match CONFIGURATION {
         Shape::Keys(groups) => groups,
         _ => &[],
     };
@@ -64,7 +64,11 @@ pub(crate) fn homes(name: &str) -> Vec<String> {
 }
 
 /// Visits every key with the path of its mapping, and what is below where the answer is yes.
-pub(crate) fn walk(shape: &Shape, path: &str, visit: &mut impl FnMut(&str, &'static Key) -> bool) {
+pub(crate) fn walk(
+    shape: &Shape,
+    path: &str,
+    visit: &mut impl FnMut(&str, &'static KeySpec) -> bool,
+) {
     match shape {
         Shape::Keys(groups) => {
             for key in groups.iter().copied().flatten() {

@@ -5,7 +5,7 @@
 
 /// One key of a mapping.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
+pub struct KeySpec {
     pub name: &'static str,
     pub shape: Shape,
     /// What holds where the key is not given, as a person would write it.
@@ -64,7 +64,7 @@ pub enum Shape {
     List(&'static Shape),
     OneOrList(&'static Shape),
     /// A mapping with these keys, in groups.
-    Keys(&'static [&'static [Key]]),
+    Keys(&'static [&'static [KeySpec]]),
     /// A mapping whose keys are names of a kind.
     Table {
         key: &'static str,

@@ -279,8 +279,8 @@ pub(crate) fn token(text: &str) -> Form<Option<[u8; 32]>> {
         });
     }
     match reference_parts(text)?.as_slice() {
-        [Part::Env(_) | Part::File(_)] => Ok(None),
-        [Part::Literal(_)] | [] => Err(SyntaxError::secret(
+        [ReferencePart::Env(_) | ReferencePart::File(_)] => Ok(None),
+        [ReferencePart::Literal(_)] | [] => Err(SyntaxError::secret(
             "a token may not stand in the file as it is",
             "write a reference, `${NAME}` or `${file:PATH}`, or `sha256:` and its hash",
         )),
@@ -346,7 +346,7 @@ fn sha256(hex: &str) -> Option<[u8; 32]> {
 
 /// A piece of a value that may hold references.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
+pub(crate) enum ReferencePart {
     /// A variable of a client's file, with the value to use if it is not set: `${NAME:-VALUE}`.
     EnvOr(String, String),
     Literal(String),
@@ -361,12 +361,12 @@ pub(crate) enum Part {
 pub(crate) const CLIENT_DEFAULT: char = '\u{fdd0}';
 
 /// `Bearer ${NAME}` in pieces.
-pub(crate) fn reference_parts(text: &str) -> Form<Vec<Part>> {
+pub(crate) fn reference_parts(text: &str) -> Form<Vec<ReferencePart>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((before, reference)) = rest.split_once("${") {
         if !before.is_empty() {
-            parts.push(Part::Literal(before.to_owned()));
+            parts.push(ReferencePart::Literal(before.to_owned()));
         }
         let Some((name, after)) = reference.split_once('}') else {
             return Err(SyntaxError::secret(
@@ -378,17 +378,17 @@ pub(crate) fn reference_parts(text: &str) -> Form<Vec<Part>> {
         rest = after;
     }
     if !rest.is_empty() {
-        parts.push(Part::Literal(rest.to_owned()));
+        parts.push(ReferencePart::Literal(rest.to_owned()));
     }
     Ok(parts)
 }
 
-fn reference_part(name: &str) -> Form<Part> {
+fn reference_part(name: &str) -> Form<ReferencePart> {
     if let Some(path) = name.strip_prefix("file:") {
         if path.is_empty() {
             return Err(SyntaxError::secret("`${file:}` names no file", "write `${file:PATH}`"));
         }
-        return Ok(Part::File(path.to_owned()));
+        return Ok(ReferencePart::File(path.to_owned()));
     }
     if name.starts_with("input:") {
         return Err(SyntaxError::secret(
@@ -399,12 +399,12 @@ fn reference_part(name: &str) -> Form<Part> {
     if let Some((variable, default)) = name.split_once(CLIENT_DEFAULT)
         && is_variable(variable)
     {
-        return Ok(Part::EnvOr(variable.to_owned(), default.to_owned()));
+        return Ok(ReferencePart::EnvOr(variable.to_owned(), default.to_owned()));
     }
     // As VS Code, Cursor and Windsurf write a variable.
     let variable = name.strip_prefix("env:").unwrap_or(name);
     if is_variable(variable) {
-        return Ok(Part::Env(variable.to_owned()));
+        return Ok(ReferencePart::Env(variable.to_owned()));
     }
     let help = match name.contains(":-") {
         true => "there are no default values: set the variable, or write the value",

@@ -11,8 +11,8 @@ use crate::diagnostics::text::Text;
 use crate::formats::Format;
 use crate::formats::expose::is_pattern;
 use crate::read::syntax::Syntax;
-use crate::resolve::loaded::{Failed, Loaded};
-use crate::resolve::merge::{Assembly, Given, Role};
+use crate::resolve::loaded::{LoadFailure, LoadedConfig};
+use crate::resolve::merge::{Assembly, LayerOptions, Role};
 
 /// Turns a policy file into native YAML that means the same. `servers` are the servers that a
 /// list for every server (`_global` of a plugin file) stands for.
@@ -21,10 +21,11 @@ pub fn import(
     name: &str,
     content: &str,
     servers: &[&str],
-) -> Result<Imported, Failed> {
+) -> Result<ImportedPolicy, LoadFailure> {
     let text = Text::new(name, content);
     let mut assembly = Assembly::default();
-    let given = Given { role: Role::Layer, format: Some(format), allowlist: false, reload: true };
+    let given =
+        LayerOptions { role: Role::Layer, format: Some(format), allowlist: false, reload: true };
     let syntax = match format {
         Format::Toml => Syntax::Toml,
         _ => Syntax::of_content(content),
@@ -32,20 +33,20 @@ pub fn import(
     assembly.layer(&text, syntax, given);
     let loaded = assembly.finish()?;
     match write(&loaded.source, servers) {
-        Ok(yaml) => Ok(Imported { yaml, warnings: loaded.warnings }),
+        Ok(yaml) => Ok(ImportedPolicy { yaml, warnings: loaded.warnings }),
         Err(diagnostic) => Err(failed(diagnostic, loaded)),
     }
 }
 
 /// The native text, and what was left out of it.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedPolicy {
     pub yaml: String,
     pub warnings: Vec<Diagnostic>,
 }
 
-fn failed(diagnostic: Diagnostic, loaded: Loaded) -> Failed {
-    Failed {
+fn failed(diagnostic: Diagnostic, loaded: LoadedConfig) -> LoadFailure {
+    LoadFailure {
         config: Box::new(loaded.config),
         diagnostics: std::iter::once(diagnostic).chain(loaded.warnings).collect(),
         files: loaded.files,

@@ -19,11 +19,11 @@ use self::comments::Around;
 use crate::diagnostics::text::{Span, Text};
 use crate::io::Files;
 use crate::keys::shape::Shape;
-use crate::keys::value_syntax::{Part, reference_parts};
+use crate::keys::value_syntax::{ReferencePart, reference_parts};
 use crate::keys::{CONFIGURATION, PLUGIN_FILE};
 use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
-use crate::resolve::loaded::Loaded;
+use crate::resolve::loaded::LoadedConfig;
 
 /// What stands where something is not shown.
 pub const MASK: &str = "•••";
@@ -47,7 +47,7 @@ impl ShownFile {
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// The files that were loaded, in their order, without secrets.
     pub fn shown(&self) -> Vec<ShownFile> {
         let file = |(text, syntax): &(Arc<Text>, Syntax)| ShownFile {
@@ -203,7 +203,7 @@ impl Pieces<'_> {
         }
         let parts = reference_parts(written).unwrap_or_default();
         let literals = parts.iter().filter_map(|part| match part {
-            Part::Literal(text) => Some(text.trim().to_string()),
+            ReferencePart::Literal(text) => Some(text.trim().to_string()),
             _ => None,
         });
         // `Bearer hunter2`: a comment may repeat the second word alone.
@@ -359,12 +359,12 @@ struct Beside {
     below: HashSet<u32>,
 }
 
-fn shown_part(part: &Part) -> String {
+fn shown_part(part: &ReferencePart) -> String {
     match part {
-        Part::Literal(_) => MASK.into(),
-        Part::Env(name) => format!("${{{name}}}"),
-        Part::EnvOr(name, _) => format!("${{{name}:-{MASK}}}"),
-        Part::File(path) => format!("${{file:{path}}}"),
+        ReferencePart::Literal(_) => MASK.into(),
+        ReferencePart::Env(name) => format!("${{{name}}}"),
+        ReferencePart::EnvOr(name, _) => format!("${{{name}:-{MASK}}}"),
+        ReferencePart::File(path) => format!("${{file:{path}}}"),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use crate::diagnostics::diagnostic::Findings;
 use crate::diagnostics::text::Text;
 use crate::keys::check::Check;
-use crate::keys::shape::{Key, MAX_MESSAGE, Shape};
+use crate::keys::shape::{KeySpec, MAX_MESSAGE, Shape};
 use crate::keys::{CONFIGURATION, walk};
 use crate::read::yaml;
 
@@ -73,7 +73,7 @@ fn of_shape(shape: &Shape, main: bool) -> Json {
     }
 }
 
-fn of_keys(keys: impl Iterator<Item = &'static Key>, main: bool) -> Json {
+fn of_keys(keys: impl Iterator<Item = &'static KeySpec>, main: bool) -> Json {
     let mut properties = serde_json::Map::new();
     let mut required = Vec::new();
     for key in keys.filter(|key| main || !key.main_only) {
@@ -90,7 +90,7 @@ fn of_keys(keys: impl Iterator<Item = &'static Key>, main: bool) -> Json {
     schema
 }
 
-fn of_key(key: &Key, main: bool) -> Json {
+fn of_key(key: &KeySpec, main: bool) -> Json {
     // An editor that knows the schema marks such a key, and shows why.
     if key.not_yet {
         let description = format!("{} Not supported in this version.", key.doc);
@@ -112,7 +112,7 @@ fn of_key(key: &Key, main: bool) -> Json {
 }
 
 /// A default as a value, unless it is words for people.
-fn value_of(key: &Key, written: &str) -> Option<Json> {
+fn value_of(key: &KeySpec, written: &str) -> Option<Json> {
     let text = Text::new("default", written);
     let node = yaml::parse(text.content()).ok()?;
     let mut findings = Findings::default();
@@ -141,7 +141,7 @@ pub fn reference() -> String {
     page
 }
 
-fn row(key: &Key) -> String {
+fn row(key: &KeySpec) -> String {
     let default = match key.default {
         Some(written) if value_of(key, written).is_some() => format!("`{written}`"),
         Some(words) => words.to_owned(),
@@ -158,7 +158,7 @@ fn row(key: &Key) -> String {
 /// A mapping, and everywhere it may stand.
 struct Section {
     paths: Vec<String>,
-    keys: Vec<&'static Key>,
+    keys: Vec<&'static KeySpec>,
 }
 
 /// Mappings in the order in which they are first named; those with the same keys are one section.

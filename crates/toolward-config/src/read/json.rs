@@ -25,7 +25,7 @@ pub(crate) fn parse_with_comments(text: &str) -> Result<Node<'_>, Fault> {
 }
 
 fn read(text: &str, comments: bool) -> Result<Node<'_>, Fault> {
-    let mut reader = Reader { text, at: 0, comments };
+    let mut reader = JsonParser { text, at: 0, comments };
     let node = reader.value(0)?;
     reader.skip_space();
     match reader.peek() {
@@ -34,14 +34,14 @@ fn read(text: &str, comments: bool) -> Result<Node<'_>, Fault> {
     }
 }
 
-struct Reader<'t> {
+struct JsonParser<'t> {
     text: &'t str,
     at: usize,
     /// Comments and trailing commas are accepted.
     comments: bool,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> JsonParser<'t> {
     fn value(&mut self, depth: usize) -> Result<Node<'t>, Fault> {
         self.skip_space();
         let start = self.at;

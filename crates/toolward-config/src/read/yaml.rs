@@ -52,13 +52,13 @@ pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {
 /// The document as it grows, event by event.
 struct Tree<'t> {
     text: &'t str,
-    open: Vec<Open<'t>>,
+    open: Vec<OpenCollection<'t>>,
     root: Option<Node<'t>>,
     faults: Vec<Fault>,
 }
 
 /// A collection that is being read.
-enum Open<'t> {
+enum OpenCollection<'t> {
     Seq { start: u32, items: Vec<Node<'t>> },
     Map { start: u32, entries: Vec<(Key<'t>, Node<'t>)>, key: Option<Key<'t>> },
 }
@@ -90,11 +90,15 @@ impl<'t> Tree<'t> {
             }
             Event::SequenceStart(_, _, tag) => {
                 self.begin(at, tag.is_some())?;
-                self.open.push(Open::Seq { start: span.start, items: Vec::new() });
+                self.open.push(OpenCollection::Seq { start: span.start, items: Vec::new() });
             }
             Event::MappingStart(_, _, tag) => {
                 self.begin(at, tag.is_some())?;
-                self.open.push(Open::Map { start: span.start, entries: Vec::new(), key: None });
+                self.open.push(OpenCollection::Map {
+                    start: span.start,
+                    entries: Vec::new(),
+                    key: None,
+                });
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span),
             Event::Alias(_) => {
@@ -116,7 +120,7 @@ impl<'t> Tree<'t> {
     }
 
     fn expects_key(&self) -> bool {
-        matches!(self.open.last(), Some(Open::Map { key: None, .. }))
+        matches!(self.open.last(), Some(OpenCollection::Map { key: None, .. }))
     }
 
     fn key(&mut self, name: Cow<'t, str>, style: ScalarStyle, span: Span) {
@@ -154,7 +158,7 @@ impl<'t> Tree<'t> {
     }
 
     fn set_key(&mut self, found: Key<'t>) {
-        if let Some(Open::Map { key, .. }) = self.open.last_mut() {
+        if let Some(OpenCollection::Map { key, .. }) = self.open.last_mut() {
             *key = Some(found);
         }
     }
@@ -162,8 +166,8 @@ impl<'t> Tree<'t> {
     fn add(&mut self, node: Node<'t>) {
         match self.open.last_mut() {
             None => self.root = Some(node),
-            Some(Open::Seq { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => {
+            Some(OpenCollection::Seq { items, .. }) => items.push(node),
+            Some(OpenCollection::Map { entries, key, .. }) => {
                 if let Some(key) = key.take() {
                     entries.push((key, node));
                 }
@@ -197,11 +201,11 @@ impl<'t> Tree<'t> {
             false => last.unwrap_or(start).max(start),
         };
         let node = match self.open.pop() {
-            Some(Open::Seq { start, items }) => {
+            Some(OpenCollection::Seq { start, items }) => {
                 let end = ends(items.last().map(|item| item.span.end), start);
                 Node::new(Span { start, end }, Value::Seq(items))
             }
-            Some(Open::Map { start, entries, .. }) => {
+            Some(OpenCollection::Map { start, entries, .. }) => {
                 let end =
                     ends(entries.last().map(|(key, node)| node.span.end.max(key.span.end)), start);
                 Node::new(Span { start, end }, Value::Map(Map::new(entries, &mut self.faults)))

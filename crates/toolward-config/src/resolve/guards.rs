@@ -37,17 +37,32 @@ pub(crate) fn limits(
             Some("memory") => OnStoreError::Memory,
             _ => OnStoreError::Deny,
         },
-        timeout: node.get("timeout").map(|_| duration(node, "timeout", Duration::ZERO)),
+        timeout: optional_duration(node, "timeout"),
+        connect_timeout: optional_duration(node, "connect_timeout"),
         rates: rates(reader, node, true),
     }
 }
+
+fn optional_duration(node: &Node<'_>, key: &str) -> Option<Duration> {
+    node.get(key).map(|_| duration(node, key, Duration::ZERO))
+}
+
+/// What the URL of a store can begin with.
+const STORE_SCHEMES: [&str; 6] = [
+    "redis://",
+    "rediss://",
+    "redis-sentinel://",
+    "rediss-sentinel://",
+    "redis-cluster://",
+    "rediss-cluster://",
+];
 
 fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<Store> {
     let written = node.as_str()?;
     if written == "memory" {
         return Some(Store::Memory);
     }
-    let is_redis = ["redis://", "rediss://"].iter().any(|scheme| written.starts_with(scheme));
+    let is_redis = STORE_SCHEMES.iter().any(|scheme| written.starts_with(scheme));
     if !is_redis && !written.starts_with("${") {
         let diagnostic = Diagnostic::error("this is not a store of limits").hide_marked();
         let help = "write `memory`, or `redis://HOST:PORT/DB`, or a reference to such a URL";
@@ -56,9 +71,9 @@ fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     }
     let authority = written.split("://").nth(1).unwrap_or_default();
     let credentials = authority.split(['/', '?']).next().unwrap_or_default().rsplit_once('@');
-    if let Some((credentials, _)) = credentials
-        && !credentials.contains("${")
-    {
+    let of_sentinels = written.split_once("sentinel_password=").map(|(_, rest)| rest);
+    let passwords = credentials.map(|(credentials, _)| credentials).into_iter().chain(of_sentinels);
+    if passwords.into_iter().any(|password| !password.contains("${")) {
         let message = "a password may not stand in the file as it is";
         let help = "write a reference, e.g. `redis://:${REDIS_PASSWORD}@HOST:PORT/DB`";
         reader.report(node.span, Diagnostic::error(message).help(help).hide_marked());

@@ -206,7 +206,7 @@ fn check_claims(
     key: &dyn Fn(&str, &str) -> Option<Span>,
 ) {
     let with_claims: Vec<&Agent> = agents.iter().filter(|agent| !agent.claims.is_empty()).collect();
-    let mut earlier = Distinguished::default();
+    let mut earlier = ClaimGroups::default();
     for (at, agent) in with_claims.iter().enumerate() {
         let Some(other) = earlier.add(at, agent).and_then(|at| with_claims.get(at)) else {
             continue;
@@ -231,7 +231,7 @@ fn check_claims(
 /// claims are a group, and each pair of groups is compared by the values of the claims they share, so that
 /// the time is linear in agents as long as there are few kinds of them.
 #[derive(Default)]
-struct Distinguished<'a> {
+struct ClaimGroups<'a> {
     groups: Vec<Group<'a>>,
 }
 
@@ -243,7 +243,7 @@ struct Group<'a> {
     first: HashMap<BTreeSet<&'a str>, HashMap<String, usize>>,
 }
 
-impl<'a> Distinguished<'a> {
+impl<'a> ClaimGroups<'a> {
     /// Adds an agent; gives the first one before it that a token could be as well.
     fn add(&mut self, at: usize, agent: &'a Agent) -> Option<usize> {
         let names = agent.claims.iter().map(|(name, _)| name.as_str());

@@ -10,8 +10,8 @@ use crate::formats::is_script;
 use crate::keys::secret_spans;
 use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
-use crate::resolve::loaded::{Failed, Loaded};
-use crate::resolve::merge::{Assembly, Given, Role};
+use crate::resolve::loaded::{LoadFailure, LoadedConfig};
+use crate::resolve::merge::{Assembly, LayerOptions, Role};
 
 /// The name of an inline policy in rules and findings.
 const NAME: &str = "policy";
@@ -33,8 +33,8 @@ pub enum Inline<'a> {
 /// let loaded = load_inline(Inline::Text("allowed_tools: [\"observe.*\"]")).unwrap();
 /// assert_eq!(loaded.source.layers.len(), 1);
 /// ```
-pub fn load_inline(policy: Inline<'_>) -> Result<Loaded, Failed> {
-    let given = Given { role: Role::Either, format: None, allowlist: false, reload: false };
+pub fn load_inline(policy: Inline<'_>) -> Result<LoadedConfig, LoadFailure> {
+    let given = LayerOptions { role: Role::Either, format: None, allowlist: false, reload: false };
     let mut assembly = Assembly::inline();
     match policy {
         Inline::Text(content) => {

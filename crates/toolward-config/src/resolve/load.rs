@@ -13,8 +13,8 @@ use crate::io::Directories;
 use crate::io::{Env, Files, reason};
 use crate::read::syntax::Syntax;
 use crate::resolve::environment;
-use crate::resolve::loaded::{Failed, Loaded};
-use crate::resolve::merge::{Assembly, Given, Named, Role};
+use crate::resolve::loaded::{LoadFailure, LoadedConfig};
+use crate::resolve::merge::{Assembly, LayerOptions, ReferencedFiles, Role};
 
 /// The variable that names the main file.
 pub const CONFIG_VARIABLE: &str = "TOOLWARD_CONFIG";
@@ -72,7 +72,7 @@ fn with_comments(syntax: Syntax) -> Syntax {
 impl<F: Files, E: Env> Loader<F, E> {
     /// Loads everything, in the order in which a call must pass it: the main file's agents, its
     /// allowlist, its `policies`, files of the command line, the environment, read-only mode.
-    pub fn load(&self, options: &Options) -> Result<Loaded, Failed> {
+    pub fn load(&self, options: &Options) -> Result<LoadedConfig, LoadFailure> {
         let mut assembly = Assembly::default();
         let home = self.home();
         assembly.config.state = Directories { base: Path::new(""), home: home.as_deref() }.state();
@@ -80,7 +80,7 @@ impl<F: Files, E: Env> Loader<F, E> {
             self.main(&main, &mut assembly, options);
         }
         for policy in &options.policies {
-            let given = Given {
+            let given = LayerOptions {
                 role: if options.whole_configurations { Role::Either } else { Role::Layer },
                 format: policy.format,
                 allowlist: policy.flag == PolicyFlag::AllowlistConfig,
@@ -148,14 +148,18 @@ impl<F: Files, E: Env> Loader<F, E> {
         let syntax = if is_client { with_comments(syntax) } else { syntax };
         let own_base = if is_client { client::base(path) } else { base.to_owned() };
         let directories = Directories { base: &own_base, ..directories };
-        let Named { policies, servers_from } =
+        let ReferencedFiles { policies, servers_from } =
             assembly.main(&text, syntax, &directories, is_client);
         for (written, mark) in servers_from {
             self.servers_from(&directories.path(&written), mark, home.as_deref(), assembly);
         }
         for (written, mark) in policies {
-            let given =
-                Given { role: Role::Layer, format: None, allowlist: false, reload: options.reload };
+            let given = LayerOptions {
+                role: Role::Layer,
+                format: None,
+                allowlist: false,
+                reload: options.reload,
+            };
             self.layer(&directories.path(&written), Some(mark), given, assembly);
         }
     }
@@ -168,7 +172,13 @@ impl<F: Files, E: Env> Loader<F, E> {
         assembly.servers_from(&text, with_comments(syntax), &directories);
     }
 
-    fn layer(&self, path: &Path, named: Option<Mark>, given: Given, assembly: &mut Assembly) {
+    fn layer(
+        &self,
+        path: &Path,
+        named: Option<Mark>,
+        given: LayerOptions,
+        assembly: &mut Assembly,
+    ) {
         let may_be_hook = !given.allowlist && given.format.is_none();
         if let Some((text, syntax)) = self.text(path, named, may_be_hook, assembly) {
             let syntax = if given.format == Some(Format::Toml) { Syntax::Toml } else { syntax };

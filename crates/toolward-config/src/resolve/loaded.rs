@@ -14,7 +14,7 @@ use crate::read::syntax::Syntax;
 
 /// What was loaded. The policy is not compiled yet.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     pub source: Source,
     pub tests: Vec<PolicyTest>,
@@ -34,7 +34,7 @@ pub struct Loaded {
 
 /// Why nothing was loaded.
 #[derive(Debug)]
-pub struct Failed {
+pub struct LoadFailure {
     /// Errors first, then warnings.
     pub diagnostics: Vec<Diagnostic>,
     /// Files that were read or looked for, to be watched.
@@ -43,10 +43,10 @@ pub struct Failed {
     pub config: Box<Config>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// A gateway that is there, and allows nobody anything: where it listens and what it writes is the
     /// configuration's, nothing else.
-    pub fn denying(config: Config) -> Loaded {
+    pub fn denying(config: Config) -> LoadedConfig {
         let Config { mut listen, tls, admin, admin_stated, state, naming, separator, .. } = config;
         let Config { list_timeout, limits_of, mut audit, mut telemetry, public_url, .. } = config;
         // An address that could not be read leaves the usual one.
@@ -74,7 +74,7 @@ impl Loaded {
         let nobody = AgentsSource { agents: Vec::new(), deny_on_missing_agent: true };
         let name = "nothing is allowed: the configuration is not valid".into();
         let layers = vec![LayerSource { name, rules: RulesSource::Agents(nobody) }];
-        Loaded {
+        LoadedConfig {
             config,
             source: Source { layers, ..Source::default() },
             tests: Vec::new(),
@@ -89,7 +89,7 @@ impl Loaded {
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// A finding about an entry that was loaded, e.g. a condition that does not compile: `file` is
     /// the name of the entry's layer, `place` the entry's.
     pub fn diagnostic_at(

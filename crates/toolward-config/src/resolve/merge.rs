@@ -25,13 +25,13 @@ use crate::read::reader::Reader;
 use crate::read::syntax::Syntax;
 use crate::resolve::builtin;
 use crate::resolve::guards;
-use crate::resolve::loaded::{Failed, Loaded};
+use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::main_file;
 use crate::resolve::servers;
 
 /// How a policy file was given.
 #[derive(Clone, Copy)]
-pub(crate) struct Given {
+pub(crate) struct LayerOptions {
     pub(crate) role: Role,
     pub(crate) format: Option<Format>,
     /// `--allowlist-config`.
@@ -50,7 +50,7 @@ pub(crate) enum Role {
 
 /// Further files that the main file names.
 #[derive(Default)]
-pub(crate) struct Named {
+pub(crate) struct ReferencedFiles {
     pub(crate) policies: Vec<(String, Mark)>,
     pub(crate) servers_from: Vec<(String, Mark)>,
 }
@@ -115,7 +115,7 @@ impl Assembly {
         self.scripts.push(hook);
     }
 
-    pub(crate) fn finish(mut self) -> Result<Loaded, Failed> {
+    pub(crate) fn finish(mut self) -> Result<LoadedConfig, LoadFailure> {
         self.config.agent_limits = self.agent_limits;
         self.config.hooks.append(&mut self.scripts);
         let failed = self.findings.has_errors();
@@ -123,9 +123,9 @@ impl Assembly {
         match failed {
             true => {
                 let config = Box::new(self.config);
-                Err(Failed { diagnostics, files: self.files, config })
+                Err(LoadFailure { diagnostics, files: self.files, config })
             }
-            false => Ok(Loaded {
+            false => Ok(LoadedConfig {
                 config: self.config,
                 denying_files: denying_files(&self.source),
                 source: self.source,
@@ -147,21 +147,21 @@ impl Assembly {
         syntax: Syntax,
         directories: &Directories<'_>,
         is_client: bool,
-    ) -> Named {
+    ) -> ReferencedFiles {
         self.has_main = true;
         let Some(root) = self.parse(text, syntax) else {
-            return Named::default();
+            return ReferencedFiles::default();
         };
         if matches!(root.value, Value::Null) {
             self.empty(text, EMPTY_MAIN);
-            return Named::default();
+            return ReferencedFiles::default();
         }
         if let Some(format) = foreign(&root, syntax) {
             let message =
                 format!("{} is a policy file ({format}), not a configuration", quoted(text.name()));
             let help = "give it with `--policy`, or name it in `policies`";
             self.report(Diagnostic::error(message).at(text, root.span).help(help));
-            return Named::default();
+            return ReferencedFiles::default();
         }
         let mut reader = Reader::new(text, &mut self.findings);
         let root = match is_client {
@@ -182,7 +182,7 @@ impl Assembly {
             let list = root.get(key).map(Node::items).unwrap_or_default();
             list.iter().filter_map(named).collect()
         };
-        Named { policies: files("policies"), servers_from: files("servers_from") }
+        ReferencedFiles { policies: files("policies"), servers_from: files("servers_from") }
     }
 
     /// The servers of a client's file, beside those of the main file.
@@ -222,7 +222,7 @@ impl Assembly {
     }
 
     /// A policy file: layers in any format that loads.
-    pub(crate) fn layer(&mut self, text: &Arc<Text>, syntax: Syntax, given: Given) {
+    pub(crate) fn layer(&mut self, text: &Arc<Text>, syntax: Syntax, given: LayerOptions) {
         let blank = text.content().trim().is_empty();
         let root = if blank { None } else { self.parse(text, syntax) };
         match root {
@@ -233,7 +233,7 @@ impl Assembly {
     }
 
     /// An allowlist that is empty at the start allows everything; any other file must say something.
-    fn empty_layer(&mut self, text: &Arc<Text>, given: Given) {
+    fn empty_layer(&mut self, text: &Arc<Text>, given: LayerOptions) {
         let may_be_empty = given.allowlist || given.format == Some(Format::Allowlist);
         if may_be_empty && !given.reload {
             let message =
@@ -253,7 +253,7 @@ impl Assembly {
         text: &Arc<Text>,
         root: &Node<'_>,
         syntax: Syntax,
-        given: Given,
+        given: LayerOptions,
     ) {
         let told = foreign(root, syntax);
         let format = given.format.or(told);
@@ -420,7 +420,7 @@ impl Assembly {
 
     fn plugins(&mut self, text: &Arc<Text>, root: &Node<'_>) {
         let exposed = plugin::exposures(&mut Reader::new(text, &mut self.findings), root);
-        for plugin::Exposed { server, expose, at } in exposed {
+        for plugin::PluginExposure { server, expose, at } in exposed {
             self.expose(server, expose, Mark { text: Arc::clone(text), span: at });
         }
     }

@@ -4,7 +4,7 @@ use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
     BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret,
-    Server, Start, Timeout, Transport,
+    Server, ServerTls, Start, Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
@@ -230,7 +230,7 @@ fn connect(
         (Some((_, command)), None) => {
             reader.reject_keys(
                 node,
-                &["url", "headers", "headers_for", "oauth", "transport"],
+                &["url", "headers", "headers_for", "oauth", "tls", "transport"],
                 "a server with `command` is not reached over HTTP",
             );
             Some(Connect::Stdio {
@@ -277,6 +277,7 @@ fn connect(
                 headers,
                 headers_for: headers_for(reader, node, directories),
                 oauth,
+                tls: map.entry("tls").map(|(_, node)| tls(reader, node, url, directories)),
                 transport,
             })
         }
@@ -367,6 +368,28 @@ fn headers_for(
     agents
         .map(|(agent, node)| (agent.name.to_string(), headers(reader, Some(node), directories)))
         .collect()
+}
+
+fn tls(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    url: &Node<'_>,
+    directories: &Directories<'_>,
+) -> ServerTls {
+    if url.as_str().is_some_and(|url| url.to_ascii_lowercase().starts_with("http://")) {
+        reader.error(node.span, "`tls` of a server whose `url` is `http`", "use `https`");
+    }
+    let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| directories.path(path));
+    let identity = match (path("cert"), path("key")) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => {
+            let help = "give both files, or neither";
+            reader.error(node.span, "a client certificate needs `cert` and `key`", help);
+            None
+        }
+    };
+    ServerTls { ca: path("ca"), identity }
 }
 
 fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<OAuth> {

@@ -12,7 +12,7 @@ use toolward_wire::http::{Method, RequestHead};
 
 use super::auth;
 use super::query::fields_of;
-use super::{Page, Query, Shown, assets, events, layout, view};
+use super::{AdminUi, Query, ViewResponse, assets, events, layout, view};
 use crate::status_report;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -25,7 +25,7 @@ const MOST_WAITING: usize = 8;
 
 /// What a request that is let in asks for.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum AdminRoute {
     /// A way in: the token stands in the address.
     Entrance(String),
     Login,
@@ -55,9 +55,13 @@ struct Login<'a> {
     assets: &'a str,
 }
 
-impl Page {
+impl AdminUi {
     /// Whether a request may go on, before anything of its body is read.
-    pub(super) async fn admit(&self, from: IpAddr, head: &RequestHead) -> Result<Place, Response> {
+    pub(super) async fn admit(
+        &self,
+        from: IpAddr,
+        head: &RequestHead,
+    ) -> Result<AdminRoute, Response> {
         if !self.reachable.host(&head.host) {
             self.turned_away(from, "the host name is not the admin UI's");
             return Err(refused("the admin UI is not served under this host name"));
@@ -67,7 +71,7 @@ impl Page {
         }
         let posted = head.method == Method::Post;
         if !posted && head.path.starts_with(assets::PATH) {
-            return Ok(Place::Asset);
+            return Ok(AdminRoute::Asset);
         }
         if posted && !is_own_origin(head) {
             self.turned_away(from, "the origin is a foreign page");
@@ -83,26 +87,26 @@ impl Page {
                 let query = head.query.as_deref().unwrap_or_default();
                 let token = fields_of(query)
                     .and_then(|fields| fields.into_iter().find(|(name, _)| name == "token"));
-                token.map(|(_, token)| Place::Entrance(token)).ok_or_else(login)
+                token.map(|(_, token)| AdminRoute::Entrance(token)).ok_or_else(login)
             }
-            ("/login", true) => Ok(Place::Login),
+            ("/login", true) => Ok(AdminRoute::Login),
             ("/status", false) => match self.door.bearer(head) {
-                auth::Shown::Right => Ok(Place::Status),
-                auth::Shown::Nothing => Err(login()),
-                auth::Shown::Wrong => Err(self.wrong(from).await),
+                auth::TokenCheck::Valid => Ok(AdminRoute::Status),
+                auth::TokenCheck::Missing => Err(login()),
+                auth::TokenCheck::Invalid => Err(self.wrong(from).await),
             },
             (path, posted) => {
                 // What was shown is looked at first, so that right and wrong paths are alike.
                 match self.door.look(head) {
-                    auth::Shown::Right => {}
-                    auth::Shown::Nothing => return Err(login()),
-                    auth::Shown::Wrong => return Err(self.wrong(from).await),
+                    auth::TokenCheck::Valid => {}
+                    auth::TokenCheck::Missing => return Err(login()),
+                    auth::TokenCheck::Invalid => return Err(self.wrong(from).await),
                 }
                 let under = path.strip_prefix('/').and_then(|path| path.split_once('/'));
                 match under.filter(|(prefix, _)| **prefix == *self.door.prefix) {
-                    Some((_, "ask")) if posted => Ok(Place::Ask),
+                    Some((_, "ask")) if posted => Ok(AdminRoute::Ask),
                     Some(_) if posted => Err(Response::empty(405).field("Allow", "GET")),
-                    Some((_, path)) => Ok(Place::View(path.into())),
+                    Some((_, path)) => Ok(AdminRoute::View(path.into())),
                     None => Err(login()),
                 }
             }
@@ -112,25 +116,25 @@ impl Page {
     pub(super) async fn respond(
         self: &Arc<Self>,
         from: IpAddr,
-        place: Place,
+        place: AdminRoute,
         head: &RequestHead,
         body: Bytes,
     ) -> Response {
         match place {
-            Place::Asset => assets::answer(&head.path),
-            Place::Entrance(token) => self.enter(from, &token).await,
-            Place::Login => {
+            AdminRoute::Asset => assets::answer(&head.path),
+            AdminRoute::Entrance(token) => self.enter(from, &token).await,
+            AdminRoute::Login => {
                 let fields = std::str::from_utf8(&body).ok().and_then(fields_of);
                 let mut fields = fields.unwrap_or_default().into_iter();
                 let token = fields.find(|(name, _)| name == "token").map(|(_, token)| token);
                 self.enter(from, token.unwrap_or_default().trim()).await
             }
-            Place::Status => {
+            AdminRoute::Status => {
                 let status = status_report::status(&self.reloader, self.begun).await;
                 let status = Bytes::from(status.to_string());
                 Response::new(200, Content::Page("application/json", status))
             }
-            Place::View(path) => {
+            AdminRoute::View(path) => {
                 let (view, rest) = path.split_once('/').unwrap_or((&path, ""));
                 let fields = head.query.as_deref().unwrap_or_default();
                 let Some(query) = Query::read(head, fields, rest) else { return unreadable() };
@@ -145,11 +149,11 @@ impl Page {
                     "servers" => view::servers::show(self, &query).await,
                     "events" => events::show(self, &query),
                     "banners" if rest.is_empty() => layout::show(self).await,
-                    _ => Shown::Missing,
+                    _ => ViewResponse::Missing,
                 };
                 self.shown(shown).await
             }
-            Place::Ask => {
+            AdminRoute::Ask => {
                 let form = std::str::from_utf8(&body).ok();
                 let query = form.and_then(|form| Query::read(head, form, ""));
                 let Some(query) = query else { return unreadable() };
@@ -158,12 +162,12 @@ impl Page {
         }
     }
 
-    async fn shown(&self, shown: Shown) -> Response {
+    async fn shown(&self, shown: ViewResponse) -> Response {
         match shown {
-            Shown::Html(html) => Response::new(200, Content::Page(HTML, html.into())),
-            Shown::Events(events) => Response::new(200, Content::Events(events)),
-            Shown::Missing => view::problem(self, 404, "There is nothing here.").await,
-            Shown::Wrong(why) => view::problem(self, 400, &why).await,
+            ViewResponse::Html(html) => Response::new(200, Content::Page(HTML, html.into())),
+            ViewResponse::Events(events) => Response::new(200, Content::Events(events)),
+            ViewResponse::Missing => view::problem(self, 404, "There is nothing here.").await,
+            ViewResponse::Wrong(why) => view::problem(self, 400, &why).await,
         }
     }
 

@@ -18,7 +18,7 @@ const RANDOM: usize = 24;
 const LONGEST: usize = 256;
 pub(super) const COOKIE: &str = "toolward";
 
-pub(super) struct Door {
+pub(super) struct TokenAuth {
     token: String,
     /// The first part of the page's path.
     pub(super) prefix: String,
@@ -28,22 +28,22 @@ pub(super) struct Door {
 
 /// What a request shows of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shown {
-    Nothing,
-    Right,
-    Wrong,
+pub(super) enum TokenCheck {
+    Missing,
+    Valid,
+    Invalid,
 }
 
-impl Door {
+impl TokenAuth {
     /// The token of a folder, made at first use, so that the page's address outlives the process.
-    pub(super) fn in_folder(folder: &Path) -> io::Result<Door> {
+    pub(super) fn in_folder(folder: &Path) -> io::Result<TokenAuth> {
         let path = folder.join(FILE);
         let token = match read(&path) {
             Ok(token) => token,
             Err(error) if error.kind() == io::ErrorKind::NotFound => make(folder, &path)?,
             Err(error) => return Err(error),
         };
-        Ok(Door::of(token))
+        Ok(TokenAuth::of(token))
     }
 
     /// Whether the token in a directory can be used, if there is one.
@@ -54,10 +54,10 @@ impl Door {
         }
     }
 
-    fn of(token: String) -> Door {
+    fn of(token: String) -> TokenAuth {
         let (prefix, cookie) = (derived("path", &token), derived("cookie", &token));
         let prefix = prefix.get(..16).unwrap_or_default().to_string();
-        Door { token, prefix, cookie }
+        TokenAuth { token, prefix, cookie }
     }
 
     pub(super) fn token(&self) -> &str {
@@ -70,42 +70,42 @@ impl Door {
 
     /// The field that makes a browser keep the cookie.
     pub(super) fn set_cookie(&self) -> String {
-        let Door { prefix, cookie, .. } = self;
+        let TokenAuth { prefix, cookie, .. } = self;
         format!("{COOKIE}={cookie}; Path=/{prefix}/; HttpOnly; SameSite=Strict")
     }
 
     /// Whether the request shows a cookie or a token, and the right one.
-    pub(super) fn look(&self, head: &RequestHead) -> Shown {
-        let mut shown = Shown::Nothing;
+    pub(super) fn look(&self, head: &RequestHead) -> TokenCheck {
+        let mut shown = TokenCheck::Missing;
         for value in head.headers.values("cookie") {
             let pairs = value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             for pair in pairs.filter_map(|pair| std::str::from_utf8(pair).ok()) {
                 let own = pair.strip_prefix(COOKIE).and_then(|rest| rest.strip_prefix('='));
                 match own.filter(|value| value.len() <= LONGEST) {
-                    Some(value) if same(value, &self.cookie) => return Shown::Right,
-                    Some(_) => shown = Shown::Wrong,
+                    Some(value) if same(value, &self.cookie) => return TokenCheck::Valid,
+                    Some(_) => shown = TokenCheck::Invalid,
                     None => {}
                 }
             }
         }
         match self.bearer(head) {
-            Shown::Nothing => shown,
+            TokenCheck::Missing => shown,
             other => other,
         }
     }
 
-    pub(super) fn bearer(&self, head: &RequestHead) -> Shown {
+    pub(super) fn bearer(&self, head: &RequestHead) -> TokenCheck {
         if head.headers.count("authorization") == 0 {
-            return Shown::Nothing;
+            return TokenCheck::Missing;
         }
         let value = head.headers.get("authorization").and_then(|value| value.split_once(' '));
         match value {
             Some((scheme, token))
                 if scheme.eq_ignore_ascii_case("bearer") && self.is_token(token.trim()) =>
             {
-                Shown::Right
+                TokenCheck::Valid
             }
-            _ => Shown::Wrong,
+            _ => TokenCheck::Invalid,
         }
     }
 }
@@ -175,29 +175,29 @@ mod tests {
     fn the_token_is_made_once_and_for_this_user_alone() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
-        let first = Door::in_folder(&state).unwrap();
+        let first = TokenAuth::in_folder(&state).unwrap();
         assert_eq!(first.token().len(), 2 * RANDOM);
         let file = state.join(FILE);
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1);
-        assert_eq!(Door::in_folder(&state).unwrap().token(), first.token());
+        assert_eq!(TokenAuth::in_folder(&state).unwrap().token(), first.token());
         std::fs::remove_file(&file).unwrap();
-        let second = Door::in_folder(&state).unwrap();
+        let second = TokenAuth::in_folder(&state).unwrap();
         assert_ne!(second.token(), first.token());
         assert_ne!(second.prefix, first.prefix);
 
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Door::in_folder(&state).is_err());
+        assert!(TokenAuth::in_folder(&state).is_err());
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
         for bad in ["", "short", &"x".repeat(300), &"é".repeat(40)] {
             std::fs::write(&file, bad).unwrap();
-            assert!(Door::in_folder(&state).is_err(), "{bad}");
+            assert!(TokenAuth::in_folder(&state).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn path_and_cookie_do_not_tell_the_token() {
-        let door = Door::of("0123456789abcdef0123456789abcdef".into());
+        let door = TokenAuth::of("0123456789abcdef0123456789abcdef".into());
         assert_eq!(door.prefix.len(), 16);
         assert!(!door.cookie.contains(&door.prefix) && !door.token.contains(&door.prefix));
         assert!(door.is_token("0123456789abcdef0123456789abcdef"));

@@ -14,9 +14,9 @@ use toolward_gateway::downstream::connection::{
 };
 use toolward_wire::http::{BodyReader, RequestHead};
 
-use super::Page;
-use super::answer::{Place, secured};
-use super::connection_limit::{Guest, Standing};
+use super::AdminUi;
+use super::answer::{AdminRoute, secured};
+use super::connection_limit::{Guest, Priority};
 
 /// What a form may send.
 const MOST_FORM: usize = 256 << 10;
@@ -29,7 +29,7 @@ const NEXT: Duration = Duration::from_secs(15);
 const LINGER: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve(
-    page: Arc<Page>,
+    page: Arc<AdminUi>,
     from: IpAddr,
     mut stream: TcpStream,
     mut ending: watch::Receiver<Ending>,
@@ -52,11 +52,11 @@ pub(super) async fn serve(
                 let (keep_alive, old) = (head.keep_alive, head.old);
                 // A browser that was let in before has time for what follows the head.
                 let until = if first { until } else { Instant::now() + NEXT };
-                let mut asking = Asking { page: &page, from, until, guest };
+                let mut asking = AdminClient { page: &page, from, until, guest };
                 let exchanged = asking.exchange(&mut stream, &mut buffer, head).await;
                 let Some((response, read)) = exchanged else { return };
                 if matches!(response.content, Content::Events(_)) {
-                    guest.stands(Standing::Follows);
+                    guest.stands(Priority::Follows);
                 }
                 (response, keep_alive && read, old)
             }
@@ -71,7 +71,7 @@ pub(super) async fn serve(
         match written {
             Ok(true) => (first, until) = (false, Instant::now() + NEXT),
             _ => {
-                guest.stands(Standing::Unknown);
+                guest.stands(Priority::Unknown);
                 let _ = timeout(LINGER, linger(&mut stream, &mut buffer)).await;
                 return;
             }
@@ -86,15 +86,15 @@ async fn over(ending: &mut watch::Receiver<Ending>) {
 }
 
 /// Somebody who asks.
-struct Asking<'a> {
-    page: &'a Arc<Page>,
+struct AdminClient<'a> {
+    page: &'a Arc<AdminUi>,
     from: IpAddr,
     /// When the request must be there.
     until: Instant,
     guest: &'a Guest,
 }
 
-impl Asking<'_> {
+impl AdminClient<'_> {
     /// One request and its response; whether the request was read to its end. `None`: the browser is gone,
     /// or does not send the rest.
     async fn exchange(
@@ -108,11 +108,11 @@ impl Asking<'_> {
         let thought = Instant::now();
         let place = page.admit(from, &head).await;
         self.until += thought.elapsed();
-        if matches!(place, Ok(Place::View(_) | Place::Ask | Place::Status)) {
-            self.guest.stands(Standing::Known);
+        if matches!(place, Ok(AdminRoute::View(_) | AdminRoute::Ask | AdminRoute::Status)) {
+            self.guest.stands(Priority::Known);
         }
         let most = match &place {
-            Ok(Place::Login | Place::Ask) => MOST_FORM,
+            Ok(AdminRoute::Login | AdminRoute::Ask) => MOST_FORM,
             _ => 0,
         };
         let reader = match BodyReader::new(head.body, most) {

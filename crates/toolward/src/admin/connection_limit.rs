@@ -31,7 +31,7 @@ pub(super) struct Guest {
 
 /// How much is known of a connection. The lowest leave first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Priority {
     Unknown = 0,
     /// It has shown the token.
     Known = 1,
@@ -40,7 +40,7 @@ pub(super) enum Standing {
 }
 
 impl Guest {
-    pub(super) fn stands(&self, standing: Standing) {
+    pub(super) fn stands(&self, standing: Priority) {
         self.standing.store(standing as u8, Ordering::Relaxed);
     }
 
@@ -78,7 +78,7 @@ impl Crowd {
             // The first of several that are alike is the oldest.
             let places = inside.guests.iter().enumerate();
             let first = places.min_by_key(|(_, guest)| guest.standing());
-            let follows = Standing::Follows as u8;
+            let follows = Priority::Follows as u8;
             let Some(at) = first.filter(|(_, guest)| guest.standing() < follows).map(|(at, _)| at)
             else {
                 return Came { guest: None, say };
@@ -111,18 +111,18 @@ mod tests {
     fn the_oldest_that_is_not_known_makes_room_and_streams_stay() {
         let (crowd, now) = (Crowd::default(), Instant::now());
         let guests: Vec<_> = (0..MOST).map(|_| crowd.come(now).guest.unwrap()).collect();
-        guests[0].stands(Standing::Follows);
-        guests[1].stands(Standing::Known);
+        guests[0].stands(Priority::Follows);
+        guests[1].stands(Priority::Known);
         let came = crowd.come(now);
         assert!(came.say && came.guest.is_some());
         assert!(!is_inside(&crowd, &guests[2]) && is_inside(&crowd, &guests[3]));
         // It is said once a minute.
         assert!(!crowd.come(now + SAY / 2).say && crowd.come(now + SAY).say);
         assert_eq!(crowd.inside().guests.len(), MOST);
-        crowd.inside().guests.iter().skip(2).for_each(|one| one.stands(Standing::Follows));
+        crowd.inside().guests.iter().skip(2).for_each(|one| one.stands(Priority::Follows));
         // Who waits leaves before who follows, and who follows for nobody.
         assert!(crowd.come(now).guest.is_some_and(|new| {
-            new.stands(Standing::Follows);
+            new.stands(Priority::Follows);
             true
         }));
         assert!(!is_inside(&crowd, &guests[1]) && is_inside(&crowd, &guests[0]));

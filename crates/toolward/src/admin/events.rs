@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::{Page, Query, Shown};
+use super::{AdminUi, Query, ViewResponse};
 
 /// Changes that come together are told together.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -16,16 +16,16 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks whether what views are made of has changed.
 pub(super) struct Changes {
-    last: Seen,
+    last: ViewVersions,
 }
 
 impl Changes {
-    pub(super) fn new(page: &Page) -> Changes {
+    pub(super) fn new(page: &AdminUi) -> Changes {
         Changes { last: seen(page) }
     }
 
     /// The event that tells of a change since the last look.
-    pub(super) fn look(&mut self, page: &Page) -> Option<Bytes> {
+    pub(super) fn look(&mut self, page: &AdminUi) -> Option<Bytes> {
         // Somebody looks: what was not there may be there now.
         page.lists.retry(page.gateway());
         let now = seen(page);
@@ -36,19 +36,19 @@ impl Changes {
 }
 
 /// The event that tells an open view of what has changed since it was made, before it could hear of it.
-pub(super) fn missed(page: &Page, query: &Query) -> Option<Bytes> {
+pub(super) fn missed(page: &AdminUi, query: &Query) -> Option<Bytes> {
     query.word("seen").filter(|made_of| *made_of != mark(page)).map(|_| event(page))
 }
 
 /// It says what there is now, by which the view asks when it comes back.
-fn event(page: &Page) -> Bytes {
+fn event(page: &AdminUi) -> Bytes {
     format!("event: changed\ndata: {}\n\n", mark(page)).into()
 }
 
 /// What views are made of, in short.
-type Seen = (u64, u64, u64, u64, u64, Vec<&'static str>);
+type ViewVersions = (u64, u64, u64, u64, u64, Vec<&'static str>);
 
-pub(super) fn show(page: &Arc<Page>, query: &Query) -> Shown {
+pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let (send, events) = mpsc::channel(4);
     let missed = missed(page, query);
     let page = Arc::downgrade(page);
@@ -81,17 +81,17 @@ pub(super) fn show(page: &Arc<Page>, query: &Query) -> Shown {
             }
         }
     });
-    Shown::Events(events)
+    ViewResponse::Events(events)
 }
 
 /// The same as a word, by which an open view says what it was made of. Another process counts anew.
-pub(super) fn mark(page: &Page) -> String {
+pub(super) fn mark(page: &AdminUi) -> String {
     let mut hasher = DefaultHasher::new();
     (page.begun, seen(page)).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-fn seen(page: &Page) -> Seen {
+fn seen(page: &AdminUi) -> ViewVersions {
     let gateway = page.gateway();
     let snapshot = gateway.current.get();
     let states = snapshot.servers.iter().map(|server| server.state().0).collect();

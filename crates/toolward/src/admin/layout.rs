@@ -4,7 +4,7 @@ use askama::Template;
 
 use toolward_gateway::audit::Recording;
 
-use super::{Page, Shown, assets, events};
+use super::{AdminUi, ViewResponse, assets, events};
 
 const UNRECORDED: &str = "The audit log cannot be written, and audit.required is false: calls are \
                           forwarded and go unrecorded.";
@@ -33,7 +33,7 @@ pub(crate) struct Banner {
 
 impl Layout {
     /// Made before the view itself: what changes in the meantime is told once the view is open.
-    pub(crate) async fn new(page: &Page, here: &'static str, title: &'static str) -> Layout {
+    pub(crate) async fn new(page: &AdminUi, here: &'static str, title: &'static str) -> Layout {
         Layout {
             seen: events::mark(page),
             here,
@@ -51,11 +51,11 @@ struct Banners {
 }
 
 /// The banners alone, for a view that is open while something changes.
-pub(super) async fn show(page: &Page) -> Shown {
-    Shown::of(&Banners { banners: banners(page).await })
+pub(super) async fn show(page: &AdminUi) -> ViewResponse {
+    ViewResponse::of(&Banners { banners: banners(page).await })
 }
 
-async fn banners(page: &Page) -> Vec<Banner> {
+async fn banners(page: &AdminUi) -> Vec<Banner> {
     let gateway = page.gateway();
     let snapshot = gateway.current.get();
     let mut banners = Vec::new();

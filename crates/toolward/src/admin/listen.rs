@@ -12,9 +12,9 @@ use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::log::Log;
 
-use super::Page;
+use super::AdminUi;
 use super::answer::Tries;
-use super::auth::Door;
+use super::auth::TokenAuth;
 use super::connection;
 use super::connection_limit::{Came, Crowd, MOST};
 use super::lists::Lists;
@@ -30,11 +30,11 @@ const NICE: i32 = 10;
 /// The page's socket, before anything is served on it.
 pub(crate) struct Admin {
     socket: Socket,
-    door: Door,
+    door: TokenAuth,
 }
 
 /// What the page needs of the process around it.
-pub(crate) struct Serving<'a> {
+pub(crate) struct ServeContext<'a> {
     pub(crate) reloader: &'a Arc<Reloader>,
     /// The runtime on which servers are asked for their lists.
     pub(crate) asking: Handle,
@@ -68,7 +68,7 @@ impl Admin {
                 return Err(Failure::invalid(format!("{message}\n  help: {help}")));
             }
         };
-        let door = Door::in_folder(state).map_err(|error| {
+        let door = TokenAuth::in_folder(state).map_err(|error| {
             Failure::invalid(format!("error: {}", sanitize(&error.to_string())))
         })?;
         Ok(Some(Admin { socket, door }))
@@ -88,7 +88,7 @@ impl Admin {
 
     /// Whether the token in a state directory can be used, if there is one.
     pub(crate) fn check_token(state: &Path) -> std::io::Result<()> {
-        Door::check(state)
+        TokenAuth::check(state)
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -106,12 +106,12 @@ impl Admin {
     }
 
     /// Serves the page on a thread of its own, until the process ends.
-    pub(crate) fn serve(self, serving: Serving<'_>) -> Result<(), Failure> {
-        let Serving { reloader, asking, ending, log } = serving;
+    pub(crate) fn serve(self, serving: ServeContext<'_>) -> Result<(), Failure> {
+        let ServeContext { reloader, asking, ending, log } = serving;
         let config = reloader.begun();
         let (address, entrance) = (self.address(), self.entrance());
         let Socket::Tcp(listener) = self.socket else { return Ok(()) };
-        let page = Arc::new(Page {
+        let page = Arc::new(AdminUi {
             reloader: reloader.clone(),
             lists: Lists::new(asking, config.list_timeout),
             begun: Instant::now(),
@@ -141,7 +141,7 @@ impl Admin {
 }
 
 async fn accept(
-    page: Arc<Page>,
+    page: Arc<AdminUi>,
     listener: TcpListener,
     mut ending: watch::Receiver<Ending>,
     log: Log,

@@ -23,12 +23,12 @@ pub(crate) struct Lists {
     /// Servers live on this runtime, not on the page's: calls use what is opened here.
     asking: Handle,
     patience: Duration,
-    known: Arc<Mutex<HashMap<usize, Known>>>,
+    known: Arc<Mutex<HashMap<usize, ListState>>>,
     answers: Arc<watch::Sender<u64>>,
 }
 
 /// The answer of one server.
-struct Known {
+struct ListState {
     /// The answer is of this very server, and not of one that had its place before.
     server: Arc<Server>,
     list: Option<Result<Arc<Catalogue>, Unavailable>>,
@@ -38,7 +38,7 @@ struct Known {
     under_way: bool,
 }
 
-impl Known {
+impl ListState {
     /// Whether there is nothing to ask for.
     fn is_settled(&self, generation: u64) -> bool {
         self.under_way
@@ -72,7 +72,7 @@ impl Lists {
         *self.answers.borrow()
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<usize, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<usize, ListState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Lists {
         }
         let list = one.and_then(|one| one.list.clone());
         let (server, asked) = (server.clone(), Instant::now());
-        let one = Known { server: server.clone(), list, asked, generation, under_way: true };
+        let one = ListState { server: server.clone(), list, asked, generation, under_way: true };
         known.insert(server.index, one);
         drop(known);
         let (known, answers) = (self.known.clone(), self.answers.clone());

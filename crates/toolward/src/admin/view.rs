@@ -14,7 +14,7 @@ pub(crate) mod steps;
 use askama::Template;
 use toolward_gateway::downstream::connection::{Content, Response};
 
-use super::{Layout, Page};
+use super::{AdminUi, Layout};
 
 #[derive(Template)]
 #[template(path = "problem.html")]
@@ -24,7 +24,7 @@ struct Problem<'a> {
 }
 
 /// A page that says what is wrong with the question.
-pub(super) async fn problem(page: &Page, status: u16, why: &str) -> Response {
+pub(super) async fn problem(page: &AdminUi, status: u16, why: &str) -> Response {
     let layout = Layout::new(page, "", "Not found").await;
     let html = Problem { layout, why }.render().unwrap_or_default();
     Response::new(status, Content::Page("text/html; charset=utf-8", html.into()))

@@ -8,7 +8,7 @@ use serde_json::Value;
 use toolward_config::sanitize;
 use toolward_gateway::audit::arguments::{Comparison, HashKey, compare};
 
-use crate::arguments::Given;
+use crate::arguments::ArgumentsText;
 use crate::cli::RecordArgs;
 use crate::exit::Failure;
 use crate::running;
@@ -20,12 +20,12 @@ pub(crate) struct ArgumentSearch {
     key: Option<HashKey>,
     /// Where the key was looked for.
     state: Option<PathBuf>,
-    uncompared: Mutex<Uncompared>,
+    uncompared: Mutex<UncomparedRecords>,
 }
 
 /// Records whose hash cannot be compared.
 #[derive(Default)]
-struct Uncompared {
+struct UncomparedRecords {
     records: u64,
     /// The keys by which they were made.
     keys: BTreeSet<String>,
@@ -37,7 +37,7 @@ impl ArgumentSearch {
         record: &RecordArgs,
         state: Option<&Path>,
     ) -> Result<ArgumentSearch, Failure> {
-        let given = Given::parse(text).map_err(|why| {
+        let given = ArgumentsText::parse(text).map_err(|why| {
             Failure::usage(format!("error: the arguments are not a JSON object: {why}"))
         })?;
         let state = state.map(Path::to_path_buf).or_else(|| state_folder(record));
@@ -49,7 +49,7 @@ impl ArgumentSearch {
         Ok(ArgumentSearch { spellings, key: key.flatten(), state, uncompared })
     }
 
-    fn unknown(&self) -> MutexGuard<'_, Uncompared> {
+    fn unknown(&self) -> MutexGuard<'_, UncomparedRecords> {
         self.uncompared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +97,7 @@ fn state_folder(record: &RecordArgs) -> Option<PathBuf> {
 
 /// The object as given, compact, and with the spaces that Python writes; with and without escapes for
 /// characters beyond ASCII.
-fn spellings(given: &Given) -> Vec<Vec<u8>> {
+fn spellings(given: &ArgumentsText) -> Vec<Vec<u8>> {
     let value = Value::Object((**given).clone());
     let compact = value.to_string();
     let spaced = spaced(&value);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn arguments_are_found_in_the_spellings_of_usual_clients() {
-        let given = Given::parse(r#"{"b" : [1,2], "a":"ü 😀"}"#).unwrap();
+        let given = ArgumentsText::parse(r#"{"b" : [1,2], "a":"ü 😀"}"#).unwrap();
         let all = spellings(&given);
         for usual in [
             r#"{"b" : [1,2], "a":"ü 😀"}"#,

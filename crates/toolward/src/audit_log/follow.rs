@@ -14,7 +14,7 @@ use super::row::{joined, told};
 use crate::exit::Failure;
 
 /// Follows all streams of a folder.
-pub(crate) struct Arriving {
+pub(crate) struct RowFollower {
     folder: PathBuf,
     streams: Vec<Follower>,
     live: Live,
@@ -22,20 +22,20 @@ pub(crate) struct Arriving {
 
 /// What has come since.
 #[derive(Default)]
-pub(crate) struct Arrived {
+pub(crate) struct NewRows {
     /// In the order of their ids.
     pub(crate) rows: Vec<Value>,
     /// Records that were passed over, because too many came.
-    pub(crate) skipped: Option<Skipped>,
+    pub(crate) skipped: Option<SkippedRecords>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Skipped {
+pub(crate) struct SkippedRecords {
     /// How many, about; `None` where nobody can say.
     pub(crate) records: Option<u64>,
 }
 
-impl Arriving {
+impl RowFollower {
     /// Follows what comes after a look at a folder. A call that takes longer than `long` is given
     /// before it has ended, and once more at its end.
     pub(crate) fn after(
@@ -43,28 +43,28 @@ impl Arriving {
         found: &[Found],
         matcher: Matcher,
         long: Duration,
-    ) -> Result<Arriving, Failure> {
+    ) -> Result<RowFollower, Failure> {
         let streams = found.iter().map(|found| Ok(Follower::after(found)?));
         let streams = streams.collect::<Result<Vec<_>, Failure>>()?;
         let live = Live { matcher, long, waiting: VecDeque::new(), calls: HashMap::new() };
-        Ok(Arriving { folder, streams, live })
+        Ok(RowFollower { folder, streams, live })
     }
 
     /// Gives what has come. Where that is more than `most` bytes of a stream, all but the end is passed
     /// over.
-    pub(crate) fn poll(&mut self, most: Option<u64>) -> Result<Arrived, Failure> {
+    pub(crate) fn poll(&mut self, most: Option<u64>) -> Result<NewRows, Failure> {
         // Another process writes a stream of its own.
         for stream in streams(&self.folder).unwrap_or_default() {
             if self.streams.iter().all(|known| *known.stream() != stream) {
                 self.streams.push(Follower::from_beginning(&stream));
             }
         }
-        let mut arrived = Arrived::default();
+        let mut arrived = NewRows::default();
         for follower in &mut self.streams {
             if let Some(most) = most.filter(|most| follower.behind() > *most) {
                 let so_far = arrived.skipped.map_or(Some(0), |skipped| skipped.records);
                 let records = so_far.zip(follower.skip(most / 2)?).map(|(one, other)| one + other);
-                arrived.skipped = Some(Skipped { records });
+                arrived.skipped = Some(SkippedRecords { records });
                 self.live.forget();
             }
             let (rows, live) = (&mut arrived.rows, &mut self.live);
@@ -160,7 +160,7 @@ mod tests {
         let matcher = Matcher::new(Filter::new(FilterArgs::default()).unwrap());
         let folder_path = folder.path().to_path_buf();
         let mut arriving =
-            Arriving::after(folder_path, &found, matcher, Duration::from_secs(1)).unwrap();
+            RowFollower::after(folder_path, &found, matcher, Duration::from_secs(1)).unwrap();
         let mut file = std::fs::File::options().append(true).open(&path).unwrap();
         file.write_all(line(2).as_bytes()).unwrap();
         let arrived = arriving.poll(Some(1000)).unwrap();
@@ -170,7 +170,7 @@ mod tests {
         let arrived = arriving.poll(Some(1000)).unwrap();
         let rows = arrived.rows.len() as u64;
         assert!((2..=10).contains(&rows), "{rows}");
-        assert_eq!(arrived.skipped, Some(Skipped { records: Some(998 - rows) }));
+        assert_eq!(arrived.skipped, Some(SkippedRecords { records: Some(998 - rows) }));
         let last = arrived.rows.last().unwrap()["id"].as_str().unwrap();
         assert!(last.ends_with("-3e8"), "{last}");
         let arrived = arriving.poll(Some(1000)).unwrap();

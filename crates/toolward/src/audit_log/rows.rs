@@ -26,7 +26,7 @@ pub(crate) fn each(
     let soon = filter.until_micros.map(|until| time_at(until.saturating_add(DISORDER)));
     let late = filter.until_micros.map(|until| time_at(until.saturating_add(LONGEST_CALL)));
     let mut matcher = Matcher::new(filter);
-    let mut rows = Rows::default();
+    let mut rows = PendingRows::default();
     let mut ended = false;
     scan.each(|line, opening, progress| {
         let is_after = |end: &Option<String>| end.as_deref().is_some_and(|end| end < opening.time);
@@ -64,7 +64,7 @@ pub(crate) fn each(
 }
 
 #[derive(Default)]
-struct Rows {
+struct PendingRows {
     queue: VecDeque<Slot>,
     /// How many slots have left the queue.
     gone: usize,
@@ -78,7 +78,7 @@ enum Slot {
     Nothing,
 }
 
-impl Rows {
+impl PendingRows {
     fn take(&mut self, found: Match, filter: &Filter) {
         let Match { record, intent } = found;
         match (record["kind"].as_str(), intent) {

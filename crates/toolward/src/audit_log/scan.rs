@@ -22,14 +22,14 @@ const SHORT: u64 = 256 << 10;
 
 /// Reads on and on, in order.
 pub(crate) struct Scan {
-    cursors: Vec<Cursor>,
+    cursors: Vec<StreamCursor>,
     pub(crate) progress: Progress,
     /// Lines that are no records.
     pub(crate) unreadable: u64,
 }
 
 /// One stream.
-struct Cursor {
+struct StreamCursor {
     found: Found,
     next_segment: usize,
     /// Where the next segment is read from.
@@ -53,7 +53,7 @@ impl Scan {
             total += found.segments.iter().skip(next_segment).map(|one| one.bytes).sum::<u64>();
             total -= from;
             let (line, id) = (Vec::new(), String::new());
-            Cursor { found, next_segment, from, reader: None, line, id }
+            StreamCursor { found, next_segment, from, reader: None, line, id }
         });
         let cursors = cursors.collect();
         let mut scan = Scan { cursors, progress: Progress::new(total), unreadable: 0 };

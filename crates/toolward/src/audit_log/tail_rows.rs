@@ -22,7 +22,7 @@ pub(crate) struct Latest {
 }
 
 /// One stream, from its end.
-struct Cursor<'f> {
+struct BackwardCursor<'f> {
     found: &'f Found,
     /// Segments that have not been read.
     segments: usize,
@@ -35,7 +35,7 @@ struct Cursor<'f> {
     floor: u64,
 }
 
-impl Cursor<'_> {
+impl BackwardCursor<'_> {
     /// Goes to the record before; gives how many lines are no records.
     fn advance(&mut self) -> Result<u64, Failure> {
         let mut unreadable = 0;
@@ -83,9 +83,9 @@ pub(crate) fn latest(
     bytes: u64,
 ) -> Result<Latest, Failure> {
     let mut latest = Latest { rows: VecDeque::new(), unreadable: 0 };
-    let mut cursors: Vec<Cursor<'_>> = found
+    let mut cursors: Vec<BackwardCursor<'_>> = found
         .iter()
-        .map(|found| Cursor {
+        .map(|found| BackwardCursor {
             found,
             segments: found.segments.len(),
             lines: None,

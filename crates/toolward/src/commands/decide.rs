@@ -13,7 +13,7 @@ use toolward_policy::{
     Annotations, Call, Caller, Decision, Hints, Policy, Step, Subject, Tool, Verdict,
 };
 
-use crate::arguments::Given;
+use crate::arguments::ArgumentsText;
 use crate::cli::DecideArgs;
 use crate::exit::{self, Failure};
 use crate::load::Input;
@@ -128,15 +128,15 @@ struct Request {
     server: String,
     tool: String,
     action: Option<String>,
-    arguments: Option<Given>,
+    arguments: Option<ArgumentsText>,
     definition: Option<Map<String, Value>>,
     annotations: Option<Value>,
     hints: Option<Hints>,
-    query: Query,
+    query: QueryKind,
 }
 
 #[derive(PartialEq)]
-enum Query {
+enum QueryKind {
     Call,
     List,
     Server,
@@ -148,16 +148,16 @@ impl Request {
             return Err("a request must be a JSON object".into());
         }
         let query = match text(node, "query")?.as_deref() {
-            None | Some("call") => Query::Call,
-            Some("list") => Query::List,
-            Some("server") => Query::Server,
+            None | Some("call") => QueryKind::Call,
+            Some("list") => QueryKind::List,
+            Some("server") => QueryKind::Server,
             Some(other) => {
                 return Err(format!("`query` is `call`, `list` or `server`, not `{other}`"));
             }
         };
         let tool = match text(node, "tool")? {
             Some(tool) => tool,
-            None if query == Query::Server => String::new(),
+            None if query == QueryKind::Server => String::new(),
             None => return Err("`tool` is missing".into()),
         };
         let hints = match present(node, "hints").map(Node::to_json) {
@@ -174,7 +174,7 @@ impl Request {
             tool,
             action: text(node, "action")?,
             arguments: present(node, "arguments")
-                .map(|given| Given::of(given, line).ok_or("`arguments` must be an object"))
+                .map(|given| ArgumentsText::of(given, line).ok_or("`arguments` must be an object"))
                 .transpose()?,
             definition: object(node, "definition")?,
             annotations: present(node, "annotations").map(Node::to_json),
@@ -205,7 +205,7 @@ impl Request {
 
     fn decide(&self, policy: &Policy, base: Option<&Input>) -> Decision {
         let agent = self.agent.as_deref();
-        if self.query == Query::Server {
+        if self.query == QueryKind::Server {
             return policy.decide_server(agent, &self.server);
         }
         let Some(tool) = self.tool(base) else {
@@ -223,7 +223,7 @@ impl Request {
         let caller = Caller { agent, claims: None };
         let cell = policy.cell(agent, &self.server, Subject::Tool(&tool, &hints));
         match self.query {
-            Query::List => cell.list(caller).decision,
+            QueryKind::List => cell.list(caller).decision,
             _ => cell.decide(caller, &self.call()),
         }
     }

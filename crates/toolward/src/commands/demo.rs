@@ -17,7 +17,7 @@ use toolward_config::sanitize;
 use crate::cli::{DemoArgs, OnInvalid, PolicyArgs, ServeArgs};
 use crate::commands::serve::{Around, serve_until_told};
 use crate::exit::{self, Failure};
-use files::{Agent, Place, Temporary};
+use files::{Agent, DemoPaths, Temporary};
 use say::Facts;
 
 const PORT: u16 = 7410;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
 fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Failure> {
     plain(folder)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let place = Place {
+    let place = DemoPaths {
         folder: folder.into(),
         listen: at(args.port.unwrap_or(PORT)),
         page: at(args.page_port.unwrap_or(PAGE_PORT)),
@@ -65,7 +65,7 @@ fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
     let (page, page_socket) = open(args.page_port, PAGE_PORT, "--page-port", &mut busy)?;
     plain(&std::env::temp_dir())?;
     let folder = Temporary::new().map_err(|error| cannot_write(&std::env::temp_dir(), &error))?;
-    let place = Place { folder: folder.path().into(), listen, page, program: program()? };
+    let place = DemoPaths { folder: folder.path().into(), listen, page, program: program()? };
     place.write(&agents).map_err(|error| cannot_write(folder.path(), &error))?;
     let serve = ServeArgs {
         take_over: false,
@@ -131,7 +131,7 @@ fn open(
 }
 
 /// The page with its token, which the gateway keeps in its state folder.
-fn address_of_page(place: &Place) -> Option<String> {
+fn address_of_page(place: &DemoPaths) -> Option<String> {
     let token = std::fs::read_to_string(place.folder.join("state/admin.token")).ok()?;
     Some(format!("http://{}/?token={}", place.page, token.trim()))
 }

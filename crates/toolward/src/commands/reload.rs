@@ -7,7 +7,7 @@ use toolward_config::sanitize;
 
 use crate::cli::ReloadArgs;
 use crate::commands::status::{none, say_silent, states};
-use crate::control_client::{self, Asked};
+use crate::control_client::{self, Replies};
 use crate::exit::{self, Failure};
 use crate::running;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
             control_client::accept(&main.ok_or_else(|| Failure::usage(help))?)
         }
     };
-    let Asked { answers, silent } = control_client::ask(&states, &word, control_client::PATIENCE);
+    let Replies { answers, silent } = control_client::ask(&states, &word, control_client::PATIENCE);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }

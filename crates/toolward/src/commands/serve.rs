@@ -15,19 +15,19 @@ use toolward_gateway::log::Log;
 use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Servers;
 
-use crate::admin::{Admin, Serving};
+use crate::admin::{Admin, ServeContext};
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control;
 use crate::descriptors;
 use crate::exit::{self, Failure};
 use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
 use crate::guards;
-use crate::handover::{self, Heritage};
+use crate::handover::{self, Handover};
 use crate::identity::{identities, reachable, tls};
 use crate::load::{Input, invalid, options};
 use crate::ownership;
 use crate::policy_gate::passes;
-use crate::reload::{Again, Anew, First};
+use crate::reload::{InitialLoad, ReloadContext, Restart};
 use crate::startup;
 
 /// After a hand-over no request is waited for longer.
@@ -64,7 +64,7 @@ pub(crate) fn serve_until_told(
 ) -> Result<u8, Failure> {
     let log = log();
     let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
-    let first = First::of(&input);
+    let first = InitialLoad::of(&input);
     let denies_all = input.denying.is_some();
     let needs_name = input.needs_name();
     // Nobody can come in where nobody is known.
@@ -94,7 +94,7 @@ pub(crate) fn serve_until_told(
     let (mut open, mut kept) = inherited.map(|from| (from.sockets, from.kept)).unwrap_or_default();
     let activated = activated()?;
     kept.extend(activated.iter().map(|(address, _)| address.clone()));
-    let anew = if kept.is_empty() { Anew::InPlace } else { Anew::ByOthers };
+    let anew = if kept.is_empty() { Restart::InPlace } else { Restart::ByOthers };
     open.extend(activated);
     open.extend(around.sockets);
     let sockets = config
@@ -152,7 +152,7 @@ pub(crate) fn serve_until_told(
             Socket::Unix(..) => format!("listening on {}", socket.address()),
         });
     }
-    let again = Again {
+    let again = ReloadContext {
         options: options(&args.policy, matches),
         allow_all: args.allow_all,
         servers: None,
@@ -165,10 +165,10 @@ pub(crate) fn serve_until_told(
     let reloader = again.reloader(gateway.clone(), Some(endpoint.clone()));
     let page = admin.as_ref().map(Admin::socket);
     let mine = sockets.iter().chain(page).map(Socket::try_clone).collect::<Result<_, _>>()?;
-    let heritage = Arc::new(Heritage::new(mine, kept, end.clone()));
+    let heritage = Arc::new(Handover::new(mine, kept, end.clone()));
     if let Some(admin) = admin {
         let (asking, ending) = (signals.handle().clone(), ending.clone());
-        admin.serve(Serving { reloader: &reloader, asking, ending, log: &log })?;
+        admin.serve(ServeContext { reloader: &reloader, asking, ending, log: &log })?;
     }
     if let Some(before) = before {
         log(&format!("taking over from process {before}"));

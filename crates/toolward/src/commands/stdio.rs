@@ -21,7 +21,7 @@ use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
 use crate::load::{Input, UnknownAgent, options};
-use crate::reload::{Again, Anew, Bearer, First};
+use crate::reload::{Bearer, InitialLoad, ReloadContext, Restart};
 
 /// The token of the agent that calls, where the client's configuration gives one.
 const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
@@ -30,7 +30,7 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let prepared = || {
         let log = log();
         let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
-        let (first, denying) = (First::of(&input), input.denying.is_some());
+        let (first, denying) = (InitialLoad::of(&input), input.denying.is_some());
         if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
             may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
         }
@@ -53,11 +53,12 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             Ok(caller) => caller,
         };
         let (options, allow_all) = (options(&args.policy, matches), args.allow_all);
-        let (anew, servers, socket_files) = (Anew::ByOthers, None, Vec::new());
+        let (anew, servers, socket_files) = (Restart::ByOthers, None, Vec::new());
         let revoked = watch::Sender::new(false);
         let agent = caller.agent.clone();
         let bearer = token.map(|token| Bearer { token, agent, revoked });
-        let again = Again { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+        let again =
+            ReloadContext { options, allow_all, servers, begun, first, anew, bearer, socket_files };
         Ok((gateway, caller, again))
     };
     match prepared() {
@@ -149,7 +150,7 @@ pub(crate) fn serve(
     gateway: Gateway,
     caller: Caller,
     scope: Scope,
-    again: Again,
+    again: ReloadContext,
     request_bytes: u64,
 ) -> Result<u8, Failure> {
     let request_bytes = usize::try_from(request_bytes).unwrap_or(usize::MAX);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::audit::out::RowsOut;
 use crate::audit_log::dir::{folder, look, separator};
 use crate::audit_log::filter::{Filter, Matcher};
-use crate::audit_log::follow::Arriving;
+use crate::audit_log::follow::RowFollower;
 use crate::audit_log::tail_rows::latest;
 use crate::cli::TailArgs;
 use crate::exit::{self, Failure};
@@ -37,7 +37,7 @@ pub(crate) fn run(args: TailArgs) -> Result<u8, Failure> {
     if args.no_follow {
         return Ok(exit::OK);
     }
-    let mut arriving = Arriving::after(folder, &found, matcher, LONG)?;
+    let mut arriving = RowFollower::after(folder, &found, matcher, LONG)?;
     // Until the process is ended or nobody reads any more.
     loop {
         for row in &arriving.poll(None)?.rows {

@@ -9,7 +9,7 @@ use toolward_policy::testing::TestOutcome;
 use crate::cli::TestArgs;
 use crate::exit::{self, Failure};
 use crate::fetch_tools;
-use crate::load::{Checked, Input};
+use crate::load::{CheckedPolicy, Input};
 use crate::report::policy_tests::{reason, to_line};
 
 pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -38,7 +38,7 @@ pub(crate) fn run(args: TestArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     Ok(if failed > 0 { exit::NO } else { exit::OK })
 }
 
-fn to_json(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> serde_json::Value {
+fn to_json(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> serde_json::Value {
     json!({
         "as": outcome.agent,
         "expect": outcome.case.expect.as_str(),

@@ -24,7 +24,7 @@ use crate::guards;
 use crate::load::{Input, options};
 use crate::ownership;
 use crate::policy_gate::passes;
-use crate::reload::{Again, Anew, First};
+use crate::reload::{InitialLoad, ReloadContext, Restart};
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let caller = by_flag(args.agent.as_deref());
@@ -38,7 +38,10 @@ pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
     }
 }
 
-fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Again), Failure> {
+fn prepare(
+    args: &WrapArgs,
+    matches: Option<&ArgMatches>,
+) -> Result<(Gateway, ReloadContext), Failure> {
     let policy = PolicyArgs {
         config: None,
         policy: args.policy.clone(),
@@ -58,7 +61,7 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
         is_known(&input, agent, args.allow_all, &log)?;
     }
     let options = options(&policy, matches);
-    let first = First::of(&input);
+    let first = InitialLoad::of(&input);
     ownership::refuse(&input.loaded, &log)?;
     announce(&input, args.allow_all, "enabled", &log);
     let policy = (input.policy, input.version);
@@ -108,9 +111,10 @@ fn prepare(args: &WrapArgs, matches: Option<&ArgMatches>) -> Result<(Gateway, Ag
         list_timeout: Duration::from_secs(args.timeout),
     };
     let (servers, allow_all) = (Some(vec![server]), args.allow_all);
-    let (anew, bearer, socket_files) = (Anew::ByOthers, None, Vec::new());
+    let (anew, bearer, socket_files) = (Restart::ByOthers, None, Vec::new());
     let begun = config;
-    let again = Again { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+    let again =
+        ReloadContext { options, allow_all, servers, begun, first, anew, bearer, socket_files };
     Ok((gateway, again))
 }
 

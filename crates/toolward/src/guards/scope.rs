@@ -7,13 +7,13 @@ use toolward_policy::reason::RuleText;
 
 /// Who and which server a limit is about.
 pub(super) struct Scope<'a> {
-    pub(super) sharing: Sharing,
+    pub(super) sharing: LimitScope,
     pub(super) server: Option<&'a str>,
 }
 
 /// Who shares a limit.
 #[derive(Clone, Copy)]
-pub(super) enum Sharing {
+pub(super) enum LimitScope {
     Everyone,
     /// The agent has it alone.
     Agent,
@@ -22,7 +22,7 @@ pub(super) enum Sharing {
 }
 
 impl Scope<'_> {
-    pub(super) fn of(sharing: Sharing) -> Scope<'static> {
+    pub(super) fn of(sharing: LimitScope) -> Scope<'static> {
         Scope { sharing, server: None }
     }
 
@@ -30,9 +30,9 @@ impl Scope<'_> {
     pub(super) fn of_rule(rule: &RuleText) -> Scope<'static> {
         let default = ["agents.default.", "agents[\"default\"]."];
         Scope::of(match &rule.path {
-            path if default.iter().any(|own| path.starts_with(own)) => Sharing::Unnamed,
-            path if path.starts_with("agents") => Sharing::Agent,
-            _ => Sharing::Everyone,
+            path if default.iter().any(|own| path.starts_with(own)) => LimitScope::Unnamed,
+            path if path.starts_with("agents") => LimitScope::Agent,
+            _ => LimitScope::Everyone,
         })
     }
 
@@ -57,10 +57,10 @@ impl Scope<'_> {
 
     fn shared(&self, what: &str, which: &str) -> String {
         match self.sharing {
-            Sharing::Agent => format!("your {what}{which}"),
-            Sharing::Everyone if which.is_empty() => format!("all {what} by all agents"),
-            Sharing::Everyone => format!("{what}{which} by all agents"),
-            Sharing::Unnamed => format!("{what}{which} by agents without rules of their own"),
+            LimitScope::Agent => format!("your {what}{which}"),
+            LimitScope::Everyone if which.is_empty() => format!("all {what} by all agents"),
+            LimitScope::Everyone => format!("{what}{which} by all agents"),
+            LimitScope::Unnamed => format!("{what}{which} by agents without rules of their own"),
         }
     }
 }
@@ -71,10 +71,10 @@ mod tests {
 
     #[test]
     fn limits_are_described_without_their_place_in_the_configuration() {
-        let everyone = Scope::of(Sharing::Everyone);
-        let of_server = Scope { sharing: Sharing::Everyone, server: Some("files") };
-        let agent = Scope::of(Sharing::Agent);
-        let unnamed = Scope::of(Sharing::Unnamed);
+        let everyone = Scope::of(LimitScope::Everyone);
+        let of_server = Scope { sharing: LimitScope::Everyone, server: Some("files") };
+        let agent = Scope::of(LimitScope::Agent);
+        let unnamed = Scope::of(LimitScope::Unnamed);
         for (scope, selector, words) in [
             (&everyone, None, "all calls by all agents"),
             (&everyone, Some("files/write_*"), "calls that match `files/write_*` by all agents"),

@@ -15,7 +15,7 @@ use super::key;
 pub(crate) fn unused(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Vec<Diagnostic> {
     let own = config.builtin.then_some(meta_tools::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own).collect();
-    let known = Known { config, policy, catalogue, servers };
+    let known = SelectorContext { config, policy, catalogue, servers };
     let mut findings = Vec::new();
     findings.extend(known.rates("limits", None, &config.limits.rates));
     for server in &config.servers {
@@ -37,7 +37,7 @@ pub(crate) fn unused(config: &Config, policy: &Policy, catalogue: &Catalogue) ->
     findings
 }
 
-struct Known<'a> {
+struct SelectorContext<'a> {
     config: &'a Config,
     policy: &'a Policy,
     catalogue: &'a Catalogue,
@@ -45,14 +45,14 @@ struct Known<'a> {
 }
 
 /// What a selector is compared with.
-struct Named<'a> {
+struct NamedSelector<'a> {
     /// Where it stands.
     path: String,
     selector: &'a str,
     servers: Vec<&'a str>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> SelectorContext<'a> {
     /// Limits by tool: of a server, or with the server in the pattern.
     fn rates(&self, path: &str, of: Option<&'a str>, rates: &'a Rates) -> Vec<Diagnostic> {
         let finding = |pattern: &'a String| {
@@ -67,7 +67,7 @@ impl<'a> Known<'a> {
                 (None, None) => return None,
             };
             let tools = |selection: Selection| selection.tool(selector);
-            self.nothing(Named { path, selector, servers }, tools)
+            self.nothing(NamedSelector { path, selector, servers }, tools)
         };
         rates.tools.iter().filter_map(|(pattern, _)| finding(pattern)).collect()
     }
@@ -122,7 +122,7 @@ impl<'a> Known<'a> {
                 findings.push(never(&path, &help));
                 continue;
             }
-            let named = Named { path, selector, servers: servers.clone() };
+            let named = NamedSelector { path, selector, servers: servers.clone() };
             findings.extend(self.nothing(named, |selection| selection.tools([selector.as_str()])));
         }
         findings
@@ -147,7 +147,7 @@ impl<'a> Known<'a> {
     /// A finding where all lists are known, and nothing of them is meant.
     fn nothing(
         &self,
-        Named { path, selector, servers }: Named<'_>,
+        NamedSelector { path, selector, servers }: NamedSelector<'_>,
         narrowed: impl Fn(Selection) -> Selection,
     ) -> Option<Diagnostic> {
         let lists: Vec<(&str, &ToolSet)> = servers

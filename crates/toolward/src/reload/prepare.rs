@@ -11,8 +11,8 @@ use toolward_gateway::log::Log;
 use toolward_gateway::upstream::All;
 
 use super::truncated::refuse_truncated;
-use super::{Refused, Reloader};
-use crate::active_config::InForce;
+use super::{ReloadError, Reloader};
+use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::gateway::{announce, definitions, supported};
@@ -24,12 +24,12 @@ use crate::policy_gate::passes;
 use crate::reads::Reads;
 
 /// Checked, and not yet in force.
-pub(super) struct Ready {
+pub(super) struct PreparedReload {
     pub(super) config: Config,
     pub(super) known: Identities,
     pub(super) servers: All,
     pub(super) snapshot: Snapshot,
-    pub(super) in_force: Arc<InForce>,
+    pub(super) in_force: Arc<ActiveConfig>,
     pub(super) protection: Protection,
     /// What is said of it once it is in force.
     pub(super) announced: Vec<String>,
@@ -40,7 +40,7 @@ impl Reloader {
     /// Everything of the new configuration.
     ///
     /// `accept`: a file that is only the beginning of its active version is applied too.
-    pub(super) fn prepare(&self, accept: bool) -> Result<Ready, Refused> {
+    pub(super) fn prepare(&self, accept: bool) -> Result<PreparedReload, ReloadError> {
         let reads = Reads::default();
         let prepared = self.read(&reads, accept);
         // Also of files that are wrong: they are looked at again when they change.
@@ -48,11 +48,11 @@ impl Reloader {
         prepared
     }
 
-    fn read(&self, reads: &Reads, accept: bool) -> Result<Ready, Refused> {
+    fn read(&self, reads: &Reads, accept: bool) -> Result<PreparedReload, ReloadError> {
         let input = Input::from(&self.options, Vec::new(), reads);
         self.is_still_there()?;
         let mut input = input.map_err(|diagnostics| invalid(&diagnostics))?;
-        let (in_force, protection) = (InForce::of(&input), Protection::of(&input));
+        let (in_force, protection) = (ActiveConfig::of(&input), Protection::of(&input));
         supported(&input.loaded.config)?;
         // Warnings were logged at the start.
         ownership::refuse(&input.loaded, &(Arc::new(|_: &str| {}) as Log))?;
@@ -94,7 +94,16 @@ impl Reloader {
             guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?
                 .continuing(&before);
         let reads = reads.clone();
-        Ok(Ready { config, known, servers, snapshot, in_force, protection, announced, reads })
+        Ok(PreparedReload {
+            config,
+            known,
+            servers,
+            snapshot,
+            in_force,
+            protection,
+            announced,
+            reads,
+        })
     }
 
     /// A main file that was found rather than named is looked for again, and what is found instead is

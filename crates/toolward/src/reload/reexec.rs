@@ -6,26 +6,26 @@ use std::process::Command;
 
 use toolward_gateway::gateway::Gateway;
 
-use super::{Refused, SETTLE};
+use super::{ReloadError, SETTLE};
 
 /// How a process begins anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Anew {
+pub(crate) enum Restart {
     /// In its place, with the arguments that it was started with.
     InPlace,
     /// Whoever started it holds what it works on, such as its sockets or a client, and starts it again.
     ByOthers,
 }
 
-impl Anew {
+impl Restart {
     /// Comes back only where it did not work.
-    pub(super) fn begin(self, gateway: &Gateway) -> Refused {
+    pub(super) fn begin(self, gateway: &Gateway) -> ReloadError {
         let said = "the configuration is right now";
-        if self == Anew::ByOthers {
+        if self == Restart::ByOthers {
             (gateway.log)(&format!("{said}, and not as this process began: it ends"));
             let own = rustix::process::getpid();
             let ended = rustix::process::kill_process(own, rustix::process::Signal::TERM);
-            return Refused::passing(match ended {
+            return ReloadError::passing(match ended {
                 Ok(()) => "the process ends, to be started anew".into(),
                 Err(error) => format!("the process cannot end: {error}"),
             });
@@ -38,6 +38,6 @@ impl Anew {
         let name = arguments.next().unwrap_or_else(|| "toolward".into());
         // The program itself, also where its file was replaced.
         let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
-        Refused::passing(format!("the process cannot start anew: {error}"))
+        ReloadError::passing(format!("the process cannot start anew: {error}"))
     }
 }

@@ -8,12 +8,12 @@ use toolward_policy::{Caller, Catalogue, Verdict};
 
 use super::programs;
 use crate::guards;
-use crate::load::Checked;
+use crate::load::CheckedPolicy;
 use crate::ownership;
 use crate::render::count;
 
 /// Everything that is wrong, or probably not meant.
-pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
+pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let mut findings: Vec<Diagnostic> = Vec::new();
     findings.extend(unknown_names(input));
     findings.extend(guards::findings(&input.loaded.config));
@@ -43,7 +43,7 @@ pub(crate) fn findings(input: &Checked<'_>) -> Vec<Diagnostic> {
 }
 
 /// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
-fn others(input: &Checked<'_>) -> Catalogue {
+fn others(input: &CheckedPolicy<'_>) -> Catalogue {
     let mut others = Catalogue::default();
     for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != meta_tools::NAME)
     {
@@ -53,7 +53,7 @@ fn others(input: &Checked<'_>) -> Catalogue {
 }
 
 /// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
-fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
+fn untested_denies(input: &CheckedPolicy<'_>) -> Option<Diagnostic> {
     let file = input.loaded.denying_files.first().filter(|_| input.loaded.tests.is_empty())?;
     let message = format!("{} has `deny` rules and there are no `tests`", sanitize(file));
     let help = "add `tests` with `deny`: a policy whose tests fail is not loaded";
@@ -61,7 +61,7 @@ fn untested_denies(input: &Checked<'_>) -> Option<Diagnostic> {
 }
 
 /// Names that exposures and tests use, and nobody has.
-fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
+fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let own = config.builtin.then_some(meta_tools::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
@@ -94,14 +94,14 @@ fn unknown_names(input: &Checked<'_>) -> Vec<Diagnostic> {
 }
 
 /// References that have no value here, as warnings: a gateway that starts here needs them.
-pub(crate) fn unset_secrets(input: &Checked<'_>) -> Vec<Diagnostic> {
+pub(crate) fn unset_secrets(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
     unset.iter_mut().for_each(|finding| finding.level = Level::Warning);
     unset
 }
 
 /// What is in force, in numbers.
-pub(crate) fn summary(input: &Checked<'_>) -> String {
+pub(crate) fn summary(input: &CheckedPolicy<'_>) -> String {
     let layers = input.policy.layer_names().count();
     let agents = input.policy.agents();
     let mut text = format!(
@@ -130,7 +130,7 @@ pub(crate) fn summary(input: &Checked<'_>) -> String {
     text
 }
 
-fn finding(input: &Checked<'_>, lint: &Lint) -> Diagnostic {
+fn finding(input: &CheckedPolicy<'_>, lint: &Lint) -> Diagnostic {
     let message = format!("{} ({})", lint.message, lint.kind.as_str());
     let mut finding = input.loaded.diagnostic_at(Level::Warning, &lint.layer, lint.place, &message);
     if finding.mark().is_none() {

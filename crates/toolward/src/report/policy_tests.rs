@@ -4,14 +4,14 @@ use toolward_config::sanitize;
 use toolward_policy::reason::About;
 use toolward_policy::testing::TestOutcome;
 
-use crate::load::Checked;
+use crate::load::CheckedPolicy;
 use crate::render::{DIM, GREEN, RED, paint};
 
 pub(crate) fn who<'a>(outcome: &TestOutcome<'a>) -> &'a str {
     outcome.agent.unwrap_or("a caller without a name")
 }
 
-pub(crate) fn to_line(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String {
+pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> String {
     let mark = if outcome.passed { paint(GREEN, "ok  ") } else { paint(RED, "FAIL") };
     let case = outcome.case;
     let said = format!("{} {} {}", who(outcome), case.expect.as_str(), case.written);
@@ -31,7 +31,7 @@ pub(crate) fn to_line(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String 
 }
 
 /// Why a case came out as it did, in a sentence.
-pub(crate) fn reason(input: &Checked<'_>, outcome: &TestOutcome<'_>) -> String {
+pub(crate) fn reason(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> String {
     let case = outcome.case;
     let arguments = case.arguments.as_ref().map(|arguments| arguments as _);
     let action =

@@ -16,12 +16,12 @@ use toolward_policy::{Caller, Decision, Subject};
 /// Tools by the names that clients may use for them.
 pub(crate) struct Names {
     lists: Vec<(Arc<Server>, Option<Arc<Catalogue>>)>,
-    by_name: HashMap<Box<str>, Vec<Found>>,
+    by_name: HashMap<Box<str>, Vec<ToolPosition>>,
 }
 
 /// A tool by its places in the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Found {
+struct ToolPosition {
     server: usize,
     tool: usize,
     /// At the address of the server alone.
@@ -41,7 +41,7 @@ impl Names {
         let list =
             |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
         let lists: Vec<_> = snapshot.servers.iter().map(list).collect();
-        let mut by_name: HashMap<Box<str>, Vec<Found>> = HashMap::new();
+        let mut by_name: HashMap<Box<str>, Vec<ToolPosition>> = HashMap::new();
         for (at, (server, list)) in lists.iter().enumerate() {
             let exposure = snapshot.policy.exposure(server.name());
             let tools = list.iter().flat_map(|list| list.tools().tools());
@@ -57,7 +57,7 @@ impl Names {
                     (name, true),
                 ];
                 for (name, plain) in names {
-                    let found = Found { server: at, tool, plain };
+                    let found = ToolPosition { server: at, tool, plain };
                     by_name.entry(name).or_default().push(found);
                 }
             }
@@ -74,7 +74,7 @@ impl Names {
         name: &str,
     ) -> Says {
         let all = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
-        let of_scope = |found: &&Found| match scope {
+        let of_scope = |found: &&ToolPosition| match scope {
             Some(Scope::One(index)) => {
                 let server = self.lists.get(found.server);
                 found.plain && server.is_some_and(|(server, _)| server.index == index)
@@ -82,7 +82,7 @@ impl Names {
             Some(Scope::All | Scope::Discovery) => !found.plain,
             None => true,
         };
-        let mut found: Vec<Found> = all.iter().filter(of_scope).copied().collect();
+        let mut found: Vec<ToolPosition> = all.iter().filter(of_scope).copied().collect();
         // Where it is not known, the name with its server is meant rather than one without.
         if found.iter().any(|found| !found.plain) {
             found.retain(|found| !found.plain);
@@ -110,7 +110,7 @@ impl Names {
         }
     }
 
-    fn about(&self, snapshot: &Snapshot, agent: Option<&str>, found: Found) -> Says {
+    fn about(&self, snapshot: &Snapshot, agent: Option<&str>, found: ToolPosition) -> Says {
         let policy = &snapshot.policy;
         let list = self.lists.get(found.server);
         let tool = list.and_then(|(_, list)| list.as_ref()?.tools().tools().get(found.tool));

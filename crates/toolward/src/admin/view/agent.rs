@@ -12,7 +12,7 @@ use self::tools::ServerTools;
 use super::live::{Latest, latest_of};
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 
 /// How many calls and refusals are shown.
 const MAX_ROWS: usize = 10;
@@ -79,7 +79,11 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             let layout = Layout::new(page, "agent", "Agent").await;
             let lists = page.lists.ask(page.gateway()).await;
             let latest = latest_of(page, agent, MAX_ROWS).await;
-            ViewResponse::of(&AgentPage { layout, told: AgentDetails::of(page, who, &lists), latest })
+            ViewResponse::of(&AgentPage {
+                layout,
+                told: AgentDetails::of(page, who, &lists),
+                latest,
+            })
         }
         "calls" => {
             let latest = latest_of(page, agent, MAX_ROWS).await;

@@ -6,7 +6,7 @@ use askama::Template;
 
 use super::question::{ActiveQuestion, AnswerDetails};
 use crate::admin::lists::List;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::arguments::ArgumentsText;
 
 /// So many tools are proposed while a name is typed.
@@ -57,7 +57,9 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
         "" => {}
         "tools" => {
             let lists = page.lists.now(page.gateway());
-            return ViewResponse::of(&Tools { tools: proposed(&lists, query.get("tool").unwrap_or("")) });
+            return ViewResponse::of(&Tools {
+                tools: proposed(&lists, query.get("tool").unwrap_or("")),
+            });
         }
         _ => return ViewResponse::Missing,
     }

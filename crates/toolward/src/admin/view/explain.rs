@@ -6,7 +6,7 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::question::{ActiveQuestion, AnswerDetails};
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::arguments::ArgumentsText;
 
 #[derive(Template)]
@@ -38,7 +38,9 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     };
     let arguments = match arguments {
         Ok(arguments) => arguments,
-        Err(why) => return ViewResponse::Wrong(format!("The arguments are not a JSON object: {why}")),
+        Err(why) => {
+            return ViewResponse::Wrong(format!("The arguments are not a JSON object: {why}"));
+        }
     };
     let lists = match query.fragment {
         true => page.lists.now(page.gateway()),

@@ -14,7 +14,7 @@ use askama::Template;
 use self::after::ResumePoint;
 use self::filter::FilterForm;
 use self::rows::Row;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::audit_log::dir::look;
 use crate::audit_log::tail_rows::latest;
 

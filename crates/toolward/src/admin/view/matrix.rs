@@ -13,12 +13,12 @@ use std::sync::Arc;
 use askama::Template;
 
 use self::cell::{DrawnLine, Legend, drawn};
-use self::filter::{Choice, MatrixFilter, Lines};
+use self::filter::{Choice, Lines, MatrixFilter};
 use self::folds::Folds;
 use self::table::MatrixTable;
 use crate::admin::query::encoded;
 use crate::admin::view::moment;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 
 pub(crate) use self::cache::MatrixCache;
 

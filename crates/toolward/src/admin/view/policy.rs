@@ -11,7 +11,7 @@ use self::files::File;
 use self::hits::{Hit, Hits, Name};
 use crate::active_config::Report;
 use crate::admin::view::moment;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::reload::Attempt;
 
 #[derive(Template)]

@@ -11,7 +11,7 @@ use toolward_gateway::upstream::{Reach, Server};
 use self::plot::Plot;
 use crate::active_config::ToolVisibility;
 use crate::admin::view::moment;
-use crate::admin::{Layout, AdminUi, Query, ViewResponse};
+use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::audit_log::row::took;
 use crate::status_report::era;
 

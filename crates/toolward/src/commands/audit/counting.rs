@@ -16,17 +16,17 @@ use crate::render::{BOLD, Table};
 const CALLS: [&str; 3] = ["intent", "refusal", "unavailable"];
 
 /// Counts rows that agree in some members.
-pub(super) struct Counting {
+pub(super) struct RowCounts {
     by: Vec<CountBy>,
     /// Only calls are counted, unless kinds are named.
     calls_only: bool,
     counts: HashMap<Vec<Option<String>>, u64>,
 }
 
-impl Counting {
-    pub(super) fn new(by: &[CountBy], filter: &FilterArgs) -> Counting {
+impl RowCounts {
+    pub(super) fn new(by: &[CountBy], filter: &FilterArgs) -> RowCounts {
         let calls_only = filter.kinds.is_empty() && !by.contains(&CountBy::Kind);
-        Counting { by: by.to_vec(), calls_only, counts: HashMap::new() }
+        RowCounts { by: by.to_vec(), calls_only, counts: HashMap::new() }
     }
 
     pub(super) fn add(&mut self, row: &Value) {

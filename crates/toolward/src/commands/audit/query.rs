@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::counting::Counting;
+use super::counting::RowCounts;
 use super::out::RowsOut;
 use crate::audit_log::argument_search::ArgumentSearch;
 use crate::audit_log::dir::{folder, look, separator};
@@ -17,7 +17,8 @@ use crate::exit::{self, Failure};
 
 pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
     let utc = args.filter.utc;
-    let counting = (!args.count_by.is_empty()).then(|| Counting::new(&args.count_by, &args.filter));
+    let counting =
+        (!args.count_by.is_empty()).then(|| RowCounts::new(&args.count_by, &args.filter));
     let sought = args.arguments.as_deref();
     let sought = sought.map(|text| ArgumentSearch::new(text, &args.record, args.state.as_deref()));
     let sought = sought.transpose()?.map(Arc::new);

@@ -156,8 +156,9 @@ fn room(set: &[Column], width: usize, id: usize) -> usize {
 /// its text takes their room.
 fn fitted(set: &[Column], cells: Vec<TextCell>, width: usize, id: usize) -> String {
     let (left, mut line) = (room(set, width, id), String::new());
-    let empty =
-        |column: &Column, cell: &TextCell| !matches!(column, Time | Agent | What | Id) && cell.0 == "-";
+    let empty = |column: &Column, cell: &TextCell| {
+        !matches!(column, Time | Agent | What | Id) && cell.0 == "-"
+    };
     let is_event = set
         .iter()
         .zip(&cells)

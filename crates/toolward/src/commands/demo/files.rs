@@ -37,7 +37,7 @@ pub(super) fn agents() -> io::Result<[Agent; 3]> {
 }
 
 /// Where everything is.
-pub(super) struct Place {
+pub(super) struct DemoPaths {
     pub(super) folder: PathBuf,
     pub(super) listen: SocketAddr,
     pub(super) page: SocketAddr,
@@ -45,7 +45,7 @@ pub(super) struct Place {
     pub(super) program: String,
 }
 
-impl Place {
+impl DemoPaths {
     pub(super) fn config(&self) -> PathBuf {
         self.folder.join("toolward.yaml")
     }
@@ -153,7 +153,7 @@ mod tests {
         for at in 1..=AGENTS.len() {
             assert_eq!(CONFIG.matches(&format!("{at:064}")).count(), 1);
         }
-        let place = Place {
+        let place = DemoPaths {
             folder: "f".into(),
             listen: "127.0.0.1:1".parse().unwrap(),
             page: "127.0.0.1:2".parse().unwrap(),

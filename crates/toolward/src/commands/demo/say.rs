@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
-use super::files::{Agent, Place};
+use super::files::{Agent, DemoPaths};
 use crate::render::{BOLD, DIM, GREEN, Table, YELLOW, paint};
 
 /// What clients call the gateway.
@@ -14,7 +14,7 @@ const MODERN: &str = "2026-07-28";
 
 /// What a person needs to know of a demo.
 pub(super) struct Facts<'d> {
-    pub(super) place: &'d Place,
+    pub(super) place: &'d DemoPaths,
     pub(super) agents: &'d [Agent; 3],
     /// The page with its token, where there is one.
     pub(super) page: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct Facts<'d> {
 }
 
 /// Something to copy.
-struct Line {
+struct CopyableLine {
     about: String,
     text: String,
 }
@@ -35,7 +35,7 @@ impl Facts<'_> {
             .agents
             .iter()
             .map(|agent| json!({"name": agent.name, "token": agent.token, "about": agent.about}));
-        let lines = |lines: Vec<Line>| -> Vec<Value> {
+        let lines = |lines: Vec<CopyableLine>| -> Vec<Value> {
             lines.iter().map(|line| json!({"about": line.about, "run": line.text})).collect()
         };
         let facts = json!({
@@ -126,7 +126,7 @@ impl Facts<'_> {
             ("the tests of the policy", "test"),
         ] {
             let text = format!("{} {word} -c {config}", quoted(&self.place.program));
-            copy(&mut out, &Line { about: about.into(), text });
+            copy(&mut out, &CopyableLine { about: about.into(), text });
         }
         self.commands().iter().for_each(|line| copy(&mut out, line));
         out
@@ -137,14 +137,14 @@ impl Facts<'_> {
     }
 
     /// One complete request each.
-    fn curl(&self) -> Vec<Line> {
+    fn curl(&self) -> Vec<CopyableLine> {
         let [reader, ..] = self.agents;
-        let call = |about: &str, name: &str, arguments: Value| Line {
+        let call = |about: &str, name: &str, arguments: Value| CopyableLine {
             about: about.into(),
             text: self.request(reader, "tools/call", Some((name, arguments))),
         };
         vec![
-            Line {
+            CopyableLine {
                 about: "what reader sees; with another token it is another list".into(),
                 text: self.request(reader, "tools/list", None),
             },
@@ -173,7 +173,7 @@ impl Facts<'_> {
     }
 
     /// The same questions to the program itself.
-    fn commands(&self) -> [Line; 3] {
+    fn commands(&self) -> [CopyableLine; 3] {
         let program = quoted(&self.place.program);
         let config = quoted(&self.place.config().display().to_string());
         let write = r#"'{"path": "config/production.yaml"}'"#;
@@ -182,14 +182,14 @@ impl Facts<'_> {
             ("one question", format!("can-i --as maintainer files/write_file {write}")),
             ("why not", format!("explain --as maintainer files/write_file {write}")),
         ]
-        .map(|(about, words)| Line {
+        .map(|(about, words)| CopyableLine {
             about: about.into(),
             text: format!("{program} {words} -c {config}"),
         })
     }
 
-    fn clients(&self) -> Vec<Line> {
-        let line = |about: &str, text: String| Line { about: about.into(), text };
+    fn clients(&self) -> Vec<CopyableLine> {
+        let line = |about: &str, text: String| CopyableLine { about: about.into(), text };
         vec![
             line("Claude Code", self.claude()),
             line("Cursor: .cursor/mcp.json", self.cursor().to_string()),
@@ -233,7 +233,7 @@ fn headline(out: &mut String, text: &str) {
 }
 
 /// A comment says what a line is for, so that both can be copied together.
-fn copy(out: &mut String, line: &Line) {
+fn copy(out: &mut String, line: &CopyableLine) {
     let _ = writeln!(out, "\n{}\n{}", paint(DIM, format!("# {}", line.about)), line.text);
 }
 

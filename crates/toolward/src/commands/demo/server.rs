@@ -37,7 +37,7 @@ pub(crate) fn run(args: &DemoServerArgs) -> Result<u8, Failure> {
     let server = Server {
         name: part.map_or_else(|| "demo".into(), |part| format!("demo-{part}")),
         tools: tools(part),
-        shared: Arc::new(Shared {
+        shared: Arc::new(DemoState {
             world: Mutex::new(World::new()),
             running: Mutex::new(HashMap::new()),
         }),
@@ -49,26 +49,26 @@ pub(crate) fn run(args: &DemoServerArgs) -> Result<u8, Failure> {
 struct Server {
     name: String,
     tools: Vec<Value>,
-    shared: Arc<Shared>,
+    shared: Arc<DemoState>,
     /// A session of the older era has begun.
     begun: bool,
 }
 
-struct Shared {
+struct DemoState {
     world: Mutex<World>,
     /// Calls that take their time, by their id as written. Whoever lets go of one cancels it.
     running: Mutex<HashMap<String, mpsc::Sender<()>>>,
 }
 
 /// An error as JSON-RPC has it.
-struct Refused {
+struct RpcError {
     code: i32,
     message: String,
     data: Option<Value>,
 }
 
-fn refused(code: i32, message: impl Into<String>) -> Refused {
-    Refused { code, message: message.into(), data: None }
+fn refused(code: i32, message: impl Into<String>) -> RpcError {
+    RpcError { code, message: message.into(), data: None }
 }
 
 impl Server {
@@ -99,7 +99,7 @@ impl Server {
         let params = &message["params"];
         match (id, method) {
             (Some(id), Some(method)) if id.is_string() || id.is_i64() || id.is_u64() => {
-                let asked = Asked { id, params, modern: terms(params).is_some() };
+                let asked = DemoRequest { id, params, modern: terms(params).is_some() };
                 let result = self.ask(method, &asked).transpose()?;
                 Some(answer(id, result.map(|result| asked.in_era(result))))
             }
@@ -117,11 +117,11 @@ impl Server {
     }
 
     /// The result of a request; `None` where it comes later.
-    fn ask(&mut self, method: &str, asked: &Asked<'_>) -> Result<Option<Value>, Refused> {
+    fn ask(&mut self, method: &str, asked: &DemoRequest<'_>) -> Result<Option<Value>, RpcError> {
         if let Some(version) = terms(asked.params).filter(|version| *version != MODERN) {
             let message = format!("{version} is not spoken here; {MODERN} is");
             let data = json!({"supported": [MODERN], "requested": version});
-            return Err(Refused { code: VERSION, message, data: Some(data) });
+            return Err(RpcError { code: VERSION, message, data: Some(data) });
         }
         match method {
             "initialize" if !asked.modern => {
@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    fn call(&self, asked: &Asked<'_>) -> Result<Option<Value>, Refused> {
+    fn call(&self, asked: &DemoRequest<'_>) -> Result<Option<Value>, RpcError> {
         let name = asked.params["name"].as_str().unwrap_or_default();
         let Some(tool) = self.tools.iter().find(|tool| tool["name"] == name) else {
             let names = self.tools.iter().filter_map(|tool| tool["name"].as_str());
@@ -183,7 +183,7 @@ impl Server {
     }
 
     /// Answers later, from a thread of its own, unless the call is cancelled.
-    fn report(&self, tool: &Value, given: &Map<String, Value>, asked: &Asked<'_>) {
+    fn report(&self, tool: &Value, given: &Map<String, Value>, asked: &DemoRequest<'_>) {
         let seconds = given.get("seconds").and_then(Value::as_f64).unwrap_or(3.0);
         let step = Duration::from_secs_f64((seconds / STEPS.len() as f64).clamp(0.0, 20.0));
         let token = asked.params["_meta"].get("progressToken").cloned();
@@ -207,7 +207,7 @@ impl Server {
             }
             if shared.running().remove(&key).is_some() {
                 let report = result(&tool, Ok(json!(shared.world().report())));
-                let asked = Asked { id: &id, params: &Value::Null, modern };
+                let asked = DemoRequest { id: &id, params: &Value::Null, modern };
                 let _ = send(&answer(&id, Ok(asked.in_era(report))));
             }
         });
@@ -222,7 +222,7 @@ impl Server {
     }
 }
 
-impl Shared {
+impl DemoState {
     fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,13 +233,13 @@ impl Shared {
 }
 
 /// A request as it came.
-struct Asked<'m> {
+struct DemoRequest<'m> {
     id: &'m Value,
     params: &'m Value,
     modern: bool,
 }
 
-impl Asked<'_> {
+impl DemoRequest<'_> {
     /// A result says what it is in the newer era only.
     fn in_era(&self, mut result: Value) -> Value {
         if self.modern {
@@ -266,10 +266,10 @@ fn result(tool: &Value, outcome: Outcome) -> Value {
     }
 }
 
-fn answer(id: &Value, result: Result<Value, Refused>) -> Value {
+fn answer(id: &Value, result: Result<Value, RpcError>) -> Value {
     match result {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
-        Err(Refused { code, message, data }) => {
+        Err(RpcError { code, message, data }) => {
             let mut error = json!({"code": code, "message": message});
             if let Some(data) = data {
                 error["data"] = data;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use toolward_gateway::active::Snapshot;
 
-use super::table::{Agents, Group, PreviousTable, MatrixTable};
+use super::table::{Agents, Group, MatrixTable, PreviousTable};
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 

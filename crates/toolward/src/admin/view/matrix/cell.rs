@@ -3,13 +3,19 @@
 use toolward_gateway::guard::{InFront, ShownHook, ShownLimit};
 
 use super::filter::{At, MatrixFilter};
-use super::table::{self, MatrixCell, Group, ToolLine, MatrixTable};
+use super::table::{self, Group, MatrixCell, MatrixTable, ToolLine};
 use crate::discovery::Route;
 
 /// A line as it is drawn.
 pub(super) enum DrawnLine<'a> {
     Server(ServerLine<'a>),
-    Tool { at: usize, group: &'a Group, line: &'a ToolLine, about: Option<String>, cells: Vec<Mark> },
+    Tool {
+        at: usize,
+        group: &'a Group,
+        line: &'a ToolLine,
+        about: Option<String>,
+        cells: Vec<Mark>,
+    },
 }
 
 /// The headline of a server.

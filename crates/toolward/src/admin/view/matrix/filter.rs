@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use toolward_config::sanitize;
 
 use super::folds::Folds;
-use super::table::{self, MatrixCell, Group, MatrixTable};
+use super::table::{self, Group, MatrixCell, MatrixTable};
 use crate::admin::Query;
 use crate::admin::query::encoded;
 
@@ -137,7 +137,8 @@ impl MatrixFilter {
         let Some(line) = group.lines.get(tool) else { return false };
         let cells = group.cells(tool);
         let cell = |column: &usize| cells.get(*column);
-        let any = |wanted: &dyn Fn(&MatrixCell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
+        let any =
+            |wanted: &dyn Fn(&MatrixCell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
         let hint = |wanted: &String| line.hints.contains(wanted);
         let word = |wanted: &String| line.searched.contains(wanted.as_str());
         (self.verdicts.is_empty() || any(&|cell| self.verdicts.contains(&cell.verdict)))
