@@ -1,6 +1,6 @@
-//! The resolved configuration of the gateway: every value typed, every default filled in.
+//! The resolved configuration of the gateway: typed values, with all defaults filled in.
 //!
-//! What is policy (rules, exposure, hints) is not here but in the `Source` that is loaded with it.
+//! Policy (rules, exposure, hints) is not part of it; it is in the `Source` that is loaded together with it.
 
 pub(crate) mod env_file;
 pub(crate) mod guards;

@@ -1,5 +1,6 @@
-//! Which system a file belongs to, told by its content. Every format loads as policy layers; none
-//! can do more than the project's own.
+//! File formats: which one a file has, detected by content, and how each becomes policy layers.
+//!
+//! Every format loads as layers of the native policy, so no foreign format can express more than the native one.
 
 pub(crate) mod client;
 pub(crate) mod expose;

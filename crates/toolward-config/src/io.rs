@@ -1,5 +1,4 @@
-//! The world outside: environment and files. Loading takes both as parameters, so that everything
-//! can be tested without either.
+//! Access to environment variables and files, behind traits, so that loading can be tested without either.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

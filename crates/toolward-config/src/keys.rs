@@ -1,4 +1,4 @@
-//! Every key of the configuration, once. Order is the order of the reference page.
+//! The table of all configuration keys, in the order of the reference page.
 
 /// A table of keys: name, shape, what else holds, and one sentence.
 macro_rules! table {

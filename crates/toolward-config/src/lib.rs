@@ -1,8 +1,18 @@
-//! Files to values: the configuration of the gateway and its policy, strictly loaded.
+//! Loads the configuration of the gateway and its policy, strictly.
 //!
-//! Everything that a person writes comes in through this crate: the main file, policy layers in
-//! the project's own format and in those of other systems, and the layers of flags and
-//! environment. It reads, checks and explains what is wrong; it never decides anything.
+//! All user-written input enters through this crate: the main file, policy layers in native and foreign
+//! formats, flags and environment variables. It parses, validates and explains errors; it makes no policy
+//! decisions.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `output` | JSON Schema, reference page, redacted files, import |
+//! | `resolve` | from files, flags and environment to one configuration and one policy source |
+//! | `formats` | native rules and foreign policy formats |
+//! | [`config`] | the resolved configuration |
+//! | `keys` | the key table, validation against it, value syntaxes |
+//! | `read` | parsers: JSON, YAML and TOML to one tree with spans |
+//! | `diagnostics` | source text, errors and warnings, sanitizing |
 //!
 //! ```
 //! use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! `envFile`: variables of a server from a file with lines `NAME=VALUE`.
+//! `envFile`: environment variables of a server, read from a file with `NAME=VALUE` lines.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Values that may be secrets: written as references, resolved in a step of its own, never shown.
+//! Secret values: written as references, resolved in a separate step, never printed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! What is wrong with a file, said so that it can be put right: where, what was expected, and the
-//! nearest valid word. Rendered in the compiler's style, or as JSON for programs.
+//! Errors and warnings about a file: location, cause, and help such as the nearest valid word.
+//!
+//! Rendered in the style of a compiler, as one line, or as JSON.
 
 use std::sync::Arc;
 

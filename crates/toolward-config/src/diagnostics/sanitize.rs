@@ -1,5 +1,7 @@
-//! Text from files, made safe to show: no character that could move the cursor, colour the
-//! terminal, reorder the line or hide itself reaches a person's screen or log.
+//! Sanitizes text for terminals and logs.
+//!
+//! Text from files, servers and agents may contain characters that move the cursor, color the terminal, reorder
+//! the line or are invisible. Each is replaced by one visible character, so that columns stay the same.
 
 use std::borrow::Cow;
 

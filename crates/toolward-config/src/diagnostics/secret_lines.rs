@@ -1,5 +1,6 @@
-//! Secrets in a text that cannot be read: line by line, by the names of keys. Rather too much is taken
-//! for a secret than too little.
+//! Finds secrets in a file that cannot be parsed: line by line, by the names of keys.
+//!
+//! The scan prefers false positives: it would rather mask a harmless value than print a secret.
 
 use super::text::{Span, Text};
 

@@ -1,4 +1,4 @@
-//! The nearest valid word, for "did you mean".
+//! Finds the nearest valid word, for "did you mean".
 
 /// The word of `valid` that `word` most likely stands for, if one is near enough.
 pub fn nearest<'w>(word: &str, valid: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {

@@ -1,4 +1,4 @@
-//! A file's text, and places in it. Every value that is read from a file can say where it stood.
+//! Source text with spans, lines and columns. Every value that is read from a file keeps its span.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

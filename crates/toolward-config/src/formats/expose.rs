@@ -1,4 +1,4 @@
-//! What a server exposes, with the rules that keep renames unambiguous.
+//! `expose` lists: the tools a server offers, with checks that keep renames unambiguous.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,7 @@
-//! Hints that are nearly the known ones: an operator's own tag may have any name, but one that
-//! differs from a known hint only in case or hyphens was meant to be it.
+//! Warns about misspelled hints.
+//!
+//! Operators may define tags of any name. A tag that differs from a built-in hint only in case or hyphens is
+//! almost certainly a typo.
 
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::same_word;

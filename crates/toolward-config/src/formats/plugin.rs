@@ -1,5 +1,6 @@
-//! Another system's plugin file: `tool_manager` lists become exposures, everything else that is
-//! switched on is refused by name.
+//! Plugin files of another system: `tool_manager` lists become exposures.
+//!
+//! Any other enabled plugin is an error, because its restrictions would not be enforced.
 
 use toolward_policy::source::ExposeSource;
 

@@ -1,4 +1,4 @@
-//! `tests:` of a policy: what it must answer.
+//! `tests:` of a policy: expected verdicts for sample calls.
 
 use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase, WrittenNumber};
 

@@ -1,4 +1,4 @@
-//! Rule lists to the policy's plain data: layers with agents, and allowlists.
+//! Rule lists of the native format: layers with agents, and allowlists.
 
 use toolward_policy::source::{
     AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource, Wording,

@@ -1,5 +1,4 @@
-//! The check of a file against the table of keys. Everything that does not fit is reported, not
-//! only the first.
+//! Validates a file against the key table. All errors are reported, not only the first.
 
 use std::sync::Arc;
 

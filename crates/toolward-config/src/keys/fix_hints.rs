@@ -1,4 +1,4 @@
-//! What to write instead: forms of strings, and help for values of the wrong kind.
+//! Help for wrong values: the expected syntax, and what to write instead.
 
 use crate::diagnostics::sanitize::quoted;
 use crate::keys::shape::{MAX_MESSAGE, Shape};

@@ -1,4 +1,4 @@
-//! Finding one's way in the table: where a key stands, and what to say about one that does not.
+//! Lookups in the key table: where a key belongs, and advice for unknown ones.
 
 use super::{CLIENT_SERVER, CONFIGURATION, SERVER};
 use crate::keys::shape::{KeySpec, Shape};

@@ -1,5 +1,6 @@
-//! Where secrets stand in a text, so that no finding repeats one: by the table of keys where the text
-//! has a tree, and by the names of keys where it has none.
+//! Finds the spans of secrets in a file, so that no diagnostic prints one.
+//!
+//! A file that parses is matched against the key table. Otherwise secrets are guessed by key names, line by line.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! The shapes that values of the configuration can have.
+//! Shapes: the kinds of values that configuration keys accept.
 //!
-//! The configuration is data: `keys` is one table of every key and its shape, and unknown keys,
-//! wrong types, misspelt values, the JSON Schema and the reference page all come from it.
+//! The configuration is data: [`keys`](crate::keys) is one table of all keys and their shapes. Validation, help
+//! texts, JSON Schema and the reference page are all derived from it.
 
 /// One key of a mapping.
 #[derive(Debug, Clone, Copy)]

@@ -1,5 +1,6 @@
-//! The written forms of values: durations, sizes, rates, addresses, references to secrets. Each is
-//! read by one function, which the shape check and the decoding share.
+//! Value syntaxes: durations, sizes, rates, addresses, references to secrets.
+//!
+//! Each has one parser, used for validation and for resolving.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

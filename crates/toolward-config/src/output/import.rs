@@ -1,4 +1,4 @@
-//! Another system's policy, written anew as the project's own YAML.
+//! Converts a policy of another system to native YAML.
 
 use toolward_policy::source::{
     AgentsSource, AllowlistSource, Case, Entry, ExposeSource, KeyedList, RefusalsSource,

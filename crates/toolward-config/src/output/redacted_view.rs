@@ -1,13 +1,14 @@
-//! Files as people may see them on a screen that others can see too. What is shown is decided piece by
-//! piece: keys, values that the table of keys says are no secrets, punctuation, and comments. Everything
-//! else is masked, also what nobody thought of.
+//! Redacted rendering of configuration files, for screens that others can see.
+//!
+//! Only known-harmless pieces are shown: keys, values whose shape is not secret, punctuation and comments.
+//! Everything else is masked, including values that no rule anticipated.
 //!
 //! | masked | why |
 //! |---|---|
-//! | values of `env`, `headers`, `headers_for`, `oauth`, `tokens`, `jwks`, `store`, `sinks` | they are secrets, but for references |
-//! | what follows the host in a server's or hook's URL, and what stands before it | many servers take a key there |
-//! | `args` of a server, `exec` but for the program | many programs take a key there |
-//! | values of keys that are not ours | nobody knows what they are |
+//! | values of `env`, `headers`, `headers_for`, `oauth`, `tokens`, `jwks`, `store`, `sinks` | secrets, except for references |
+//! | user, path and query of a server's or hook's URL | many servers accept a key there |
+//! | `args` of a server, arguments of `exec` | many programs accept a key there |
+//! | values of unknown keys | their meaning is unknown |
 //! | in comments: secrets of the file, values of settings that were commented out, words that look like credentials | see [`comments`] |
 
 mod comments;

@@ -1,4 +1,4 @@
-//! The table of keys for people and editors: JSON Schema, and the reference page.
+//! Renders the key table as JSON Schema and as the reference page.
 
 use serde_json::{Value as Json, json};
 

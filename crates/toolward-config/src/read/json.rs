@@ -1,5 +1,5 @@
-//! Strict JSON to the spanned tree: exactly one value, unique keys (compared after unescaping),
-//! no lone surrogates, bounded depth.
+//! Strict JSON parser: exactly one value, unique keys (compared after unescaping), no lone surrogates,
+//! bounded depth.
 
 use std::borrow::Cow;
 

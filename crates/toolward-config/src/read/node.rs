@@ -1,4 +1,4 @@
-//! One tree for all formats: what a file says, value by value, each with its place.
+//! The tree that all parsers produce: values with their spans.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The file that is being read: its text, its findings, and the place of each entry.
+//! The reader's context: the text of the file being read, its diagnostics, and locations of entries.
 
 use std::sync::Arc;
 

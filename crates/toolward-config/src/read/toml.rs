@@ -1,4 +1,4 @@
-//! TOML to the spanned tree, over the `toml` crate's parser, which reports spans and recovers.
+//! TOML parser, based on the `toml` crate, which reports spans and recovers from errors.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
-//! YAML 1.2 (core schema) to the spanned tree, over `granit-parser`, which unlike its siblings
-//! gives byte offsets for every event and typed error kinds, and forbids unsafe code.
+//! YAML 1.2 parser (core schema), based on `granit-parser`, which reports byte offsets for every event and
+//! typed error kinds, and forbids unsafe code.
 //!
-//! What makes YAML surprising is refused: several documents, aliases, merge keys, tags, keys that
-//! are not strings, directives.
+//! Surprising features are rejected: several documents, aliases, merge keys, tags, keys that are not strings,
+//! directives.
 
 mod scalar;
 mod syntax;

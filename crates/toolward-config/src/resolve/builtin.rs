@@ -1,4 +1,4 @@
-//! The gateway's own server, as the configuration and the policy know it.
+//! The gateway's own server (`builtin`): its policy source and checks of related keys.
 
 use toolward_policy::source::ServerSource;
 

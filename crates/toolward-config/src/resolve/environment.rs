@@ -1,4 +1,4 @@
-//! The layers of the environment, for the simplest uses.
+//! Policy layers from environment variables: an allowlist and read-only mode.
 
 use std::ffi::OsString;
 

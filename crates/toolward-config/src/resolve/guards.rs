@@ -1,4 +1,4 @@
-//! `limits` and `hooks`: how often something may happen, and who is asked before it does.
+//! Resolves `limits` and `hooks`.
 
 use std::collections::HashMap;
 use std::time::Duration;

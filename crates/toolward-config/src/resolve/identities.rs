@@ -1,5 +1,6 @@
-//! Who agents are: `tokens`, `claims`, `uid` and `certificates` of `agents`, and `identity`. A credential
-//! that could name two agents names none, and is an error here.
+//! Resolves identities of agents: `tokens`, `claims`, `uid`, `certificates`, and `identity`.
+//!
+//! A credential that matches two agents would identify neither, and is an error.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

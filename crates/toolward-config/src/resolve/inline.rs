@@ -1,4 +1,4 @@
-//! A policy that comes as one piece, in a request: an object, or the text of a file.
+//! Inline policies: a policy that is part of a request, as a JSON object or as the text of a file.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Everything that is in force, from files, flags and environment: found, read, and put in order.
+//! The loader: finds the main file, reads every file it references, and adds flags and environment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The checked tree of the main file to the resolved configuration.
+//! Resolves the main file: from the validated tree to typed configuration values.
 
 use crate::config::{
     Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,

@@ -1,5 +1,7 @@
-//! Files to one policy source: each file contributes layers and exposures, in the order in which
-//! it comes, and no two may speak for the same server's exposure.
+//! Merges files into one configuration and one policy source.
+//!
+//! Each file contributes layers and exposures, in load order. Two files may not define the exposure of the same
+//! server.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

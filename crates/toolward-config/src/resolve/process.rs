@@ -1,4 +1,4 @@
-//! Programs that the gateway starts, for servers and hooks: which file, with which variables.
+//! Programs that the gateway starts for servers and hooks: path and environment variables.
 
 use crate::config::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;

@@ -1,4 +1,4 @@
-//! `servers` (and `mcpServers`): how each server is reached, and what the policy knows about it.
+//! Resolves `servers` and `mcpServers`: how each server is reached, and its part of the policy source.
 
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 

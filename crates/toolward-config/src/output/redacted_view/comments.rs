@@ -1,5 +1,7 @@
-//! Comments of a shown file. Prose is shown as it is. Masked is what may be a secret: a secret of the file
-//! that is repeated, the value of a setting that was commented out, and a word that looks like a credential.
+//! Redacts comments of a configuration file.
+//!
+//! Prose is shown unchanged. Masked are repeated secrets of the file, values of commented-out settings, and words
+//! that look like credentials.
 
 use std::collections::HashSet;
 

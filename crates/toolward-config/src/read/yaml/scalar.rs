@@ -1,4 +1,4 @@
-//! What a plain YAML scalar means in the core schema of YAML 1.2: `no` and `on` are strings.
+//! Plain scalars in the core schema of YAML 1.2: `no` and `on` are strings.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What is wrong with text that is not YAML, in words that say what to do about it.
+//! Help for YAML syntax errors.
 
 use granit_parser::{ErrorKind, ScanError};
 
