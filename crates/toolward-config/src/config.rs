@@ -35,9 +35,9 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// `None`: switched off.
     pub admin: Option<SocketAddr>,
-    /// The file says so, one way or the other.
+    /// Whether the file sets `admin` explicitly.
     pub admin_stated: bool,
-    /// `None` where neither `state` nor the home folder is known.
+    /// `None` if neither `state` nor the home directory is known.
     pub state: Option<PathBuf>,
     pub naming: Naming,
     pub separator: String,
@@ -91,7 +91,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether some listener can be reached from other machines.
+    /// Whether any listener is reachable from other machines.
     pub fn listens_beyond_loopback(&self) -> bool {
         self.listen.iter().any(|listen| match listen {
             Listen::Tcp(address) => !address.ip().to_canonical().is_loopback(),
@@ -99,7 +99,7 @@ impl Config {
         })
     }
 
-    /// Whether a caller over HTTP can prove who it is.
+    /// Whether callers over HTTP can authenticate.
     pub fn authenticates(&self) -> bool {
         let by_claims = self.jwt.is_some();
         let by_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -110,8 +110,8 @@ impl Config {
         })
     }
 
-    /// Replaces all references to variables and files by their values. What cannot be resolved is
-    /// returned, each with its place; nothing else of the configuration changes.
+    /// Resolves all references to variables and files. Returns an error with its location for each that
+    /// cannot be resolved; nothing else of the configuration changes.
     pub fn resolve_secrets(&mut self, env: &impl Env, files: &impl Files) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for server in &mut self.servers {
@@ -127,7 +127,7 @@ impl Config {
         findings
     }
 
-    /// Files that references name, to be watched like the configuration itself.
+    /// Files that references read, to watch like the configuration itself.
     pub fn secret_files(&self) -> Vec<PathBuf> {
         let mut copy = self.clone();
         let secrets = copy.secrets_mut();
@@ -192,7 +192,7 @@ impl Config {
     }
 }
 
-/// What a resolved value must look like.
+/// The kinds of secrets, which determine how resolved values are validated.
 #[derive(Clone, Copy)]
 enum SecretKind {
     Variable,
@@ -201,7 +201,7 @@ enum SecretKind {
     Url,
 }
 
-/// A shorter token could be guessed.
+/// Shorter tokens could be guessed.
 const MIN_TOKEN_CHARACTERS: usize = 16;
 
 impl SecretKind {
@@ -275,7 +275,7 @@ pub struct Server {
     pub description: Option<String>,
     pub methods: Vec<String>,
     pub limits: Rates,
-    /// Where the server's key stands.
+    /// The location of the server's key.
     pub mark: Mark,
 }
 
@@ -352,7 +352,7 @@ pub struct CommandTemplate {
     pub(crate) base: PathBuf,
 }
 
-/// Variables of the gateway that a server gets.
+/// Environment variables of the gateway that a server inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritEnv {
     /// Those that connectivity needs, and those that match.
@@ -360,7 +360,7 @@ pub enum InheritEnv {
     All,
 }
 
-/// Where tokens for a server come from.
+/// OAuth client credentials for a server.
 #[derive(Debug, Clone)]
 pub struct OAuth {
     pub token_url: Secret,
@@ -381,18 +381,18 @@ pub enum Start {
     Eager,
 }
 
-/// How long calls may take.
+/// Timeouts of calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeout {
-    /// Idle time of tools that no pattern names.
+    /// Idle timeout of tools that match no pattern.
     pub otherwise: Option<Duration>,
-    /// Idle time by tool name or pattern, first match in file order.
+    /// Idle timeout by tool name or pattern, first match in file order.
     pub by_tool: Vec<(String, Duration)>,
-    /// The longest call (`max_timeout`).
+    /// The maximum duration of a call (`max_timeout`).
     pub most: Option<Duration>,
 }
 
-/// How large results of calls may be.
+/// Size limits of call results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResultBytes {
     /// For tools that no pattern names; `None`: as large as any answer.
@@ -401,12 +401,12 @@ pub struct ResultBytes {
     pub by_tool: Vec<(String, u64)>,
 }
 
-/// How an agent is recognised, and what it is offered. Its rules are in the policy.
+/// How an agent is identified, and its discovery mode. Its rules are in the policy.
 #[derive(Debug, Clone)]
 pub struct Agent {
     pub name: String,
     pub tokens: Vec<Token>,
-    /// Claims that a JWT must hold, all of them.
+    /// Claims that a JWT must have; all must match.
     pub claims: Vec<(String, serde_json::Value)>,
     pub uids: Vec<u32>,
     pub certificates: Vec<CertificateMark>,
@@ -436,7 +436,7 @@ pub struct Jwt {
     pub leeway: Duration,
 }
 
-/// Where the issuer's keys are.
+/// The source of the issuer's keys.
 #[derive(Debug, Clone)]
 pub enum Jwks {
     Url(Secret),

@@ -60,7 +60,7 @@ impl Files for Disk {
     }
 }
 
-/// What was opened already by whoever started this process, such as `<(COMMAND)` of a shell.
+/// Whether the path is a file descriptor inherited from the parent process, such as `<(COMMAND)` of a shell.
 fn is_given(path: &Path) -> bool {
     let given = ["/dev/null", "/dev/stdin", "/dev/fd", "/proc/self/fd"];
     given.iter().any(|one| path.starts_with(one))
@@ -93,7 +93,7 @@ impl<T: Files + ?Sized> Files for &T {
     }
 }
 
-/// The directories that relative paths of a file are resolved against.
+/// Directories against which the paths of a file are resolved.
 pub(crate) struct Directories<'a> {
     /// The directory of the file.
     pub(crate) base: &'a Path,

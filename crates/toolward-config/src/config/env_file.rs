@@ -7,7 +7,7 @@ use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Mark;
 use crate::io::{Files, reason};
 
-/// A file of variables, and where it is named.
+/// An `envFile`, and where the configuration references it.
 #[derive(Debug, Clone)]
 pub struct EnvFile {
     pub path: PathBuf,

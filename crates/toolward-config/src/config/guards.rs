@@ -7,7 +7,7 @@ use toolward_policy::Rate;
 
 use super::secret::Secret;
 
-/// Where calls are counted, and the limits of everyone together.
+/// `limits`: the store that counts calls, and the global rate limits.
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
     pub store: Store,
@@ -54,7 +54,7 @@ impl Rates {
 #[derive(Debug, Clone)]
 pub struct AgentLimits {
     pub file: String,
-    /// All agents that the file names, also those without limits: `default` does not hold for them.
+    /// All agents of the file, including those without limits, which are exempt from `default`.
     pub agents: Vec<(String, Rates)>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) const HOOK_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const HOOK_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Hook {
-    /// A hook with nothing said about it but what it is.
+    /// A hook with default settings.
     pub(crate) fn new(name: String, kind: HookKind) -> Hook {
         Hook {
             name,

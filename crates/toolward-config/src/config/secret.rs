@@ -21,7 +21,7 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// The value of a node that holds references; `None` if its syntax is wrong, which was reported before.
+    /// Reads a value with references; `None` if its syntax is invalid, which validation has reported.
     pub(crate) fn read(
         reader: &Reader<'_>,
         node: &Node<'_>,
@@ -46,7 +46,7 @@ impl Secret {
         Some(Secret { parts, mark, value })
     }
 
-    /// Text without references, such as `${NAME}` where nothing is replaced.
+    /// Literal text: `${NAME}` in it is not a reference.
     pub(crate) fn literal(text: impl Into<String>, mark: Mark) -> Self {
         let text = text.into();
         Secret { parts: vec![ReferencePart::Literal(text.clone())], mark, value: Some(text) }
@@ -57,12 +57,12 @@ impl Secret {
         self.value.as_deref()
     }
 
-    /// Whether the value stands in the file as it is.
+    /// Whether the value is written in the file in plain text.
     pub fn is_literal(&self) -> bool {
         matches!(self.parts.as_slice(), [] | [ReferencePart::Literal(_)])
     }
 
-    /// Where the value stands, for findings.
+    /// The location of the value, for diagnostics.
     pub fn mark(&self) -> &Mark {
         &self.mark
     }
@@ -75,7 +75,7 @@ impl Secret {
         })
     }
 
-    /// Replaces the references by what they stand for.
+    /// Resolves the references.
     pub(crate) fn resolve(&mut self, env: &impl Env, files: &impl Files) -> Result<(), Diagnostic> {
         let mut value = String::new();
         for part in &self.parts {
@@ -125,7 +125,7 @@ impl Secret {
         }
     }
 
-    /// A finding about this value, with its place.
+    /// An error at the location of this value.
     pub(crate) fn error(&self, message: impl AsRef<str>) -> Diagnostic {
         Diagnostic::error(message).at_mark(self.mark.clone())
     }
@@ -144,7 +144,7 @@ impl PartialEq for Secret {
     }
 }
 
-/// How it is written, never what it stands for.
+/// Hashes the reference, never the resolved value.
 impl std::hash::Hash for Secret {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         self.parts.hash(state);

@@ -12,10 +12,10 @@ use annotate_snippets::{
 use crate::diagnostics::sanitize::{sanitize, sanitize_char};
 use crate::diagnostics::text::{Mark, Place, Span, Text};
 
-/// More findings than this say nothing new: the rest is counted.
+/// At most this many errors and warnings are shown; the rest is counted.
 const MOST_SHOWN: usize = 50;
 
-/// Places that are not further apart than this are shown together.
+/// Locations at most this many lines apart are shown in one excerpt.
 const NEARBY_LINES: u32 = 30;
 
 /// Of a line longer than this, e.g. a whole policy on one line, only the surroundings are shown.
@@ -36,14 +36,14 @@ impl Level {
     }
 }
 
-/// One finding. Its texts hold no character that could harm a terminal.
+/// An error or warning. Its texts are sanitized for terminals.
 #[derive(Debug, Clone)]
 pub struct Diagnostic {
     pub level: Level,
     message: String,
     mark: Option<Mark>,
     label: Option<String>,
-    /// Another place that belongs to the finding, and what is there.
+    /// Related locations, with labels.
     related: Vec<(Mark, String)>,
     help: Vec<String>,
     /// The marked text is a secret: it is shown as stars.
@@ -85,14 +85,14 @@ impl Diagnostic {
         self
     }
 
-    /// What stands at the marked place.
+    /// Labels the marked span.
     #[must_use]
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(sanitize(label.as_ref()).into_owned());
         self
     }
 
-    /// What a person can do.
+    /// Adds help: how to fix the problem.
     #[must_use]
     pub fn help(mut self, help: impl AsRef<str>) -> Self {
         self.help.push(sanitize(help.as_ref()).into_owned());
@@ -107,14 +107,14 @@ impl Diagnostic {
         }
     }
 
-    /// A second place, e.g. where a duplicate was given first.
+    /// Adds a related location, e.g. the first of two duplicates.
     #[must_use]
     pub fn related(mut self, mark: Mark, label: impl AsRef<str>) -> Self {
         self.related.push((mark, sanitize(label.as_ref()).into_owned()));
         self
     }
 
-    /// Shows stars instead of the marked text, because it is a secret; so do all other findings.
+    /// Marks the span as secret: this and all other diagnostics print asterisks instead.
     #[must_use]
     pub fn hide_marked(mut self) -> Self {
         self.hidden = true;
@@ -172,7 +172,7 @@ impl Diagnostic {
         format!("{place}{}: {}{help}", self.level.as_str(), self.message)
     }
 
-    /// For people: file, line, column, the line itself with the place marked, and help.
+    /// Renders for terminals: file, line, column, the marked line, and help.
     pub fn render(&self, colours: bool) -> String {
         let level = match self.level {
             Level::Error => SnippetLevel::ERROR,
@@ -212,7 +212,7 @@ impl Diagnostic {
 }
 
 impl Mark {
-    /// Whether another place is shown in one piece with this one.
+    /// Whether another location is shown in the same excerpt.
     fn is_near(&self, other: &Mark) -> bool {
         let (here, there) = (self.place(), other.place());
         let lines = here.line.min(there.line)..=here.line.max(there.line);
@@ -291,7 +291,7 @@ impl Excerpt {
         Some((at(before.chars().count() + 1), at(place.column as usize)))
     }
 
-    /// Where an offset of the text is shown.
+    /// The position of an offset in the excerpt.
     fn shown(&self, offset: u32) -> usize {
         let at = self.offsets.partition_point(|(inside, _)| *inside < offset);
         self.offsets.get(at).map_or(self.lines.len().saturating_sub(1), |(_, shown)| *shown)
@@ -317,7 +317,7 @@ impl Excerpt {
     }
 }
 
-/// The findings of one run, in the order in which they were made.
+/// Collected diagnostics, in the order they were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     list: Vec<Diagnostic>,
@@ -342,7 +342,7 @@ impl Findings {
         self.errors > 0
     }
 
-    /// All findings, errors first; each kind stays in order.
+    /// All diagnostics, errors first, otherwise in order.
     pub(crate) fn into_list(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|diagnostic| diagnostic.level);
         if let Some(more) = self.errors.checked_sub(MOST_SHOWN).filter(|more| *more > 0) {

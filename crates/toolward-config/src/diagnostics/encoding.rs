@@ -7,7 +7,7 @@ use super::secret_lines;
 use super::text::{MAX_BYTES, Span, Text};
 
 impl Text {
-    /// Text from a file's bytes: UTF-8, where a byte order mark in front is dropped.
+    /// Decodes the bytes of a file: UTF-8, without a leading byte order mark.
     pub fn from_bytes(name: impl Into<String>, bytes: Vec<u8>) -> Result<Arc<Self>, Diagnostic> {
         let name = name.into();
         if bytes.len() > MAX_BYTES {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::diagnostic::Diagnostic;
 use super::text::{Mark, Span, Text};
 
-/// What is wrong in a text that is not yet known to be a certain file's.
+/// A parse error in a text whose file is not known yet.
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub span: Span,
@@ -38,7 +38,7 @@ impl Fault {
         self
     }
 
-    /// The fault without what it quotes from places where secrets stand.
+    /// Removes quoted text if the span overlaps a secret.
     #[must_use]
     pub(crate) fn discreet(mut self, text: &Text) -> Self {
         if text.hides(self.span) {
@@ -49,7 +49,7 @@ impl Fault {
         self
     }
 
-    /// The fault as a finding about its file.
+    /// Converts the fault to a diagnostic of its file.
     pub fn in_text(self, text: &Arc<Text>) -> Diagnostic {
         let mut diagnostic =
             Diagnostic::error(self.message).at(text, self.span).maybe_help(self.help);
@@ -63,7 +63,7 @@ impl Fault {
     }
 }
 
-/// A text about a place where secrets stand, without what is quoted from there.
+/// Removes quoted parts of a message.
 fn unquoted(said: &str) -> String {
     let pieces = said.split('`').enumerate();
     let kept = pieces.map(|(at, piece)| {

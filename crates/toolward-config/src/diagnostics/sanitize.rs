@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use toolward_policy::text::is_invisible;
 
-/// One visible character for each hostile one, so that columns stay what they are.
+/// Replaces an unsafe character by one visible character, so that columns do not shift.
 pub(crate) fn sanitize_char(c: char) -> char {
     match c {
         '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
@@ -17,7 +17,7 @@ pub(crate) fn sanitize_char(c: char) -> char {
     }
 }
 
-/// The text with every hostile character made visible and harmless.
+/// Replaces every unsafe character by a visible one.
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_invisible) {
         Cow::Owned(text.chars().map(sanitize_char).collect())
@@ -26,7 +26,7 @@ pub fn sanitize(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A word from a file as messages show it: in backticks, harmless, and never longer than a line.
+/// Quotes a word for messages: in backticks, sanitized, and truncated.
 pub(crate) fn quoted(word: &str) -> String {
     const MOST: usize = 60;
     let word = sanitize(word);

@@ -4,7 +4,7 @@
 
 use super::text::{Span, Text};
 
-/// Keys whose values hold secrets, wherever they stand.
+/// Keys whose values are secrets, at any path.
 pub(crate) const SECRET_KEYS: [&str; 17] = [
     "tokens",
     "env",
@@ -41,7 +41,7 @@ const SECRET_WORDS: [&str; 12] = [
     "private",
 ];
 
-/// Whether a key that no table explains may hold a secret.
+/// Whether an unknown key may have a secret value, judged by its name.
 pub(crate) fn names_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_KEYS.contains(&name.as_str()) || SECRET_WORDS.iter().any(|word| name.contains(word))
@@ -52,7 +52,7 @@ pub(crate) fn hide(text: &Text) {
     text.hide_all(secrets(text.content()));
 }
 
-/// What stands behind keys that hold secrets, on their lines and below them.
+/// Spans of values of secret keys, on the same line and below.
 fn secrets(text: &str) -> Vec<Span> {
     let mut scan = Scan::default();
     let mut at = 0;
@@ -68,7 +68,7 @@ struct Scan {
     spans: Vec<Span>,
     /// The column of the key whose secrets go on below it.
     under: Option<usize>,
-    /// The column of the names that stand under it.
+    /// The column of the names below it.
     names: Option<usize>,
     /// Brackets that were opened behind the key, and not closed.
     open: usize,
@@ -97,7 +97,7 @@ impl Scan {
         self.count(line.get(behind..).unwrap_or_default());
     }
 
-    /// A line of a secret: its name may be seen where it is the mapping's own.
+    /// A continuation line of a secret; keys of its own mapping remain visible.
     fn below(&mut self, at: usize, line: &str, column: usize) {
         let content = line.get(column..).unwrap_or_default();
         let name = content.find(": ").filter(|end| {
@@ -130,7 +130,7 @@ impl Scan {
     }
 }
 
-/// The column of the first key of a line that holds a secret, and where its value begins.
+/// The column of the first secret key of a line, and the start of its value.
 fn first_secret(line: &str) -> Option<(usize, usize)> {
     let marks = line.char_indices().filter(|(_, c)| matches!(c, ':' | '='));
     marks

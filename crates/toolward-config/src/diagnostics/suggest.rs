@@ -1,6 +1,6 @@
 //! Finds the nearest valid word, for "did you mean".
 
-/// The word of `valid` that `word` most likely stands for, if one is near enough.
+/// The nearest word of `valid`, if one is near enough.
 pub fn nearest<'w>(word: &str, valid: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let folded = fold(word);
     // Beyond this length a word is not a typing mistake, and the table would only cost time.

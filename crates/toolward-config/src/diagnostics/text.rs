@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use toolward_policy::source::Place;
 
-/// Files beyond this size are refused, so that offsets fit into 32 bits.
+/// Larger files are rejected, so that offsets fit into 32 bits.
 pub(crate) const MAX_BYTES: usize = 256 << 20;
 
 /// A range of bytes of a text.
@@ -21,14 +21,14 @@ impl Span {
     }
 }
 
-/// The text of one file (or flag, variable, request), under the name that a person knows it by.
+/// The text of a file, flag, variable or request, with its display name.
 #[derive(Debug)]
 pub struct Text {
     name: String,
     content: String,
     /// Offset at which each line begins; never empty.
     line_starts: Vec<u32>,
-    /// Where secrets stand, as far as is known.
+    /// Spans of known secrets.
     secrets: Mutex<Vec<Span>>,
 }
 
@@ -42,7 +42,7 @@ impl Text {
         Arc::new(Text { name: name.into(), content, line_starts, secrets: Mutex::default() })
     }
 
-    /// A secret stands there: no finding shows it, whatever it is about.
+    /// Marks a span as secret: no diagnostic prints it.
     pub(crate) fn hide(&self, span: Span) {
         let mut secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         if !secrets.contains(&span) {
@@ -55,13 +55,13 @@ impl Text {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).extend(spans);
     }
 
-    /// Whether a secret stands there, or a part of one.
+    /// Whether a span overlaps a secret.
     pub(crate) fn hides(&self, span: Span) -> bool {
         let secrets = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         secrets.iter().any(|secret| secret.start < span.end && span.start < secret.end)
     }
 
-    /// Where secrets stand.
+    /// Spans of secrets.
     pub(crate) fn hidden(&self) -> Vec<Span> {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -74,7 +74,7 @@ impl Text {
         &self.content
     }
 
-    /// The text of a span; empty where the span is not one of this text.
+    /// The text of a span; empty if the span is out of bounds.
     pub fn slice(&self, span: Span) -> &str {
         self.content.get(span.start as usize..span.end as usize).unwrap_or_default()
     }

@@ -172,7 +172,7 @@ fn seconds<'t>(number: i64, span: Span) -> Node<'t> {
     Node::new(span, Value::Str(format!("{number}{unit}").into()))
 }
 
-/// The kind of a server in the words of `.mcp.json`; `None`: its keys say enough.
+/// The `type` of a server as in `.mcp.json`; `None` if its keys imply it.
 fn transport(kind: &str) -> Option<String> {
     Some(match kind {
         "local" => "stdio".into(),
@@ -227,7 +227,7 @@ fn one_line(entries: &mut Vec<(Key<'_>, Node<'_>)>) {
     entries.push((Key { span: key_span, name: Cow::Borrowed("args") }, args));
 }
 
-/// Replaces the variables of editors that stand for directories.
+/// Replaces editor variables for directories.
 fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
     let Node { span, value } = node;
     let value = match value {

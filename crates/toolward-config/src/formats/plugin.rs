@@ -15,7 +15,7 @@ use crate::read::reader::Reader;
 /// The plugin whose meaning is known.
 const HANDLER: &str = "tool_manager";
 
-/// The name that stands for every server.
+/// The name that matches every server.
 const EVERY_SERVER: &str = "_global";
 
 /// One exposure that the file gives.
@@ -84,7 +84,7 @@ fn plugin(reader: &mut Reader<'_>, entry: &Node<'_>, known_section: bool) -> Opt
     config?.get("tools").map(|tools| exposure(reader, tools, true))
 }
 
-/// `enabled` may stand on the entry and in its `config`; the two must not disagree.
+/// `enabled` is accepted on the entry and in its `config`; the two must not conflict.
 fn enabled(reader: &mut Reader<'_>, entry: &Node<'_>, config: Option<&Node<'_>>) -> bool {
     let inner = config.and_then(|config| config.get("enabled"));
     let outer = entry.get("enabled");

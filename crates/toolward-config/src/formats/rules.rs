@@ -10,7 +10,7 @@ use crate::keys::value_syntax::rate;
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
 
-/// Which list an entry stands in; some entries are wrong only in some lists.
+/// The list that contains an entry; some entries are invalid only in some lists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListKind {
     Allow,
@@ -30,7 +30,7 @@ pub(crate) fn agents(reader: &mut Reader<'_>, root: &Node<'_>) -> AgentsSource {
     }
 }
 
-/// A key such as `team-*` reads like a pattern and would match nobody.
+/// Rejects agent names such as `team-*`, which look like patterns but would match no agent.
 pub(crate) fn check_agent_names(reader: &mut Reader<'_>, root: &Node<'_>) {
     for (key, _) in root.get("agents").into_iter().flat_map(Node::entries) {
         if key.name.contains(['*', '?', '[']) {
@@ -105,7 +105,7 @@ fn side(reader: &mut Reader<'_>, node: &Node<'_>, kind: ListKind) -> SideSource 
     SideSource { servers, tools, prompts, resources }
 }
 
-/// An allowlist, where the file has one.
+/// The allowlist of a file, if any.
 pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
     let Some(tools) = root.get("allowed_tools") else {
         let beside = ["allowed_prompts", "allowed_resources", "case"];

@@ -11,7 +11,7 @@ use crate::keys::check::check;
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 
-/// The list as an allowlist; `None` where that was reported as an error.
+/// The list as an allowlist; `None` if an error was reported.
 pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AllowlistSource> {
     let map = root.as_map()?;
     let chat = map.get("chat");

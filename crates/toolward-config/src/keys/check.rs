@@ -28,17 +28,17 @@ pub(crate) fn check(
 pub(crate) struct Check<'a> {
     pub(crate) text: &'a Arc<Text>,
     pub(crate) findings: &'a mut Findings,
-    /// Whether keys that only the main file may hold are accepted.
+    /// Whether keys reserved for the main file are accepted.
     pub(crate) main: bool,
     path: Vec<String>,
 }
 
-/// What a value is the value of.
+/// The key that a value belongs to.
 #[derive(Clone, Copy)]
 struct Site<'k> {
     /// The nearest key above.
     key: &'k str,
-    /// Where that key stands, to point at where a value is missing.
+    /// The span of that key, marked if the value is missing.
     at: Span,
     /// An entry of a list under the key, not the value itself.
     entry: bool,
@@ -211,7 +211,7 @@ impl<'a> Check<'a> {
         self.findings.push(diagnostic.help(help));
     }
 
-    /// Where a key stands that does not stand here: near by, if it does.
+    /// Paths where a misplaced key is valid; those under the same top-level key first.
     fn homes(&self, name: &str) -> Vec<String> {
         let homes = keys::homes(name);
         let near = |home: &&String| home.split('.').next() == self.path.first().map(String::as_str);

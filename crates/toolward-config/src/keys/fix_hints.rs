@@ -5,7 +5,7 @@ use crate::keys::shape::{MAX_MESSAGE, Shape};
 use crate::keys::value_syntax::{self, SyntaxError};
 use crate::read::node::{Node, Value};
 
-/// Whether a string has the form that a shape asks for; `None` where strings are not accepted.
+/// Checks a string against a shape; `None` if the shape does not accept strings.
 pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxError>> {
     let nonzero = |text: &str| {
         value_syntax::duration(text).and_then(|duration| match duration.is_zero() {
@@ -68,7 +68,7 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxErro
     })
 }
 
-/// What to write instead of a value of the wrong kind, under a key or as an entry of its list.
+/// Suggests a fix for a value of the wrong kind, under a key or as an entry of its list.
 pub(crate) fn remedy(
     shape: &Shape,
     node: &Node<'_>,

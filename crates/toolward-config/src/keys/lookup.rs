@@ -28,7 +28,7 @@ pub(crate) fn advice(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a key at the top of a file says that the file is a whole configuration.
+/// Whether a top-level key marks the file as a whole configuration.
 pub(crate) fn is_main_key(name: &str) -> bool {
     let Shape::Keys(groups) = CONFIGURATION else {
         return false;
@@ -50,7 +50,7 @@ pub(crate) fn server_keys() -> impl Iterator<Item = &'static str> {
     SERVER.iter().chain(CLIENT_SERVER).map(|key| key.name)
 }
 
-/// Where a key stands, if not here: paths of mappings that have it.
+/// Paths of mappings that have a key of this name.
 pub(crate) fn homes(name: &str) -> Vec<String> {
     let mut found = Vec::new();
     // What is not built yet, and the second name of `servers`, would only lead astray.
@@ -63,7 +63,7 @@ pub(crate) fn homes(name: &str) -> Vec<String> {
     found
 }
 
-/// Visits every key with the path of its mapping, and what is below where the answer is yes.
+/// Visits every key with the path of its mapping; descends if `visit` returns true.
 pub(crate) fn walk(
     shape: &Shape,
     path: &str,

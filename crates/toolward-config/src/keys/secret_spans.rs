@@ -15,7 +15,7 @@ use crate::keys::value_syntax::reference_parts;
 use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
 
-/// The tree of a text, with its secrets hidden; or what is wrong with the text, without them.
+/// Parses a text and registers its secrets; errors do not quote secrets.
 pub(crate) fn parse<'t>(text: &'t Arc<Text>, syntax: Syntax) -> Result<Node<'t>, Vec<Diagnostic>> {
     match syntax.parse(text.content()) {
         Ok(root) => {
@@ -150,7 +150,7 @@ impl SecretSpans<'_> {
     }
 }
 
-/// Whether what has this shape is made of secrets.
+/// Whether values of this shape are secrets.
 fn is_secret(shape: &Shape) -> bool {
     match shape {
         Shape::Secret | Shape::SecretUrl | Shape::Token => true,
@@ -161,7 +161,7 @@ fn is_secret(shape: &Shape) -> bool {
     }
 }
 
-/// Whether it is a mapping that has secrets: a word in its place may be one of them.
+/// Whether this is a mapping with secrets: a scalar written in its place may be one of them.
 fn has_secrets(shape: &Shape) -> bool {
     match shape {
         Shape::Keys(groups) => groups.iter().copied().flatten().any(|key| is_secret(&key.shape)),
@@ -175,7 +175,7 @@ fn has_secrets(shape: &Shape) -> bool {
 mod tests {
     use super::*;
 
-    /// Keys of the table that hold secrets are known by name too, for texts without a tree.
+    /// Keys with secret values must also be known by name, for files that cannot be parsed.
     #[test]
     fn every_key_that_holds_a_secret_is_known_by_name() {
         let mut seen = 0;

@@ -8,7 +8,7 @@
 pub struct KeySpec {
     pub name: &'static str,
     pub shape: Shape,
-    /// What holds where the key is not given, as a person would write it.
+    /// The default value, as it would be written.
     pub default: Option<&'static str>,
     pub doc: &'static str,
     pub required: bool,
@@ -18,10 +18,10 @@ pub struct KeySpec {
     pub not_yet: bool,
 }
 
-/// What a value must look like.
+/// The accepted form of a value.
 #[derive(Debug, Clone, Copy)]
 pub enum Shape {
-    /// Any string; the word says what it is.
+    /// Any string, with a description.
     Text(&'static str),
     /// A string that is not empty.
     Name(&'static str),
@@ -52,12 +52,12 @@ pub enum Shape {
     Url,
     Origin,
     Path,
-    /// Text that may hold `${NAME}` and `${file:PATH}`.
+    /// Text that may contain `${NAME}` and `${file:PATH}`.
     Secret,
-    /// A URL that may hold references.
+    /// A URL that may contain references.
     SecretUrl,
     Token,
-    /// What an agent's certificate is known by.
+    /// An attribute of an agent's client certificate.
     Certificate,
     /// One of these words.
     Word(&'static [&'static str]),
@@ -78,7 +78,7 @@ pub enum Shape {
 pub const MAX_MESSAGE: usize = 500;
 
 impl Shape {
-    /// What is expected, as messages and the reference page say it.
+    /// The expected value, for messages and the reference page.
     pub fn expected(&self) -> String {
         match self {
             Shape::Text(what) | Shape::Name(what) => (*what).into(),
@@ -111,7 +111,7 @@ impl Shape {
         }
     }
 
-    /// The same in one or two words, for messages that have more to say.
+    /// The same in one or two words, for longer messages.
     pub(crate) fn briefly(&self) -> String {
         match self {
             Shape::List(_) => "a list".into(),

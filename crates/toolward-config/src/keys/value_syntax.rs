@@ -11,12 +11,12 @@ use toolward_policy::rate::Per;
 
 use crate::diagnostics::sanitize::quoted;
 
-/// Why a value does not have its form, and what to write instead.
+/// A value with invalid syntax: the message, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) message: String,
     pub(crate) help: Option<String>,
-    /// The value may hold a secret, and is not shown.
+    /// The value may be a secret and must not be printed.
     pub(crate) secret: bool,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn rate(text: &str) -> Form<Rate> {
     })
 }
 
-/// Where to listen.
+/// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
@@ -292,7 +292,7 @@ pub(crate) fn token(text: &str) -> Form<Option<[u8; 32]>> {
     }
 }
 
-/// What tells an agent's certificate from others.
+/// The attribute by which an agent's client certificate is identified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateMark {
     /// SHA-256 of the certificate.
@@ -345,7 +345,7 @@ fn sha256(hex: &str) -> Option<[u8; 32]> {
     Some(hash)
 }
 
-/// A piece of a value that may hold references.
+/// A piece of a value with references.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum ReferencePart {
     /// A variable of a client's file, with the value to use if it is not set: `${NAME:-VALUE}`.

@@ -38,7 +38,7 @@ pub fn import(
     }
 }
 
-/// The native text, and what was left out of it.
+/// The native YAML, and warnings about omitted parts.
 #[derive(Debug)]
 pub struct ImportedPolicy {
     pub yaml: String,
@@ -247,7 +247,7 @@ impl Yaml {
     }
 }
 
-/// A string as YAML: plain where no reader could take it for anything else, else in double quotes.
+/// A string as YAML: plain if unambiguous, otherwise in double quotes.
 fn scalar(text: &str) -> String {
     let plain =
         text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'))

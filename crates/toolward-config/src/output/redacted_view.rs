@@ -26,20 +26,20 @@ use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
 use crate::resolve::loaded::LoadedConfig;
 
-/// What stands where something is not shown.
+/// Replaces masked text.
 pub const MASK: &str = "•••";
 
 /// A file that is in force.
 #[derive(Debug, Clone)]
 pub struct ShownFile {
     pub name: String,
-    /// Its lines; `None` where nobody can say which parts may be seen.
+    /// Its lines; `None` if the file cannot be parsed, so that nothing may be shown.
     pub lines: Option<Vec<String>>,
     text: Arc<Text>,
 }
 
 impl ShownFile {
-    /// Whether the file holds something else by now, or is gone.
+    /// Whether the file was changed or removed since it was loaded.
     pub fn differs(&self, files: &impl Files) -> bool {
         let now = files.read(self.name.as_ref());
         let now = now.ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -73,7 +73,7 @@ fn lines(text: &Text, syntax: Syntax) -> Option<Vec<String>> {
     Some(shown.lines().map(String::from).collect())
 }
 
-/// What a part of a text is shown as.
+/// How a piece of text is shown.
 enum Piece {
     AsItIs,
     As(String),
@@ -82,7 +82,7 @@ enum Piece {
 struct Pieces<'t> {
     text: &'t Text,
     list: Vec<(Span, Piece)>,
-    /// What is masked, to find it where it is repeated.
+    /// Masked values, to mask repetitions as well.
     secrets: Vec<String>,
 }
 
@@ -161,7 +161,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Another system's list: what is not in it is that system's own.
+    /// The list of a foreign file; all other keys are unknown.
     fn toml(&mut self, root: &Node<'_>) {
         for (key, below) in root.entries() {
             self.push(key.span, Piece::AsItIs);
@@ -219,7 +219,7 @@ impl Pieces<'_> {
         self.mask(node, if shown.is_empty() { MASK.into() } else { shown });
     }
 
-    /// Masks what can be a secret in a URL.
+    /// Masks the parts of a URL that may be secret.
     fn url(&mut self, node: &Node<'_>, path: bool) {
         let written = node.as_str().unwrap_or_default();
         let Some((scheme, rest)) = written.split_once("://").filter(|(scheme, _)| {
@@ -310,7 +310,7 @@ impl Pieces<'_> {
         Beside { masked, below: comments::below_secrets(self.text.content()) }
     }
 
-    /// What stands between values: punctuation and comments. Nothing else is known, or shown.
+    /// Text between values: punctuation and comments are shown, anything else is masked.
     fn between(&self, span: Span, syntax: Syntax, beside: &Beside, out: &mut String) {
         let text = self.text.slice(span);
         let mut rest = text.char_indices();

@@ -155,7 +155,7 @@ fn row(key: &KeySpec) -> String {
     format!("| `{}` | {} | {default} | {}{note} |\n", key.name, key.shape.expected(), key.doc)
 }
 
-/// A mapping, and everywhere it may stand.
+/// A mapping, and all its paths.
 struct Section {
     paths: Vec<String>,
     keys: Vec<&'static KeySpec>,

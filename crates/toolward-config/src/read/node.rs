@@ -7,10 +7,10 @@ use crate::diagnostics::fault::Fault;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
 
-/// Nesting beyond this is refused in every format.
+/// Deeper nesting is rejected in every format.
 pub const MAX_DEPTH: usize = 64;
 
-/// A value and its place. Strings borrow from the text where they stand in it unescaped.
+/// A value with its span. Strings borrow from the text if they contain no escapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node<'t> {
     pub span: Span,
@@ -93,7 +93,7 @@ impl<'t> Node<'t> {
         self.as_map().and_then(|map| map.get(key))
     }
 
-    /// What kind of value this is, as messages say it.
+    /// The kind of value, as used in messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::Null => "nothing",
@@ -153,7 +153,7 @@ impl<'t> Map<'t> {
         self.entry(key).map(|(_, node)| node)
     }
 
-    /// The key with its place, and the value.
+    /// The key with its span, and the value.
     pub fn entry(&self, key: &str) -> Option<(&Key<'t>, &Node<'t>)> {
         self.iter().find(|(found, _)| found.name == key)
     }

@@ -17,7 +17,7 @@ pub(crate) enum Syntax {
 }
 
 impl Syntax {
-    /// By the file's ending, and where that says nothing by its content.
+    /// Detects the syntax by file extension, otherwise by content.
     pub(crate) fn of_file(path: &Path, content: &str) -> Self {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => Syntax::Json,

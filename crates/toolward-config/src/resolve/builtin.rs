@@ -19,7 +19,7 @@ pub(crate) fn source() -> ServerSource {
     }
 }
 
-/// What is wrong with keys that are right one by one.
+/// Checks combinations of keys.
 pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
     let agents = root.get("agents").into_iter().flat_map(Node::entries);
     for (key, agent) in agents.filter(|_| !config.builtin) {

@@ -10,12 +10,12 @@ use crate::diagnostics::text::{Span, Text};
 use crate::io::Env;
 use crate::resolve::merge::Assembly;
 
-/// The variable that holds an allowlist.
+/// The environment variable with an allowlist.
 pub const ALLOWED_TOOLS_VARIABLE: &str = "TOOLWARD_ALLOWED_TOOLS";
 /// The variable that switches read-only mode on.
 pub const READ_ONLY_VARIABLE: &str = "TOOLWARD_READ_ONLY";
 
-/// An allowlist, separated by commas or spaces; an empty one is none.
+/// Reads an allowlist separated by commas or spaces. An empty variable means no allowlist.
 pub(crate) fn allowlist(env: &impl Env, assembly: &mut Assembly) {
     let Some(value) = variable(env, ALLOWED_TOOLS_VARIABLE, assembly) else { return };
     if value.trim().is_empty() {

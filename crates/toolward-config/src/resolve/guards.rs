@@ -47,7 +47,7 @@ fn optional_duration(node: &Node<'_>, key: &str) -> Option<Duration> {
     node.get(key).map(|_| duration(node, key, Duration::ZERO))
 }
 
-/// What the URL of a store can begin with.
+/// URL schemes of a limit store.
 const STORE_SCHEMES: [&str; 6] = [
     "redis://",
     "rediss://",
@@ -81,7 +81,7 @@ fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     Secret::read(reader, node, directories).map(Store::Redis)
 }
 
-/// The rates of a `limits` mapping; `qualified` where tool patterns stand under no server.
+/// The rates of a `limits` mapping; `qualified`: tool patterns are written `SERVER/TOOL`.
 pub(crate) fn rates(reader: &mut Reader<'_>, node: &Node<'_>, qualified: bool) -> Rates {
     let read = |node: &Node<'_>| rate(node.as_str()?).ok();
     let mut tools = Vec::new();
@@ -102,7 +102,7 @@ pub(crate) fn rates(reader: &mut Reader<'_>, node: &Node<'_>, qualified: bool) -
     Rates { calls: one("calls"), lists: one("lists"), refused: one("refused"), tools }
 }
 
-/// The limits of a file's agents, where one of them has some.
+/// The limits of a file's agents, if any agent has limits.
 pub(crate) fn agent_limits(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<AgentLimits> {
     let agents: Vec<(String, Rates)> = root
         .get("agents")
@@ -117,8 +117,8 @@ pub(crate) fn agent_limits(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<A
     some.then(|| AgentLimits { file: reader.text.name().to_owned(), agents })
 }
 
-/// `hooks` of the main file. What cannot be asked as it is written is an error: a hook that nobody
-/// asks refuses nothing.
+/// `hooks` of the main file. A hook that cannot run as configured is an error, because a hook that
+/// never runs refuses nothing.
 pub(crate) fn hooks(
     reader: &mut Reader<'_>,
     root: &Node<'_>,
@@ -214,7 +214,7 @@ fn holds_reference(node: &Node<'_>) -> bool {
     node.as_str().is_some_and(|text| text.contains("${"))
 }
 
-/// Selectors of a hook. An empty list would ask it about nothing, which nobody means.
+/// Selectors of a hook. An empty list is an error, because the hook would never run.
 fn selectors(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<Vec<String>> {
     let list = node.get(key)?;
     if matches!(&list.value, Value::Seq(items) if items.is_empty()) {
@@ -229,7 +229,7 @@ fn selectors(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<Vec<
     Some(strings(list))
 }
 
-/// Warns of limits and hooks that name a server which is not there: they would never hold.
+/// Warns about limits and hooks that reference an unknown server: they would never apply.
 pub(crate) fn check_servers(reader: &mut Reader<'_>, root: &Node<'_>, servers: &[&str]) {
     let mut check = |server: &str, span: Span| {
         let named = !server.is_empty() && !is_pattern(server);

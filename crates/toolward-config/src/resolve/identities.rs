@@ -133,7 +133,7 @@ impl Owners {
     }
 }
 
-/// What is wrong with identities that are right one by one.
+/// Checks combinations of identities.
 pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
     let agents = root.get("agents").into_iter().flat_map(Node::entries);
     let agents: HashMap<&str, &Node<'_>> =

@@ -13,7 +13,7 @@ use crate::read::syntax::Syntax;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::merge::{Assembly, LayerOptions, Role};
 
-/// The name of an inline policy in rules and findings.
+/// The name of an inline policy in rules and diagnostics.
 const NAME: &str = "policy";
 
 /// A policy without a file: a layer or another system's file, or a whole configuration, whose
@@ -22,7 +22,7 @@ const NAME: &str = "policy";
 pub enum Inline<'a> {
     /// A file's text: JSON if it begins with `{`, TOML if it assigns `tools`, else YAML.
     Text(&'a str),
-    /// A value that was read from JSON, and the text that it stands in.
+    /// A parsed JSON value, and the text that contains it.
     Node(&'a Node<'a>, &'a Arc<Text>),
 }
 

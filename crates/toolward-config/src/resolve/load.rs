@@ -19,7 +19,7 @@ use crate::resolve::merge::{Assembly, LayerOptions, ReferencedFiles, Role};
 /// The variable that names the main file.
 pub const CONFIG_VARIABLE: &str = "TOOLWARD_CONFIG";
 
-/// What the command line asks to load.
+/// Load options of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// `-c FILE`.
@@ -31,7 +31,7 @@ pub struct Options {
     pub policies: Vec<PolicyFile>,
     /// `--read-only`.
     pub read_only: bool,
-    /// A running gateway loads anew: an allowlist that has become empty is an error then.
+    /// This is a reload: an allowlist that has become empty is an error.
     pub reload: bool,
     /// A `--policy` file may also be a whole configuration, of which only the policy is read.
     pub whole_configurations: bool,
@@ -42,7 +42,7 @@ pub struct Options {
 pub struct PolicyFile {
     pub path: PathBuf,
     pub flag: PolicyFlag,
-    /// `--format`; `None`: told by content.
+    /// `--format`; `None`: detected by content.
     pub format: Option<Format>,
 }
 
@@ -52,7 +52,7 @@ pub enum PolicyFlag {
     AllowlistConfig,
 }
 
-/// Reads the configuration through its view of the outside world.
+/// Loads the configuration through given files and environment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Loader<F, E> {
     pub files: F,
@@ -94,7 +94,7 @@ impl<F: Files, E: Env> Loader<F, E> {
         assembly.finish()
     }
 
-    /// Files that hooks are made of: a gateway that runs takes them up anew when they change.
+    /// Watches the files of hooks, so that a running gateway reloads them when they change.
     fn hook_files(&self, assembly: &mut Assembly) {
         let file = |hook: &Hook| match &hook.kind {
             HookKind::PolicySh(file) if hook.enabled => Some(file.clone()),

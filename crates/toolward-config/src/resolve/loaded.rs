@@ -12,7 +12,7 @@ use crate::diagnostics::text::{Mark, Place, Text};
 use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
 
-/// What was loaded. The policy is not compiled yet.
+/// A loaded configuration with its policy source, which is not compiled yet.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     pub config: Config,
@@ -21,25 +21,25 @@ pub struct LoadedConfig {
     /// Files with `deny` rules.
     pub denying_files: Vec<String>,
     pub warnings: Vec<Diagnostic>,
-    /// Files that were read, to be watched.
+    /// Files that were read, to watch.
     pub files: Vec<PathBuf>,
     pub(crate) texts: Vec<(Arc<Text>, Syntax)>,
     /// Contents of `policy_sh` files.
     pub(crate) scripts: Vec<(PathBuf, Arc<[u8]>)>,
     /// The first of them is the main file.
     pub(crate) has_main: bool,
-    /// Who gave which exposure, by server; without a name: every server's.
+    /// Where each exposure is defined, by server; `None`: for every server.
     pub(crate) exposures: Vec<(Option<String>, Mark)>,
 }
 
-/// Why nothing was loaded.
+/// A failed load: errors, and as much of the configuration as could be read.
 #[derive(Debug)]
 pub struct LoadFailure {
     /// Errors first, then warnings.
     pub diagnostics: Vec<Diagnostic>,
-    /// Files that were read or looked for, to be watched.
+    /// Files that were read or looked for, to watch.
     pub files: Vec<PathBuf>,
-    /// As much of the main file as could be read; nobody may rely on it for more than to say no.
+    /// The readable part of the main file, sufficient only for a gateway that denies everything.
     pub config: Box<Config>,
 }
 
@@ -90,8 +90,8 @@ impl LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// A finding about an entry that was loaded, e.g. a condition that does not compile: `file` is
-    /// the name of the entry's layer, `place` the entry's.
+    /// A diagnostic for a loaded entry, e.g. a condition that does not compile: `file` is
+    /// the name of the entry's layer, `place` the location of the entry.
     pub fn diagnostic_at(
         &self,
         level: Level,
@@ -121,7 +121,7 @@ impl LoadedConfig {
         }
     }
 
-    /// The file that says what a server exposes.
+    /// The file that defines the exposure of a server.
     pub fn exposure_file(&self, server: &str) -> Option<&str> {
         let given = |owner: &Option<String>| owner.as_deref().is_none_or(|name| name == server);
         self.exposures.iter().find(|(owner, _)| given(owner)).map(|(_, mark)| mark.text.name())
@@ -134,7 +134,7 @@ impl LoadedConfig {
         texts.chain(self.scripts.iter().map(|(path, bytes)| (path.as_path(), &**bytes)))
     }
 
-    /// The main file, where there is one.
+    /// The main file, if any.
     pub fn main_file(&self) -> Option<&Path> {
         self.texts.first().filter(|_| self.has_main).map(|(text, _)| Path::new(text.name()))
     }

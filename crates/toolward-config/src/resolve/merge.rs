@@ -31,7 +31,7 @@ use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::main_file;
 use crate::resolve::servers;
 
-/// How a policy file was given.
+/// How a policy file is loaded.
 #[derive(Clone, Copy)]
 pub(crate) struct LayerOptions {
     pub(crate) role: Role,
@@ -41,7 +41,7 @@ pub(crate) struct LayerOptions {
     pub(crate) reload: bool,
 }
 
-/// What a file may be.
+/// The kinds of files that are accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A policy layer alone.
@@ -50,14 +50,14 @@ pub(crate) enum Role {
     Either,
 }
 
-/// Further files that the main file names.
+/// Files that the main file references.
 #[derive(Default)]
 pub(crate) struct ReferencedFiles {
     pub(crate) policies: Vec<(String, Mark)>,
     pub(crate) servers_from: Vec<(String, Mark)>,
 }
 
-/// What to do about a main file without content.
+/// Help for an empty main file.
 const EMPTY_MAIN: &str = "add `servers`, or give another file with `-c`";
 
 #[derive(Default)]
@@ -78,7 +78,7 @@ pub(crate) struct Assembly {
     scripts: Vec<Hook>,
     /// Servers of whole configurations, which have one description each.
     described: HashSet<String>,
-    /// Who gave which exposure, by server; without a name: every server's.
+    /// Where each exposure is defined, by server; `None`: for every server.
     exposures: Vec<(Option<String>, Mark)>,
 }
 
@@ -98,7 +98,7 @@ impl Assembly {
         }
     }
 
-    /// Keeps a text for findings that are made later.
+    /// Keeps a text for later diagnostics.
     pub(crate) fn know(&mut self, text: &Arc<Text>, syntax: Syntax) {
         self.texts.push((Arc::clone(text), syntax));
     }
@@ -234,7 +234,7 @@ impl Assembly {
         }
     }
 
-    /// An allowlist that is empty at the start allows everything; any other file must say something.
+    /// An allowlist file that is empty at start allows everything; any other empty file is an error.
     fn empty_layer(&mut self, text: &Arc<Text>, given: LayerOptions) {
         let may_be_empty = given.allowlist || given.format == Some(Format::Allowlist);
         if may_be_empty && !given.reload {
@@ -373,13 +373,13 @@ impl Assembly {
         );
     }
 
-    /// What a file says about refusals. Of several files, the first message counts.
+    /// Merges the wording of refusals. The first file with a message wins.
     fn refusals(&mut self, root: &Node<'_>) {
         self.source.refusals.everyone.add(rules::wording(root));
         self.source.refusals.agents.extend(rules::wordings(root));
     }
 
-    /// A whole configuration that came without a folder: it can name no further files.
+    /// A whole configuration without a directory: it cannot reference other files.
     fn whole_without_files(&mut self, text: &Arc<Text>, root: &Node<'_>) {
         self.whole(text, root);
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry("policies")) {
@@ -403,7 +403,7 @@ impl Assembly {
         }
     }
 
-    /// Adds a server, or what a configuration says about one that a plugin file only exposed.
+    /// Adds a server, or completes one that a plugin file has exposed before.
     fn add_server(&mut self, server: ServerSource, text: &Text) {
         if !self.described.insert(server.name.clone()) {
             let message = format!(
@@ -491,7 +491,7 @@ fn denying_files(source: &Source) -> Vec<String> {
     source.layers.iter().filter(denies).map(|layer| layer.name.clone()).collect()
 }
 
-/// Whether a file holds nothing but blank lines and comments.
+/// Whether a file contains only blank lines and comments.
 fn is_empty(root: &Node<'_>, syntax: Syntax) -> bool {
     match &root.value {
         Value::Null => root.span.start == root.span.end,
@@ -500,7 +500,7 @@ fn is_empty(root: &Node<'_>, syntax: Syntax) -> bool {
     }
 }
 
-/// Another system's format, where the content says so.
+/// Detects a foreign format by content.
 fn foreign(root: &Node<'_>, syntax: Syntax) -> Option<Format> {
     if syntax == Syntax::Toml {
         Some(Format::Toml)
@@ -511,7 +511,7 @@ fn foreign(root: &Node<'_>, syntax: Syntax) -> Option<Format> {
     }
 }
 
-/// Whether a key only words refusals: whether a file holds a policy does not depend on it.
+/// Whether a key only affects the wording of refusals, so that it does not make a file a policy.
 fn is_wording(key: &str) -> bool {
     matches!(key, "message" | "explain_to_agent")
 }

@@ -29,7 +29,7 @@ pub(super) fn variables(
     variables
 }
 
-/// A value that looks like a secret belongs into the environment or a file of its own.
+/// Warns about a value that looks like a secret in plain text.
 pub(super) fn warn_of_plain_secret(reader: &mut Reader<'_>, key: &Key<'_>, value: &Node<'_>) {
     let name = key.name.to_ascii_lowercase();
     let secret =

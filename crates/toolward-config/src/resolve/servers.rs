@@ -44,7 +44,7 @@ fn is_disabled(server: &Node<'_>) -> bool {
     server.get("disabled").and_then(Node::as_bool) == Some(true)
 }
 
-/// What is wrong with the list as a whole, and what is left out of it.
+/// Reports conflicts between `servers` and `mcpServers`, and disabled servers.
 pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
     let table = |name: &str| root.as_map().and_then(|map| map.entry(name));
     if let (Some((first, _)), Some((second, _))) = (table("servers"), table("mcpServers")) {
@@ -66,7 +66,7 @@ pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
     }
 }
 
-/// What the policy knows about a server.
+/// The policy source of a server.
 pub(crate) fn source(reader: &mut Reader<'_>, key: &Key<'_>, node: &Node<'_>) -> ServerSource {
     let mut server = ServerSource::new(key.name.as_ref());
     server.expose = node.get("expose").map(|list| exposure(reader, list, false));
@@ -124,9 +124,9 @@ pub(crate) fn check_name(reader: &mut Reader<'_>, key: &Key<'_>, separator: &str
     reader.error(key.span, message, &help);
 }
 
-/// How a server is reached; `None` where that was reported as an error.
+/// Resolves how a server is reached; `None` if an error was reported.
 ///
-/// `client`: it stands in `mcpServers`, where references are replaced in `args` too.
+/// `client`: the entry is in `mcpServers`, where references are also replaced in `args`.
 pub(crate) fn server(
     reader: &mut Reader<'_>,
     key: &Key<'_>,
@@ -331,7 +331,7 @@ fn arguments(
     arguments
 }
 
-/// What clients write beside the native keys must agree with them; the rest is theirs alone.
+/// Checks keys that only clients use: `type` must match the server, approvals are ignored with a warning.
 fn check_client_keys(reader: &mut Reader<'_>, node: &Node<'_>) {
     if let Some(kind) = node.get("type") {
         let fits = match kind.as_str() {

@@ -18,7 +18,7 @@ impl ServerNames {
         ServerNames(servers.iter().map(|(key, _)| key.name.to_string()).collect())
     }
 
-    /// The key itself, or one with a name that is derived from it. A warning says which.
+    /// The key itself, or a derived name, with a warning.
     pub(super) fn legal<'t>(&mut self, reader: &mut Reader<'_>, key: Key<'t>) -> Key<'t> {
         let derived = derived(&key.name);
         if derived == key.name {

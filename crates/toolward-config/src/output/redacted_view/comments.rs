@@ -64,9 +64,9 @@ const PREFIXES: [&str; 19] = [
 /// A word of letters and digits that is as long as this looks like a credential.
 const LONG: usize = 20;
 
-/// What a comment is seen with.
+/// Context for redacting a comment.
 pub(super) struct Around<'a> {
-    /// What is masked elsewhere in the file.
+    /// Values that are masked elsewhere in the file.
     pub(super) secrets: &'a [String],
     /// A masked value is on its line, or on the line before.
     pub(super) near: bool,
@@ -144,7 +144,7 @@ pub(super) fn below_secrets(text: &str) -> HashSet<u32> {
     below
 }
 
-/// A setting that was commented out, without its value; `None`: it is something else, or holds no secret.
+/// A commented-out setting without its value; `None` if the line is not a setting or not secret.
 fn masked_setting(text: &str, near: bool) -> Option<String> {
     let at = text.find([':', '='])?;
     let (name, value) = (text.get(..at)?, text.get(at + 1..)?);

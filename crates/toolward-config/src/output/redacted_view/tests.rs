@@ -15,7 +15,7 @@ fn shown(files: &[(&str, &str)]) -> Vec<String> {
         .collect()
 }
 
-/// Every kind of place that can hold a secret has one, and each holds `planted`.
+/// A file with one secret, containing `planted`, in every position that can have one.
 const MAIN: &str = r#"# old key: planted-a1
 listen: 127.0.0.1:7410   # for the team on floor 2
 public_url: https://user:planted-b1@gate.example/x?key=planted-b2

@@ -8,7 +8,7 @@ use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
 use crate::read::node::MAX_DEPTH;
 
-/// The first character that no YAML file may hold.
+/// The first character that YAML does not allow.
 pub(super) fn unprintable(text: &str) -> Option<Fault> {
     // Only bytes below 0x20, and those that begin DEL, C1 and the noncharacters, can be one.
     let suspicious =
