@@ -1,15 +1,13 @@
-//! Who asks: the agent, how it was identified, what it may reach, and in which revision it speaks.
+//! The client of a request: its agent, how that was authenticated, the servers in its scope, its revision.
 
 mod claims;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 use toolward_wire::{Era, Message, Raw, Revision, meta};
-
-use crate::audit::redact::outside;
-use crate::view::View;
 
 pub use self::claims::Claims;
 
@@ -41,13 +39,26 @@ impl Caller {
     }
 }
 
-/// Which servers a client can reach, by the address it uses.
+/// Identifies a server for as long as the process lives. Never reused: a removed server's id names nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(u64);
+
+impl ServerId {
+    /// The first id of a process.
+    pub const FIRST: ServerId = ServerId(0);
+
+    pub(crate) fn new(number: u64) -> ServerId {
+        ServerId(number)
+    }
+}
+
+/// The servers a client can reach, by the address it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All servers; tools are named after their server.
     All,
-    /// One server, by its index; names stay as they are.
-    One(usize),
+    /// One server; tools keep their names.
+    One(ServerId),
     /// All servers but the gateway's own, which reaches them for its client.
     Discovery,
 }
@@ -75,28 +86,6 @@ pub struct Client {
     pub(crate) since: Instant,
     /// How a `clientInfo` calls the program, for the one that was read last.
     label: Mutex<Option<(Bytes, Arc<str>)>>,
-    held: Mutex<Held>,
-    /// The same client, as the gateway's own server reaches others for it.
-    discovering: OnceLock<Arc<Client>>,
-}
-
-/// What is known of a client's sight.
-#[derive(Debug, Default)]
-pub(crate) struct Held {
-    pub(crate) view: Option<HeldView>,
-    /// The list that the client has been told last.
-    pub(crate) told: Option<Arc<View>>,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct HeldView {
-    pub(crate) view: Arc<View>,
-    /// What was in force when it was made, and the count of changes then.
-    pub(crate) snapshot: u64,
-    pub(crate) generation: u64,
-    pub(crate) fresh_until: Option<Instant>,
-    /// When a listing, or a call of a name that is not in it, looks again.
-    pub(crate) relist_at: Option<Instant>,
 }
 
 impl Client {
@@ -110,24 +99,23 @@ impl Client {
             capabilities: None,
             since: Instant::now(),
             label: Mutex::default(),
-            held: Mutex::default(),
-            discovering: OnceLock::new(),
         }
     }
 
-    /// The same client, as the gateway's own server reaches others for it.
-    pub(crate) fn discovering(&self) -> Arc<Client> {
-        let made = || {
-            let (caller, owner) = (self.caller.clone(), self.owner.clone());
-            let client = Client::new(caller, Scope::Discovery, self.revision, owner);
-            let (info, capabilities) = (self.info.clone(), self.capabilities.clone());
-            Arc::new(Client { info, capabilities, ..client })
-        };
-        self.discovering.get_or_init(made).clone()
+    /// The same client with another scope.
+    pub(crate) fn with_scope(&self, scope: Scope) -> Client {
+        let (caller, owner) = (self.caller.clone(), self.owner.clone());
+        let client = Client::new(caller, scope, self.revision, owner);
+        let (info, capabilities) = (self.info.clone(), self.capabilities.clone());
+        Client { info, capabilities, ..client }
     }
 
-    /// How the program calls itself: `name version`, without secrets. It decides nothing.
-    pub fn called(&self, message: &Message) -> Option<Arc<str>> {
+    /// The name and version in `clientInfo`, sanitized for the audit log. They decide nothing.
+    pub(crate) fn program(
+        &self,
+        message: &Message,
+        sanitize: fn(&str) -> Cow<'_, str>,
+    ) -> Option<Arc<str>> {
         let info = match &self.info {
             Some(info) => info,
             None => message.meta(meta::CLIENT_INFO)?.bytes(),
@@ -136,7 +124,7 @@ impl Client {
         if let Some((_, label)) = label.as_ref().filter(|(read, _)| read == info) {
             return Some(label.clone());
         }
-        let called = Arc::from(outside(&called(Raw::scan(info, info.len()).ok()?)?));
+        let called = Arc::from(sanitize(&called(Raw::scan(info, info.len()).ok()?)?));
         // Whoever sends something long sends it for itself alone.
         if info.len() <= MOST_KEPT {
             *label = Some((Bytes::copy_from_slice(info), Arc::clone(&called)));
@@ -146,10 +134,6 @@ impl Client {
 
     pub fn era(&self) -> Era {
         self.revision.era()
-    }
-
-    pub(crate) fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where clients come in.
 
 pub mod accept;
+pub mod body;
 pub mod connection;
 mod connection_limit;
 pub mod cors;
@@ -11,6 +12,7 @@ pub mod http;
 pub mod oauth_metadata;
 mod oversized;
 mod peer;
+pub mod response;
 mod revocation;
 mod sessions;
 pub mod stdio;

@@ -28,8 +28,8 @@ use self::store::counters::Counters;
 use crate::audit::facts::Facts;
 use crate::client::Client;
 use crate::log::Log;
+use crate::permit::Permit;
 use crate::upstream::Server;
-use crate::view::Permit;
 
 pub(crate) use disconnect::OnDisconnect;
 
@@ -37,7 +37,7 @@ pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file, run
 pub use limits::{Counts, LimitDefinition, StoreSetup};
 pub use selection::{Agents, ByAgent, Selection};
 pub use shown::{InFront, ShownHook, ShownLimit};
-pub use store::redis::Redis;
+pub use store::redis::{Redis, StoreTimeouts};
 
 /// All limits and hooks of a configuration.
 pub struct Guards {
@@ -111,14 +111,9 @@ impl Guards {
 
     /// Whether a call may be made. What it took is given back where the answer is dropped.
     pub(crate) async fn pass(&self, call: &GuardedCall<'_>) -> Result<Passed<'_>, Box<Stopped>> {
-        // A call through another is both: each limit counts it once, and hooks are asked about both.
-        let outer = call.through.map(|permit| GuardedCall {
-            permit,
-            server: permit.server(),
-            through: None,
-            ..*call
-        });
-        let calls = || outer.iter().chain([call]);
+        // A call through another one is both: each limit counts it once, and hooks are asked about both.
+        let outer = call.through;
+        let calls = || outer.into_iter().chain([call]);
         let mut wanted: Vec<usize> = Vec::new();
         for call in calls() {
             let meant = call.meant(|plan| &plan.limits);
@@ -212,14 +207,16 @@ pub struct GuardedCall<'a> {
     pub(crate) id: &'a Id,
     pub(crate) permit: &'a Permit,
     pub(crate) server: &'a Server,
-    /// The call of the gateway's own tool through which it is made.
-    pub(crate) through: Option<&'a Permit>,
+    /// The guards in front of it.
+    pub(crate) plan: Option<&'a Plan>,
+    /// The call of `execute_tool` through which it is made.
+    pub(crate) through: Option<&'a GuardedCall<'a>>,
 }
 
 impl<'a> GuardedCall<'a> {
     /// What stands in front of this very call, of all that stands in front of its tool.
     fn meant(&self, which: impl Fn(&'a Plan) -> &'a [Standing]) -> impl Iterator<Item = usize> {
-        let (plan, arguments) = (self.permit.plan(), self.permit.message().arguments());
+        let (plan, arguments) = (self.plan, self.permit.message().arguments());
         let keys = plan.map_or(&[][..], |plan| &plan.action_keys);
         let standing = plan.map_or(&[][..], which).iter();
         standing.filter(move |one| one.covers.call(arguments, keys)).map(|one| one.at)

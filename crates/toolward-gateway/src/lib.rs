@@ -14,14 +14,16 @@
 //! | [`downstream`] | listeners and client connections: Streamable HTTP, stdio, TLS, sessions |
 //! | [`gateway`] | [`Gateway`](gateway::Gateway): the entry for both listeners, method dispatch |
 //! | [`methods`] | one module per method: `initialize`, `tools/list`, `tools/call`, the meta tools; their audit events |
-//! | [`validate`] | envelope and protocol checks of a message |
-//! | [`active`] | the active configuration: policy, guards, servers |
+//! | [`context`] | what methods need beside the request |
+//! | `validate` | envelope and protocol checks of a message |
+//! | [`active`] | the active configuration: policy, guards, servers, names, identities |
 //! | [`authn`] | authentication: tokens, JWTs, client certificates, peer credentials |
 //! | [`view`] | what an agent may see and call: views, names, the search index |
 //! | [`guard`] | rate limits and hooks in front of calls that the policy allows |
 //! | [`audit`] | the audit log: an intent before forwarding, an outcome after |
 //! | [`upstream`] | servers and connections to them: child processes, HTTP, HTTP+SSE |
-//! | [`client`], [`in_flight`], [`notifications`], [`opaque_id`], [`responses`], [`metrics`], [`budget`] | shared types |
+//! | [`http_client`] | the HTTP client for servers, hooks, signing keys and token endpoints |
+//! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`budget`], [`log`] | shared types |
 //! | [`ownership`], [`program`], [`groups`] | files that other users could change; child processes and process groups |
 
 pub mod active;
@@ -30,20 +32,23 @@ pub mod authn;
 pub mod budget;
 pub mod client;
 pub mod clock;
+pub mod context;
 pub mod downstream;
 pub mod gateway;
 pub mod groups;
 pub mod guard;
-pub mod in_flight;
+pub mod http_client;
+mod in_flight;
 pub mod log;
 pub mod methods;
 pub mod metrics;
-pub mod notifications;
+mod notifications;
 pub mod opaque_id;
 pub mod ownership;
 mod parse;
+mod permit;
 pub mod program;
-pub mod responses;
+mod responses;
 pub mod upstream;
-pub mod validate;
+mod validate;
 pub mod view;

@@ -1,26 +1,21 @@
-//! What a client gets to read: lists, refusals, failures. The one place that writes them.
+//! Response bodies: results, refusals and errors as clients read them.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_policy::refusal::{Refusal, cut, in_words};
+use toolward_policy::refusal::{Refusal, cut};
 use toolward_wire::exchange::Failure;
 use toolward_wire::jsonrpc::{error_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code, status};
-use toolward_wire::{Era, Id, Message, MessageError, meta};
+use toolward_wire::{Era, Id, Message, MessageError};
 
-use crate::audit::NotRecorded;
 use crate::budget::Reservation;
-use crate::guard::{Stopped, Why};
-use crate::upstream::Unavailable;
-use crate::view::{Permit, View};
 
 /// Where a refusal stands in a result's `_meta`.
 const REFUSAL: &str = "io.toolward/refusal";
-/// Where a list says what came of each server.
-const SERVERS: &str = "io.toolward/servers";
 /// So many characters say why a request is wrong, the caller's own words included.
 const MOST_WHY: usize = 500;
 
@@ -107,32 +102,6 @@ impl Body {
     }
 }
 
-/// The answer to a list request: everything the agent may see, in one page. Who sees several servers
-/// also reads what came of each.
-pub fn tools(id: &Id, era: Era, view: &View, several: bool) -> Answer {
-    let mut tail = Vec::with_capacity(128);
-    if era == Era::Modern {
-        tail.extend_from_slice(b",\"resultType\":\"complete\",\"ttlMs\":");
-        tail.extend_from_slice(view.ttl_ms().to_string().as_bytes());
-        tail.extend_from_slice(b",\"cacheScope\":\"private\"");
-    }
-    if several {
-        tail.extend_from_slice(format!(",\"_meta\":{{\"{SERVERS}\":").as_bytes());
-        tail.extend_from_slice(view.outcomes());
-        tail.push(b'}');
-    } else if let Some(info) = view.server_info().filter(|_| era == Era::Modern) {
-        tail.extend_from_slice(format!(",\"_meta\":{{\"{}\":", meta::SERVER_INFO).as_bytes());
-        tail.extend_from_slice(info);
-        tail.push(b'}');
-    }
-    tail.extend_from_slice(b"}}");
-    let mut head = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
-    head.extend_from_slice(id.raw());
-    head.extend_from_slice(b",\"result\":{\"tools\":");
-    let body = Body { pieces: [head.into(), view.array().clone(), tail.into()] };
-    body.into()
-}
-
 /// The response to a refused call: a result, which a model reads, if the tool is listed; otherwise the
 /// same JSON-RPC error for hidden and nonexistent names.
 pub fn refused(id: &Id, era: Era, refusal: &Refusal) -> Answer {
@@ -141,64 +110,6 @@ pub fn refused(id: &Id, era: Era, refusal: &Refusal) -> Answer {
     }
     let data = refusal.data.to_string();
     error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes())).into()
-}
-
-/// The response to a call that a guard refuses. `limit` is the refusal of a rate limit; a hook has its
-/// own code, message and data.
-pub fn stopped(
-    id: &Id,
-    era: Era,
-    permit: &Permit,
-    stopped: &Stopped,
-    limit: Option<&Refusal>,
-    decision: &str,
-) -> Answer {
-    if let Some(limit) = limit {
-        return Answer { retry_after: stopped.retry_after(), ..refused(id, era, limit) };
-    }
-    if let Why::Denied(denial) = &stopped.why {
-        let data = denial.data.as_deref();
-        return error_body(Some(id), denial.code, &denial.message, data).into();
-    }
-    let name = permit.exposed();
-    let message = format!("{name} is refused: the hook `{}` failed", stopped.by);
-    let data = json!({
-        "error": "hook_failed", "message": message, "tool": name, "hook": stopped.by,
-        "retryable": true, "decision_id": decision,
-    });
-    let data = data.to_string();
-    error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes())).into()
-}
-
-/// The answer to a listing that a limit refuses.
-pub fn list_stopped(id: &Id, stopped: &Stopped, decision: &str) -> Answer {
-    let message = match (&stopped.why, stopped.retry_after()) {
-        (Why::Full { rate, .. }, Some(wait)) => {
-            let wait = in_words(wait);
-            format!("listing is limited to {rate}, and that is used up; try again in {wait}")
-        }
-        _ => "listing is limited, and the limit cannot be checked now".into(),
-    };
-    let data = limit_data(stopped, &message, decision).to_string();
-    let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
-    Answer { retry_after: stopped.retry_after(), ..body.into() }
-}
-
-fn limit_data(stopped: &Stopped, message: &str, decision: &str) -> Value {
-    let (error, limit) = match &stopped.why {
-        Why::Full { scope, .. } => ("limit_exceeded", scope.as_str()),
-        _ => ("limits_unavailable", "store"),
-    };
-    let mut data = json!({"error": error, "message": message, "limit": limit});
-    if let Why::Full { rate, .. } = &stopped.why {
-        data["rate"] = json!(rate);
-    }
-    if let Some(wait) = stopped.retry_after() {
-        data["retry_after_ms"] = json!(wait.as_millis() as u64);
-    }
-    data["retryable"] = json!(true);
-    data["decision_id"] = json!(decision);
-    data
 }
 
 /// The answer to a call that was allowed and could not be carried out.
@@ -292,13 +203,8 @@ fn told_in_result(id: &Id, era: Era, text: &str, data: &Value) -> Answer {
     result_body(id, result.to_string().as_bytes()).into()
 }
 
-/// The server cannot be reached: not a policy matter.
-pub fn unavailable(id: &Id, server: &str, why: &Unavailable) -> Answer {
-    internal(id, "server_unavailable", &format!("{server}: {why}"), why.is_retryable())
-}
-
-/// Nothing happens that cannot be recorded.
-pub fn not_recorded(id: &Id, error: &NotRecorded) -> Answer {
+/// The response if the audit record of a request cannot be written.
+pub fn not_recorded(id: &Id, error: &impl Display) -> Answer {
     internal(id, "not_recorded", &error.to_string(), true)
 }
 

@@ -5,25 +5,24 @@
 //! stateless servers always. It knows the server's list, and keeps it as fresh as the server says. In
 //! which era a server is spoken to is found out by a [search](search).
 
-mod address;
+pub mod built_in;
 pub mod catalogue;
 mod connection;
 mod connections;
-pub(crate) mod document;
 mod era_cache;
 mod error;
 mod evicted;
 pub(crate) mod handshake;
 mod negotiate;
 mod oauth;
-pub(crate) mod pool;
+pub(crate) mod remote;
 mod size_limit;
 pub(crate) mod stalls;
 mod timeouts;
 pub(crate) mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,8 +35,8 @@ pub use self::error::Unavailable;
 pub use self::size_limit::Caps;
 pub use self::transport::environment::Inherit;
 pub use self::transport::stdio::Launch;
-pub use address::{Address, Remote, Wire};
 pub use oauth::OAuth;
+pub use remote::{Remote, Wire};
 pub use timeouts::Timeouts;
 
 use self::connections::Links;
@@ -49,12 +48,11 @@ use self::stalls::Stalls;
 use self::transport::environment::WithheldReport;
 use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
-use crate::client::{Client, Owner};
+use crate::client::{Caller, Client, Owner, Scope, ServerId};
 use crate::log::Log;
-use crate::methods::meta_tools;
 use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
-use crate::view::Permit;
+use crate::permit::{Outgoing, Permit};
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,7 +81,7 @@ pub struct Definition {
 
 /// A server and the links to it.
 pub struct Server {
-    pub index: usize,
+    pub id: ServerId,
     pub definition: Definition,
     links: Links,
     /// Sessions that wait for one of its processes.
@@ -132,7 +130,7 @@ impl Server {
 
     /// The gateway's own list.
     pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
-        let catalogue = || meta_tools::catalogue(revision);
+        let catalogue = || built_in::catalogue(revision);
         let listed = || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
         self.is_own().then(listed)
     }
@@ -217,15 +215,16 @@ impl Server {
     }
 }
 
-/// All servers of the configuration, in its order.
+/// Creates servers and keeps what outlives a configuration: ids, connections of sessions, list changes.
 pub struct Servers {
-    all: RwLock<All>,
+    /// The id of the next server. Ids are never reused.
+    next_id: AtomicU64,
     evicted: Arc<Evicted>,
     changes: Changes,
     log: Log,
 }
 
-/// Servers that are there together.
+/// The servers of one configuration, in its order.
 pub type All = Arc<[Arc<Server>]>;
 
 /// Counts the changes of any server's list, so that whoever looks again knows whether to.
@@ -247,63 +246,48 @@ impl Changes {
 }
 
 impl Servers {
-    pub fn new(definitions: Vec<Definition>, log: Log) -> Servers {
+    pub fn new(log: Log) -> Servers {
         let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
-        let all = RwLock::new(Arc::new([]) as All);
-        let servers = Servers { all, evicted: Arc::default(), changes, log };
-        servers.become_these(servers.next(definitions));
-        servers
+        Servers { next_id: AtomicU64::new(0), evicted: Arc::default(), changes, log }
     }
 
-    pub fn all(&self) -> All {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The servers of another configuration. Those whose definition is the same stay as they are, with
-    /// their processes and sessions.
-    pub fn next(&self, definitions: Vec<Definition>) -> All {
-        let before = self.all();
-        let mut unused = before.iter().map(|server| server.index + 1).max().unwrap_or(0);
+    /// The servers of a configuration that replaces another one. A server with an equal definition is the same value
+    /// in both, with its processes and sessions. A server of the same name keeps its id.
+    pub fn create(&self, definitions: Vec<Definition>, before: &[Arc<Server>]) -> All {
         let server = |definition: Definition| {
             let old = before.iter().find(|server| *server.name() == *definition.name);
-            if let Some(same) = old.filter(|server| server.definition == definition) {
-                return same.clone();
+            match old.filter(|server| server.definition == definition) {
+                Some(same) => same.clone(),
+                None => Arc::new(self.server(old.map(|server| server.id), definition)),
             }
-            let index = old.map_or(unused, |server| server.index);
-            unused = unused.max(index + 1);
-            let (links, line, searches, eras, greeting, sse, spare, calls, life) =
-                Default::default();
-            let withheld = Arc::default();
-            let evicted = self.evicted.clone();
-            let (changes, log) = (self.changes.clone(), self.log.clone());
-            Arc::new(Server {
-                index,
-                definition,
-                links,
-                line,
-                evicted,
-                searches,
-                eras,
-                greeting,
-                sse,
-                spare,
-                withheld,
-                calls,
-                life,
-                changes,
-                log,
-            })
         };
         definitions.into_iter().map(server).collect()
     }
 
-    /// From now on these are the servers. Those that are gone end with the last call under way.
-    pub fn become_these(&self, all: All) {
-        let before = {
-            let mut now = self.all.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *now, all.clone())
-        };
-        for gone in before.iter().filter(|old| !all.iter().any(|new| Arc::ptr_eq(old, new))) {
+    fn server(&self, id: Option<ServerId>, definition: Definition) -> Server {
+        let (links, line, searches, eras, greeting, sse, spare, calls, life) = Default::default();
+        Server {
+            withheld: Arc::default(),
+            id: id.unwrap_or_else(|| ServerId::new(self.next_id.fetch_add(1, Ordering::Relaxed))),
+            definition,
+            links,
+            line,
+            evicted: self.evicted.clone(),
+            searches,
+            eras,
+            greeting,
+            sse,
+            spare,
+            calls,
+            life,
+            changes: self.changes.clone(),
+            log: self.log.clone(),
+        }
+    }
+
+    /// Retires the servers that are not in the new configuration. They end with the last call in flight.
+    pub fn retire(&self, before: &[Arc<Server>], now: &[Arc<Server>]) {
+        for gone in before.iter().filter(|old| !now.iter().any(|new| Arc::ptr_eq(old, new))) {
             gone.searches.stop();
             drop(gone.links.drain());
             drop(gone.spare.take());
@@ -390,13 +374,18 @@ impl Servers {
     /// Forwards a permitted call. The only way for a client's request to a server.
     pub async fn open(
         &self,
+        server: &Arc<Server>,
         permit: Permit,
         client: &Client,
         row: &'static MethodRow,
         room: &Arc<Reservation>,
     ) -> Result<Opened, Unavailable> {
-        let server = permit.server().clone();
-        let keys = keys(&server, client);
+        if permit.server() != server.id {
+            let why = "internal error: the permit is for another server";
+            (self.log)(&format!("{}: {why}", server.name()));
+            return Err(Unavailable::Down(why.into()));
+        }
+        let keys = keys(server, client);
         let link = match server.links.used(&keys, server.is_foreign(client.era())) {
             Some(link) => link,
             // The link on which the list came had to make room.
@@ -407,7 +396,21 @@ impl Servers {
                 Box::pin(server.room_for(key, &Opening::new(key, client))).await?
             }
         };
-        Ok(Link::open(link, permit, row, room.clone()))
+        let longest = Some(server.result_bytes(&permit.decision().original));
+        let outgoing = Outgoing { longest, room: Some(room.clone()), ..permit.spend(row) };
+        Ok(Link::send_on(link, outgoing))
+    }
+
+    /// A server's list in whichever era it speaks, asked for by nobody in particular.
+    pub async fn own_list(
+        &self,
+        server: &Arc<Server>,
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
+        let caller = Caller::new(None, "gateway");
+        let revision = Revision::newest(Era::Modern);
+        let client = Client::new(caller, Scope::All, revision, Owner::Everyone);
+        self.list(server, &client, patience).await
     }
 
     /// Whether a process of this client was ended to make room for another client.
@@ -415,30 +418,30 @@ impl Servers {
         self.evicted.contains(owner)
     }
 
-    /// A client is gone: what only it used ends.
-    pub fn release(&self, owner: &Owner) {
+    /// Ends the connections that only this client used.
+    pub fn release(&self, servers: &[Arc<Server>], owner: &Owner) {
         self.evicted.forget(owner);
-        for server in self.all().iter() {
+        for server in servers {
             server.searches.release(owner);
             server.links.release(owner);
         }
     }
 
-    /// Ends what nobody used for a while.
-    pub fn sweep(&self) {
-        for server in self.all().iter() {
+    /// Ends idle connections.
+    pub fn sweep(&self, servers: &[Arc<Server>]) {
+        for server in servers {
             server.links.sweep();
         }
     }
 
-    /// Lets go of all servers, and waits until their processes have ended.
-    pub async fn close(&self) {
+    /// Closes all connections, and waits until the child processes have ended.
+    pub async fn close(&self, servers: &[Arc<Server>]) {
         let mut ended = Vec::new();
-        for server in self.all().iter() {
+        for server in servers {
             server.searches.stop();
             ended.extend(server.links.drain().iter().filter_map(|link| link.ended()));
         }
-        for server in self.all().iter() {
+        for server in servers {
             if let Some(process) = server.spare.take() {
                 process.end().await;
             }
@@ -518,18 +521,4 @@ impl Opened {
             Carrier::Http(call) => call.give_up(why),
         }
     }
-}
-
-/// A request as a server gets it, before it has an id there.
-pub(crate) struct Outgoing {
-    pub(crate) message: Message,
-    pub(crate) row: &'static MethodRow,
-    /// The name under which the server knows the tool, where that is another one.
-    pub(crate) name: Option<Box<str>>,
-    /// `Mcp-Param-*` headers, for servers over HTTP.
-    pub(crate) headers: Vec<(String, String)>,
-    /// The longest answer, where it is not that of the link.
-    pub(crate) longest: Option<usize>,
-    /// The memory of the answer, which grows as it arrives. `None` for the gateway's own requests.
-    pub(crate) room: Option<Arc<Reservation>>,
 }

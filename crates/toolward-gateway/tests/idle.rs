@@ -5,23 +5,29 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use toolward_gateway::active::reachable::Reachable;
+use toolward_gateway::active::{self, Active};
+use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::audit::{self, Audit};
-use toolward_gateway::budget::Budget;
 use toolward_gateway::authn::Identities;
-use toolward_gateway::downstream::http::{Endpoint, Setup};
-use toolward_gateway::downstream::cors::Reachable;
+use toolward_gateway::budget::Budget;
+use toolward_gateway::context::Context;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
-use toolward_gateway::view::names::Naming;
+use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::guard::Guards;
+use toolward_gateway::log::Log;
 use toolward_gateway::opaque_id::Sealer;
-use toolward_gateway::active::{Current, Snapshot};
-use toolward_gateway::upstream::{Definition, Launch, Log, Reach, Servers};
+use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
+use toolward_gateway::view::discovery::Discovery;
+use toolward_gateway::view::names::Naming;
 use toolward_policy::Policy;
 use toolward_policy::source::Source;
+use toolward_testkit::wait;
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/program/both.py");
 const IDLE: Duration = Duration::from_secs(2);
@@ -66,26 +72,35 @@ fn start() -> Gate {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let log: Log = Arc::new(|_| {});
-    let servers = Servers::new(vec![definition(folder.path())], log.clone());
-    let policy = Policy::compile(Source::default()).unwrap();
-    let gateway = Gateway {
-        current: Current::new(Snapshot::new(policy, "v".into(), servers.all())),
-        servers: Arc::new(servers),
+    let servers = Servers::new(log.clone());
+    let all = servers.create(vec![definition(folder.path())], &[]);
+    let active = active::Setup {
+        policy: Policy::compile(Source::default()).unwrap(),
+        version: "v".into(),
+        enforced: true,
+        guards: Guards::default(),
+        servers: all,
         naming: Naming::Prefix { separator: "__".into() },
+        identities: Identities::default(),
+        reachable: Reachable::new(["127.0.0.1".to_string()], []),
+        redact: Redact::default(),
+        discovery: Discovery::default(),
+        denies_all: false,
+    };
+    let context = Context {
+        servers: Arc::new(servers),
         audit: Audit::open(audit::Setup::in_folder(path("audit")), log.clone()).unwrap(),
         budget: Budget::new(1 << 24),
         log,
         list_timeout: Duration::from_secs(20),
     };
+    let gateway = Gateway::new(context, Active::new(active));
     let setup = Setup {
-        identities: Arc::new(Identities::default()),
-        reachable: Reachable::new(["127.0.0.1".to_string()], []),
         tls: None,
         sealer: Sealer::in_folder(&path("state")).unwrap(),
         state: path("state"),
         request_bytes: 1 << 20,
         session_idle: Some(IDLE),
-        denies_all: false,
     };
     let endpoint = Arc::new(Endpoint::new(Arc::new(gateway), setup));
     let socket = Socket::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -178,11 +193,7 @@ fn alive(pid: u32) -> bool {
 }
 
 fn ends(what: &str, pid: u32) {
-    let begun = Instant::now();
-    while alive(pid) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::eventually(what, || !alive(pid));
 }
 
 #[test]
@@ -200,11 +211,7 @@ fn an_idle_session_ends_and_one_in_use_does_not() {
             assert_eq!(busy.call("later", json!({"seconds": 5})), "later");
             assert_eq!(busy.pid(), pid);
         });
-        let begun = Instant::now();
-        while begun.elapsed() < 3 * IDLE {
-            assert_eq!(active.status(), 200, "a session in use goes on");
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        wait::always("a session in use is kept", 3 * IDLE, || active.status() == 200);
         busy.join().unwrap();
     });
     ends("what only the idle session used ends", idle_pid);

@@ -1,11 +1,10 @@
-//! What was loaded and is in force, for whoever looks at it: the texts as they were read, and what there
-//! is to say of them.
+//! The loaded configuration that is active, for inspection: its files, findings and reports.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolward_config::{Diagnostic, Level, LoadedConfig};
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
 use toolward_policy::{Caller, Catalogue, Verdict};
@@ -42,8 +41,8 @@ impl<T> Default for Cached<T> {
 }
 
 impl<T> Cached<T> {
-    fn get(&self, gateway: &Gateway, snapshot: &Snapshot, make: impl FnOnce() -> T) -> Arc<T> {
-        let about = (snapshot.serial(), gateway.servers.generation());
+    fn get(&self, gateway: &Gateway, active: &Active, make: impl FnOnce() -> T) -> Arc<T> {
+        let about = (active.serial(), gateway.context.servers.generation());
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, made)) = kept.as_ref()
             && *of == about
@@ -114,54 +113,46 @@ impl ActiveConfig {
     }
 
     /// What there is to say of the policy in force, with the lists that servers have given.
-    pub(crate) fn report(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Report> {
-        self.report.get(gateway, snapshot, || self.make(snapshot))
+    pub(crate) fn report(&self, gateway: &Gateway, active: &Active) -> Arc<Report> {
+        self.report.get(gateway, active, || self.make(active))
     }
 
     /// The names by which clients may call for tools.
-    pub(crate) fn names(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Names> {
-        self.names.get(gateway, snapshot, || Names::new(gateway, snapshot))
+    pub(crate) fn names(&self, gateway: &Gateway, active: &Active) -> Arc<Names> {
+        self.names.get(gateway, active, || Names::new(gateway, active))
     }
 
     /// What of each server is shown to whom; servers whose tools are not known are left out.
-    pub(crate) fn sees(&self, gateway: &Gateway, snapshot: &Snapshot) -> Arc<Vec<ToolVisibility>> {
-        self.sees.get(gateway, snapshot, || {
-            snapshot
-                .servers
-                .iter()
-                .filter_map(|server| seen(snapshot, &self.callers, server))
-                .collect()
+    pub(crate) fn sees(&self, gateway: &Gateway, active: &Active) -> Arc<Vec<ToolVisibility>> {
+        self.sees.get(gateway, active, || {
+            active.servers.iter().filter_map(|server| seen(active, &self.callers, server)).collect()
         })
     }
 
     /// Tests of the policy that fail with the lists that servers have given.
-    pub(crate) fn failing_tests(&self, snapshot: &Snapshot) -> Vec<String> {
-        policy_gate::failing(&self.checked(snapshot, &known(snapshot)))
+    pub(crate) fn failing_tests(&self, active: &Active) -> Vec<String> {
+        policy_gate::failing(&self.checked(active, &known(active)))
     }
 
-    fn checked<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-        catalogue: &'a Catalogue,
-    ) -> CheckedPolicy<'a> {
+    fn checked<'a>(&'a self, active: &'a Active, catalogue: &'a Catalogue) -> CheckedPolicy<'a> {
         CheckedPolicy {
             loaded: &self.loaded,
-            policy: &snapshot.policy,
+            policy: &active.policy,
             catalogue,
             exposed: &self.exposed,
             selectors: self.selectors,
         }
     }
 
-    fn make(&self, snapshot: &Snapshot) -> Report {
-        let catalogue = known(snapshot);
-        let servers = snapshot.servers.iter().filter(|server| server.listed().is_none());
+    fn make(&self, active: &Active) -> Report {
+        let catalogue = known(active);
+        let servers = active.servers.iter().filter(|server| server.listed().is_none());
         let unknown = servers.map(|server| server.name().to_string()).collect();
-        let checked = self.checked(snapshot, &catalogue);
+        let checked = self.checked(active, &catalogue);
         let mut findings = findings::findings(&checked);
         findings.extend(findings::unset_secrets(&checked));
         let outcomes =
-            toolward_policy::testing::run(&snapshot.policy, &catalogue, &self.loaded.tests);
+            toolward_policy::testing::run(&active.policy, &catalogue, &self.loaded.tests);
         let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
             passed: outcome.passed,
             unknown: !outcome.passed && catalogue.tools(&outcome.case.server).is_none(),
@@ -181,9 +172,9 @@ impl ActiveConfig {
 }
 
 /// What servers have listed so far.
-fn known(snapshot: &Snapshot) -> Catalogue {
+fn known(active: &Active) -> Catalogue {
     let mut catalogue = Catalogue::default();
-    for server in snapshot.servers.iter() {
+    for server in active.servers.iter() {
         let listed = server.listed().map(|listed| listed.catalogue.tools().clone());
         catalogue.insert(server.name(), listed);
     }
@@ -200,25 +191,20 @@ fn callers(input: &Input) -> Vec<Option<String>> {
     names.into_iter().map(Some).chain(nameless.then_some(None)).collect()
 }
 
-fn seen(
-    snapshot: &Snapshot,
-    callers: &[Option<String>],
-    server: &Server,
-) -> Option<ToolVisibility> {
+fn seen(active: &Active, callers: &[Option<String>], server: &Server) -> Option<ToolVisibility> {
     let listed = server.listed()?;
     let tools = listed.catalogue.tools();
     let mut by_someone = vec![false; tools.tools().len()];
     let mut sees = ToolVisibility { server: server.name().into(), ..ToolVisibility::default() };
-    let policy = &snapshot.policy;
+    let policy = &active.policy;
     for agent in callers.iter().map(Option::as_deref) {
         let row = policy.row(agent, server.name(), tools);
         // With progressive discovery, the agent's list has the built-in server's tools only.
-        let direct = server.is_own() || !snapshot.discovery.is_progressive(agent);
+        let direct = server.is_own() || !active.discovery.is_progressive(agent);
         let mut shown = 0;
         for ((_, cell), by_someone) in row.iter().zip(&mut by_someone) {
             let listing = cell.list(Caller { agent, claims: None });
-            let visible =
-                direct && (listing.decision.verdict != Verdict::Deny || !snapshot.enforced);
+            let visible = direct && (listing.decision.verdict != Verdict::Deny || !active.enforced);
             shown += usize::from(visible);
             *by_someone |= visible;
         }

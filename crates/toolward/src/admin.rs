@@ -1,8 +1,7 @@
-//! The page for people: who sees what, what happens now, and why. It lies on the `admin` address, apart
-//! from the endpoint of agents, and changes nothing.
+//! The admin UI: who sees what, live decisions, and explanations. Read-only.
 //!
-//! It has a thread and a runtime of its own: no call waits for it. What servers are asked is asked on
-//! the runtime that looks after them.
+//! It listens on the `admin` address, apart from the agents' endpoint, and has its own thread and runtime, so
+//! that no call waits for it. Requests to servers run on the runtime that owns their connections.
 
 mod answer;
 mod assets;
@@ -23,9 +22,9 @@ use std::time::Instant;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
+use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::clock::micros;
-use toolward_gateway::downstream::cors::Reachable;
 use toolward_gateway::gateway::Gateway;
 
 use self::answer::Tries;
@@ -56,7 +55,7 @@ impl AdminUi {
     }
 
     /// Remembers what a reload is about to replace, so that its changes can be marked.
-    fn reloading(&self, active: &Snapshot) {
+    fn reloading(&self, active: &Active) {
         let lists = self.lists.now(self.gateway());
         self.matrix.reloading(active, self.reloader.callers(), &lists, micros());
     }

@@ -1,4 +1,4 @@
-//! Arguments as a person or a test wrote them, for questions to a policy.
+//! Call arguments as written by a person or a test, for policy queries.
 
 use std::ops::Deref;
 

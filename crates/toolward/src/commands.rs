@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one module each.
 
 pub(crate) mod audit;
 pub(crate) mod can_i;

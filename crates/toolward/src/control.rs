@@ -30,7 +30,7 @@ pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
             drop(tokio::spawn(control.serve(reloader.clone(), heir)));
         }
         Some(Err(error)) => {
-            (reloader.gateway().log)(&format!("`toolward status` cannot ask: {error}"));
+            (reloader.gateway().context.log)(&format!("`toolward status` cannot ask: {error}"));
         }
         None => {}
     }
@@ -126,9 +126,9 @@ fn reloaded(outcome: Result<String, String>) -> Value {
 
 /// The tools that servers have listed, as they were sent.
 fn tools(reloader: &Reloader) -> Value {
-    let snapshot = reloader.gateway().current.get();
+    let active = reloader.gateway().active();
     let mut lists = serde_json::Map::new();
-    for server in snapshot.servers.iter() {
+    for server in active.servers.iter() {
         if let Some(listed) = server.listed() {
             let entries = listed.catalogue.entries().iter();
             lists

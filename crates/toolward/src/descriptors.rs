@@ -1,4 +1,4 @@
-//! How many files the process may open, which bounds how many connections it can accept.
+//! The limit of open files, which bounds the number of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use toolward_gateway::log::Log;

@@ -1,9 +1,9 @@
-//! How an agent reaches a tool, from a configuration that no gateway runs.
+//! How an agent reaches a tool (directly or through `execute_tool`), from the configuration alone.
 
 use toolward_config::config::Config;
 use toolward_policy::Policy;
 
-pub(crate) use toolward_gateway::methods::meta_tools::Route;
+pub(crate) use toolward_gateway::view::discovery::Route;
 
 use crate::guards;
 

@@ -1,6 +1,7 @@
-//! What a reload must not take away. A file that was cut short, or written by something that failed half
-//! way, is often still a configuration: one with less in it. What stands between callers and servers goes
-//! by a restart, not by the change of a file.
+//! Rejects reloads that would weaken protection.
+//!
+//! A file that was truncated or half written is often still a valid configuration, with less in it. Policy
+//! layers and the requirement to authenticate can be removed by a restart, not by a changed file.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use crate::exit::Failure;
 use crate::load::Input;
 use crate::render::count;
 
-/// What stands between callers and servers.
+/// The protections of a configuration that a reload must not remove.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Protection {
-    /// The layers, by the file that they stand in and their kind.
+    /// The layers, by file and kind.
     layers: Vec<(String, &'static str)>,
-    /// Callers without a name are turned away.
+    /// Unnamed callers are rejected.
     needs_name: bool,
     agents: usize,
     tests: usize,
@@ -21,7 +22,7 @@ pub(crate) struct Protection {
 
 impl Protection {
     pub(crate) fn of(input: &Input) -> Protection {
-        // What stands in for files that were wrong protects nothing that anybody wrote.
+        // A gateway that denies everything because of invalid files has no protections to keep.
         if input.denying.is_some() {
             return Protection::default();
         }
@@ -36,7 +37,7 @@ impl Protection {
         }
     }
 
-    /// Refuses to be replaced by less.
+    /// Rejects a configuration with fewer protections.
     pub(crate) fn holds_against(&self, next: &Protection) -> Result<(), Failure> {
         let refuse = |what: String| {
             Err(Failure::invalid(format!(

@@ -1,4 +1,4 @@
-//! Exit codes, and what is said on the way out.
+//! Exit codes and error output.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Tool lists from the servers themselves, where no saved list is given.
+//! Fetches tool lists from the servers if no saved list is given.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,8 +15,9 @@ use toolward_policy::{ToolSet, Verdict};
 
 use crate::control_client;
 use crate::exit::Failure;
-use crate::gateway::{definitions, log};
+use crate::gateway::log;
 use crate::load::Input;
+use crate::prepared::definitions;
 use crate::render::{DIM, paint};
 use crate::running;
 
@@ -155,9 +156,9 @@ pub(crate) fn lists(
     let quiet: Log = if aloud { log() } else { Arc::new(|_| {}) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let lists = runtime.block_on(async {
-        let servers = Arc::new(Servers::new(wanted, quiet));
-        let asked: Vec<_> = servers
-            .all()
+        let servers = Arc::new(Servers::new(quiet));
+        let all = servers.create(wanted, &[]);
+        let asked: Vec<_> = all
             .iter()
             .cloned()
             .map(|server| {
@@ -166,12 +167,12 @@ pub(crate) fn lists(
             })
             .collect();
         let mut lists = Vec::new();
-        for (server, asked) in servers.all().iter().zip(asked) {
+        for (server, asked) in all.iter().zip(asked) {
             if let Ok(listed) = asked.await {
                 lists.push((server.name().to_string(), listed));
             }
         }
-        servers.close().await;
+        servers.close(&all).await;
         lists
     });
     runtime.shutdown_background();

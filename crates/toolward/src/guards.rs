@@ -1,4 +1,4 @@
-//! Limits and hooks of a configuration, as the gateway takes them.
+//! Builds the gateway's limits and hooks from the configuration.
 
 mod scope;
 mod unused;
@@ -13,16 +13,13 @@ use toolward_config::config::{
     self, Config, Hook, HookKind, LimitStore, OnStoreError, Rates, Secret,
 };
 use toolward_config::sanitize;
-use toolward_gateway::active::Snapshot;
-use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::guard::{
     self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
     Setup, StoreSetup, StoreTimeouts,
 };
 use toolward_gateway::http_client::Address;
 use toolward_gateway::log::Log;
-use toolward_gateway::methods::meta_tools::Discovery;
-use toolward_gateway::upstream::All;
+use toolward_gateway::view::discovery::Discovery;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
@@ -37,21 +34,6 @@ pub(crate) use unused::unused;
 /// How long a store of limits may take, unless the configuration has other timeouts.
 const STORE_TIMEOUTS: StoreTimeouts =
     StoreTimeouts { request: Duration::from_millis(50), connect: Duration::from_secs(1) };
-
-/// A policy with what stands in front of its calls. `before` is what it takes the place of.
-pub(crate) fn snapshot(
-    (policy, version): (Policy, String),
-    config: &Config,
-    allow_all: bool,
-    servers: All,
-    before: Option<&Guards>,
-    log: &Log,
-) -> Result<Snapshot, Failure> {
-    let guards = guards(config, &policy, before, log)?;
-    let snapshot = Snapshot::new(policy, version, servers).guarded(guards);
-    let snapshot = snapshot.redacting(Redact::new(&config.audit.redact));
-    Ok(snapshot.enforcing(!allow_all).discovering(discovery(config)))
-}
 
 /// What the gateway's own server needs to know.
 pub(crate) fn discovery(config: &Config) -> Discovery {
@@ -85,7 +67,8 @@ fn enabled(config: &Config) -> impl Iterator<Item = &Hook> {
     config.hooks.iter().filter(|hook| hook.enabled)
 }
 
-fn guards(
+/// The guards of a configuration. They count on where those of `before` are.
+pub(crate) fn guards(
     config: &Config,
     policy: &Policy,
     before: Option<&Guards>,

@@ -1,13 +1,13 @@
-//! Who may come in, from the configuration: credentials of agents, the issuer of their JWTs, names and
-//! proxies by which the endpoint is reached.
+//! Builds authentication from the configuration: agents' credentials, the JWT issuer, allowed hosts and trusted
+//! proxies.
 
 use std::sync::Arc;
 
 use toolward_config::config::{CertificateMark, Config, Jwks, Jwt, Listen, Token};
 use toolward_config::sanitize;
+use toolward_gateway::active::reachable::Base;
+use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
-use toolward_gateway::downstream::cors::Reachable;
-use toolward_gateway::downstream::oauth_metadata::Base;
 use toolward_gateway::downstream::tls::{Files, Tls};
 use toolward_gateway::http_client::Address;
 use toolward_gateway::log::Log;

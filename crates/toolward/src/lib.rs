@@ -1,4 +1,4 @@
-//! The program `toolward`: commands, and rendering for people. It decides nothing itself.
+//! The program `toolward`: commands and their output. It makes no policy decisions itself.
 
 mod active_config;
 mod admin;
@@ -18,8 +18,10 @@ mod guards;
 mod handover;
 mod identity;
 mod load;
+mod log;
 mod ownership;
 mod policy_gate;
+mod prepared;
 mod query;
 mod reads;
 mod reload;
@@ -62,10 +64,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => dispatch(cli, matches.subcommand().map(|(_, matches)| matches)),
         Err(error) => Err(Failure::usage(error.to_string())),
     };
-    match outcome {
+    let code = match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),
-    }
+    };
+    log::flush();
+    code
 }
 
 /// The process that ends children if this one is killed: the same program, also if its file was replaced.

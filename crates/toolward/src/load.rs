@@ -1,4 +1,4 @@
-//! From flags to something that can be asked: files loaded, policy compiled, tool lists read.
+//! From flags to a compiled policy: loads files, compiles the policy, reads tool lists.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use toolward_config::{
     Diagnostic, Level, LoadFailure, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag,
     ProcessEnv, suggest,
 };
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
 use toolward_policy::source::RulesSource;
 use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
@@ -81,7 +81,7 @@ impl Input {
     /// Saved tool lists, as file and server, of servers that the configuration does not have.
     fn foreign_lists(&self, named: &[(String, String)]) -> Vec<Diagnostic> {
         let config = &self.loaded.config;
-        let own = config.builtin.then_some(meta_tools::NAME);
+        let own = config.builtin.then_some(built_in::NAME);
         let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
         let servers: Vec<&str> = servers.collect();
         if servers.is_empty() {
@@ -195,7 +195,7 @@ impl Input {
             catalogue.insert(&server.name, None);
         }
         if loaded.config.builtin {
-            catalogue.insert(meta_tools::NAME, Some(meta_tools::tools()));
+            catalogue.insert(built_in::NAME, Some(built_in::tools()));
         }
         for list in lists {
             catalogue.insert(&list.server, Some(list.tools));

@@ -1,4 +1,4 @@
-//! The program: flags in, an exit code out. Everything else is in the library beside it.
+//! Entry point. Everything else is in the library.
 
 use std::process::ExitCode;
 

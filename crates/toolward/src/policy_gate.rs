@@ -1,6 +1,6 @@
-//! The policy's own tests, where a gateway is about to run under it or does.
+//! Runs the policy's own tests before it is activated, and again when tool lists change.
 
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_policy::testing::{TestOutcome, fails_anyway, run};
 
 use crate::exit::Failure;
@@ -13,7 +13,7 @@ pub(crate) fn failing(checked: &CheckedPolicy<'_>) -> Vec<String> {
     let config = &checked.loaded.config;
     // Without a single server, a policy is for servers that it does not name.
     let nobody_s = |server: &str| {
-        let own = config.builtin && server == meta_tools::NAME;
+        let own = config.builtin && server == built_in::NAME;
         !config.servers.is_empty() && !own && config.servers.iter().all(|one| one.name != server)
     };
     let counts = |outcome: &&TestOutcome<'_>| {

@@ -1,10 +1,9 @@
-//! One question to a policy, and everything that answers it: the same for `can-i`, `explain` and the
-//! page.
+//! One policy query with its full answer, shared by `can-i`, `explain` and the admin UI.
 
 use serde_json::{Value, json};
 use toolward_config::sanitize;
 use toolward_gateway::audit::redact::Redact;
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_gateway::view::names::Naming;
 use toolward_policy::allowed::Offer;
 use toolward_policy::call::stated_action;
@@ -226,7 +225,7 @@ impl<'a> PolicyQuery<'a> {
         };
         // With progressive discovery, only the built-in server's tools can be called by name.
         let callable = |(server, _): &&(&'a str, &ToolSet)| {
-            self.route.is_direct() || *server == meta_tools::NAME
+            self.route.is_direct() || *server == built_in::NAME
         };
         let rows: Vec<_> = self.offered.iter().filter(callable).map(row).collect();
         let offers: Vec<Offer<'_>> =

@@ -1,5 +1,6 @@
-//! Takes up a changed configuration while the gateway runs: loaded whole, checked, its tests run, and
-//! then put in force at once, or refused whole.
+//! Reloads the configuration of a running gateway.
+//!
+//! A changed configuration is loaded, validated and tested as a whole, then activated in one swap or rejected.
 
 mod lists;
 mod prepare;
@@ -14,22 +15,20 @@ use tokio::sync::{Notify, mpsc, watch};
 use toolward_config::Options;
 use toolward_config::config::Config;
 use toolward_config::sanitize;
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
-use toolward_gateway::downstream::http::Endpoint;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
-use toolward_gateway::upstream::Definition;
 
 use self::prepare::PreparedReload;
 pub(crate) use self::reexec::Restart;
 use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
-use crate::identity::reachable;
 use crate::load::Input;
+use crate::prepared::Prepare;
 use crate::reads::Reads;
 use crate::render::count;
 use crate::running::{Registration, RunningGateway};
@@ -43,9 +42,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// How the configuration was loaded at the start, to do the same again.
 pub(crate) struct ReloadContext {
     pub(crate) options: Options,
-    pub(crate) allow_all: bool,
-    /// The servers, where the configuration does not say them.
-    pub(crate) servers: Option<Vec<Definition>>,
+    pub(crate) prepare: Prepare,
     /// What cannot change while the gateway runs.
     pub(crate) begun: Config,
     pub(crate) first: InitialLoad,
@@ -86,11 +83,7 @@ pub(crate) struct Bearer {
 }
 
 impl ReloadContext {
-    pub(crate) fn reloader(
-        self,
-        gateway: Arc<Gateway>,
-        endpoint: Option<Arc<Endpoint>>,
-    ) -> Arc<Reloader> {
+    pub(crate) fn reloader(self, gateway: Arc<Gateway>) -> Arc<Reloader> {
         let options = Options { reload: true, ..self.options.clone() };
         let first = &self.first;
         let state = Mutex::new(ReloadState {
@@ -107,7 +100,6 @@ impl ReloadContext {
             options,
             again,
             gateway,
-            endpoint,
             page,
             replacing,
             watcher,
@@ -124,7 +116,6 @@ pub(crate) struct Reloader {
     options: Options,
     again: ReloadContext,
     gateway: Arc<Gateway>,
-    endpoint: Option<Arc<Endpoint>>,
     /// Where the page is, without its token.
     pub(crate) page: OnceLock<String>,
     /// Called with the active policy right before another one replaces it.
@@ -139,7 +130,7 @@ pub(crate) struct Reloader {
 }
 
 /// Looks at the policy that a reload is about to replace.
-type ReplaceObserver = Arc<dyn Fn(&Snapshot) + Send + Sync>;
+type ReplaceObserver = Arc<dyn Fn(&Active) + Send + Sync>;
 
 /// What came of it so far.
 #[derive(Default)]
@@ -221,7 +212,7 @@ impl Reloader {
             process: std::process::id(),
             state: absolute(self.again.begun.state.as_deref()?)?,
             config: main.or(self.options.main.as_deref()).and_then(|main| main.canonicalize().ok()),
-            audit: absolute(self.gateway.audit.folder())?,
+            audit: absolute(self.gateway.context.audit.folder())?,
         })
     }
 
@@ -239,7 +230,7 @@ impl Reloader {
     }
 
     fn log(&self) -> &Log {
-        &self.gateway.log
+        &self.gateway.context.log
     }
 
     /// Reloads on SIGHUP and when files change, for as long as the process lives.
@@ -371,8 +362,8 @@ impl Reloader {
         if !known {
             let first = "the configuration was not reloaded, the old one stays in force";
             (self.log())(&format!("{first}: {}", sanitize(&text.replace('\n', " "))));
-            let audit = &self.gateway.audit;
-            let facts = events::reload_refused(&self.gateway.current.get(), by, &why);
+            let audit = &self.gateway.context.audit;
+            let facts = events::reload_refused(&self.gateway.active(), by, &why);
             // Nothing changes, so that nothing depends on it.
             let _ = audit.record(&audit.id(), "reload", &facts).await;
         }
@@ -392,53 +383,41 @@ impl Reloader {
         ready: PreparedReload,
         by: &'static str,
     ) -> Result<String, ReloadError> {
-        let PreparedReload {
-            config,
-            known,
-            servers,
-            snapshot,
-            in_force,
-            protection,
-            announced,
-            reads,
-        } = ready;
+        let PreparedReload { setup, in_force, protection, announced, reads } = ready;
         let gateway = &self.gateway;
-        let before = gateway.current.get();
-        let version = snapshot.version.clone();
+        let before = gateway.active();
+        let active = Active::replacing(&before, setup);
+        let version = active.version.clone();
         // Users who are told apart must be able to come in, and others need not.
-        let opened = socket_files(&self.again.socket_files, !known.uids.is_empty());
+        let opened = socket_files(&self.again.socket_files, !active.identities.uids.is_empty());
         let opened = opened.map_err(ReloadError::passing)?;
-        let facts = events::reload(&before, &snapshot, by);
-        let written = gateway.audit.record(&gateway.audit.id(), "reload", &facts).await;
+        let facts = events::reload(&before, &active, by);
+        let written =
+            gateway.context.audit.record(&gateway.context.audit.id(), "reload", &facts).await;
         if let Err(error) = written {
             drop(socket_files(&self.again.socket_files, opened));
             return Err(ReloadError::passing(error));
         }
         announced.iter().for_each(|line| (self.log())(line));
-        let agents = snapshot.policy.agents().len();
+        let agents = active.policy.agents().len();
         // Nothing of a client whose token is gone is decided under what comes now.
         if let Some(bearer) = &self.again.bearer
-            && known.of_token(&bearer.token) != bearer.agent
+            && active.identities.of_token(&bearer.token) != bearer.agent
         {
             (self.log())("the client's token is not the agent's any more: the connection ends");
             let _ = bearer.revoked.send(true);
         }
         if let Some(replacing) = self.replacing.get().cloned() {
-            let active = before.clone();
-            let _ = tokio::task::spawn_blocking(move || replacing(&active)).await;
+            let before = before.clone();
+            let _ = tokio::task::spawn_blocking(move || replacing(&before)).await;
         }
-        gateway.current.set(snapshot);
-        gateway.current.get().guards.start();
+        gateway.activate(active);
         {
             let mut state = self.state();
             state.in_force = Some(in_force);
             state.active_reads = reads;
             state.protection = protection;
             state.denying = None;
-        }
-        gateway.servers.become_these(servers);
-        if let Some(endpoint) = &self.endpoint {
-            endpoint.adopt(known, reachable(&config));
         }
         Ok(format!("policy {version} is in force for {}", count(agents, "agent")))
     }

@@ -1,5 +1,5 @@
-//! How things look on a terminal. Colours vanish where there is none; text from servers and agents
-//! is sanitized before it comes here.
+//! Terminal output: colors, tables and counts. Colors are dropped if the output is not a terminal; text from
+//! servers and agents is sanitized before it comes here.
 
 use std::fmt::Write as _;
 

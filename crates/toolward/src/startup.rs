@@ -1,7 +1,7 @@
-//! The reasons for which a gateway does not start, found without starting it.
+//! Reasons why a gateway cannot start, found without starting it.
 //!
-//! `serve` asks this before it opens anything, and `check` reports the same, so that a configuration that
-//! passes `check` starts. What depends on the moment, such as a port that is in use, is left to `serve`.
+//! `serve` checks them before it opens anything, and `check` reports the same, so that a configuration that
+//! passes `check` starts. Transient conditions, such as a port in use, are left to `serve`.
 
 mod host;
 
@@ -12,15 +12,16 @@ use toolward_config::config;
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, ProcessEnv};
 use toolward_gateway::log::Log;
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_gateway::view::names::Naming;
 
 use crate::admin::Admin;
 use crate::exit::Failure;
-use crate::gateway::{definitions, state_folder, supported};
+use crate::gateway::state_folder;
 use crate::guards;
 use crate::identity::{identities, may_listen, tls};
 use crate::load::Input;
+use crate::prepared::{definitions, supported};
 
 /// What keeps any gateway of this configuration from starting. `secrets`: all must have a value.
 pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
@@ -81,7 +82,7 @@ fn repeated_names(input: &Input) -> Option<Diagnostic> {
         return None;
     }
     let naming = Naming::Flat(Default::default());
-    let own = config.builtin.then_some(meta_tools::NAME);
+    let own = config.builtin.then_some(built_in::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
     let (mut taken, mut repeated) = (HashSet::new(), Vec::new());
     for server in servers {

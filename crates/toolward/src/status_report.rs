@@ -1,9 +1,9 @@
-//! What has happened, in numbers, as `toolward status` says it.
+//! The JSON of `toolward status`.
 
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::metrics::calls::Span;
@@ -15,9 +15,9 @@ use crate::reload::Reloader;
 /// The answer to `toolward status`.
 pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     let gateway = reloader.gateway();
-    let snapshot = gateway.current.get();
-    let servers: Vec<Value> = snapshot.servers.iter().map(|one| server(one)).collect();
-    let audit = match gateway.audit.recording().await {
+    let active = gateway.active();
+    let servers: Vec<Value> = active.servers.iter().map(|one| server(one)).collect();
+    let audit = match gateway.context.audit.recording().await {
         Recording::Recorded => "ok",
         Recording::Refused => "failing",
         Recording::Unrecorded => "unrecorded",
@@ -35,13 +35,13 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "process": std::process::id(),
         "uptime_s": begun.elapsed().as_secs(),
         "page": reloader.page.get(),
-        "policy": policy(&snapshot),
+        "policy": policy(&active),
         "agents": callers.iter().flatten().collect::<Vec<_>>(),
-        "read_only": snapshot.policy.is_read_only(),
-        "allow_all": !snapshot.enforced,
+        "read_only": active.policy.is_read_only(),
+        "allow_all": !active.enforced,
         "servers": servers,
         "audit": audit,
-        "audit_required": gateway.audit.is_required(),
+        "audit_required": gateway.context.audit.is_required(),
         "audit_dir": running.as_ref().map(|running| &running.audit),
         "config": running.as_ref().and_then(|running| running.config.as_ref()),
         "denying": state.denying,
@@ -91,8 +91,8 @@ pub(crate) fn era(era: Era) -> &'static str {
 }
 
 /// The policy in force, and how often its rules decided.
-pub(crate) fn policy(snapshot: &Snapshot) -> Value {
-    let (policy, hits) = (&snapshot.policy, &snapshot.hits);
+pub(crate) fn policy(active: &Active) -> Value {
+    let (policy, hits) = (&active.policy, &active.hits);
     let layers: Vec<&str> = policy.layer_names().collect();
     let hit = |(layer, rule)| {
         let calls = Some(hits.of_rule(layer, rule)).filter(|calls| *calls > 0)?;
@@ -101,13 +101,13 @@ pub(crate) fn policy(snapshot: &Snapshot) -> Value {
     };
     let by_rule: Vec<Value> = policy.rules().into_iter().filter_map(hit).collect();
     json!({
-        "version": snapshot.version,
+        "version": active.version,
         "layers": layers,
         "layer_kinds": policy.layer_kinds().collect::<Vec<_>>(),
         "since": time(hits.since()),
         "decided": hits.total(),
         "hits": by_rule,
         "decided_by_no_rule": hits.of_no_rule(),
-        "refused_unseen": snapshot.unseen.total(),
+        "refused_unseen": active.unlisted.total(),
     })
 }

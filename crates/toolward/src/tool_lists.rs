@@ -1,4 +1,4 @@
-//! Saved tool lists: what a server answered to `tools/list`, in a file.
+//! Saved tool lists: responses to `tools/list`, in files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! A short hash of everything that decides about calls: what the record names as the policy.
+//! The policy version: a short hash of everything that affects decisions, as it is written to audit records.
 //!
-//! Where something stands in its file is not part of it: a comment does not make another policy. Secrets
-//! are not part of it either, only how they are written.
+//! Locations are excluded, so that a comment does not change the version. Secrets are excluded as well: only the
+//! references to them are hashed.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,9 +1,8 @@
-//! Tells when files have changed: written to their end, renamed into place, or removed.
+//! Watches files for changes: written, renamed into place, or removed.
 //!
-//! Folders are watched, not files: editors and configuration management put a new file in the place of
-//! the old one. Where a path leads over symbolic links, the folder of each link is watched, so that a
-//! link that is swapped is a change too. So are the folders above, up to the root: a folder can be
-//! replaced as a whole.
+//! Directories are watched instead of files, because editors and configuration management replace files. If a
+//! path contains symbolic links, the directory of each link is watched, so that swapping a link is noticed. Parent
+//! directories are watched up to the root, because a whole directory can be replaced.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

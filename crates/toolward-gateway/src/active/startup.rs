@@ -1,94 +1,76 @@
-//! What happens before the first client: servers that are to be there already, and names that no two
-//! tools may share.
+//! Startup: eager servers, persistent hooks, and the check for colliding flat names.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::task::JoinSet;
-use toolward_wire::{Era, Revision};
 
-use crate::client::{Caller, Client, Owner, Scope};
-use crate::gateway::Gateway;
-use crate::upstream::{Listed, Server, Servers, Unavailable};
+use super::Active;
+use crate::log::Log;
+use crate::upstream::Servers;
 use crate::view::names::Naming;
 
-/// How long flat names wait for the lists in which they could meet.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long startup waits for tool lists, to find colliding flat names.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Gateway {
-    /// Starts persistent hooks and eager servers. With flat names, all lists are read, and two tools of one name are an
-    /// error.
-    pub async fn start(self: &Arc<Self>) -> Result<(), String> {
-        self.current.get().guards.start();
-        if let Naming::Flat(_) = self.naming {
-            return self.claim_names().await;
-        }
-        for server in self.servers.all().iter().filter(|server| server.definition.eager) {
-            let (gateway, server) = (self.clone(), server.clone());
-            tokio::spawn(async move { gateway.servers.own_list(&server, PATIENCE).await });
-        }
-        Ok(())
+/// Starts persistent hooks and eager servers. With flat names, all lists are fetched, and two tools of one name are
+/// an error.
+pub(crate) async fn start(
+    active: &Active,
+    servers: &Arc<Servers>,
+    log: &Log,
+) -> Result<(), String> {
+    active.guards.start();
+    if let Naming::Flat(_) = active.naming {
+        return claim_names(active, servers, log).await;
     }
-
-    async fn claim_names(self: &Arc<Self>) -> Result<(), String> {
-        let mut asked = JoinSet::new();
-        let all = self.servers.all();
-        for server in all.iter() {
-            let (gateway, server) = (self.clone(), server.clone());
-            asked.spawn(async move {
-                (server.index, gateway.servers.own_list(&server, PATIENCE).await)
-            });
-        }
-        let mut lists = HashMap::new();
-        while let Some(Ok((index, listed))) = asked.join_next().await {
-            lists.extend(listed.ok().map(|listed| (index, listed)));
-        }
-        let mut twice = Vec::new();
-        for server in all.iter() {
-            let Some(listed) = lists.remove(&server.index) else {
-                (self.log)(&format!(
-                    "{}: its list is not known yet; a tool whose name is taken will be hidden",
-                    server.name()
-                ));
-                continue;
-            };
-            let snapshot = self.current.get();
-            let exposure = snapshot.policy.exposure(server.name());
-            let mut claims = self.naming.claims(server.index);
-            for tool in listed.catalogue.tools().tools() {
-                let name = match exposure {
-                    None => Some(tool.name().into()),
-                    Some(exposure) => exposure.show(tool.name()).map(|shown| shown.name),
-                };
-                let Some(name) = name else { continue };
-                if self.naming.expose(&mut claims, server.name(), &name).is_none() {
-                    twice.push(format!("{}/{}", server.name(), tool.name()));
-                }
-            }
-            claims.keep_latest(listed.catalogue.hash());
-        }
-        match twice.as_slice() {
-            [] => Ok(()),
-            some => Err(format!(
-                "with `naming: flat` no two tools may have one name, and these repeat another \
-                 server's: {}. Rename them with `expose`, or use `naming: prefix`",
-                some.join(", ")
-            )),
-        }
+    for server in active.servers.iter().filter(|server| server.definition.eager) {
+        let (servers, server) = (servers.clone(), server.clone());
+        tokio::spawn(async move { servers.own_list(&server, LIST_TIMEOUT).await });
     }
+    Ok(())
 }
 
-impl Servers {
-    /// A server's list in whichever era it speaks, asked for by nobody in particular.
-    pub async fn own_list(
-        &self,
-        server: &Arc<Server>,
-        patience: Duration,
-    ) -> Result<Listed, Unavailable> {
-        let caller = Caller::new(None, "gateway");
-        let revision = Revision::newest(Era::Modern);
-        let client = Client::new(caller, Scope::All, revision, Owner::Everyone);
-        self.list(server, &client, patience).await
+async fn claim_names(active: &Active, servers: &Arc<Servers>, log: &Log) -> Result<(), String> {
+    let mut asked = JoinSet::new();
+    for server in active.servers.iter() {
+        let (servers, server) = (servers.clone(), server.clone());
+        asked.spawn(async move { (server.id, servers.own_list(&server, LIST_TIMEOUT).await) });
+    }
+    let mut lists = HashMap::new();
+    while let Some(Ok((id, listed))) = asked.join_next().await {
+        lists.extend(listed.ok().map(|listed| (id, listed)));
+    }
+    let mut twice = Vec::new();
+    for server in active.servers.iter() {
+        let Some(listed) = lists.remove(&server.id) else {
+            log(&format!(
+                "{}: its list is not known yet; a tool whose name is taken will be hidden",
+                server.name()
+            ));
+            continue;
+        };
+        let exposure = active.policy.exposure(server.name());
+        let mut claims = active.naming.claims(server.id);
+        for tool in listed.catalogue.tools().tools() {
+            let name = match exposure {
+                None => Some(tool.name().into()),
+                Some(exposure) => exposure.show(tool.name()).map(|shown| shown.name),
+            };
+            let Some(name) = name else { continue };
+            if active.naming.expose(&mut claims, server.name(), &name).is_none() {
+                twice.push(format!("{}/{}", server.name(), tool.name()));
+            }
+        }
+        claims.keep_latest(listed.catalogue.hash());
+    }
+    match twice.as_slice() {
+        [] => Ok(()),
+        some => Err(format!(
+            "with `naming: flat` no two tools may have one name, and these repeat another \
+             server's: {}. Rename them with `expose`, or use `naming: prefix`",
+            some.join(", ")
+        )),
     }
 }

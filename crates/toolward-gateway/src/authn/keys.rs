@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::jwk::KeySet;
+use crate::http_client::Address;
+use crate::http_client::fetch::{self, Document};
 use crate::log::Log;
-use crate::upstream::Address;
-use crate::upstream::document::{self, Document};
 
 /// No set of keys is larger.
 const LARGEST: usize = 256 << 10;
@@ -191,7 +191,7 @@ impl Keys {
         match &self.source {
             Source::Url(address) => {
                 let Document { status, headers, body } =
-                    document::get(address, LARGEST).await.map_err(|error| error.to_string())?;
+                    fetch::get(address, LARGEST).await.map_err(|error| error.to_string())?;
                 if status != 200 {
                     return Err(format!("the answer has status {status}"));
                 }

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::connection;
+pub use super::connection::Ending;
 use super::connection_limit::Connections;
 use super::http::Endpoint;
 use super::peer::Peer;
@@ -125,17 +126,6 @@ impl Socket {
     }
 }
 
-/// Whether the gateway is about to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    No,
-    /// Requests under way are finished.
-    Now,
-    /// Another process has the sockets: connections are used once more before they close, so that no
-    /// client is cut off while it asks.
-    HandedOver,
-}
-
 /// How long requests under way may take at the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
@@ -199,7 +189,8 @@ async fn worker(
             loop {
                 tokio::time::sleep(SWEEP.min(endpoint.sessions.idle_time())).await;
                 endpoint.sessions.sweep(&endpoint.gateway);
-                endpoint.gateway.servers.sweep();
+                let gateway = &endpoint.gateway;
+                gateway.context.servers.sweep(&gateway.active().servers);
             }
         });
     }
@@ -225,7 +216,10 @@ async fn worker(
     }
     if sweeps {
         // A request that has outlasted its grace still holds its server.
-        let _ = tokio::time::timeout(grace.otherwise, endpoint.gateway.servers.close()).await;
+        let gateway = &endpoint.gateway;
+        let servers = gateway.active().servers.clone();
+        let closed = gateway.context.servers.close(&servers);
+        let _ = tokio::time::timeout(grace.otherwise, closed).await;
     }
 }
 
@@ -233,7 +227,7 @@ async fn worker(
 fn look_after_credentials(endpoint: &Arc<Endpoint>) {
     let keys = endpoint.clone();
     tokio::spawn(async move {
-        if let Some(issuer) = &keys.access().identities.issuer {
+        if let Some(issuer) = &keys.gateway.active().identities.issuer {
             issuer.prepare().await;
         }
     });

@@ -16,6 +16,9 @@ use sha2::{Digest, Sha256};
 
 use crate::clock;
 
+/// No session lasts longer, whatever happens.
+pub(super) const LONGEST: u64 = 86_400;
+
 /// Ended sessions of one agent that are remembered one by one.
 const MAX_ENDED: usize = 10_000;
 /// Lines of the file that may be out of date.
@@ -153,7 +156,7 @@ impl State {
         for (_, agent) in self.sessions.values() {
             *self.counts.entry(*agent).or_default() += 1;
         }
-        self.not_before.retain(|_, before| *before + super::sessions::LONGEST > now);
+        self.not_before.retain(|_, before| *before + LONGEST > now);
     }
 
     /// How many lines say all that is known.

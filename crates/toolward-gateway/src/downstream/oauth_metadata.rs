@@ -3,58 +3,17 @@
 
 use serde_json::json;
 
-use super::connection::{Content, Response};
+use super::response::{Content, Response};
+use crate::active::reachable::Base;
 use crate::authn::{Identities, Unidentified};
 
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
-
-/// The address of the endpoint as clients write it, without the path: `https://gate.example`, with
-/// whatever a proxy in front puts before the path.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Base {
-    /// Scheme and host.
-    origin: String,
-    /// Empty, or begins with a slash.
-    prefix: String,
-}
-
-impl Base {
-    /// From `public_url`, with or without the path of the endpoint at its end.
-    pub fn of_url(url: &str) -> Base {
-        let url = url.trim_end_matches('/');
-        let url = url.strip_suffix("/mcp").unwrap_or(url);
-        let host = url.find("://").map_or(0, |at| at + 3);
-        let slash = url.get(host..).and_then(|rest| rest.find('/')).map(|at| host + at);
-        let (origin, prefix) = url.split_at(slash.unwrap_or(url.len()));
-        Base { origin: origin.to_ascii_lowercase(), prefix: prefix.into() }
-    }
-
-    pub(super) fn of_host(secure: bool, host: &str) -> Base {
-        let scheme = if secure { "https" } else { "http" };
-        Base { origin: format!("{scheme}://{host}"), prefix: String::new() }
-    }
-
-    fn resource(&self, path: &str) -> String {
-        format!("{}{}{path}", self.origin, self.prefix)
-    }
-
-    /// Where the document about a path is.
-    fn document(&self, path: &str) -> String {
-        format!("{}{WELL_KNOWN}{}{path}", self.origin, self.prefix)
-    }
-}
-
-impl std::fmt::Display for Base {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}", self.origin, self.prefix)
-    }
-}
 
 /// The path of the endpoint that a document is asked about; `None` where something else is asked.
 /// Whether there is a server of that name is not looked at, and so not told.
 pub(super) fn asked<'p>(path: &'p str, base: Option<&Base>) -> Option<&'p str> {
     let about = path.strip_prefix(WELL_KNOWN)?;
-    let prefix = base.map_or("", |base| base.prefix.as_str());
+    let prefix = base.map_or("", Base::prefix);
     let about = about.strip_prefix(prefix).unwrap_or(about);
     match about {
         "" | "/" => Some("/mcp"),
@@ -105,7 +64,7 @@ pub(super) fn challenge(
         if !scopes.is_empty() {
             parameters.push(("scope", scopes));
         }
-        parameters.push(("resource_metadata", base.document(path)));
+        parameters.push(("resource_metadata", base.well_known(WELL_KNOWN, path)));
     }
     let parameters: Vec<String> = parameters
         .into_iter()
@@ -142,7 +101,10 @@ mod tests {
             ),
         ] {
             let base = Base::of_url(url);
-            assert_eq!((&*base.resource("/mcp"), &*base.document("/mcp")), (resource, document));
+            assert_eq!(
+                (&*base.resource("/mcp"), &*base.well_known(WELL_KNOWN, "/mcp")),
+                (resource, document)
+            );
         }
     }
 

@@ -10,8 +10,8 @@ use toolward_wire::http::{BodyLength, BodyStream, Method, Piece, RequestHead};
 use toolward_wire::skim::Skim;
 use toolward_wire::{Era, Id, Revision, headers};
 
-use super::connection::{BODY, MIN_BODY_RATE};
-use super::http::SESSION_ID;
+use super::body::{BODY, MIN_BODY_RATE};
+use super::sessions::SESSION_ID;
 
 /// A larger body is not read at all.
 const MAX_SKIMMED_BYTES: u64 = 64 << 20;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use toolward_wire::http::RequestHead;
 
-use super::cors::Reachable;
 use super::tls::Chain;
+use crate::active::reachable::Reachable;
 use crate::authn::Certificate;
 
 /// Who is at the other end.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::http::Endpoint;
-use super::http::route::Ticket;
 use super::peer::Peer;
+use super::response::Ticket;
 use super::tls::Chain;
 use crate::authn::Shown;
 
@@ -22,16 +22,16 @@ impl Endpoint {
 
     /// Resolves when a caller could not come in again with what it showed.
     pub(super) async fn revoked(&self, peer: &Peer, ticket: &Ticket) {
-        let mut exchanged = self.exchanged.subscribe();
+        let mut activated = self.gateway.activations();
         let mut renewed = self.tls.as_ref().map(|tls| tls.renewed());
         loop {
-            // An exchange may have come between the request and its stream.
-            exchanged.borrow_and_update();
+            // An activation may have come between the request and its stream.
+            activated.borrow_and_update();
             if let Some(renewed) = &mut renewed {
                 renewed.borrow_and_update();
             }
-            let access = self.access();
-            let mut keys = access.identities.keys_read();
+            let active = self.gateway.active();
+            let mut keys = active.identities.keys_read();
             if !self.believes(peer) {
                 return;
             }
@@ -41,15 +41,16 @@ impl Endpoint {
                 uid: peer.uid,
                 certificate: peer.certificate.as_ref(),
             };
-            let Ok(known) = access.identities.identify(&shown).await else { return };
+            let Ok(known) = active.identities.identify(&shown).await else { return };
             if known.caller.agent != ticket.agent {
                 return;
             }
-            drop(access);
+            // A stream holds no configuration.
+            drop(active);
             let by_key = known.caller.claims.is_some();
             let left = peer.chain.as_ref().map(Chain::left);
             tokio::select! {
-                _ = exchanged.changed() => {}
+                _ = activated.changed() => {}
                 () = changed(&mut renewed), if left.is_some() => {}
                 () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some() => {}
                 // Its issuer may take the key back, and somebody has to ask for that.

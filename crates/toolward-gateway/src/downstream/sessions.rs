@@ -11,9 +11,10 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use toolward_wire::{Revision, sse};
 
-use super::ended_sessions::EndedSessions;
+use super::ended_sessions::{EndedSessions, LONGEST};
 use super::event_log::{EventLog, KEPT_BYTES};
 use super::frame::Frame;
+use crate::active::Active;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::clock;
@@ -22,11 +23,12 @@ use crate::in_flight::Running;
 use crate::methods::initialize;
 use crate::opaque_id::{self, Kind, Sealer};
 use crate::responses::{Body, Outbound};
+use crate::view::cache::Viewer;
 
+/// The header that carries a session's id.
+pub(super) const SESSION_ID: &str = "mcp-session-id";
 /// A session that nobody uses for so long ends.
 const IDLE: Duration = Duration::from_secs(1800);
-/// No session lasts longer, whatever happens.
-pub(super) const LONGEST: u64 = 86_400;
 /// Sessions that one process holds.
 const MOST: usize = 10_000;
 /// Sessions of one agent, so that none keeps the others out.
@@ -56,7 +58,7 @@ pub(super) struct Session {
     id: u128,
     /// The second since 1970 at which it began.
     began: u64,
-    pub(super) client: Arc<Client>,
+    pub(super) client: Arc<Viewer>,
     pub(super) running: Running,
     /// The memory of the session itself.
     room: Reservation,
@@ -97,8 +99,8 @@ impl Sessions {
     pub(super) fn begin(
         &self,
         gateway: &Arc<Gateway>,
-        caller: Caller,
-        scope: Scope,
+        active: &Active,
+        (caller, scope): (Caller, Scope),
         initialize: &toolward_wire::Message,
         stated: Stated,
     ) -> io::Result<(Arc<Session>, String)> {
@@ -108,9 +110,8 @@ impl Sessions {
         let began = clock::seconds();
         payload.extend_from_slice(&began.to_le_bytes());
         payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
-        if let Scope::One(index) = scope {
-            let servers = gateway.servers.all();
-            let server = servers.iter().find(|server| server.index == index);
+        if let Scope::One(id) = scope {
+            let server = active.server_by_id(id);
             payload.extend_from_slice(server.map_or("", |server| server.name()).as_bytes());
         }
         let handle = self.sealer.seal(Kind::Session, &caller, LONGEST, &payload)?;
@@ -126,13 +127,13 @@ impl Sessions {
         client: Client,
     ) -> io::Result<Arc<Session>> {
         let stated = [&client.info, &client.capabilities].into_iter().flatten().map(Bytes::len);
-        let account = gateway.budget.account(client.caller.agent.as_ref());
+        let account = gateway.context.budget.account(client.caller.agent.as_ref());
         let room = account.try_reserve(SESSION_BYTES + stated.sum::<usize>());
         let room = room.ok_or_else(|| io::Error::other("too much is held for the agent"))?;
         let session = Arc::new(Session {
             id,
             began,
-            client: Arc::new(client),
+            client: Arc::new(Viewer::from(client)),
             running: Running::default(),
             room,
             since: Instant::now(),
@@ -160,8 +161,8 @@ impl Sessions {
     pub(super) fn find(
         &self,
         gateway: &Arc<Gateway>,
-        caller: &Caller,
-        scope: Scope,
+        active: &Active,
+        (caller, scope): (&Caller, Scope),
         handle: &str,
     ) -> Option<Arc<Session>> {
         let payload = self.sealer.open(Kind::Session, caller, handle)?;
@@ -171,10 +172,7 @@ impl Sessions {
         let id = u128::from_le_bytes(*id);
         let sealed_scope = match server {
             [] => Scope::All,
-            name => {
-                let snapshot = gateway.current.get();
-                Scope::One(snapshot.server(std::str::from_utf8(name).ok()?)?.index)
-            }
+            name => Scope::One(active.server(std::str::from_utf8(name).ok()?)?.id),
         };
         // A session belongs to the address where it began.
         if sealed_scope != scope {
@@ -182,8 +180,13 @@ impl Sessions {
         }
         let live = self.all().live.get(&id).cloned();
         if let Some(session) = live {
+            // The server was removed and added again: what it knew of the session is gone.
+            if session.client.scope != scope {
+                self.end(gateway, &session);
+                return None;
+            }
             // What a server knew of the session is gone: the client has to begin another.
-            if gateway.servers.has_evicted(&session.client.owner) {
+            if gateway.context.servers.has_evicted(&session.client.owner) {
                 self.end(gateway, &session);
                 return None;
             }
@@ -207,7 +210,8 @@ impl Sessions {
         let agent = session.client.caller.agent.as_deref();
         self.ended.add(session.id, agent, session.began + LONGEST);
         session.close();
-        gateway.servers.release(&session.client.owner);
+        let servers = &gateway.active().servers;
+        gateway.context.servers.release(servers, &session.client.owner);
     }
 
     /// Ends what nobody used for a while.

@@ -15,13 +15,15 @@ use super::timer_keepalive;
 use crate::audit::Source;
 use crate::budget::{Account, Reservation};
 use crate::client::{Caller, Client, Owner, Scope, Stated};
-use crate::gateway::{Gateway, Request};
+use crate::gateway::Gateway;
 use crate::in_flight::Running;
 use crate::methods::initialize;
+use crate::methods::request::{Envelope, Request};
 use crate::notifications::Notes;
 use crate::parse::parse;
 use crate::responses::{self, Answer, Body, Outbound};
 use crate::validate::{self, Incoming};
+use crate::view::cache::Viewer;
 
 /// How long requests that are under way may take once the client has closed its side.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -47,9 +49,9 @@ pub struct Connection {
     caller: Caller,
     scope: Scope,
     /// The session, once it has begun.
-    session: Option<Arc<Client>>,
+    session: Option<Arc<Viewer>>,
     /// The client of requests without a session.
-    modern: Arc<Client>,
+    modern: Arc<Viewer>,
     running: Running,
     out: mpsc::Sender<Outbound>,
     /// The largest request.
@@ -76,7 +78,7 @@ pub async fn serve(
     let mut writer = tokio::spawn(write_lines(output, bodies));
     let owner = Owner::Agent(caller.agent.clone());
     let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
-    let account = gateway.budget.sole_account();
+    let account = gateway.context.budget.sole_account();
     let mut lines = IncomingLines::new(request_bytes, account.clone());
     let mut connection = Connection {
         gateway,
@@ -85,7 +87,7 @@ pub async fn serve(
         caller,
         scope,
         session: None,
-        modern: Arc::new(modern),
+        modern: Arc::new(Viewer::from(modern)),
         running: Running::default(),
         out,
         work: JoinSet::new(),
@@ -220,9 +222,9 @@ impl Connection {
             _ => Ok(()),
         };
         if let Err(why) = ready {
-            let servers = self.gateway.servers.all();
-            let server = servers.first().map_or("", |server| server.name());
-            self.say(responses::unavailable(&id, server, &why).body).await;
+            let active = self.gateway.active();
+            let server = active.servers.first().map_or("", |server| server.name());
+            self.say(why.response(&id, server).body).await;
             // A client that only asks what it speaks to shows nobody the answer, and goes on.
             if row.name == "server/discover" {
                 self.first = true;
@@ -231,7 +233,9 @@ impl Connection {
             return Err(format!("{server}: {why}"));
         }
         let cancel = underway.cancel.clone();
-        let request = Request { client, message, id, row, cancel, headers: None, room };
+        let active = self.gateway.active();
+        let envelope = Envelope { active, client, id, row, cancel, headers: None };
+        let request = Request { envelope, message, room };
         let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
         let notes = Notes::Connection(self.out.clone(), self.account.clone());
         let work = async move {
@@ -253,12 +257,12 @@ impl Connection {
     }
 
     /// A session begins with what the client says of itself.
-    fn begin(&mut self, initialize: &Message, stated: Stated) -> Arc<Client> {
+    fn begin(&mut self, initialize: &Message, stated: Stated) -> Arc<Viewer> {
         let owner = Owner::Session(0);
         let revision = initialize::revision(initialize);
         let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
         (client.info, client.capabilities) = (stated.info, stated.capabilities);
-        let client = Arc::new(client);
+        let client = Arc::new(Viewer::from(client));
         self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
         self.session = Some(client.clone());
         client
@@ -292,7 +296,8 @@ impl Connection {
         if let Some(follower) = &self.follower {
             follower.abort();
         }
-        self.gateway.servers.close().await;
+        let servers = self.gateway.active().servers.clone();
+        self.gateway.context.servers.close(&servers).await;
         ended
     }
 }
@@ -302,8 +307,8 @@ impl Caller {
     fn count(&self, gateway: &Gateway, answer: &Answer) {
         let Some(why) = answer.unrecorded else { return };
         match &self.agent {
-            Some(agent) => gateway.audit.turn_away(Source::Agent(agent.clone()), why),
-            None => gateway.audit.turned_away("stdio", why),
+            Some(agent) => gateway.context.audit.turn_away(Source::Agent(agent.clone()), why),
+            None => gateway.context.audit.turned_away("stdio", why),
         }
     }
 }

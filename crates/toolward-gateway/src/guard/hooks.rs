@@ -36,8 +36,8 @@ use self::persistent::{Lines, Persistent, Timeouts};
 use self::process::Program;
 use self::shell::Shell;
 use super::{GuardedCall, Selection, ShownHook};
+use crate::http_client::Address;
 use crate::log::Log;
-use crate::upstream::Address;
 
 pub use self::policy_file::policy_file;
 pub use self::process::{end_all, runnable};

@@ -1,31 +1,34 @@
-//! What the record holds of a request: facts, written as the members of a JSON object.
+//! Audit events of requests, and of the process: what each record contains.
 
 use serde_json::{Value, json};
 use toolward_policy::Verdict;
 use toolward_policy::refusal::Refusal;
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Id, Message, meta};
+use toolward_wire::{Message, meta};
 
-use super::meta_tools::EXECUTE;
-use super::refusals::recorded;
-use crate::active::Snapshot;
+use super::request::Envelope;
+use crate::active::Active;
 use crate::audit::arguments::RecordedArguments;
-use crate::audit::redact::outside;
+use crate::audit::redact::{Arguments, outside};
 use crate::audit::{UNRECORDED, facts::Facts};
-use crate::client::{Client, Scope};
+use crate::client::Scope;
 use crate::guard::Stopped;
+use crate::permit::{CallDecision, DeniedCall, Explanation, Permit};
 use crate::upstream::Unavailable;
-use crate::view::{Decided, OfServer, Permit, Refused, View};
+use crate::upstream::built_in::EXECUTE;
+use crate::view::{ServerView, View};
 
 impl Facts {
-    fn of(snapshot: &Snapshot, client: &Client, id: &Id, message: &Message) -> Facts {
+    /// What every record of a request contains.
+    fn of(envelope: &Envelope, message: &Message) -> Facts {
+        let Envelope { active, client, id, .. } = envelope;
         let mut facts = Facts::with_room(1024);
         facts.maybe("agent", client.caller.agent.as_deref());
         facts.text("identity", client.caller.identity);
         if let Some(subject) = client.caller.subject() {
             facts.text("subject", &outside(subject));
         }
-        if let Some(client) = client.called(message) {
+        if let Some(client) = client.program(message, outside) {
             facts.text("client", &client);
         }
         // A short number says nothing but itself.
@@ -41,21 +44,21 @@ impl Facts {
         if let Some(trace) = trace {
             facts.text("trace_id", &trace);
         }
-        facts.text("policy", &snapshot.version);
+        facts.text("policy", &active.version);
         if client.scope == Scope::Discovery {
             facts.text("via", EXECUTE);
         }
         facts
     }
 
-    fn decided(&mut self, decided: &Decided) {
-        let (decision, words) = (&decided.decision, &decided.words);
+    fn decided(&mut self, decided: &CallDecision) {
+        let (decision, explanation) = (&decided.decision, &decided.explanation);
         self.maybe("server", Some(&*decided.server).filter(|server| !server.is_empty()));
         self.text("tool", &decided.original);
         self.text("verdict", decision.verdict.as_str());
         self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
-        self.extend(words.recorded().members());
+        self.extend(explanation.recorded(explained));
     }
 
     /// The action that a caller stated: free text of its own.
@@ -85,13 +88,13 @@ impl Facts {
 }
 
 /// What a process says when it begins: which program, under which policy.
-pub fn start(snapshot: &Snapshot) -> Facts {
+pub fn start(active: &Active) -> Facts {
     let mut facts = Facts::default();
     facts.text("version", env!("CARGO_PKG_VERSION"));
-    facts.text("policy", &snapshot.version);
-    let layers: Vec<&str> = snapshot.policy.layer_names().collect();
+    facts.text("policy", &active.version);
+    let layers: Vec<&str> = active.policy.layer_names().collect();
     facts.json("layers", &json!(layers).to_string());
-    if !snapshot.enforced {
+    if !active.enforced {
         facts.json("allow_all", "true");
     }
     facts.number("process", std::process::id().into());
@@ -99,7 +102,7 @@ pub fn start(snapshot: &Snapshot) -> Facts {
 }
 
 /// Another policy comes into force.
-pub fn reload(before: &Snapshot, now: &Snapshot, by: &str) -> Facts {
+pub fn reload(before: &Active, now: &Active, by: &str) -> Facts {
     let mut facts = Facts::default();
     facts.text("policy", &now.version);
     facts.text("policy_before", &before.version);
@@ -110,7 +113,7 @@ pub fn reload(before: &Snapshot, now: &Snapshot, by: &str) -> Facts {
 }
 
 /// Another policy was to come into force and did not: the one before stays.
-pub fn reload_refused(stays: &Snapshot, by: &str, error: &str) -> Facts {
+pub fn reload_refused(stays: &Active, by: &str, error: &str) -> Facts {
     let mut facts = Facts::default();
     facts.text("policy", &stays.version);
     facts.text("by", by);
@@ -141,21 +144,16 @@ fn trace(parent: &str) -> Option<String> {
         .then(|| trace.into())
 }
 
-pub(crate) fn intent(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    permit: &Permit,
-    arguments: &RecordedArguments,
-) -> Facts {
+/// A call that is about to be forwarded.
+pub(crate) fn intent(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -> Facts {
     if UNRECORDED {
         return Facts::default();
     }
-    let mut facts = Facts::of(snapshot, client, id, permit.message());
+    let mut facts = Facts::of(envelope, permit.message());
     facts.text("exposed_name", permit.exposed());
     facts.action(permit.action());
-    facts.decided(permit.decided());
-    if permit.decided().decision.verdict != Verdict::Allow {
+    facts.decided(permit.decision());
+    if permit.decision().decision.verdict != Verdict::Allow {
         facts.json("enforced", "false");
     }
     facts.arguments(permit.message(), arguments);
@@ -163,19 +161,18 @@ pub(crate) fn intent(
     facts
 }
 
-pub(crate) fn refusal(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    (name, refused, refusal): (&str, &Refused, &Refusal),
+/// A call that the policy denies.
+pub(crate) fn denial(
+    envelope: &Envelope,
+    (name, denied, refusal): (&str, &DeniedCall, &Refusal),
     arguments: &RecordedArguments,
 ) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id, &refused.message);
+    let mut facts = Facts::of(envelope, &denied.message);
     facts.text("exposed_name", &outside(name));
-    facts.action(refused.action.as_deref());
-    facts.json("listed", if refused.why.is_some() { "true" } else { "false" });
-    facts.arguments(&refused.message, arguments);
-    match &refused.decided {
+    facts.action(denied.action.as_deref());
+    facts.json("listed", if denied.why.is_some() { "true" } else { "false" });
+    facts.arguments(&denied.message, arguments);
+    match &denied.decision {
         Some(decided) => facts.decided(decided),
         None => facts.text("verdict", "deny"),
     }
@@ -184,15 +181,9 @@ pub(crate) fn refusal(
 }
 
 /// A call that policy allows and that is not made.
-fn unmade(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    permit: &Permit,
-    arguments: &RecordedArguments,
-) -> Facts {
-    let decided = permit.decided();
-    let mut facts = Facts::of(snapshot, client, id, permit.message());
+fn unmade(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -> Facts {
+    let decided = permit.decision();
+    let mut facts = Facts::of(envelope, permit.message());
     facts.text("exposed_name", permit.exposed());
     facts.action(permit.action());
     facts.json("listed", "true");
@@ -204,13 +195,11 @@ fn unmade(
 
 /// A call that policy allows and a limit or hook refuses.
 pub(crate) fn stopped(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
+    envelope: &Envelope,
     (permit, stopped, limit): (&Permit, &Stopped, Option<&Refusal>),
     arguments: &RecordedArguments,
 ) -> Facts {
-    let mut facts = unmade(snapshot, client, id, permit, arguments);
+    let mut facts = unmade(envelope, permit, arguments);
     facts.guard(stopped);
     if let Some(refusal) = limit {
         facts.text("refusal", &recorded(refusal, arguments));
@@ -219,14 +208,8 @@ pub(crate) fn stopped(
 }
 
 /// A call whose client left before limits and hooks had answered.
-pub(crate) fn left(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    permit: &Permit,
-    arguments: &RecordedArguments,
-) -> Facts {
-    let mut facts = unmade(snapshot, client, id, permit, arguments);
+pub(crate) fn left(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -> Facts {
+    let mut facts = unmade(envelope, permit, arguments);
     facts.text("verdict", "deny");
     facts.json("layer", "null");
     facts.text("step", "left");
@@ -237,14 +220,8 @@ pub(crate) fn left(
 }
 
 /// A listing that a limit refuses.
-pub(crate) fn list_stopped(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    message: &Message,
-    stopped: &Stopped,
-) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id, message);
+pub(crate) fn list_stopped(envelope: &Envelope, message: &Message, stopped: &Stopped) -> Facts {
+    let mut facts = Facts::of(envelope, message);
     facts.text("method", "tools/list");
     facts.guard(stopped);
     facts
@@ -252,14 +229,12 @@ pub(crate) fn list_stopped(
 
 /// A call about which nothing can be decided, because a server's list is not known.
 pub(crate) fn unavailable(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
+    envelope: &Envelope,
     message: &Message,
     name: &str,
     (server, why): (&str, &Unavailable),
 ) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id, message);
+    let mut facts = Facts::of(envelope, message);
     facts.text("server", server);
     facts.text("exposed_name", &outside(name));
     facts.text("outcome", "server-unavailable");
@@ -268,14 +243,8 @@ pub(crate) fn unavailable(
 }
 
 /// A listing in numbers; names are added where the view is new to the record.
-pub(crate) fn listing(
-    snapshot: &Snapshot,
-    client: &Client,
-    id: &Id,
-    message: &Message,
-    view: &View,
-) -> Facts {
-    let mut facts = Facts::of(snapshot, client, id, message);
+pub(crate) fn listing(envelope: &Envelope, message: &Message, view: &View) -> Facts {
+    let mut facts = Facts::of(envelope, message);
     let servers = view.servers().iter().map(|of| {
         let mut numbers = json!({"offered": of.offered, "shown": of.shown.len()});
         if let Some(why) = &of.unavailable {
@@ -291,8 +260,29 @@ pub(crate) fn listing(
 /// Which names a view shows and removes, by server.
 pub(crate) fn names(view: &View) -> String {
     let names =
-        |of: &OfServer| (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}));
+        |of: &ServerView| (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}));
     Value::Object(view.servers().iter().map(names).collect()).to_string()
+}
+
+/// The text as the audit log has it: with the values of arguments only if the log has those too.
+fn recorded(refusal: &Refusal, arguments: &Arguments) -> String {
+    match arguments {
+        Arguments::Redacted(_) | Arguments::Full => refusal.text(),
+        Arguments::Nothing | Arguments::Hash => refusal.text_without_values(),
+    }
+}
+
+/// The explanation of a decision, as members of a record.
+fn explained(explanation: &Explanation) -> Box<[u8]> {
+    let mut facts = Facts::default();
+    facts.maybe("rule", explanation.rule.as_deref());
+    // Policies change: the rule's text and place are part of the decision.
+    if let Some((text, at)) = &explanation.text {
+        facts.text("rule_text", text);
+        facts.text("rule_at", at);
+    }
+    facts.text("reason", &explanation.reason);
+    facts.members().into()
 }
 
 /// How a failure is called in the record.

@@ -82,6 +82,7 @@ impl Unseen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::ServerId;
 
     #[test]
     fn names_are_counted_by_agent_and_not_without_end() {
@@ -90,7 +91,7 @@ mod tests {
             unseen.count(Some(&one), Scope::All, "a");
         }
         unseen.count(Some(&other), Scope::All, "a");
-        unseen.count(Some(&other), Scope::One(1), "a");
+        unseen.count(Some(&other), Scope::One(ServerId::new(1)), "a");
         unseen.count(None, Scope::All, &"x".repeat(LONGEST + 1));
         let called = unseen.called();
         let first = (called[0].agent.clone(), called[0].calls);

@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
-use toolward_wire::{Era, Message, MethodRow};
+use toolward_wire::{Era, Message};
 
 use self::listing::ListState;
 pub use self::listing::Listed;
 use super::handshake::Opening;
 use super::transport::line_session::Users;
 use super::transport::{http, line_transport};
-use super::{Carrier, Changes, Key, Launch, Opened, Outgoing, Reach, Server, Unavailable};
-use crate::budget::Reservation;
+use super::{Carrier, Changes, Key, Launch, Opened, Reach, Server, Unavailable};
 use crate::client::Owner;
 use crate::log::Log;
-use crate::view::Permit;
+use crate::permit::Outgoing;
 
 /// What a carrier reports beside answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,17 +231,7 @@ impl Link {
         Link::send_on(self.busy(), outgoing)
     }
 
-    /// Forwards a permitted call.
-    pub(crate) fn open(
-        busy: Busy,
-        permit: Permit,
-        row: &'static MethodRow,
-        room: Arc<Reservation>,
-    ) -> Opened {
-        Link::send_on(busy, Outgoing { room: Some(room), ..permit.spend(row) })
-    }
-
-    fn send_on(busy: Busy, outgoing: Outgoing) -> Opened {
+    pub(super) fn send_on(busy: Busy, outgoing: Outgoing) -> Opened {
         let carrier = match &busy.carrier {
             Transport::Child(child) => Carrier::Child(child.send(&outgoing)),
             Transport::Http(link) => Carrier::Http(Box::new(link.send(outgoing))),

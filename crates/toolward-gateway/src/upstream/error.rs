@@ -1,4 +1,8 @@
-//! Why a server cannot be used.
+//! Errors of connections to servers.
+
+use toolward_wire::Id;
+
+use crate::responses::{self, Answer};
 
 /// Why a server cannot be used now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +83,12 @@ impl Unavailable {
             Unavailable::Unstartable(_) => Unavailable::Unstartable("it cannot be started".into()),
             other => other.clone(),
         }
+    }
+
+    /// The response to a request that needs the server. Not a matter of policy.
+    pub(crate) fn response(&self, id: &Id, server: &str) -> Answer {
+        let message = format!("{server}: {self}");
+        responses::internal(id, "server_unavailable", &message, self.is_retryable())
     }
 
     /// One word for `_meta` and the record.

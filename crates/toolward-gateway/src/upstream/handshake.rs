@@ -7,8 +7,9 @@ use toolward_wire::jsonrpc_error::code;
 use toolward_wire::{Era, Id, Kind, MAX_REQUEST_BYTES, Message, Raw, Revision, Sender};
 use toolward_wire::{meta, method};
 
-use super::{Key, Outgoing, Unavailable};
+use super::{Key, Unavailable};
 use crate::client::{Client, Owner};
+use crate::permit::Outgoing;
 
 /// The `clientInfo` and `serverInfo` of the gateway itself.
 pub(crate) const OWN_INFO: &str =

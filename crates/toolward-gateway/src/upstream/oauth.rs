@@ -9,8 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use toolward_wire::Raw;
 
-use super::address::Address;
-use super::document;
+use crate::http_client::{Address, fetch};
 
 /// No answer of a token endpoint is longer.
 const LARGEST: usize = 64 << 10;
@@ -139,7 +138,7 @@ impl OAuth {
 
     async fn ask(&self) -> Result<Token, String> {
         let fields = [("Authorization", self.client.as_str())];
-        let answer = document::post_form(&self.endpoint, &fields, &self.form, LARGEST);
+        let answer = fetch::post_form(&self.endpoint, &fields, &self.form, LARGEST);
         let answer = answer.await.map_err(|error| error.to_string())?;
         if answer.status != 200 {
             return Err(format!("the token endpoint answers with status {}", answer.status));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use toolward_policy::selector::Glob;
 
-use super::pool::MAX_READ;
 use crate::budget::{RESULT_ROOM, Reservation};
+use crate::http_client::MAX_READ_BYTES;
 
 /// The largest results of a server's tools, in bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,7 +42,7 @@ impl Allowance {
     /// Makes room for the bytes that are held and those of the next read; waits until there is some.
     pub(super) async fn hold(&self, held: usize) {
         if let Some(room) = &self.room {
-            room.grow_to(held.saturating_add(MAX_READ)).await;
+            room.grow_to(held.saturating_add(MAX_READ_BYTES)).await;
         }
     }
 
@@ -56,7 +56,7 @@ impl Allowance {
     /// Gives back what is not needed for the bytes that are held.
     pub(super) fn release(&self, held: usize) {
         if let Some(room) = &self.room {
-            room.shrink_to(held.saturating_add(MAX_READ).max(RESULT_ROOM));
+            room.shrink_to(held.saturating_add(MAX_READ_BYTES).max(RESULT_ROOM));
         }
     }
 }

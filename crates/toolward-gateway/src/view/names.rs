@@ -6,6 +6,7 @@ mod taken;
 use sha2::{Digest, Sha256};
 
 pub use self::taken::{Claims, Taken};
+use crate::client::ServerId;
 
 /// No client has to accept a longer name.
 const LONGEST: usize = 64;
@@ -25,10 +26,23 @@ pub enum Naming {
 
 impl Naming {
     /// Where the names of a server's list are claimed, one by one.
-    pub fn claims(&self, index: usize) -> Claims {
+    pub fn claims(&self, server: ServerId) -> Claims {
         match self {
-            Naming::Flat(taken) => taken.claims(index),
-            Naming::Prefix { .. } | Naming::Address => Claims::default(),
+            Naming::Flat(taken) => taken.claims(server),
+            Naming::Prefix { .. } | Naming::Address => Claims::none(server),
+        }
+    }
+
+    /// The naming of a configuration that replaces another one: flat names stay with their owners. `keep` tells
+    /// whether a server still shows a tool under this name.
+    pub(crate) fn replacing(
+        self,
+        before: &Naming,
+        keep: impl Fn(ServerId, &str) -> bool,
+    ) -> Naming {
+        match (self, before) {
+            (Naming::Flat(_), Naming::Flat(taken)) => Naming::Flat(taken.continued(keep)),
+            (naming, _) => naming,
         }
     }
 
@@ -105,7 +119,7 @@ mod tests {
 
     fn prefixed(server: &str, tool: &str) -> Box<str> {
         let naming = Naming::Prefix { separator: "__".into() };
-        naming.expose(&mut Claims::default(), server, tool).unwrap()
+        naming.expose(&mut Claims::none(ServerId::FIRST), server, tool).unwrap()
     }
 
     #[test]

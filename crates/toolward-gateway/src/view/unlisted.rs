@@ -1,24 +1,25 @@
-//! Why a name is refused that an agent does not see, for the record alone: the client is told the
-//! same of a hidden tool and of one that there is not, by the same steps.
+//! Explanations of denied calls to names that the agent's listing does not contain.
+//!
+//! They are for the audit log alone. The client gets the same response for a hidden tool and for one that does not
+//! exist, by the same steps.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hashbrown::HashMap;
 use toolward_policy::reason::About;
-use toolward_policy::{Call, Decision, Step, Subject, Tool, Verdict};
+use toolward_policy::{Call, Decision, Policy, Step, Subject, Tool, Verdict};
 
+use super::Rules;
 use super::names::Naming;
-use super::{Decided, RawArguments, Refused, Words};
-use crate::active::Snapshot;
 use crate::audit::redact::outside;
 use crate::client::{Client, Scope};
-use crate::gateway::Gateway;
+use crate::permit::{CallDecision, DeniedCall, Explanation, RawArguments};
 use crate::upstream::Server;
 use crate::upstream::catalogue::Catalogue;
 
-/// All tools by the names that clients use, whoever sees them.
+/// The tools of all servers by the names that clients use, regardless of who may see them.
 #[derive(Debug)]
-pub(crate) struct Names {
+struct AllNames {
     lists: Vec<List>,
     exposed: Index,
     /// Renamed tools by their original names, which no client can call.
@@ -43,11 +44,11 @@ struct Spot {
     tool: usize,
 }
 
-impl Names {
-    fn new(snapshot: &Snapshot, naming: &Naming, lists: Vec<List>) -> Names {
+impl AllNames {
+    fn new(policy: &Policy, naming: &Naming, lists: Vec<List>) -> AllNames {
         let (mut exposed, mut original) = (Index::default(), Index::default());
         for (server, (of, list)) in lists.iter().enumerate() {
-            let exposure = snapshot.policy.exposure(of.name());
+            let exposure = policy.exposure(of.name());
             let tools = list.iter().flat_map(|list| list.tools().tools());
             for (tool, found) in tools.enumerate() {
                 let shown = exposure.and_then(|exposure| exposure.show(found.name()));
@@ -61,7 +62,7 @@ impl Names {
                 exposed.add(spot, naming.called(of.name(), &name), name);
             }
         }
-        Names { lists, exposed, original }
+        AllNames { lists, exposed, original }
     }
 
     /// Whether these are the lists that it was made of.
@@ -75,10 +76,10 @@ impl Names {
     }
 
     /// Why a renamed tool cannot be called by its original name.
-    fn renamed(&self, snapshot: &Snapshot, spot: Spot) -> Option<String> {
+    fn renamed(&self, policy: &Policy, spot: Spot) -> Option<String> {
         let (server, _) = self.lists.get(spot.server)?;
         let (server, own) = (server.name(), self.tool(spot)?.name());
-        let shown = snapshot.policy.exposure(server)?.show(own)?;
+        let shown = policy.exposure(server)?.show(own)?;
         Some(format!("the server `{server}` exposes its tool `{own}` as `{}` only", shown.name))
     }
 
@@ -105,42 +106,47 @@ impl Index {
     }
 }
 
-impl Gateway {
-    fn names(&self, snapshot: &Snapshot) -> Arc<Names> {
+/// The index of all names, built when a client first uses a name that its listing does not contain.
+#[derive(Debug, Default)]
+pub(crate) struct NameIndex(Mutex<Option<Arc<AllNames>>>);
+
+impl NameIndex {
+    fn names(&self, policy: &Policy, naming: &Naming, servers: &[Arc<Server>]) -> Arc<AllNames> {
         let list =
             |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
-        let lists: Vec<List> = snapshot.servers.iter().map(list).collect();
-        let mut held = snapshot.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let lists: Vec<List> = servers.iter().map(list).collect();
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*held {
             Some(names) if names.is_of(&lists) => names.clone(),
             _ => {
-                let names = Arc::new(Names::new(snapshot, &self.naming, lists));
+                let names = Arc::new(AllNames::new(policy, naming, lists));
                 *held = Some(names.clone());
                 names
             }
         }
     }
 
-    /// What the policy says of a call by a name that the agent does not see.
-    pub(crate) fn unseen(
+    /// The policy's decision about a call by a name that the agent's listing does not contain.
+    pub(crate) fn explain(
         &self,
-        snapshot: &Snapshot,
+        rules: Rules<'_>,
+        (naming, servers): (&Naming, &[Arc<Server>]),
         client: &Client,
         name: &str,
-        refused: &Refused,
-    ) -> Decided {
-        let names = self.names(snapshot);
+        denied: &DeniedCall,
+    ) -> CallDecision {
+        let names = self.names(rules.policy, naming, servers);
         // The server that is meant, by the name alone: the longest that fits.
         let naming = match client.scope {
             Scope::Discovery => &Naming::Address,
-            _ => &self.naming,
+            _ => naming,
         };
         let rest = |server: &str| match client.scope {
             Scope::One(_) => Some(name),
             _ => naming.rest(name, server),
         };
         let meant = names.lists.iter().enumerate().filter_map(|(at, (server, _))| {
-            let here = !matches!(client.scope, Scope::One(index) if index != server.index);
+            let here = !matches!(client.scope, Scope::One(id) if id != server.id);
             rest(server.name()).filter(|_| here).map(|rest| (at, rest))
         });
         let meant = meant.min_by_key(|(_, rest)| rest.len());
@@ -157,8 +163,8 @@ impl Gateway {
         let stranger = Tool::named(&written);
         let tool = found.unwrap_or(&stranger);
 
-        let (policy, agent) = (&snapshot.policy, client.caller.agent.as_deref());
-        let arguments = refused.message.arguments().map(RawArguments);
+        let (policy, agent) = (rules.policy, client.caller.agent.as_deref());
+        let arguments = denied.message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
         let hints = policy.hints(server, tool);
         let cell = policy.cell(agent, server, Subject::Tool(tool, &hints));
@@ -172,9 +178,9 @@ impl Gateway {
         // Why a tool that exists cannot be called by this name, although the policy does not deny it.
         let unreachable = match (known && decided.verdict == Verdict::Deny, found, renamed) {
             (true, _, _) => None,
-            (false, Some(_), _) => snapshot.discovery.direct_call_denial(policy, agent, server),
+            (false, Some(_), _) => rules.discovery.direct_call_denial(policy, agent, server),
             (false, None, Some(spot)) => {
-                names.renamed(snapshot, spot).map(|why| (denied_by(Step::NotExposed), why))
+                names.renamed(policy, spot).map(|why| (denied_by(Step::NotExposed), why))
             }
             (false, None, None) => None,
         };
@@ -183,20 +189,22 @@ impl Gateway {
             Some((decision, _)) => *decision,
             None => denied_by(Step::NoSuchTool),
         };
-        let action = refused.action.as_deref().map(outside);
+        let action = denied.action.as_deref().map(outside);
         let subject = tool.name();
         let about = About { agent, server, subject, action: action.as_deref() };
-        let words = Words::of(snapshot, &decision, about);
+        let explanation = Explanation::new(policy, rules.hits, &decision, about);
         let why = policy.why(&cell, client.caller.policy(), &call, decision);
-        let words = words.because(&policy.reason_why(&why, about));
-        let words = match (found, decision.step) {
-            _ if let Some((_, why)) = &unreachable => words.because(why),
-            (Some(_), Step::NoSuchTool) => words.because("the agent has no tool of this name here"),
-            (None, Step::NoSuchTool) if server.is_empty() => {
-                words.because("no server has a tool of this name")
+        let explanation = explanation.because(&policy.reason_why(&why, about));
+        let explanation = match (found, decision.step) {
+            _ if let Some((_, why)) = &unreachable => explanation.because(why),
+            (Some(_), Step::NoSuchTool) => {
+                explanation.because("the agent has no tool of this name here")
             }
-            _ => words,
+            (None, Step::NoSuchTool) if server.is_empty() => {
+                explanation.because("no server has a tool of this name")
+            }
+            _ => explanation,
         };
-        Decided { server: server.into(), original: subject.into(), decision, words }
+        CallDecision { server: server.into(), original: subject.into(), decision, explanation }
     }
 }

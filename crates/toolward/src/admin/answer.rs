@@ -1,4 +1,4 @@
-//! Which request gets what: hosts, origins and the token first, then the view.
+//! Routes a request: checks host, origin and token, then calls the view.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
-use toolward_gateway::downstream::connection::{Content, Response};
+use toolward_gateway::downstream::response::{Content, Response};
 use toolward_wire::http::{Method, RequestHead};
 
 use super::auth;
@@ -197,7 +197,7 @@ impl AdminUi {
 
     /// Counts a request that nobody answers for.
     pub(super) fn turned_away(&self, from: IpAddr, why: &'static str) {
-        self.gateway().audit.turned_away(&from.to_canonical().to_string(), why);
+        self.gateway().context.audit.turned_away(&from.to_canonical().to_string(), why);
     }
 }
 

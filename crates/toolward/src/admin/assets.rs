@@ -1,10 +1,10 @@
-//! Styles and scripts, inside the binary. They hold nothing of anyone, and are given to everyone.
+//! Embedded styles and scripts. They contain no data and are served without authentication.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use toolward_gateway::downstream::connection::{Content, Response};
+use toolward_gateway::downstream::response::{Content, Response};
 
 pub(super) const PATH: &str = "/assets/";
 

@@ -1,8 +1,7 @@
-//! Who may look at the page: whoever has its token.
+//! Authentication of the admin UI, by token.
 //!
-//! Cookies do not know ports: a cookie for `/` would be sent to every server on this machine's other
-//! ports, such as one that an agent runs. So the page lies under a path that cannot be guessed, and the
-//! cookie belongs to that path.
+//! Cookies ignore ports: a cookie for `/` would be sent to every server on this host, for example one that an
+//! agent runs. The UI is therefore served under a path derived from the token, and its cookie is limited to it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,4 +1,4 @@
-//! One connection of a browser, read by the same strict reader as those of agents.
+//! One browser connection, parsed by the same strict HTTP reader as agents' connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use toolward_gateway::downstream::accept::Ending;
-use toolward_gateway::downstream::connection::{
-    Content, Response, gone, linger, read_body, read_head, status, write,
-};
+use toolward_gateway::downstream::body::{read_body, status};
+use toolward_gateway::downstream::connection::{gone, linger, read_head, write};
+use toolward_gateway::downstream::response::{Content, Response};
 use toolward_wire::http::{BodyReader, RequestHead};
 
 use super::AdminUi;

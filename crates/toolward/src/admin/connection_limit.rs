@@ -1,5 +1,7 @@
-//! Who is connected. Anybody on this machine can connect, and places are few: whoever has not shown the
-//! token leaves first when somebody new comes, then who has and waits; streams of events stay.
+//! Connection limit of the admin UI, with eviction.
+//!
+//! Any local process can connect. When the limit is reached, unauthenticated connections are evicted first, then
+//! authenticated idle ones. Event streams are not evicted.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

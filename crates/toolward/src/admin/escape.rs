@@ -1,4 +1,4 @@
-//! What templates do to every value: what could act on a reader is made visible, and markup is text.
+//! Escapes values in templates: text is sanitized, then HTML-escaped.
 
 use std::fmt::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Tells open views when what they show may have changed.
+//! Server-sent events that tell open views to refresh.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let page = Arc::downgrade(page);
     tokio::spawn(async move {
         let Some((mut servers, mut lists, mut changes)) = page.upgrade().map(|page| {
-            (page.gateway().servers.changes(), page.lists.changes(), Changes::new(&page))
+            (page.gateway().context.servers.changes(), page.lists.changes(), Changes::new(&page))
         }) else {
             return;
         };
@@ -93,12 +93,12 @@ pub(super) fn mark(page: &AdminUi) -> String {
 
 fn seen(page: &AdminUi) -> ViewVersions {
     let gateway = page.gateway();
-    let snapshot = gateway.current.get();
-    let states = snapshot.servers.iter().map(|server| server.state().0).collect();
+    let active = gateway.active();
+    let states = active.servers.iter().map(|server| server.state().0).collect();
     let (taken_up, refused) = {
         let state = page.reloader.state();
         (state.taken_up, state.refused)
     };
-    let generation = gateway.servers.generation();
-    (snapshot.serial(), generation, page.lists.generation(), taken_up, refused, states)
+    let generation = gateway.context.servers.generation();
+    (active.serial(), generation, page.lists.generation(), taken_up, refused, states)
 }

@@ -1,4 +1,4 @@
-//! What every view has around it.
+//! The layout that all views share.
 
 use askama::Template;
 
@@ -57,24 +57,24 @@ pub(super) async fn show(page: &AdminUi) -> ViewResponse {
 
 async fn banners(page: &AdminUi) -> Vec<Banner> {
     let gateway = page.gateway();
-    let snapshot = gateway.current.get();
+    let active = gateway.active();
     let mut banners = Vec::new();
     let mut say = |loud: bool, text: &'static str, lines: Vec<String>| {
         banners.push(Banner { loud, text, lines });
     };
-    if !snapshot.enforced {
+    if !active.enforced {
         let text =
             "--allow-all: the policy is not enforced. What it refuses is recorded, and passes.";
         say(true, text, Vec::new());
     }
-    if snapshot.policy.layer_names().next().is_none() {
+    if active.policy.layer_names().next().is_none() {
         say(true, "There is no policy: everything that the servers offer is allowed.", Vec::new());
     }
-    match gateway.audit.recording().await {
-        Recording::Recorded if gateway.audit.is_low_on_space() => {
+    match gateway.context.audit.recording().await {
+        Recording::Recorded if gateway.context.audit.is_low_on_space() => {
             say(true, "The disk of the audit log is nearly full.", Vec::new());
         }
-        Recording::Recorded if gateway.audit.is_required() => {}
+        Recording::Recorded if gateway.context.audit.is_required() => {}
         Recording::Recorded => say(false, NOT_REQUIRED, Vec::new()),
         Recording::Refused => {
             say(true, "The audit log cannot be written: calls are refused.", Vec::new());
@@ -86,7 +86,7 @@ async fn banners(page: &AdminUi) -> Vec<Banner> {
         let text = "The last reload was refused; the previous configuration stays active.";
         say(true, text, why.lines().map(String::from).collect());
     }
-    if snapshot.policy.is_read_only() {
+    if active.policy.is_read_only() {
         say(false, "Read-only mode: only tools that say they only read can be called.", Vec::new());
     }
     banners

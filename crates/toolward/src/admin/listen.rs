@@ -1,4 +1,4 @@
-//! The page's socket and thread.
+//! Listener and thread of the admin UI.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;

@@ -1,5 +1,7 @@
-//! The servers' lists for the page: asked for at the same time, never waited for long. A server that is
-//! slow is shown as such, and open views hear when it has answered.
+//! Tool lists of the servers, for the views.
+//!
+//! Servers are queried concurrently with a short wait. A slow server is shown as pending, and open views refresh
+//! when it answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use toolward_gateway::client::ServerId;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::catalogue::Catalogue;
 use toolward_gateway::upstream::{Server, Unavailable};
@@ -23,7 +26,7 @@ pub(crate) struct Lists {
     /// Servers live on this runtime, not on the page's: calls use what is opened here.
     asking: Handle,
     patience: Duration,
-    known: Arc<Mutex<HashMap<usize, ListState>>>,
+    known: Arc<Mutex<HashMap<ServerId, ListState>>>,
     answers: Arc<watch::Sender<u64>>,
 }
 
@@ -72,7 +75,7 @@ impl Lists {
         *self.answers.borrow()
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<usize, ListState>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<ServerId, ListState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +83,7 @@ impl Lists {
     /// waited for a moment.
     pub(crate) async fn ask(&self, gateway: &Gateway) -> Vec<List> {
         let mut answers = self.changes();
-        let servers = gateway.servers.all();
+        let servers = gateway.active().servers.clone();
         self.known().retain(|_, one| servers.iter().any(|server| Arc::ptr_eq(server, &one.server)));
         for server in servers.iter() {
             self.ask_one(gateway, server);
@@ -88,7 +91,7 @@ impl Lists {
         let pending = || {
             let known = self.known();
             let unknown = |server: &Arc<Server>| {
-                known.get(&server.index).is_some_and(|one| one.under_way && one.list.is_none())
+                known.get(&server.id).is_some_and(|one| one.under_way && one.list.is_none())
             };
             servers.iter().any(unknown)
         };
@@ -106,9 +109,9 @@ impl Lists {
     /// The lists as they are known; nobody is asked.
     pub(crate) fn now(&self, gateway: &Gateway) -> Vec<List> {
         let known = self.known();
-        let servers = gateway.servers.all();
+        let servers = gateway.active().servers.clone();
         let list = |server: &Arc<Server>| {
-            let answered = known.get(&server.index).filter(|one| Arc::ptr_eq(&one.server, server));
+            let answered = known.get(&server.id).filter(|one| Arc::ptr_eq(&one.server, server));
             let answered = answered.and_then(|one| one.list.clone());
             let elsewhere = || server.listed().map(|listed| listed.catalogue);
             let tools = match answered {
@@ -129,23 +132,23 @@ impl Lists {
     }
 
     fn ask_one(&self, gateway: &Gateway, server: &Arc<Server>) {
-        let generation = gateway.servers.generation();
+        let generation = gateway.context.servers.generation();
         let mut known = self.known();
-        let one = known.get(&server.index).filter(|one| Arc::ptr_eq(&one.server, server));
+        let one = known.get(&server.id).filter(|one| Arc::ptr_eq(&one.server, server));
         if one.is_some_and(|one| one.is_settled(generation)) {
             return;
         }
         let list = one.and_then(|one| one.list.clone());
         let (server, asked) = (server.clone(), Instant::now());
         let one = ListState { server: server.clone(), list, asked, generation, under_way: true };
-        known.insert(server.index, one);
+        known.insert(server.id, one);
         drop(known);
         let (known, answers) = (self.known.clone(), self.answers.clone());
-        let (servers, patience) = (gateway.servers.clone(), self.patience);
+        let (servers, patience) = (gateway.context.servers.clone(), self.patience);
         self.asking.spawn(async move {
             let list = servers.own_list(&server, patience).await.map(|listed| listed.catalogue);
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(one) = known.get_mut(&server.index) else { return };
+            let Some(one) = known.get_mut(&server.id) else { return };
             if !Arc::ptr_eq(&one.server, &server) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! What a browser asked for: the rest of the path, and the fields of a query or a form.
+//! Parses a browser's request: the path, and the fields of the query string or form.
 
 use toolward_wire::http::RequestHead;
 

@@ -1,4 +1,4 @@
-//! The views, one file each.
+//! The views, one module each.
 
 pub(crate) mod agent;
 pub(crate) mod ask;
@@ -12,7 +12,7 @@ pub(crate) mod servers;
 pub(crate) mod steps;
 
 use askama::Template;
-use toolward_gateway::downstream::connection::{Content, Response};
+use toolward_gateway::downstream::response::{Content, Response};
 
 use super::{AdminUi, Layout};
 

@@ -1,4 +1,4 @@
-//! `audit query --arguments`: calls by the keyed hash of their arguments.
+//! `audit query --arguments`: finds calls by the keyed hash of their arguments.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Local time, or UTC where `--utc` asks for it.
+//! Local time, or UTC with `--utc`.
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};

@@ -1,4 +1,4 @@
-//! Where the record is.
+//! Finds the directory of the audit log.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which records are meant. What came of a call is found by the call that it belongs to.
+//! Filters records. An outcome is matched through the call it belongs to.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Records as they come, as rows: a call is one row with what came of it, or without where it takes
-//! long. For `toolward tail`, and for whoever watches the page.
+//! Follows the audit log: new records as rows, for `toolward tail` and the admin UI.
+//!
+//! A call is one row together with its outcome, or without it if the call takes long.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How far a long reading is, for whoever watches.
+//! Progress of long reads, on a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

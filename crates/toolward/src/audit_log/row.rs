@@ -1,4 +1,4 @@
-//! A record as a person sees it: one row, whatever kind it is of.
+//! A record as a table row, for every kind of record.
 
 use serde_json::{Map, Value};
 use toolward_gateway::audit::line::harmless;

@@ -1,4 +1,4 @@
-//! Rows in the order in which calls began, each call with its outcome.
+//! Rows in the order in which calls began, each call joined with its outcome.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! All records of a folder in the order of their ids, which is that of time. Each stream is read as
-//! it goes: nothing is held but one line of each.
+//! Reads all records of a directory in the order of their ids, which is chronological. Streams are merged while
+//! reading: only one line of each is held in memory.
 
 use std::fs::File;
 use std::ops::ControlFlow;

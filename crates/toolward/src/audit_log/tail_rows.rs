@@ -1,4 +1,4 @@
-//! The latest rows, read from the end: how long the record is does not matter.
+//! The latest rows, read backward from the end of the log, so that the size of the log does not matter.
 
 use std::collections::{HashMap, VecDeque};
 

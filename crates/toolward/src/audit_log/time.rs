@@ -1,4 +1,4 @@
-//! Points in time, as people write them.
+//! Parses points in time, as written on the command line.
 
 use toolward_config::sanitize;
 use toolward_gateway::clock::micros;

@@ -1,5 +1,5 @@
-//! The program without its record, to measure what the record costs. It is built by `cargo xtask bench`
-//! alone, and says at its start what it is.
+//! The program without an audit log, to measure the cost of recording. Only `cargo xtask bench` builds it, and it
+//! prints what it is at start.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Flags of the commands that read the record.
+//! Flags of the commands that read the audit log.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `toolward can-i`: yes or no.
+//! `toolward can-i`: whether a call is allowed.
 
 use std::io::Write;
 

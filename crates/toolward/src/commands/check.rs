@@ -1,4 +1,4 @@
-//! `toolward check`: everything that is wrong, or probably not meant.
+//! `toolward check`: reports errors and likely mistakes.
 
 use std::collections::BTreeMap;
 use std::io::Write;

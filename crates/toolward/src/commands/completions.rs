@@ -1,4 +1,4 @@
-//! `toolward completions`: scripts for shells.
+//! `toolward completions`: shell completion scripts.
 
 use clap::CommandFactory;
 

@@ -1,4 +1,4 @@
-//! `toolward decide`: one request a line in, one answer a line out.
+//! `toolward decide`: answers one decision request per line.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `toolward demo`: a gateway with made-up servers, three agents and a policy, from nothing.
+//! `toolward demo`: a gateway with sample servers, three agents and a policy, without any setup.
 
 mod check;
 mod files;

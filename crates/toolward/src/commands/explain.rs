@@ -1,4 +1,4 @@
-//! `toolward explain`: every layer and step, and what the agent would see.
+//! `toolward explain`: every layer and step of a decision, and the response the agent would get.
 
 use std::io::Write;
 

@@ -1,11 +1,11 @@
-//! `toolward ls`: what an agent may do.
+//! `toolward ls`: the tools an agent may use.
 
 use std::io::Write;
 
 use clap::ArgMatches;
 use serde_json::json;
 use toolward_config::sanitize;
-use toolward_gateway::methods::meta_tools::EXECUTE;
+use toolward_gateway::upstream::built_in::EXECUTE;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
 

@@ -1,4 +1,4 @@
-//! One question to the policy, as `can-i` and `explain` put it.
+//! One policy question, as `can-i` and `explain` ask it.
 
 use std::io::Write;
 
@@ -15,8 +15,8 @@ use crate::cli::{Kind, QuestionArgs};
 use crate::discovery::{Route, route};
 use crate::exit::Failure;
 use crate::fetch_tools;
-use crate::gateway;
 use crate::load::Input;
+use crate::prepared;
 use crate::query::PolicyQuery;
 use crate::render::{DIM, paint};
 
@@ -154,7 +154,7 @@ impl Question {
 /// How clients of this configuration's `/mcp` name tools; a policy without servers stands before one
 /// server, which keeps its names.
 fn naming(config: &Config) -> Option<Naming> {
-    (!config.servers.is_empty()).then(|| gateway::naming(config))
+    (!config.servers.is_empty()).then(|| prepared::naming(config))
 }
 
 fn arguments(text: &str) -> Result<ArgumentsText, Failure> {

@@ -1,4 +1,4 @@
-//! `toolward reload`: running gateways load their configuration anew.
+//! `toolward reload`: makes running gateways reload their configuration.
 
 use std::io::Write;
 

@@ -13,7 +13,7 @@ use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::log::Log;
 use toolward_gateway::opaque_id::Sealer;
-use toolward_gateway::upstream::Servers;
+use toolward_gateway::upstream::Server;
 
 use crate::admin::{Admin, ServeContext};
 use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
@@ -23,10 +23,11 @@ use crate::exit::{self, Failure};
 use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
 use crate::guards;
 use crate::handover::{self, Handover};
-use crate::identity::{identities, reachable, tls};
+use crate::identity::tls;
 use crate::load::{Input, invalid, options};
 use crate::ownership;
 use crate::policy_gate::passes;
+use crate::prepared::Prepare;
 use crate::reload::{InitialLoad, ReloadContext, Restart};
 use crate::startup;
 
@@ -77,9 +78,9 @@ pub(crate) fn serve_until_told(
              help: listen on 127.0.0.1 while you look for what is wrong",
         ));
     }
-    let show_claims = input.shows_claims();
-    let (gateway, config) = build(input, args.allow_all, log.clone())?;
-    let identities = identities(&config, needs_name, show_claims, &log)?;
+    let prepare = Prepare { allow_all: args.allow_all, servers: None, authenticates: true };
+    let (gateway, config) = build(input, &prepare, log.clone())?;
+    let identities = &gateway.active().identities;
     let tls = tls(&config, &log)?;
     // Users who are told apart must be able to come in.
     let for_everyone = !identities.uids.is_empty();
@@ -124,20 +125,17 @@ pub(crate) fn serve_until_told(
     }
     let gateway = Arc::new(gateway);
     let setup = Setup {
-        identities: Arc::new(identities),
-        reachable: reachable(&config),
         tls,
         sealer,
         state: state.clone(),
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
         session_idle: None,
-        denies_all,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
     let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
     let most = descriptors::connections(config.limits_of.streams as usize, &log);
-    let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.servers) };
+    let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.active().servers) };
 
     // Signals are waited for on a thread of their own; the others serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -154,15 +152,14 @@ pub(crate) fn serve_until_told(
     }
     let again = ReloadContext {
         options: options(&args.policy, matches),
-        allow_all: args.allow_all,
-        servers: None,
+        prepare,
         begun: config,
         first,
         anew,
         bearer: None,
         socket_files: socket_files.clone(),
     };
-    let reloader = again.reloader(gateway.clone(), Some(endpoint.clone()));
+    let reloader = again.reloader(gateway.clone());
     let page = admin.as_ref().map(Admin::socket);
     let mine = sockets.iter().chain(page).map(Socket::try_clone).collect::<Result<_, _>>()?;
     let heritage = Arc::new(Handover::new(mine, kept, end.clone()));
@@ -212,7 +209,7 @@ pub(crate) fn serve_until_told(
     (around.ready)()?;
     serve(endpoint, sockets, threads, most, &ending, grace)?;
     registered.registration().take();
-    gateway.audit.close();
+    gateway.context.audit.close();
     // A socket file that was handed over is the other process's.
     if *ending.borrow() != Ending::HandedOver {
         socket_files.iter().for_each(|path| Socket::remove(path));
@@ -249,8 +246,7 @@ fn can_run(input: &Input, log: &Log) -> Result<(), Failure> {
 }
 
 /// How long the slowest call may take. The old process finishes it after a hand-over.
-fn longest(servers: &Servers) -> Duration {
-    let servers = servers.all();
+fn longest(servers: &[Arc<Server>]) -> Duration {
     let longest = servers.iter().map(|server| server.definition.timeouts.longest()).max();
     longest.unwrap_or(GRACE).clamp(GRACE, LONGEST)
 }

@@ -1,4 +1,4 @@
-//! `toolward status`: what the running gateways do.
+//! `toolward status`: the state of running gateways.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -21,6 +21,7 @@ use crate::exit::{self, Failure};
 use crate::gateway::{began, build, log, terminated};
 use crate::identity::identities;
 use crate::load::{Input, UnknownAgent, options};
+use crate::prepared::Prepare;
 use crate::reload::{Bearer, InitialLoad, ReloadContext, Restart};
 
 /// The token of the agent that calls, where the client's configuration gives one.
@@ -37,7 +38,9 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         if let Some(agent) = args.agent.as_deref() {
             is_known(&input, agent, args.allow_all, &log)?;
         }
-        let (gateway, begun) = build(input, args.allow_all, log.clone())?;
+        let (allow_all, servers) = (args.allow_all, None);
+        let prepare = Prepare { allow_all, servers, authenticates: false };
+        let (gateway, begun) = build(input, &prepare, log.clone())?;
         // An empty token is a wrong one: its variable may have been meant to hold another.
         let token =
             std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
@@ -46,19 +49,20 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             Err(_) if denying => by_flag(None),
             Err(NotCaller::Failed(failure)) => return Err(failure),
             Err(NotCaller::Wrong(why)) => {
-                gateway.audit.turned_away("stdio", why);
-                gateway.audit.close();
+                gateway.context.audit.turned_away("stdio", why);
+                gateway.context.audit.close();
                 return Err(Failure::invalid(format!("error: {why}")));
             }
             Ok(caller) => caller,
         };
-        let (options, allow_all) = (options(&args.policy, matches), args.allow_all);
-        let (anew, servers, socket_files) = (Restart::ByOthers, None, Vec::new());
+        let options = options(&args.policy, matches);
+        let (anew, socket_files) = (Restart::ByOthers, Vec::new());
+        // A reload looks the token up again.
+        let prepare = Prepare { authenticates: token.is_some(), ..prepare };
         let revoked = watch::Sender::new(false);
         let agent = caller.agent.clone();
         let bearer = token.map(|token| Bearer { token, agent, revoked });
-        let again =
-            ReloadContext { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+        let again = ReloadContext { options, prepare, begun, first, anew, bearer, socket_files };
         Ok((gateway, caller, again))
     };
     match prepared() {
@@ -155,18 +159,18 @@ pub(crate) fn serve(
 ) -> Result<u8, Failure> {
     let request_bytes = usize::try_from(request_bytes).unwrap_or(usize::MAX);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let audit = gateway.audit.clone();
+    let audit = gateway.context.audit.clone();
     let ended = runtime.block_on(async {
         let gateway = Arc::new(gateway);
         // Without a token it is never told, and the sender is kept.
         let never = watch::Sender::new(false);
         let revoked = again.bearer.as_ref().map_or(&never, |bearer| &bearer.revoked).subscribe();
         began(&gateway).await;
-        tokio::spawn(control::run(again.reloader(gateway.clone(), None), None));
+        tokio::spawn(control::run(again.reloader(gateway.clone()), None));
         if scope == Scope::All
             && let Err(why) = gateway.start().await
         {
-            gateway.servers.close().await;
+            close(&gateway).await;
             tell_first_request(&Failure::invalid(format!("error: {}", sanitize(&why))));
             return Ended::NotStarted(why);
         }
@@ -176,7 +180,7 @@ pub(crate) fn serve(
         tokio::select! {
             ended = session => ended,
             () = terminated() => {
-                gateway.servers.close().await;
+                close(&gateway).await;
                 Ended::Closed
             }
         }
@@ -188,6 +192,12 @@ pub(crate) fn serve(
         Ended::Closed => Ok(exit::OK),
         Ended::NotStarted(why) => Err(Failure::invalid(format!("error: {}", sanitize(&why)))),
     }
+}
+
+/// Ends all servers.
+async fn close(gateway: &Gateway) {
+    let servers = gateway.active().servers.clone();
+    gateway.context.servers.close(&servers).await;
 }
 
 /// Waits for the client's first request and answers it with what is wrong.

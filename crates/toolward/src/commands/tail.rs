@@ -1,4 +1,4 @@
-//! `toolward tail`: calls, refusals and lists as they come.
+//! `toolward tail`: follows calls, refusals and lists.
 
 use std::time::Duration;
 

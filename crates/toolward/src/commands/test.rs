@@ -1,4 +1,4 @@
-//! `toolward test`: the tests that stand in a policy.
+//! `toolward test`: runs the tests of a policy.
 
 use std::io::Write;
 

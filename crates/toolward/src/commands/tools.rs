@@ -14,8 +14,8 @@ use crate::cli::{ToolsArgs, ToolsCommand, ToolsCommandArgs, ToolsSaveArgs};
 use crate::commands::wrap::name::of_command;
 use crate::exit::{self, Failure};
 use crate::fetch_tools;
-use crate::gateway::definitions;
 use crate::load::Input;
+use crate::prepared::definitions;
 use crate::render::count;
 
 /// The longest list.

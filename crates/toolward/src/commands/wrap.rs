@@ -1,4 +1,4 @@
-//! `toolward wrap`: policy around one stdio server.
+//! `toolward wrap`: applies a policy to one stdio server.
 
 pub(crate) mod name;
 
@@ -8,28 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use toolward_gateway::active::Current;
+use toolward_gateway::active::Active;
 use toolward_gateway::audit::{Setup, redact};
 use toolward_gateway::budget::Budget;
-use toolward_gateway::client::Scope;
+use toolward_gateway::client::{Scope, ServerId};
+use toolward_gateway::context::Context;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Timeouts};
-use toolward_gateway::view::names::Naming;
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_first_request};
 use crate::exit::Failure;
 use crate::gateway::{announce, log, open_audit, recorded_arguments};
-use crate::guards;
 use crate::load::{Input, options};
 use crate::ownership;
 use crate::policy_gate::passes;
+use crate::prepared::{Prepare, Prepared};
 use crate::reload::{InitialLoad, ReloadContext, Restart};
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let caller = by_flag(args.agent.as_deref());
     match prepare(&args, matches) {
-        Ok((gateway, again)) => serve(gateway, caller, Scope::One(0), again, args.request_bytes),
+        Ok((gateway, again)) => {
+            serve(gateway, caller, Scope::One(ServerId::FIRST), again, args.request_bytes)
+        }
         // A client that is waiting for its first answer shall hear what is wrong.
         Err(failure) => {
             tell_first_request(&failure);
@@ -64,8 +66,6 @@ fn prepare(
     let first = InitialLoad::of(&input);
     ownership::refuse(&input.loaded, &log)?;
     announce(&input, args.allow_all, "enabled", &log);
-    let policy = (input.policy, input.version);
-    let config = input.loaded.config;
     let (Some(program), arguments) = (args.command.first(), args.command.get(1..)) else {
         return Err(Failure::usage("error: the server's command is missing"));
     };
@@ -98,23 +98,22 @@ fn prepare(
         answer_bytes: 64 << 20,
         results: Default::default(),
     };
-    let servers = Servers::new(vec![server.clone()], log.clone());
-    let snapshot = guards::snapshot(policy, &config, args.allow_all, servers.all(), None, &log)?;
-    let gateway = Gateway {
-        current: Current::new(snapshot),
+    let (allow_all, servers) = (args.allow_all, Some(vec![server]));
+    let prepare = Prepare { allow_all, servers, authenticates: false };
+    let servers = Servers::new(log.clone());
+    let Prepared { config, setup } = Prepared::from(input, &prepare, (&servers, None), &log)?;
+    let context = Context {
         servers: Arc::new(servers),
-        naming: Naming::Prefix { separator: "__".into() },
         audit: open_audit(audit_setup(args.audit.as_deref())?, log.clone())?,
         budget: Budget::new(config.limits_of.buffered_bytes as usize),
         log,
         // There is no other server that could be listed in the meantime.
         list_timeout: Duration::from_secs(args.timeout),
     };
-    let (servers, allow_all) = (Some(vec![server]), args.allow_all);
+    let gateway = Gateway::new(context, Active::new(setup));
     let (anew, bearer, socket_files) = (Restart::ByOthers, None, Vec::new());
     let begun = config;
-    let again =
-        ReloadContext { options, allow_all, servers, begun, first, anew, bearer, socket_files };
+    let again = ReloadContext { options, prepare, begun, first, anew, bearer, socket_files };
     Ok((gateway, again))
 }
 

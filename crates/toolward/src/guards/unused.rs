@@ -1,10 +1,11 @@
-//! Limits and hooks that stand before nothing: what they name is not there, or cannot be named so.
-//! About what is not known, nothing is said.
+//! Finds limits and hooks that can never apply: they reference servers, tools or agents that do not exist.
+//!
+//! Servers whose tools are unknown produce no findings.
 
 use toolward_config::config::{Config, Hook, Rates};
 use toolward_config::{Diagnostic, suggest};
 use toolward_gateway::guard::Selection;
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Catalogue, Policy, ToolSet};
@@ -13,7 +14,7 @@ use super::key;
 
 /// Everything that names what is not there.
 pub(crate) fn unused(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Vec<Diagnostic> {
-    let own = config.builtin.then_some(meta_tools::NAME);
+    let own = config.builtin.then_some(built_in::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own).collect();
     let known = SelectorContext { config, policy, catalogue, servers };
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! What the lists of servers say of the policy in force: its tests are looked at again with them.
+//! Runs the policy's tests again when a server has listed its tools.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::exit::Failure;
 impl Reloader {
     /// Looks at the policy's tests again whenever a server has listed its tools.
     pub(super) async fn follow_lists(self: Arc<Self>) {
-        let mut lists = self.gateway.servers.changes();
+        let mut lists = self.gateway.context.servers.changes();
         while lists.changed().await.is_ok() {
             tokio::time::sleep(SETTLE).await;
             lists.borrow_and_update();
@@ -16,8 +16,8 @@ impl Reloader {
             let Some(in_force) = in_force.filter(|one| !one.loaded.tests.is_empty()) else {
                 continue;
             };
-            let snapshot = self.gateway.current.get();
-            let failing = in_force.failing_tests(&snapshot);
+            let active = self.gateway.active();
+            let failing = in_force.failing_tests(&active);
             let failing: Vec<String> =
                 failing.into_iter().map(|line| Failure::invalid(line).text()).collect();
             let mut state = self.state();

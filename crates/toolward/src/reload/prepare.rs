@@ -1,34 +1,29 @@
-//! A new configuration, from its files to everything that takes the place of the old one; or why not.
+//! Prepares a reload: everything that replaces the active configuration, or the reason for rejecting it.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolward_config::config::Config;
 use toolward_config::sanitize;
-use toolward_gateway::active::Snapshot;
-use toolward_gateway::authn::Identities;
+use toolward_gateway::active::Setup;
 use toolward_gateway::log::Log;
-use toolward_gateway::upstream::All;
 
 use super::truncated::refuse_truncated;
 use super::{ReloadError, Reloader};
 use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
-use crate::gateway::{announce, definitions, supported};
-use crate::guards;
-use crate::identity::{identities, may_listen};
+use crate::gateway::announce;
+use crate::identity::may_listen;
 use crate::load::{Input, invalid};
 use crate::ownership;
 use crate::policy_gate::passes;
+use crate::prepared::{Prepared, definitions, supported};
 use crate::reads::Reads;
 
 /// Checked, and not yet in force.
 pub(super) struct PreparedReload {
-    pub(super) config: Config,
-    pub(super) known: Identities,
-    pub(super) servers: All,
-    pub(super) snapshot: Snapshot,
+    pub(super) setup: Setup,
     pub(super) in_force: Arc<ActiveConfig>,
     pub(super) protection: Protection,
     /// What is said of it once it is in force.
@@ -61,8 +56,10 @@ impl Reloader {
         if !denying {
             fixed?;
         }
-        let resolved = definitions(&mut input.loaded.config, reads)?;
-        for server in self.gateway.servers.all().iter() {
+        // Before the comparison with the active files: secrets are files too.
+        definitions(&mut input.loaded.config, reads)?;
+        let before = self.gateway.active();
+        for server in before.servers.iter() {
             if let Some(listed) = server.listed() {
                 let tools = Some(listed.catalogue.tools().clone());
                 input.catalogue.insert(server.name(), tools);
@@ -78,32 +75,15 @@ impl Reloader {
             let active = self.state().active_reads.clone();
             refuse_truncated(&active, reads, self.options.main.as_ref())?;
         }
-        let (required, shown) = (input.needs_name(), input.shows_claims());
-        let known = identities(&input.loaded.config, required, shown, self.log())?;
-        if denying && self.unchangeable(&input.loaded.config).is_err() {
+        let changed = self.unchangeable(&input.loaded.config);
+        let announced = announced(&input, self.again.prepare.allow_all);
+        let servers = (&*self.gateway.context.servers, Some(&*before));
+        let prepared = Prepared::from(input, &self.again.prepare, servers, self.log())?;
+        if denying && changed.is_err() {
             return Err(self.again.anew.begin(&self.gateway));
         }
-        let announced = announced(&input, self.again.allow_all);
-        let config = input.loaded.config;
-        let servers = self.again.servers.clone().unwrap_or(resolved);
-        let servers = self.gateway.servers.next(servers);
-        let before = self.gateway.current.get();
-        let policy = (input.policy, input.version);
-        let (allow_all, guards) = (self.again.allow_all, Some(&before.guards));
-        let snapshot =
-            guards::snapshot(policy, &config, allow_all, servers.clone(), guards, self.log())?
-                .continuing(&before);
-        let reads = reads.clone();
-        Ok(PreparedReload {
-            config,
-            known,
-            servers,
-            snapshot,
-            in_force,
-            protection,
-            announced,
-            reads,
-        })
+        let (setup, reads) = (prepared.setup, reads.clone());
+        Ok(PreparedReload { setup, in_force, protection, announced, reads })
     }
 
     /// A main file that was found rather than named is looked for again, and what is found instead is

@@ -1,5 +1,7 @@
-//! A process that allows nothing begins anew where its configuration has become right and says something
-//! that cannot change while it runs: nobody loses anything by it.
+//! Restarts a gateway that denies everything once its configuration is valid.
+//!
+//! Some settings cannot change while the process runs. A gateway that denies everything serves nobody, so it can
+//! replace its process image without losing anything.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,7 +24,7 @@ impl Restart {
     pub(super) fn begin(self, gateway: &Gateway) -> ReloadError {
         let said = "the configuration is right now";
         if self == Restart::ByOthers {
-            (gateway.log)(&format!("{said}, and not as this process began: it ends"));
+            (gateway.context.log)(&format!("{said}, and not as this process began: it ends"));
             let own = rustix::process::getpid();
             let ended = rustix::process::kill_process(own, rustix::process::Signal::TERM);
             return ReloadError::passing(match ended {
@@ -30,10 +32,10 @@ impl Restart {
                 Err(error) => format!("the process cannot end: {error}"),
             });
         }
-        (gateway.log)(&format!("{said}: the process starts anew in place"));
+        (gateway.context.log)(&format!("{said}: the process starts anew in place"));
         // Lines of the log are written by another thread, which ends here.
         std::thread::sleep(SETTLE);
-        gateway.audit.close();
+        gateway.context.audit.close();
         let mut arguments = std::env::args_os();
         let name = arguments.next().unwrap_or_else(|| "toolward".into());
         // The program itself, also where its file was replaced.

@@ -2,7 +2,7 @@
 
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
-use toolward_gateway::methods::meta_tools;
+use toolward_gateway::upstream::built_in;
 use toolward_policy::lint::Lint;
 use toolward_policy::{Caller, Catalogue, Verdict};
 
@@ -45,8 +45,7 @@ pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
 /// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
 fn others(input: &CheckedPolicy<'_>) -> Catalogue {
     let mut others = Catalogue::default();
-    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != meta_tools::NAME)
-    {
+    for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != built_in::NAME) {
         others.insert(server, Some(tools.clone()));
     }
     others
@@ -63,7 +62,7 @@ fn untested_denies(input: &CheckedPolicy<'_>) -> Option<Diagnostic> {
 /// Names that exposures and tests use, and nobody has.
 fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
-    let own = config.builtin.then_some(meta_tools::NAME);
+    let own = config.builtin.then_some(built_in::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own);
     let servers: Vec<&str> = servers.collect();
     let agents = input.policy.agents();

@@ -1,10 +1,9 @@
-//! What the policy in force says of names that agents called and do not see, for people who look
-//! later.
+//! Explains, with the active policy, calls of names that an agent does not see.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::client::Scope;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::Server;
@@ -37,13 +36,13 @@ pub(crate) struct Says {
 }
 
 impl Names {
-    pub(crate) fn new(gateway: &Gateway, snapshot: &Snapshot) -> Names {
+    pub(crate) fn new(gateway: &Gateway, active: &Active) -> Names {
         let list =
             |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
-        let lists: Vec<_> = snapshot.servers.iter().map(list).collect();
+        let lists: Vec<_> = active.servers.iter().map(list).collect();
         let mut by_name: HashMap<Box<str>, Vec<ToolPosition>> = HashMap::new();
         for (at, (server, list)) in lists.iter().enumerate() {
-            let exposure = snapshot.policy.exposure(server.name());
+            let exposure = active.policy.exposure(server.name());
             let tools = list.iter().flat_map(|list| list.tools().tools());
             for (tool, found) in tools.enumerate() {
                 // What is not exposed is still meant by its own name.
@@ -52,7 +51,7 @@ impl Names {
                     None => found.name().into(),
                 };
                 let names = [
-                    (gateway.naming.called(server.name(), &name), false),
+                    (gateway.active().naming.called(server.name(), &name), false),
                     (Naming::Address.called(server.name(), &name), false),
                     (name, true),
                 ];
@@ -68,16 +67,16 @@ impl Names {
     /// What the policy says of a name that an agent called; `scope` is where, as far as is known.
     pub(crate) fn say(
         &self,
-        snapshot: &Snapshot,
+        active: &Active,
         agent: Option<&str>,
         scope: Option<Scope>,
         name: &str,
     ) -> Says {
         let all = self.by_name.get(name).map(Vec::as_slice).unwrap_or_default();
         let of_scope = |found: &&ToolPosition| match scope {
-            Some(Scope::One(index)) => {
+            Some(Scope::One(id)) => {
                 let server = self.lists.get(found.server);
-                found.plain && server.is_some_and(|(server, _)| server.index == index)
+                found.plain && server.is_some_and(|(server, _)| server.id == id)
             }
             Some(Scope::All | Scope::Discovery) => !found.plain,
             None => true,
@@ -90,7 +89,7 @@ impl Names {
         found.dedup_by_key(|found| (found.server, found.tool));
         match found.as_slice() {
             [] => Says { tool: None, decision: None, reason: self.nobody(name) },
-            [one] => self.about(snapshot, agent, *one),
+            [one] => self.about(active, agent, *one),
             several => Says {
                 tool: None,
                 decision: None,
@@ -110,8 +109,8 @@ impl Names {
         }
     }
 
-    fn about(&self, snapshot: &Snapshot, agent: Option<&str>, found: ToolPosition) -> Says {
-        let policy = &snapshot.policy;
+    fn about(&self, active: &Active, agent: Option<&str>, found: ToolPosition) -> Says {
+        let policy = &active.policy;
         let list = self.lists.get(found.server);
         let tool = list.and_then(|(_, list)| list.as_ref()?.tools().tools().get(found.tool));
         let Some(((server, _), tool)) = list.zip(tool) else {

@@ -4,15 +4,20 @@ use std::sync::Arc;
 
 use toolward_wire::http::{Method, RequestHead};
 
-use super::{Access, Endpoint};
+use super::Endpoint;
+use crate::active::Active;
+use crate::active::reachable::Base;
 use crate::authn::{Shown, Unidentified, Wrong};
 use crate::client::{Caller, Scope};
-use crate::downstream::connection::{Content, Response};
-use crate::downstream::oauth_metadata::{self, Base};
 use crate::downstream::peer::Peer;
+use crate::downstream::response::{Response, refuse};
+use crate::downstream::{cors, oauth_metadata};
 
-/// A request whose sender and address are known.
-pub(in crate::downstream) struct Admitted(pub(in crate::downstream) Place);
+/// An admitted request: its sender and its address, under one active configuration.
+pub(in crate::downstream) struct Admitted {
+    pub(in crate::downstream) active: Arc<Active>,
+    pub(in crate::downstream) place: Place,
+}
 
 pub(in crate::downstream) enum Place {
     /// `/healthz` and `/readyz`, with the one word that they say.
@@ -28,7 +33,7 @@ pub(in crate::downstream) enum Place {
 impl Admitted {
     /// The caller's agent, for a request that needs a credential where credentials are needed.
     pub(in crate::downstream) fn caller(&self) -> Option<Option<&Arc<str>>> {
-        match &self.0 {
+        match &self.place {
             Place::Mcp { caller, .. } => Some(caller.agent.as_ref()),
             Place::Health(_) => None,
         }
@@ -36,7 +41,7 @@ impl Admitted {
 
     /// The agent that asks, where it has a name.
     pub(in crate::downstream) fn agent(&self) -> Option<&Arc<str>> {
-        match &self.0 {
+        match &self.place {
             Place::Mcp { caller, .. } => caller.agent.as_ref(),
             Place::Health(_) => None,
         }
@@ -62,14 +67,14 @@ pub(in crate::downstream) fn canonical(path: String) -> String {
 }
 
 impl Endpoint {
-    /// Admits a request; or gives the answer, which needs nothing but the head.
+    /// Authenticates and routes a request by its head; or gives the response that ends it.
     pub(in crate::downstream) async fn admit(
         &self,
+        active: Arc<Active>,
         peer: &Peer,
         head: &RequestHead,
     ) -> Result<Admitted, Box<Response>> {
-        let access = self.access();
-        let reachable = &access.reachable;
+        let reachable = &active.reachable;
         if !reachable.host(&head.host) {
             return Err(refuse(400, "the host is not this gateway's"));
         }
@@ -78,7 +83,7 @@ impl Endpoint {
         {
             return Err(refuse(403, "the origin is a foreign page"));
         }
-        if let Some(answer) = reachable.preflight(head) {
+        if let Some(answer) = cors::preflight(reachable, head) {
             return Err(Box::new(answer));
         }
         let word = match head.path.as_str() {
@@ -88,25 +93,24 @@ impl Endpoint {
         };
         if let Some(word) = word {
             return match head.method {
-                Method::Get => Ok(Admitted(Place::Health(word))),
+                Method::Get => Ok(Admitted { active, place: Place::Health(word) }),
                 _ => Err(Box::new(Response::empty(405).field("Allow", "GET"))),
             };
         }
         let server = match head.path.strip_prefix("/mcp") {
             Some("") => None,
             Some(rest) => Some(rest.strip_prefix('/').ok_or_else(|| refuse(404, NOWHERE))?),
-            None => return Err(Box::new(document(&access, peer, head))),
+            None => return Err(Box::new(document(&active, peer, head))),
         };
-        let (caller, until) = self.identify(&access, peer, head).await?;
+        let (caller, until) = self.authenticate(&active, peer, head).await?;
         let scope = match server {
             None => Scope::All,
             // A server that the agent may not use is one that does not exist.
             Some(name) => {
-                let snapshot = self.gateway.current.get();
-                let found = snapshot.server(name);
-                let found = found.filter(|server| snapshot.may_reach(&caller, server));
+                let found = active.server(name);
+                let found = found.filter(|server| active.may_reach(&caller, server));
                 let refused = || self.refuse_agent(peer, head, &caller, 404, NO_SERVER);
-                Scope::One(found.ok_or_else(refused)?.index)
+                Scope::One(found.ok_or_else(refused)?.id)
             }
         };
         match head.method {
@@ -123,7 +127,23 @@ impl Endpoint {
             Method::Get | Method::Delete => {}
             _ => return Err(Box::new(Response::empty(405).field("Allow", "POST, GET, DELETE"))),
         }
-        Ok(Admitted(Place::Mcp { caller, scope, until }))
+        Ok(Admitted { active, place: Place::Mcp { caller, scope, until } })
+    }
+
+    /// Admits a request again if another configuration was activated while its body arrived: a credential that was
+    /// revoked meanwhile makes no call.
+    pub(in crate::downstream) async fn admit_again(
+        &self,
+        admitted: Admitted,
+        peer: &Peer,
+        head: &RequestHead,
+    ) -> Result<Admitted, Box<Response>> {
+        let active = self.gateway.active();
+        if active.serial() == admitted.active.serial() {
+            return Ok(admitted);
+        }
+        // Boxed: it is rare, and would make the future of every request larger.
+        Box::pin(self.admit(active, peer, head)).await
     }
 
     /// Refuses a request of an agent that is known already, and counts it.
@@ -141,13 +161,13 @@ impl Endpoint {
         response
     }
 
-    async fn identify(
+    async fn authenticate(
         &self,
-        access: &Access,
+        active: &Active,
         peer: &Peer,
         head: &RequestHead,
     ) -> Result<(Caller, Option<u64>), Box<Response>> {
-        let identities = &access.identities;
+        let identities = &active.identities;
         let authorization = head.headers.get("authorization");
         let known = if authorization.is_none() && head.headers.count("authorization") > 0 {
             Err(Unidentified::Wrong(Wrong::Malformed))
@@ -164,7 +184,7 @@ impl Endpoint {
             Ok(known) => Ok((known.caller, known.until)),
             Err(why) => {
                 self.turned_away(peer, Some(head), why.words());
-                let base = identities.issuer.is_some().then(|| base(access, peer, head));
+                let base = identities.issuer.is_some().then(|| base(active, peer, head));
                 let answer = oauth_metadata::challenge(identities, &why, base.as_ref(), &head.path);
                 Err(Box::new(answer))
             }
@@ -173,10 +193,10 @@ impl Endpoint {
 }
 
 /// What is beside the endpoint: the document that says where tokens come from.
-fn document(access: &Access, peer: &Peer, head: &RequestHead) -> Response {
-    let asked = oauth_metadata::asked(&head.path, access.reachable.written());
-    let base = || base(access, peer, head);
-    let answer = asked.and_then(|path| oauth_metadata::document(&access.identities, &base(), path));
+fn document(active: &Active, peer: &Peer, head: &RequestHead) -> Response {
+    let asked = oauth_metadata::asked(&head.path, active.reachable.written());
+    let base = || base(active, peer, head);
+    let answer = asked.and_then(|path| oauth_metadata::document(&active.identities, &base(), path));
     match answer {
         None => Response::refused(404, NOWHERE),
         Some(answer) if head.method == Method::Get => answer,
@@ -185,38 +205,10 @@ fn document(access: &Access, peer: &Peer, head: &RequestHead) -> Response {
 }
 
 /// The address as this client writes it.
-fn base(access: &Access, peer: &Peer, head: &RequestHead) -> Base {
-    let reachable = &access.reachable;
+fn base(active: &Active, peer: &Peer, head: &RequestHead) -> Base {
+    let reachable = &active.reachable;
     match reachable.written() {
         Some(base) => base.clone(),
         None => Base::of_host(peer.is_secure(reachable, head), peer.host(reachable, head)),
     }
-}
-
-/// What the caller of a stream showed, by which it can be asked again.
-#[derive(Debug)]
-pub struct Ticket {
-    pub(in crate::downstream) agent: Option<Arc<str>>,
-    pub(in crate::downstream) authorization: Option<String>,
-    pub(in crate::downstream) path: String,
-}
-
-impl Ticket {
-    /// Streams outlast their request, and keep what it showed.
-    pub(in crate::downstream) fn keep(
-        response: Response,
-        agent: Option<Arc<str>>,
-        head: RequestHead,
-    ) -> Response {
-        if !matches!(response.content, Content::Events(_) | Content::Stream(_)) {
-            return response;
-        }
-        let authorization = head.headers.get("authorization").map(String::from);
-        let ticket = Some(Ticket { agent, authorization, path: head.path });
-        Response { ticket, ..response }
-    }
-}
-
-pub(in crate::downstream) fn refuse(status: u16, why: &'static str) -> Box<Response> {
-    Box::new(Response::refused(status, why))
 }

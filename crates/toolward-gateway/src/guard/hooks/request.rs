@@ -9,7 +9,7 @@ use crate::upstream::Reach;
 /// The request. With `id`, for a process that answers several.
 pub(super) fn json(call: &GuardedCall<'_>, arguments: bool, id: Option<u64>) -> Vec<u8> {
     let (permit, message) = (call.permit, call.permit.message());
-    let decided = permit.decided();
+    let decided = permit.decision();
     let mut object = Object::new();
     object.raw("version", b"1");
     if let Some(id) = id {
@@ -20,11 +20,9 @@ pub(super) fn json(call: &GuardedCall<'_>, arguments: bool, id: Option<u64>) -> 
     object.text("server", Some(&decided.server));
     object.text("tool", Some(&decided.original));
     object.text("action", permit.action());
-    object.raw("definition", permit.plan().map_or(b"null", |plan| plan.definition.as_bytes()));
-    let hints: Vec<&str> = permit
-        .plan()
-        .map(|plan| plan.hints.iter().map(|hint| &**hint).collect())
-        .unwrap_or_default();
+    object.raw("definition", call.plan.map_or(b"null", |plan| plan.definition.as_bytes()));
+    let hints: Vec<&str> =
+        call.plan.map(|plan| plan.hints.iter().map(|hint| &**hint).collect()).unwrap_or_default();
     object.raw("hints", json!(hints).to_string().as_bytes());
     object.raw("client", &client(call));
     let claims = caller.claims.map_or_else(|| "null".into(), |claims| json!(claims).to_string());
@@ -79,7 +77,7 @@ pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> &'p str {
             Reach::Http(_) | Reach::Own => drop(metadata.remove("path")),
         }
         let timeouts = &call.server.definition.timeouts;
-        let timeout = timeouts.reported(&call.permit.decided().original);
+        let timeout = timeouts.reported(&call.permit.decision().original);
         let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         metadata.insert("timeoutSecs".into(), json!(whole));
         Value::Object(metadata).to_string().into()

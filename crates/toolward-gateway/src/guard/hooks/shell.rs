@@ -51,8 +51,8 @@ impl Shell {
     }
 
     pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {
-        let tool = &*call.permit.decided().original;
-        let Some(plan) = call.permit.plan().filter(|_| !tool.contains('\0')) else {
+        let tool = &*call.permit.decision().original;
+        let Some(plan) = call.plan.filter(|_| !tool.contains('\0')) else {
             return Err(Failed("the tool's name cannot be given to a shell".into()));
         };
         let metadata = metadata(call, plan);

@@ -5,10 +5,10 @@ use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_wire::{Message, Raw};
 
-use super::Discovery;
 use super::arguments::{Given, Wrong};
+use crate::view::discovery::Discovery;
 use crate::view::search_index::summary;
-use crate::view::{OfServer, View};
+use crate::view::{ServerView, View};
 
 /// A longer pattern or question is a mistake.
 const LONGEST: usize = 1_000;
@@ -18,7 +18,7 @@ const BYTES_A_TOKEN: usize = 4;
 /// The servers that an agent may use.
 pub(super) fn servers(view: &View, discovery: &Discovery, call: &Message) -> Result<String, Wrong> {
     Given::only(call.arguments(), &[])?;
-    let server = |of: &OfServer| {
+    let server = |of: &ServerView| {
         let mut server = json!({"name": of.name});
         if let Some(description) = discovery.description(&of.name) {
             server["description"] = json!(description);

@@ -1,15 +1,14 @@
-//! `execute_tool`: a call inside a call. What is inside becomes a request like any other, made of the
-//! client's own bytes, and goes the way of every request.
+//! `execute_tool`: a call inside a call.
+//!
+//! The inner call becomes a request like any other, made of the client's own bytes, and goes through every stage.
 
 use std::time::Duration;
 
 use toolward_wire::{Message, Sender};
 
 use super::arguments::{Given, Wrong};
-use crate::view::Permit;
-
-/// The tool that calls others.
-pub(super) const NAME: &str = "execute_tool";
+use crate::upstream::built_in::EXECUTE_TOOL;
+use crate::view::Authorization;
 
 /// What `execute_tool` is to call.
 pub(crate) struct Inner {
@@ -19,9 +18,10 @@ pub(crate) struct Inner {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The call inside a call of `execute_tool`; `None` where it is none, or its arguments are wrong.
-pub(crate) fn inner(permit: &Permit) -> Option<Inner> {
-    let is_it = permit.server().is_own() && *permit.decided().original == *NAME;
+/// The call inside a call of `execute_tool`; `None` for any other call, or if its arguments are wrong.
+pub(crate) fn inner(authorization: &Authorization) -> Option<Inner> {
+    let Authorization { permit, server, .. } = authorization;
+    let is_it = server.is_own() && *permit.decision().original == *EXECUTE_TOOL;
     if is_it { read(permit.message()).ok() } else { None }
 }
 

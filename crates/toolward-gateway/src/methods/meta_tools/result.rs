@@ -1,17 +1,11 @@
-//! What the gateway's own tools answer: JSON as text, and as it is where the revision knows that.
+//! Results of the meta tools: JSON as text, and as structured content if the revision has it.
 
 use toolward_wire::jsonrpc::result_body;
 use toolward_wire::{Era, Id, Revision, string};
 
 use super::arguments::Wrong;
 use crate::responses::Answer;
-
-/// Since when results have structure.
-const STRUCTURED: Revision = Revision::R2025_06_18;
-
-pub(super) fn is_structured(revision: Revision) -> bool {
-    revision >= STRUCTURED
-}
+use crate::upstream::built_in::is_structured;
 
 /// The answer to a call: an object, or what is wrong with the call.
 pub(super) fn answer(id: &Id, revision: Revision, said: &Result<String, Wrong>) -> Answer {

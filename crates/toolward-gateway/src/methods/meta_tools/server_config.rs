@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use toolward_wire::Message;
 
 use super::arguments::{Given, Wrong};
-use crate::active::Snapshot;
+use crate::active::Active;
 use crate::client::Client;
 use crate::view::View;
 
 /// What `client` may know of the policy. `listed` is what it sees directly, `reached` what it finds
 /// through discovery.
 pub(super) fn said(
-    snapshot: &Snapshot,
+    active: &Active,
     client: &Client,
     (listed, reached): (&View, &View),
     call: &Message,
@@ -23,23 +23,23 @@ pub(super) fn said(
         (listed.allowed().selectors(), reached.allowed().selectors());
     let mut allow: Vec<&String> = reached_selectors.iter().collect();
     allow.extend(listed_selectors.iter().filter(|entry| !reached_selectors.contains(entry)));
-    let progressive = snapshot.discovery.is_progressive(agent);
+    let progressive = active.discovery.is_progressive(agent);
     let said = json!({
         "agent": agent,
-        "policy": snapshot.version,
-        "layers": snapshot.policy.layer_kinds().collect::<Vec<_>>(),
-        "read_only": snapshot.policy.is_read_only(),
-        "enforced": snapshot.enforced,
+        "policy": active.version,
+        "layers": active.policy.layer_kinds().collect::<Vec<_>>(),
+        "read_only": active.policy.is_read_only(),
+        "enforced": active.enforced,
         "discovery": if progressive { "progressive" } else { "direct" },
         "allow": allow,
-        "limits": limits(snapshot, agent, [listed, reached]),
+        "limits": limits(active, agent, [listed, reached]),
     });
     Ok(said.to_string())
 }
 
 /// The limits that stand over what the agent can do, by the names that refusals use.
-fn limits(snapshot: &Snapshot, agent: Option<&str>, views: [&View; 2]) -> Vec<Value> {
-    let guards = &snapshot.guards;
+fn limits(active: &Active, agent: Option<&str>, views: [&View; 2]) -> Vec<Value> {
+    let guards = &active.guards;
     let mut places = guards.of_agent(agent);
     places.extend(views.iter().flat_map(|view| view.limits(guards)));
     places.sort_unstable();

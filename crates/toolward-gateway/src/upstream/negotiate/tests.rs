@@ -2,7 +2,7 @@
 
 use toolward_wire::Revision;
 
-use super::super::{Definition, Launch, Reach, Servers, Timeouts};
+use super::super::{All, Definition, Launch, Reach, Servers, Timeouts};
 use super::*;
 use crate::client::{Caller, Scope};
 
@@ -10,7 +10,7 @@ const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/pro
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A scripted server of both eras.
-fn servers(folder: &std::path::Path) -> Servers {
+fn servers(folder: &std::path::Path) -> (Servers, All) {
     let tools = folder.join("tools.json");
     std::fs::write(&tools, "[{\"name\": \"t\", \"inputSchema\": {}}]").unwrap();
     let words = [SERVER, "stdio", "both"].map(std::ffi::OsString::from);
@@ -35,14 +35,16 @@ fn servers(folder: &std::path::Path) -> Servers {
         answer_bytes: 1 << 20,
         results: Default::default(),
     };
-    Servers::new(vec![definition], Arc::new(|_| {}))
+    let servers = Servers::new(Arc::new(|_| {}));
+    let all = servers.create(vec![definition], &[]);
+    (servers, all)
 }
 
 #[tokio::test(flavor = "current_thread")]
 async fn a_server_that_was_silent_once_is_asked_again_while_it_serves() {
     let folder = tempfile::tempdir().unwrap();
-    let servers = servers(folder.path());
-    let server = servers.all()[0].clone();
+    let (servers, all) = servers(folder.path());
+    let server = all[0].clone();
     let revision = Revision::newest(Era::Modern);
     let caller = Caller::new(Some("a".into()), "test");
     let client = Client::new(caller, Scope::All, revision, Owner::Agent(Some("a".into())));
@@ -65,5 +67,5 @@ async fn a_server_that_was_silent_once_is_asked_again_while_it_serves() {
     assert_eq!(server.known(Era::Modern), Known::Speaks);
     servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
     assert_eq!(era(), Era::Modern);
-    servers.close().await;
+    servers.close(&all).await;
 }

@@ -3,16 +3,18 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use toolward_wire::http::{BodyLength, BodyStream, Piece};
+use toolward_wire::http::{BodyStream, Piece, ResponseHead};
 use toolward_wire::sse::{SseDecoder, SseEvent};
 
 use crate::budget::{Account, Reservation};
-use crate::upstream::pool::{Connection, Pool};
+use crate::http_client::gzip::{Coding, Gunzip};
+use crate::http_client::{Client, Connection};
 use crate::upstream::size_limit::{Allowance, TooLarge};
 
 pub(in crate::upstream) struct Events {
     connection: Connection,
     body: BodyStream,
+    gunzip: Option<Gunzip>,
     decoder: SseDecoder,
     allowance: Allowance,
     /// Where an event is charged that belongs to no call yet; empty until a client's call is forwarded.
@@ -23,11 +25,12 @@ impl Events {
     /// The body of a response, on the connection it comes by. `allowance` is that of one event.
     pub(in crate::upstream) fn new(
         connection: Connection,
-        length: BodyLength,
+        head: &ResponseHead,
         allowance: Allowance,
-    ) -> Events {
-        let (body, decoder) = (BodyStream::new(length), SseDecoder::new(allowance.longest));
-        Events { connection, body, decoder, allowance, account: None }
+    ) -> io::Result<Events> {
+        let (body, decoder) = (BodyStream::new(head.body), SseDecoder::new(allowance.longest));
+        let gunzip = (Coding::of(&head.headers)? == Coding::Gzip).then(Gunzip::new);
+        Ok(Events { connection, body, gunzip, decoder, allowance, account: None })
     }
 
     /// Charges each event to an account until [`take_room`](Self::take_room) takes its memory over.
@@ -49,7 +52,7 @@ impl Events {
                 return event.map(Some).map_err(|_| TooLarge::error(None));
             }
             match self.body.next(&mut self.connection.buffer) {
-                Ok(Piece::Data(data)) => self.decoder.push(&data),
+                Ok(Piece::Data(data)) => self.push(&data).await?,
                 Ok(Piece::End) => return Ok(None),
                 Ok(Piece::NeedMore) => {
                     if self.allowance.room.is_none() {
@@ -67,10 +70,22 @@ impl Events {
         }
     }
 
+    async fn push(&mut self, data: &[u8]) -> io::Result<()> {
+        let Some(gunzip) = &mut self.gunzip else {
+            self.decoder.push(data);
+            return Ok(());
+        };
+        for step in Gunzip::steps(data) {
+            self.decoder.push(&gunzip.push(step)?);
+            self.allowance.hold(self.decoder.held()).await;
+        }
+        Ok(())
+    }
+
     /// A stream that has just ended leaves its connection for the next request.
-    pub(in crate::upstream) fn finish(mut self, pool: &Pool) {
+    pub(in crate::upstream) fn finish(mut self, client: &Client) {
         if let Ok(Piece::End) = self.body.next(&mut self.connection.buffer) {
-            pool.put(self.connection);
+            client.put(self.connection);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Mutex, mpsc};
 use toolward_wire::headers;
-use toolward_wire::http::{BodyError, BodyLength, BodyReader, ResponseHead, write_request};
+use toolward_wire::http::{BodyError, BodyLength, BodyReader, ResponseHead};
 use toolward_wire::jsonrpc::request_body;
 use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 
@@ -24,15 +24,17 @@ use self::messages::Messages;
 use super::event_stream::Events;
 use super::ids;
 use super::line_transport::address;
+use crate::http_client::gzip::{Coding, Gunzip};
+use crate::http_client::{Client, Connection, SendError};
 use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::parse::parse;
-use crate::upstream::address::Remote;
+use crate::permit::Outgoing;
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::Opening;
-use crate::upstream::pool::{Connection, Pool};
+use crate::upstream::remote::Remote;
 use crate::upstream::size_limit::{Allowance, TooLarge};
-use crate::upstream::{Outgoing, Server, Unavailable};
+use crate::upstream::{Server, Unavailable};
 
 const SESSION_ID: &str = "Mcp-Session-Id";
 /// How long the first answer may take.
@@ -52,7 +54,7 @@ pub(in crate::upstream) struct HttpLink {
     signal: mpsc::UnboundedSender<Signal>,
     log: Log,
     life: Arc<Life>,
-    pool: Pool,
+    client: Client,
     /// One handshake at a time.
     greeted: Mutex<Option<Arc<Greeted>>>,
     /// It was greeted before.
@@ -99,6 +101,12 @@ impl From<io::Error> for PostError {
     }
 }
 
+impl From<SendError> for PostError {
+    fn from(SendError { error, sent }: SendError) -> PostError {
+        PostError { error, sent }
+    }
+}
+
 impl std::fmt::Display for PostError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&unreachable(&self.error))
@@ -115,7 +123,7 @@ impl HttpLink {
     ) -> Arc<HttpLink> {
         Arc::new(HttpLink {
             name: server.name().into(),
-            pool: Pool::new(remote.address.clone()),
+            client: remote.client(),
             remote,
             opening,
             revision,
@@ -248,11 +256,10 @@ impl HttpLink {
     ) -> Result<(Reply, Option<String>), PostError> {
         let mut token = self.remote.token().await.map_err(PostError::unsent)?;
         let (connection, head) = loop {
-            let mut connection = self.pool.take().await.map_err(PostError::unsent)?;
             let request = self.head("POST", more, greeted, Some(body.len()));
             let mut request = request.map_err(PostError::unsent)?;
             request.extend_from_slice(body);
-            connection.write(&request).await?;
+            let mut connection = self.client.send(&request).await?;
             let head = connection.response().await?;
             // A token that is not taken any more is replaced once: nothing was done with it.
             if head.status != 401 || !self.remote.renewed(&mut token).await? {
@@ -272,8 +279,8 @@ impl HttpLink {
         allowance: impl Into<Allowance>,
     ) -> io::Result<Reply> {
         self.remote.token().await?;
-        let mut connection = self.pool.take().await?;
-        connection.write(&self.head("GET", more, Some(greeted), None)?).await?;
+        let request = self.head("GET", more, Some(greeted), None)?;
+        let mut connection = self.client.send(&request).await?;
         let head = connection.response().await?;
         self.reply(connection, head, true, allowance.into()).await
     }
@@ -288,15 +295,11 @@ impl HttpLink {
         let longest = allowance.longest;
         let kind = head.headers.get("content-type").unwrap_or_default().to_ascii_lowercase();
         let kind = kind.split(';').next().unwrap_or_default().trim();
-        if head.headers.count("content-encoding") > 0
-            && head.headers.get("content-encoding") != Some("identity")
-        {
-            return Err(io::Error::other("its answer is encoded, which was not asked for"));
-        }
+        let coding = Coding::of(&head.headers)?;
         if head.status == 200 && kind == "text/event-stream" {
             // What is told beside the answer is not the answer, and may be longer than that.
             let longest = longest.max(self.longest.min(BESIDE));
-            let events = Events::new(connection, head.body, Allowance { longest, ..allowance });
+            let events = Events::new(connection, &head, Allowance { longest, ..allowance })?;
             return Ok(Reply::Events(Box::new(Messages::new(events, longest))));
         }
         let problem = |problem| match (problem, head.body) {
@@ -319,9 +322,11 @@ impl HttpLink {
                 break reader.at_eof(&mut connection.buffer).map_err(problem)?;
             }
         };
-        if head.keep_alive {
-            self.pool.put(connection);
-        }
+        self.client.put(connection);
+        let body = match coding {
+            Coding::Identity => body,
+            Coding::Gzip => decompressed(&body, &allowance).await?,
+        };
         if matches!(head.status, 202 | 204) {
             return Ok(Reply::Accepted);
         }
@@ -367,11 +372,7 @@ impl HttpLink {
                 fields.push((SESSION_ID, session));
             }
         }
-        let mut out = Vec::with_capacity(512 + length.unwrap_or(0));
-        let at = &self.remote.address;
-        write_request(&mut out, method, &at.target, &at.authority, &fields, length)
-            .map_err(|error| io::Error::other(error.to_string()))?;
-        Ok(out)
+        self.client.request(method, &self.remote.address.target, &fields, length)
     }
 
     /// Sends a message to which no answer is expected.
@@ -411,13 +412,27 @@ impl Drop for HttpLink {
             return;
         }
         let Ok(head) = self.head("DELETE", &[], Some(&greeted), None) else { return };
-        let pool = Pool::new(self.remote.address.clone());
+        let client = self.remote.client();
         tokio::spawn(tokio::time::timeout(ONE_WAY, async move {
-            let mut connection = pool.take().await?;
-            connection.write(&head).await?;
+            let mut connection = client.send(&head).await?;
             connection.response().await
         }));
     }
+}
+
+/// A body after decompression, which counts against the same limit and memory.
+async fn decompressed(body: &[u8], allowance: &Allowance) -> io::Result<Bytes> {
+    let (mut out, mut gunzip) = (Vec::new(), Gunzip::new());
+    let is_long = |out: &Vec<u8>| out.len() > allowance.longest;
+    for step in Gunzip::steps(body) {
+        out.extend_from_slice(&gunzip.push(step)?);
+        if is_long(&out) {
+            return Err(TooLarge::error(None));
+        }
+        allowance.hold(body.len() + out.len()).await;
+    }
+    out.extend_from_slice(&gunzip.finish()?);
+    if is_long(&out) { Err(TooLarge::error(None)) } else { Ok(out.into()) }
 }
 
 /// A header.

@@ -8,16 +8,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream};
 use tokio::sync::mpsc;
-use toolward_wire::http::{BodyReader, write_request};
 use toolward_wire::{MAX_RESPONSE_BYTES, Revision};
 
 use super::event_stream::Events;
 use super::line_session::Arrived;
 use crate::budget::Account;
+use crate::http_client::{Address, Client};
 use crate::log::Log;
 use crate::upstream::Unavailable;
-use crate::upstream::address::{Address, Remote};
-use crate::upstream::pool::Pool;
+use crate::upstream::remote::Remote;
 
 /// How long the stream may take to open, and a message to be taken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -84,7 +83,7 @@ async fn send(
     remote: Remote,
     lines: impl tokio::io::AsyncRead + Unpin,
 ) -> io::Result<()> {
-    let pool = Pool::new(address.clone());
+    let client = remote.client();
     let mut lines = BufReader::new(lines);
     let mut line = Vec::new();
     loop {
@@ -93,49 +92,30 @@ async fn send(
             return Ok(());
         }
         let body = line.strip_suffix(b"\n").unwrap_or(&line);
-        let posted = tokio::time::timeout(PATIENCE, post(&pool, &address, &remote, body)).await;
+        let posted = tokio::time::timeout(PATIENCE, post(&client, &address, &remote, body)).await;
         posted.unwrap_or_else(|_| Err(io::Error::other("it does not take our messages")))?;
     }
 }
 
-async fn post(pool: &Pool, address: &Address, remote: &Remote, body: &[u8]) -> io::Result<()> {
-    let other = |error: String| io::Error::other(error);
-    let mut connection = pool.take().await?;
+async fn post(client: &Client, address: &Address, remote: &Remote, body: &[u8]) -> io::Result<()> {
     let mut fields = vec![("Content-Type", "application/json"), ("Accept-Encoding", "identity")];
     fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
     let token = remote.token().await?;
     fields.extend(token.as_deref().map(|token| ("Authorization", token)));
-    let mut request = Vec::with_capacity(512 + body.len());
-    let length = Some(body.len());
-    write_request(&mut request, "POST", &address.target, &address.authority, &fields, length)
-        .map_err(|error| other(error.to_string()))?;
+    let mut request = client.request("POST", &address.target, &fields, Some(body.len()))?;
     request.extend_from_slice(body);
-    connection.write(&request).await?;
+    let mut connection = client.send(&request).await?;
     let head = connection.response().await?;
     if !(200..300).contains(&head.status) {
-        return Err(other(format!("it answers with status {}", head.status)));
+        return Err(io::Error::other(format!("it answers with status {}", head.status)));
     }
-    let keep = head.keep_alive;
-    let mut reader = BodyReader::new(head.body, MAX_RESPONSE_BYTES)
-        .map_err(|problem| other(problem.to_string()))?;
-    loop {
-        let body = reader.read(&mut connection.buffer).map_err(|p| other(p.to_string()))?;
-        if body.is_some() {
-            break;
-        }
-        if !connection.read_more().await? {
-            return Ok(());
-        }
-    }
-    if keep {
-        pool.put(connection);
-    }
+    // The message is accepted, even if the rest of the response does not arrive.
+    let _ = client.body(connection, &head, MAX_RESPONSE_BYTES).await;
     Ok(())
 }
 
 /// Opens the stream of a server's events.
 async fn open(remote: &Remote) -> io::Result<Events> {
-    let at = &remote.address;
     let mut fields = vec![
         ("Accept", "text/event-stream"),
         ("Accept-Encoding", "identity"),
@@ -144,17 +124,14 @@ async fn open(remote: &Remote) -> io::Result<Events> {
     fields.extend(remote.headers.iter().map(|(name, value)| (&**name, &**value)));
     let token = remote.token().await?;
     fields.extend(token.as_deref().map(|token| ("Authorization", token)));
-    let mut request = Vec::new();
-    write_request(&mut request, "GET", &at.target, &at.authority, &fields, None)
-        .map_err(|error| io::Error::other(error.to_string()))?;
-    let mut connection = Pool::new(at.clone()).take().await?;
-    connection.write(&request).await?;
+    let client = remote.client();
+    let request = client.request("GET", &remote.address.target, &fields, None)?;
+    let mut connection = client.send(&request).await?;
     let head = connection.response().await?;
     let kind = head.headers.get("content-type").unwrap_or_default();
-    let plain = head.headers.count("content-encoding") == 0;
-    if head.status != 200 || !kind.starts_with("text/event-stream") || !plain {
+    if head.status != 200 || !kind.starts_with("text/event-stream") {
         let why = format!("it opens no stream of events (status {})", head.status);
         return Err(io::Error::other(why));
     }
-    Ok(Events::new(connection, head.body, MAX_RESPONSE_BYTES.into()))
+    Events::new(connection, &head, MAX_RESPONSE_BYTES.into())
 }

@@ -22,11 +22,12 @@ use crate::budget::Reservation;
 use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::notifications::Queue;
+use crate::permit::Outgoing;
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::handshake::Opening;
 use crate::upstream::stalls::Stalls;
-use crate::upstream::{GiveUp, Outgoing, Remote, Unavailable};
+use crate::upstream::{GiveUp, Remote, Unavailable};
 
 /// How long a child may take for its start and its first answer: some install themselves first.
 const HANDSHAKE: Duration = Duration::from_secs(60);

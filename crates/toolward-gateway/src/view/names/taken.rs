@@ -1,4 +1,4 @@
-//! Flat names: which tool has which, for as long as somebody can see it.
+//! Ownership of flat names.
 //!
 //! A name belongs to the tool that came first with it. It is released when neither a view nor the last
 //! known list of its server contains it any more, so that a server that keeps renaming its tools neither
@@ -10,7 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// The names in use.
+use crate::client::ServerId;
+
+/// The hash of no list.
+const UNKNOWN_LIST: [u8; 32] = [0; 32];
+
+/// The names in use under one active configuration.
 #[derive(Debug, Default, Clone)]
 pub struct Taken(Arc<Mutex<Names>>);
 
@@ -18,12 +23,12 @@ pub struct Taken(Arc<Mutex<Names>>);
 struct Names {
     by_name: HashMap<Box<str>, Owned>,
     /// The claims of each server's last known list, by the hash of that.
-    latest: HashMap<usize, ([u8; 32], Claims)>,
+    latest: HashMap<ServerId, ([u8; 32], Claims)>,
 }
 
 #[derive(Debug)]
 struct Owned {
-    index: usize,
+    server: ServerId,
     tool: Box<str>,
     claims: usize,
 }
@@ -33,30 +38,57 @@ impl Taken {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn claims(&self, index: usize) -> Claims {
-        Claims { taken: Some(self.clone()), index, names: Vec::new() }
+    /// The names of the next configuration: those of servers that stay keep their owners, until the server's list is
+    /// known under it. `keep` tells whether a server still shows a tool under this name.
+    ///
+    /// Without this, a reload could hand a name to another server, and a client's calls with it.
+    pub(super) fn continued(&self, keep: impl Fn(ServerId, &str) -> bool) -> Taken {
+        let next = Taken::default();
+        {
+            let mut names = next.names();
+            for (name, owned) in &self.names().by_name {
+                if !keep(owned.server, &owned.tool) {
+                    continue;
+                }
+                let (server, tool) = (owned.server, owned.tool.clone());
+                names.by_name.insert(name.clone(), Owned { server, tool, claims: 1 });
+                let unclaimed = || (UNKNOWN_LIST, Claims::none(server));
+                let (_, latest) = names.latest.entry(server).or_insert_with(unclaimed);
+                latest.names.push(name.clone());
+            }
+        }
+        next
+    }
+
+    pub(super) fn claims(&self, server: ServerId) -> Claims {
+        Claims { taken: Some(self.clone()), server, names: Vec::new() }
     }
 }
 
 /// Names that the tools of one server have for as long as this lives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Claims {
     taken: Option<Taken>,
-    index: usize,
+    server: ServerId,
     names: Vec<Box<str>>,
 }
 
 impl Claims {
+    /// Claims of nothing, for names that need none.
+    pub(crate) fn none(server: ServerId) -> Claims {
+        Claims { taken: None, server, names: Vec::new() }
+    }
+
     /// Claims a name for a tool; `None` if another tool has it.
     pub(super) fn add(&mut self, name: Box<str>, tool: &str) -> Option<Box<str>> {
         let mut names = self.taken.as_ref()?.names();
         match names.by_name.entry(name.clone()) {
             Entry::Vacant(slot) => {
-                slot.insert(Owned { index: self.index, tool: tool.into(), claims: 1 });
+                slot.insert(Owned { server: self.server, tool: tool.into(), claims: 1 });
             }
             Entry::Occupied(mut slot) => {
                 let owned = slot.get_mut();
-                if (owned.index, &*owned.tool) != (self.index, tool) {
+                if (owned.server, &*owned.tool) != (self.server, tool) {
                     return None;
                 }
                 owned.claims += 1;
@@ -71,7 +103,7 @@ impl Claims {
     pub fn keep_latest(&self, hash: &[u8; 32]) {
         let Some(taken) = &self.taken else { return };
         let mut names = taken.names();
-        if names.latest.get(&self.index).is_some_and(|(known, _)| known == hash) {
+        if names.latest.get(&self.server).is_some_and(|(known, _)| known == hash) {
             return;
         }
         for name in &self.names {
@@ -80,8 +112,8 @@ impl Claims {
             }
         }
         // Without the owner: it would own itself.
-        let kept = Claims { taken: None, index: self.index, names: self.names.clone() };
-        if let Some((_, before)) = names.latest.insert(self.index, (*hash, kept)) {
+        let kept = Claims { taken: None, server: self.server, names: self.names.clone() };
+        if let Some((_, before)) = names.latest.insert(self.server, (*hash, kept)) {
             names.release(&before.names);
         }
     }
@@ -114,8 +146,8 @@ mod tests {
     use super::*;
 
     /// The names that a list gets, and what holds them.
-    fn listed(flat: &Naming, index: usize, version: u8, tools: &[&str]) -> (Vec<bool>, Claims) {
-        let mut claims = flat.claims(index);
+    fn listed(flat: &Naming, server: u64, version: u8, tools: &[&str]) -> (Vec<bool>, Claims) {
+        let mut claims = flat.claims(ServerId::new(server));
         let named =
             tools.iter().map(|tool| flat.expose(&mut claims, "s", tool).is_some()).collect();
         claims.keep_latest(&[version; 32]);
@@ -154,5 +186,19 @@ mod tests {
             drop(listed(&flat, 0, round, &names));
         }
         assert_eq!(taken.names().by_name.len(), 100);
+    }
+
+    #[test]
+    fn after_a_reload_names_stay_with_servers_that_stay_and_are_free_otherwise() {
+        let flat = Naming::Flat(Taken::default());
+        let (_, _one) = listed(&flat, 0, 1, &["read", "write"]);
+        let (_, _two) = listed(&flat, 1, 1, &["find"]);
+        let stays = |server: ServerId, _: &str| server == ServerId::new(0);
+        let next = Naming::Flat(Taken::default()).replacing(&flat, stays);
+        // The renamed server has another id, and gets its name back; nobody else takes what stays.
+        assert_eq!(listed(&next, 2, 1, &["find", "read"]).0, [true, false]);
+        assert_eq!(listed(&next, 0, 1, &["read"]).0, [true]);
+        // The list of the server that stays is known now: what it does not have any more is free.
+        assert_eq!(listed(&next, 2, 2, &["write"]).0, [true]);
     }
 }

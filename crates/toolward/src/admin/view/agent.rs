@@ -1,4 +1,4 @@
-//! One agent: the tools that it may call, the limits and hooks in front of them, and what it did last.
+//! The view of one agent: the tools it may call, their limits and hooks, and its latest calls.
 
 mod guards;
 mod tools;
@@ -107,23 +107,23 @@ impl Who {
 
 impl AgentDetails {
     fn of(page: &AdminUi, who: Who, lists: &[List]) -> AgentDetails {
-        let snapshot = page.gateway().current.get();
+        let active = page.gateway().active();
         let callers = page.reloader.callers();
         let agent = who.name.as_deref();
-        let servers = tools::of(&snapshot, agent, lists);
-        let (limits, hooks) = guards::of(&snapshot, agent, &servers);
-        let own = agent.is_some_and(|agent| snapshot.policy.has_rules_of(agent));
+        let servers = tools::of(&active, agent, lists);
+        let (limits, hooks) = guards::of(&active, agent, &servers);
+        let own = agent.is_some_and(|agent| active.policy.has_rules_of(agent));
         let count = |wanted: fn(&ServerTools) -> usize| servers.iter().map(wanted).sum();
         AgentDetails {
             others: callers.iter().map(|one| (one.clone(), *one == who.name)).collect(),
             rules: match own {
                 true => Some("its own rules"),
-                false if snapshot.policy.agents().is_empty() => None,
+                false if active.policy.agents().is_empty() => None,
                 false => Some("the rules of default, if there are any"),
             },
             rejected: agent.is_none() && !callers.contains(&None),
-            unenforced: !snapshot.enforced,
-            progressive: snapshot.discovery.is_progressive(agent),
+            unenforced: !active.enforced,
+            progressive: active.discovery.is_progressive(agent),
             listed: count(ServerTools::listed),
             callable: count(|server| server.callable.len() + server.more_callable),
             offered: count(|server| server.offered),

@@ -1,4 +1,4 @@
-//! The decision about a call without calling.
+//! Decides a call without making it.
 
 use std::sync::Arc;
 

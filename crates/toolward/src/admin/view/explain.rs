@@ -1,5 +1,5 @@
-//! Why: every layer and step, and what the agent would see. A panel beside the table, or a page of its
-//! own that can be linked.
+//! Explains a decision: every layer and step, and the response the agent would get. Shown as a panel beside
+//! the matrix, or as a page that can be linked.
 
 use std::sync::Arc;
 

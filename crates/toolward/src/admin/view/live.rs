@@ -1,5 +1,5 @@
-//! Decisions as they happen. Rows come from the record's files, as `toolward tail` reads them: nothing
-//! on the way of a call knows whether somebody watches.
+//! Live decisions. Rows are read from the audit log, as `toolward tail` does, so that watching does not affect
+//! the request path.
 
 mod after;
 mod events;
@@ -55,11 +55,11 @@ async fn whole(page: &Arc<AdminUi>, query: &Query, id: Option<&str>) -> ViewResp
         Some(id) => one::of(page, id).await,
         None => None,
     };
-    let snapshot = page.gateway().current.get();
+    let active = page.gateway().active();
     ViewResponse::of(&LivePage {
         layout: Layout::new(page, "live", "Live").await,
         agents: page.reloader.callers().iter().flatten().cloned().collect(),
-        servers: snapshot.servers.iter().map(|server| server.name().to_string()).collect(),
+        servers: active.servers.iter().map(|server| server.name().to_string()).collect(),
         wanted,
         rows,
         after,

@@ -1,6 +1,6 @@
-//! Who sees what: all tools by all agents, by the verdict of the listing.
+//! The matrix: all tools by all agents, with the verdict of the listing.
 //!
-//! Lines come in chunks, as they are needed: a page holds the chunks that are near what is looked at.
+//! Rows are loaded in chunks as they scroll into view.
 
 mod cache;
 mod cell;

@@ -1,4 +1,4 @@
-//! The policy in force: what was loaded, how often each rule decided, and what there is to say of it.
+//! The active policy: its files, how often each rule decided, and findings.
 
 mod files;
 mod hits;
@@ -84,9 +84,9 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             ViewResponse::of(&PolicyPage { layout, told })
         }
         "hits" => {
-            let snapshot = page.gateway().current.get();
-            let hits = Hits::count(page, &snapshot, false).into_list();
-            let (decided, unseen) = (snapshot.hits.total(), snapshot.unseen.total());
+            let active = page.gateway().active();
+            let hits = Hits::count(page, &active, false).into_list();
+            let (decided, unseen) = (active.hits.total(), active.unlisted.total());
             ViewResponse::of(&Counts { hits, decided, unseen })
         }
         _ => ViewResponse::Missing,
@@ -94,33 +94,33 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
 }
 
 async fn told(page: &Arc<AdminUi>) -> Option<PolicyDetails> {
-    let snapshot = page.gateway().current.get();
+    let active = page.gateway().active();
     let (in_force, last, taken_up) = {
         let state = page.reloader.state();
         (state.in_force.clone()?, state.last.clone(), state.taken_up)
     };
     // A large policy is looked at for a while.
-    let (of, page_of, at) = (in_force.clone(), page.clone(), snapshot.clone());
+    let (of, page_of, at) = (in_force.clone(), page.clone(), active.clone());
     let report = tokio::task::spawn_blocking(move || of.report(page_of.gateway(), &at));
     let report = report.await.ok()?;
-    let hits = Hits::count(page, &snapshot, true);
+    let hits = Hits::count(page, &active, true);
     let (files, loose) = files::with_hits(&in_force.loaded, &hits);
-    let kinds = snapshot.policy.layer_kinds().zip(snapshot.policy.layer_names());
+    let kinds = active.policy.layer_kinds().zip(active.policy.layer_names());
     let layer = |(number, (kind, name)): (usize, (&'static str, &str))| LayerRow {
         number,
         kind,
         name: name.into(),
     };
     Some(PolicyDetails {
-        version: snapshot.version.clone(),
-        since: moment(page.matrix.reloaded().unwrap_or(snapshot.hits.since())),
-        counted: moment(snapshot.hits.since()),
+        version: active.version.clone(),
+        since: moment(page.matrix.reloaded().unwrap_or(active.hits.since())),
+        counted: moment(active.hits.since()),
         reloaded: taken_up > 0,
         last: last.map(Last::of),
         layers: kinds.enumerate().map(layer).collect(),
-        decided: snapshot.hits.total(),
-        by_no_rule: snapshot.hits.of_no_rule(),
-        unseen: snapshot.unseen.total(),
+        decided: active.hits.total(),
+        by_no_rule: active.hits.of_no_rule(),
+        unseen: active.unlisted.total(),
         names: hits.names,
         passed: report.tests.iter().filter(|case| case.passed).count(),
         unknown: report.tests.iter().filter(|case| case.unknown).count(),

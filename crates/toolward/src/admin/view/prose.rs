@@ -1,4 +1,4 @@
-//! Reasons as they are shown: names in backticks become code, and the place of a rule its file's name.
+//! Renders reasons: names in backticks become code, and locations are shortened to the file name.
 
 use super::short;
 

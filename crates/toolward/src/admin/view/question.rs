@@ -1,12 +1,10 @@
-//! A question that a page asks: which tool, by whom, with which arguments; and its answer as views
-//! show it. The facts are those of `toolward explain`.
+//! A question about one call, and its answer as the views show it. The facts are those of `toolward explain`.
 
 use std::sync::Arc;
 
 use toolward_config::sanitize;
 use toolward_config::suggest;
-use toolward_gateway::active::Snapshot;
-use toolward_gateway::gateway::Gateway;
+use toolward_gateway::active::Active;
 use toolward_policy::reason::RuleText;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
@@ -21,7 +19,7 @@ use crate::query::{Answer, PolicyQuery, outcome, outcome_text, step_note};
 
 /// A question about what is in force now.
 pub(super) struct ActiveQuestion {
-    snapshot: Arc<Snapshot>,
+    active: Arc<Active>,
     lists: Vec<List>,
     agent: Option<String>,
     server: String,
@@ -128,7 +126,7 @@ impl ActiveQuestion {
         (server, name): (&str, &str),
         arguments: Option<ArgumentsText>,
     ) -> Result<ActiveQuestion, String> {
-        let snapshot = page.gateway().current.get();
+        let active = page.gateway().active();
         let Some(list) = lists.iter().find(|list| list.server.name() == server) else {
             let known = lists.iter().map(|list| list.server.name());
             return Err(match suggest::nearest(server, known) {
@@ -138,7 +136,7 @@ impl ActiveQuestion {
                 None => format!("No server is called “{server}”."),
             });
         };
-        let exposure = snapshot.policy.exposure(server);
+        let exposure = active.policy.exposure(server);
         if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
             return Err(format!(
                 "“{name}” is what clients call “{original}”; rules speak of original names. Ask \
@@ -156,7 +154,7 @@ impl ActiveQuestion {
             }
         };
         let name = tool.as_ref().map_or(name, Tool::name);
-        let hints = tool.as_ref().map(|tool| snapshot.policy.hints(server, tool));
+        let hints = tool.as_ref().map(|tool| active.policy.hints(server, tool));
         let name = name.to_string();
         Ok(ActiveQuestion {
             agent: agent.map(String::from),
@@ -167,12 +165,12 @@ impl ActiveQuestion {
             tool,
             unlisted: ToolSet::new(Vec::new()),
             lists,
-            snapshot,
+            active,
         })
     }
 
-    fn asked<'a>(&'a self, gateway: &'a Gateway) -> PolicyQuery<'a> {
-        let (policy, agent) = (&self.snapshot.policy, self.agent.as_deref());
+    fn asked(&self) -> PolicyQuery<'_> {
+        let (policy, agent) = (&self.active.policy, self.agent.as_deref());
         let unknown = |list: &List| list.server.name() == self.server && list.tools.is_err();
         let usable = self.lists.iter().filter(|list| {
             policy.decide_server(agent, list.server.name()).verdict != Verdict::Deny
@@ -193,14 +191,14 @@ impl ActiveQuestion {
             list_unknown: self.lists.iter().any(unknown),
             hints: &self.hints,
             offered: offered.collect(),
-            naming: Some(&gateway.naming),
-            redact: &self.snapshot.redact,
-            route: self.snapshot.discovery.route(policy, agent, &self.server),
+            naming: Some(&self.active.naming),
+            redact: &self.active.redact,
+            route: self.active.discovery.route(policy, agent, &self.server),
         }
     }
 
     pub(super) fn answer(&self, page: &AdminUi) -> AnswerDetails {
-        let asked = self.asked(page.gateway());
+        let asked = self.asked();
         let answer = asked.answer();
         let listing = asked.listing();
         let actions = listing.as_ref().and_then(|listing| listing.actions.clone());
@@ -218,7 +216,7 @@ impl ActiveQuestion {
             called: asked.called(),
             actions,
             guarded: guards::any(page.reloader.begun(), asked.policy),
-            enforced: self.snapshot.enforced,
+            enforced: self.active.enforced,
         };
         AnswerDetails {
             agent: self.agent.clone(),

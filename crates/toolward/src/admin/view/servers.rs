@@ -1,4 +1,4 @@
-//! The servers: what they are, how they fare, and how much of them is shown to whom.
+//! The servers: definition, health, and how many of their tools each agent sees.
 
 mod plot;
 
@@ -86,9 +86,9 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
 
 fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
     let gateway = page.gateway();
-    let snapshot = gateway.current.get();
+    let active = gateway.active();
     let in_force = page.reloader.state().in_force.clone();
-    let sees = in_force.map(|in_force| in_force.sees(gateway, &snapshot)).unwrap_or_default();
+    let sees = in_force.map(|in_force| in_force.sees(gateway, &active)).unwrap_or_default();
     let one = |(number, server): (usize, &Arc<Server>)| {
         let seen = sees.iter().find(|sees| sees.server == server.name());
         let (word, revisions) = server.state();
@@ -105,7 +105,7 @@ fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
             alone,
         }
     };
-    snapshot.servers.iter().enumerate().map(one).collect()
+    active.servers.iter().enumerate().map(one).collect()
 }
 
 impl ToolCounts {

@@ -1,4 +1,4 @@
-//! `toolward audit query --count-by`: how many calls there were, by agent, tool and other members.
+//! `toolward audit query --count-by`: counts calls by agent, tool and other fields.
 
 use std::collections::HashMap;
 use std::io::Write;

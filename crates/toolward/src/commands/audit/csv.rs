@@ -1,4 +1,4 @@
-//! Records as rows of a spreadsheet, after RFC 4180.
+//! Records as CSV (RFC 4180).
 
 use serde_json::{Map, Value};
 use toolward_config::sanitize;

@@ -1,4 +1,4 @@
-//! `toolward explain DECISION_ID`: a past decision, with the rule as it was then.
+//! `toolward explain DECISION_ID`: a past decision, with the rule as it was at that time.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `toolward audit export`: records for other systems, one a line.
+//! `toolward audit export`: records for other systems, one per line.
 
 use std::fs::OpenOptions;
 use std::io::{IsTerminal, Write};

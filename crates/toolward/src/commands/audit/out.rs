@@ -1,4 +1,4 @@
-//! Where rows go: at once where somebody may be watching, many at a time after that.
+//! Output of rows: unbuffered at first, for people who watch, then in batches.
 
 use std::fs::File;
 use std::io::{BufWriter, Result, Stdout, Write};

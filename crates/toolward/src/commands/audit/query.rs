@@ -1,4 +1,4 @@
-//! `toolward audit query`: one row a call, refusal, list or other event.
+//! `toolward audit query`: one row per call, refusal, list or other event.
 
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;

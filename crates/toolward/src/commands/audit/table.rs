@@ -1,4 +1,4 @@
-//! Rows as a table: in full for a file or a pipe, fitted to the width of a terminal.
+//! Rows as a table: complete for files and pipes, fitted to the width of a terminal.
 
 use anstyle::Style;
 use serde_json::Value;

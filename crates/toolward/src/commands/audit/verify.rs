@@ -1,4 +1,4 @@
-//! `toolward audit verify`: whether the record is whole, and where it is not.
+//! `toolward audit verify`: checks the integrity of the audit log.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Whether arguments are what a tool's schema asks for. A schema of the demo is small, and so is this: a
-//! caller that is wrong is told what would be right.
+//! Validates arguments against the small JSON schemas of the demo tools.
 
 use serde_json::{Map, Value};
 

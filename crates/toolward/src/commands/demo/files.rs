@@ -1,4 +1,4 @@
-//! The demo's files: what a running demo reads, and what `--write` leaves to start from.
+//! The demo's files: those of a running demo, and those that `--write` creates.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};

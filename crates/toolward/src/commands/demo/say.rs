@@ -1,4 +1,4 @@
-//! What the demo prints: addresses, tokens, and lines to copy. Each line works as it is printed.
+//! The output of the demo: addresses, tokens, and commands that can be copied.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

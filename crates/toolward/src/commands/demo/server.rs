@@ -1,5 +1,6 @@
-//! `toolward demo-server`: the demo's MCP server on standard input and output, in both eras. A request
-//! that carries its terms is answered as a modern one, any other belongs to a session.
+//! `toolward demo-server`: the demo's MCP server on standard input and output, legacy and modern.
+//!
+//! A request with modern metadata gets a modern response; any other belongs to a legacy session.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};

@@ -1,4 +1,4 @@
-//! The made-up project: its issues and files, in memory, and what each tool does with them.
+//! The sample project: its issues and files, in memory, and the effect of each tool.
 
 use serde_json::{Map, Value, json};
 

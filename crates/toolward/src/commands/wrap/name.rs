@@ -1,7 +1,7 @@
-//! The server's name, derived from its command line.
+//! Derives the name of the server from its command line.
 //!
-//! Rules name servers, and nobody would look for theirs under `npx`: the package, module, image or script that
-//! the command runs is what people call the server.
+//! Rules refer to servers by name, and `npx` would be a poor one: the package, module, image or script that the
+//! command runs is what people call the server.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,47 +1,79 @@
-//! Answers that come when nobody waits for them any more: what they took is given back.
+//! Requests, each in a task of its own that waits for the reply to its end.
+//!
+//! The caller waits for `timeout` only. A dropped request would lose a reply that comes later, and with it what the
+//! script took: here such a reply is still read, and its units are given back.
 
-use std::io;
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Line, Order, Unreachable};
+use super::line::{Line, Live, RequestError};
+use super::scripts::{self, GIVE_BACK_SCRIPT, TAKE_SCRIPT};
+use super::{Outcome, Taken, Unreachable};
+use crate::guard::store::counters::Pace;
 
-/// So long they are waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// After this, a reply is not waited for any more.
+pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Line {
-    /// Whoever waits hears that the store cannot be used. The connection is read on for a while, by
-    /// itself.
-    pub(super) fn let_go(mut self, why: &io::Error) {
-        let failed = why.to_string();
-        for waiting in &mut self.waiting {
-            if let Order::Take { done, .. } = &mut waiting.order {
-                let (nobody, _) = oneshot::channel();
-                let done = std::mem::replace(done, nobody);
-                let _ = done.send(Err(Unreachable(failed.clone())));
-            }
-        }
-        // Nothing more comes from a connection that was closed, and none that took half of a command
-        // can be told anything.
-        if why.kind() == io::ErrorKind::TimedOut && !self.waiting.is_empty() {
-            tokio::spawn(async move {
-                let _ = tokio::time::timeout(PATIENCE, self.settle()).await;
-            });
-        }
+/// Takes one of each limit. Units that were taken for a caller that has left are given back.
+pub(super) async fn take(
+    line: Arc<Line>,
+    timeout: Duration,
+    wanted: Vec<(Arc<str>, Pace)>,
+    done: oneshot::Sender<Outcome>,
+) {
+    let live = match line.live().await {
+        Ok(live) => live,
+        Err(why) => return drop(done.send(Err(why))),
+    };
+    // The caller may have left while a connection was made.
+    if done.is_closed() {
+        return;
     }
-
-    async fn settle(mut self) -> io::Result<()> {
-        while !self.waiting.is_empty() || !self.out.is_empty() {
-            let out = std::mem::take(&mut self.out);
-            self.connection.write(&out).await?;
-            if !self.connection.read_more().await? {
-                break;
-            }
-            while let Some(reply) = self.reply()? {
-                self.answered(reply)?;
-            }
+    let asked = Instant::now();
+    let arguments = scripts::take(&wanted, live.clock().after(timeout));
+    let mut request = pin!(live.run(&TAKE_SCRIPT, &arguments));
+    let (reply, done) = match tokio::time::timeout(timeout, &mut request).await {
+        Ok(reply) => (reply, Some(done)),
+        Err(_) => {
+            let why = Unreachable("it did not answer in time".into());
+            let _ = done.send(Err(why.clone()));
+            line.replace(&live, &why).await;
+            (request.await, None)
         }
-        Ok(())
+    };
+    let outcome = match reply {
+        Ok(reply) => {
+            live.learn_time(&reply, asked);
+            if done.is_some() {
+                line.answered();
+            }
+            scripts::outcome(wanted, &reply)
+        }
+        Err(RequestError::Refused(why)) => Err(why),
+        Err(RequestError::Lost(why)) => {
+            line.replace(&live, &why).await;
+            Err(why)
+        }
+    };
+    let unclaimed = match done {
+        Some(done) => done.send(outcome).err(),
+        None => Some(outcome),
+    };
+    if let Some(Ok(Ok(taken))) = unclaimed {
+        give_back_on(&live, &taken).await;
     }
+}
+
+/// Gives units back. If that fails, they refill with time.
+pub(super) async fn give_back(line: Arc<Line>, taken: Taken) {
+    if let Ok(live) = line.live().await {
+        give_back_on(&live, &taken).await;
+    }
+}
+
+async fn give_back_on(live: &Live, taken: &Taken) {
+    let _ = live.run(&GIVE_BACK_SCRIPT, &scripts::give_back(taken)).await;
 }

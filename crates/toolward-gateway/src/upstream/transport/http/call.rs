@@ -219,7 +219,7 @@ impl Call {
         if self.exchange.is_done()
             && let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Over)
         {
-            events.finish(&self.link.pool);
+            events.finish(&self.link.client);
         }
         step.event
     }

@@ -14,9 +14,9 @@ use toolward_wire::{Era, Id, Kind, Message};
 use super::super::ids;
 use super::messages::Messages;
 use super::{Greeted, HttpLink, Reply, modern_headers};
+use crate::http_client::Connection;
 use crate::upstream::connection::Signal;
 use crate::upstream::handshake::{is_list_changed, own_answer, own_request, tells_changes};
-use crate::upstream::pool::Connection;
 
 /// The first pause before the stream is opened again, doubled up to the longest one.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -121,9 +121,7 @@ impl HttpLink {
                 request
             }
         };
-        let mut connection = self.pool.take().await?;
-        connection.write(&request).await?;
-        Ok(connection)
+        Ok(self.client.send(&request).await?)
     }
 
     /// A message of the server that belongs to no request of ours.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toolward_wire::{Message, Sender};
 
+use crate::http_client::Client;
 use crate::parse::parse;
-use crate::upstream::pool::Pool;
 use crate::upstream::transport::event_stream::Events;
 
 /// A longer event id is not kept: it would have to fit into a header.
@@ -62,7 +62,7 @@ impl Messages {
     }
 
     /// A stream that has just ended leaves its connection for the next request.
-    pub(super) fn finish(self, pool: &Pool) {
-        self.events.finish(pool);
+    pub(super) fn finish(self, client: &Client) {
+        self.events.finish(client);
     }
 }

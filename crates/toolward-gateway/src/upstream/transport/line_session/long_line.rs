@@ -15,8 +15,8 @@ use toolward_wire::{Id, Message, MessageError, Sender};
 use super::pauses::Pauses;
 use super::{Process, SMALL, Unreadable, Users, is_answer, seems_to_answer};
 use crate::budget::{Account, RESULT_ROOM, Reservation};
+use crate::http_client::MAX_READ_BYTES;
 use crate::parse;
-use crate::upstream::pool::MAX_READ;
 
 /// The id of a message is looked for in this many bytes at its start.
 const START: usize = 256;
@@ -100,7 +100,7 @@ impl Process {
         };
         let (owner, Some(room)) = (*owner, room.clone()) else { return };
         // The call has reserved this much before it was forwarded.
-        let wanted = (length + MAX_READ).saturating_sub(RESULT_ROOM);
+        let wanted = (length + MAX_READ_BYTES).saturating_sub(RESULT_ROOM);
         if !is_awaited || !self.wait_for(owner, room.account(), room.grow_to(wanted)).await {
             self.long.discard();
         }

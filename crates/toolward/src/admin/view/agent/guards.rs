@@ -1,7 +1,6 @@
-//! The limits and hooks of one agent: those in front of its tools, and those over its listings and refused
-//! calls.
+//! Limits and hooks of one agent: for its tools, its listings and its refused calls.
 
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::guard::ShownHook;
 
 use super::tools::{ServerTools, Tool};
@@ -26,7 +25,7 @@ pub(in crate::admin::view) struct HookRow {
 }
 
 pub(super) fn of(
-    snapshot: &Snapshot,
+    active: &Active,
     agent: Option<&str>,
     servers: &[ServerTools],
 ) -> (Vec<LimitRow>, Vec<HookRow>) {
@@ -58,8 +57,8 @@ pub(super) fn of(
     };
     let mut rows: Vec<LimitRow> = limits.into_iter().map(row).collect();
     for (limits, counts) in [
-        (snapshot.guards.limits_of_lists(agent), "listings"),
-        (snapshot.guards.limits_of_refused(agent), "refused calls; beyond it, answers are delayed"),
+        (active.guards.limits_of_lists(agent), "listings"),
+        (active.guards.limits_of_refused(agent), "refused calls; beyond it, answers are delayed"),
     ] {
         rows.extend(limits.into_iter().map(|limit| LimitRow {
             name: limit.name,

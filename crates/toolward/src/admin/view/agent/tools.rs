@@ -1,6 +1,6 @@
-//! The tools of each server as one agent may use them.
+//! The tools of each server, as one agent may use them.
 
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::guard::InFront;
 use toolward_policy::reason::About;
 use toolward_policy::{Caller, Verdict};
@@ -55,13 +55,13 @@ impl ServerTools {
     }
 }
 
-pub(super) fn of(snapshot: &Snapshot, agent: Option<&str>, lists: &[List]) -> Vec<ServerTools> {
-    lists.iter().enumerate().map(|(number, list)| server(snapshot, agent, number, list)).collect()
+pub(super) fn of(active: &Active, agent: Option<&str>, lists: &[List]) -> Vec<ServerTools> {
+    lists.iter().enumerate().map(|(number, list)| server(active, agent, number, list)).collect()
 }
 
-fn server(snapshot: &Snapshot, agent: Option<&str>, number: usize, list: &List) -> ServerTools {
+fn server(active: &Active, agent: Option<&str>, number: usize, list: &List) -> ServerTools {
     let name = list.server.name();
-    let route = snapshot.discovery.route(&snapshot.policy, agent, name);
+    let route = active.discovery.route(&active.policy, agent, name);
     let mut server = ServerTools {
         number,
         name: name.into(),
@@ -83,7 +83,7 @@ fn server(snapshot: &Snapshot, agent: Option<&str>, number: usize, list: &List) 
         direct: route.is_direct(),
     };
     let Ok(catalogue) = &list.tools else { return server };
-    let policy = &snapshot.policy;
+    let policy = &active.policy;
     let caller = Caller { agent, claims: None };
     for (tool, cell) in policy.row(agent, name, catalogue.tools()).iter() {
         let listing = cell.list(caller);
@@ -101,12 +101,12 @@ fn server(snapshot: &Snapshot, agent: Option<&str>, number: usize, list: &List) 
             *more += 1;
             continue;
         }
-        let guards = match denied || snapshot.guards.is_empty() {
+        let guards = match denied || active.guards.is_empty() {
             true => InFront::default(),
             false => {
                 let hints = policy.hints(name, tool);
                 let rules = (&*cell.all_limits(), cell.settled().is_some());
-                snapshot.guards.in_front((agent, name), (tool, &hints), rules)
+                active.guards.in_front((agent, name), (tool, &hints), rules)
             }
         };
         let shown = policy.exposure(name).and_then(|exposure| exposure.show(tool.name()));

@@ -1,5 +1,5 @@
-//! How far somebody has watched: the newest decision that was told, and the latest end of one. A call
-//! that was under way is news once more when it has ended.
+//! The position of a watcher: the newest decision it has seen, and the latest completed one. A call that was in
+//! flight is sent again once it has completed.
 
 use serde_json::Value;
 use toolward_gateway::audit::line::time;

@@ -1,7 +1,7 @@
-//! Rows as they come, while somebody watches; and changes of what views are made of, for a browser has
-//! few connections to one host. The work is bounded: so much of the record is read each
-//! time, so many rows are told; where more comes, it is passed over and counted. A browser that does
-//! not read gets less.
+//! The event stream of the live view: new rows, and refresh events, because browsers limit connections per host.
+//!
+//! Work is bounded: each poll reads at most a fixed number of bytes and sends at most a fixed number of rows. The
+//! rest is skipped and counted, as are rows that a slow browser does not read.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

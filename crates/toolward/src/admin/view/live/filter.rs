@@ -1,4 +1,4 @@
-//! Which rows somebody wants to watch.
+//! The filter of the live view.
 
 use serde_json::Value;
 

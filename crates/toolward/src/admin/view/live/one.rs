@@ -1,4 +1,4 @@
-//! One decision: everything that the record has of it, and what the policy in force says.
+//! One decision: its audit record, and the decision of the active policy.
 
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ pub(super) async fn of(page: &Arc<AdminUi>, id: &str) -> Option<One> {
     let (folder, id) = (page.reloader.begun().audit.dir.clone(), id.to_string());
     let found = tokio::task::spawn_blocking(move || decision(&folder, &id).ok().flatten());
     let found = found.await.ok()??;
-    let snapshot = page.gateway().current.get();
+    let active = page.gateway().active();
     let record = &found.record;
-    let policy_changed = record["policy"].as_str().is_some_and(|then| then != snapshot.version);
+    let policy_changed = record["policy"].as_str().is_some_and(|then| then != active.version);
     Some(One {
         facts: in_words(facts(&found, None), record),
         changed: found.fits == Some(false),
@@ -113,7 +113,7 @@ fn explain(page: &AdminUi, record: &Value) -> Option<String> {
 
 /// Whether a recorded hash is of some arguments.
 fn same_as(page: &AdminUi) -> impl Fn(&str, &[u8]) -> bool {
-    let audit = page.gateway().audit.clone();
+    let audit = page.gateway().context.audit.clone();
     move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
 }
 

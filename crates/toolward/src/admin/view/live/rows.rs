@@ -1,4 +1,4 @@
-//! One decision as a row.
+//! One decision as a table row.
 
 use serde_json::Value;
 
@@ -85,8 +85,8 @@ fn why(page: &AdminUi, row: &Value, kind: &str) -> Why {
     if is_unseen(row) {
         let now = says(page, row);
         let decision = now.as_ref().and_then(|now| now.decision);
-        let snapshot = page.gateway().current.get();
-        let rule = decision.and_then(|decision| snapshot.policy.rule(&decision));
+        let active = page.gateway().active();
+        let rule = decision.and_then(|decision| active.policy.rule(&decision));
         let now = now.map(|now| now.reason);
         let sentence = now.as_deref().map(pieces);
         let place = rule.as_ref().map(|rule| rule.location());
@@ -110,9 +110,9 @@ pub(super) fn is_unseen(row: &Value) -> bool {
 /// What the policy in force says of such a name.
 pub(super) fn says(page: &AdminUi, row: &Value) -> Option<Says> {
     let gateway = page.gateway();
-    let snapshot = gateway.current.get();
+    let active = gateway.active();
     let in_force = page.reloader.state().in_force.clone()?;
-    let names = in_force.names(gateway, &snapshot);
+    let names = in_force.names(gateway, &active);
     let agent = row["agent"].as_str();
-    Some(names.say(&snapshot, agent, None, row["exposed_name"].as_str()?))
+    Some(names.say(&active, agent, None, row["exposed_name"].as_str()?))
 }

@@ -1,16 +1,16 @@
-//! The cache of the table, and the table as it was before the last reload: its cells are compared with the
-//! new ones, so that the admin UI can mark what a reload changed.
+//! Cache of the matrix, and its version before the last reload, so that changed cells can be marked.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
+use toolward_gateway::client::ServerId;
 
 use super::table::{Agents, Group, MatrixTable, PreviousTable};
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 
 /// What a group was made from: the policy, the callers, the server, and its list or why there is none.
-type GroupKey = (u64, Agents, usize, Result<[u8; 32], String>);
+type GroupKey = (u64, Agents, ServerId, Result<[u8; 32], String>);
 
 /// The groups of the table that was made last, and the table before the last reload.
 #[derive(Default)]
@@ -24,12 +24,12 @@ struct CachedTables {
 
 impl MatrixCache {
     pub(super) fn table(&self, reloader: &Reloader, lists: &[List]) -> MatrixTable {
-        let snapshot = reloader.gateway().current.get();
+        let active = reloader.gateway().active();
         let agents = reloader.callers();
         let mut state = self.lock();
         // Until the new policy is active, what was kept for the comparison is the present.
-        let before = state.before.clone().filter(|before| before.serial != snapshot.serial());
-        let groups = state.groups(&snapshot, &agents, lists, before.as_deref());
+        let before = state.before.clone().filter(|before| before.serial != active.serial());
+        let groups = state.groups(&active, &agents, lists, before.as_deref());
         state.groups.clone_from(&groups);
         drop(state);
         let is_new = |agent: &Option<String>| {
@@ -44,11 +44,11 @@ impl MatrixCache {
     }
 
     /// Keeps the table of the policy that is about to be replaced.
-    pub(crate) fn reloading(&self, snapshot: &Snapshot, agents: Agents, lists: &[List], at: u64) {
+    pub(crate) fn reloading(&self, active: &Active, agents: Agents, lists: &[List], at: u64) {
         let mut state = self.lock();
-        let groups = state.groups(snapshot, &agents, lists, None);
+        let groups = state.groups(active, &agents, lists, None);
         let groups = groups.into_iter().map(|(_, group)| group).collect();
-        let serial = snapshot.serial();
+        let serial = active.serial();
         state.before = Some(Arc::new(PreviousTable { at, serial, agents, groups }));
     }
 
@@ -66,17 +66,17 @@ impl CachedTables {
     /// The groups of all servers, from the cache if nothing has changed.
     fn groups(
         &self,
-        snapshot: &Snapshot,
+        active: &Active,
         agents: &Agents,
         lists: &[List],
         before: Option<&PreviousTable>,
     ) -> Vec<(GroupKey, Arc<Group>)> {
         let group = |list: &List| {
             let hash = list.tools.as_ref().map(|tools| *tools.hash()).map_err(ToString::to_string);
-            let key = (snapshot.serial(), agents.clone(), list.server.index, hash);
+            let key = (active.serial(), agents.clone(), list.server.id, hash);
             let known = self.groups.iter().find(|(known, _)| *known == key);
             let known = known.map(|(_, group)| group.clone());
-            (key, known.unwrap_or_else(|| Arc::new(Group::new(snapshot, agents, list, before))))
+            (key, known.unwrap_or_else(|| Arc::new(Group::new(active, agents, list, before))))
         };
         lists.iter().map(group).collect()
     }

@@ -1,4 +1,4 @@
-//! Lines and cells as they are drawn, and the legend for what is drawn.
+//! Rows and cells as they are drawn, and their legend.
 
 use toolward_gateway::guard::{InFront, ShownHook, ShownLimit};
 

@@ -1,5 +1,4 @@
-//! Which lines and columns of the table are shown. Filters stand in the address, so that what is seen
-//! can be linked.
+//! Which rows and columns are shown. Filters are part of the URL, so that a filtered matrix can be linked.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Which servers are collapsed. That is part of the address, as filters are: `fold=SERVER` collapses one,
-//! `fold=*` all but those of `open=SERVER`.
+//! Collapsed servers. They are part of the URL, as filters are: `fold=SERVER` collapses one, `fold=*` all except
+//! `open=SERVER`.
 
 use crate::admin::Query;
 use crate::admin::query::encoded;

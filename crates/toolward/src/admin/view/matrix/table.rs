@@ -1,12 +1,11 @@
-//! The verdict of the listing for every tool and every agent, made by the same functions as `toolward ls`,
-//! with the limits and hooks in front of each. A server's part is cached for as long as its tool list and
-//! the policy stay the same.
+//! Builds the matrix: the listing verdict of every tool for every agent, by the same functions as `toolward ls`,
+//! with limits and hooks. The rows of a server are cached until its tool list or the policy changes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::Value;
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::guard::InFront;
 use toolward_policy::{Caller, Verdict};
 
@@ -153,14 +152,14 @@ impl ToolLine {
 
 impl Group {
     pub(super) fn new(
-        snapshot: &Snapshot,
+        active: &Active,
         agents: &[Option<String>],
         list: &List,
         before: Option<&PreviousTable>,
     ) -> Group {
         let server = list.server.name();
         let names = || agents.iter().map(Option::as_deref);
-        let route = |agent| snapshot.discovery.route(&snapshot.policy, agent, server);
+        let route = |agent| active.discovery.route(&active.policy, agent, server);
         let mut group = Group {
             server: server.into(),
             address: encoded(server),
@@ -173,7 +172,7 @@ impl Group {
             changed: 0,
         };
         if list.tools.is_ok() {
-            group.fill(snapshot, agents, list);
+            group.fill(active, agents, list);
             if let Some(before) = before {
                 group.compare(agents, before);
             }
@@ -181,9 +180,9 @@ impl Group {
         group
     }
 
-    fn fill(&mut self, snapshot: &Snapshot, agents: &[Option<String>], list: &List) {
+    fn fill(&mut self, active: &Active, agents: &[Option<String>], list: &List) {
         let Ok(catalogue) = &list.tools else { return };
-        let (policy, tools) = (&snapshot.policy, catalogue.tools());
+        let (policy, tools) = (&active.policy, catalogue.tools());
         let server = self.server.as_str();
         let exposure = policy.exposure(server);
         let hints: Vec<_> = tools.tools().iter().map(|tool| policy.hints(server, tool)).collect();
@@ -202,7 +201,7 @@ impl Group {
         let lines = tools.tools().iter().zip(&hints).map(line).collect();
         let denied = MatrixCell { verdict: DENY, guards: 0, before: None };
         let mut cells = vec![denied; hints.len() * agents.len()];
-        let guarded = !snapshot.guards.is_empty();
+        let guarded = !active.guards.is_empty();
         for (column, agent) in agents.iter().enumerate() {
             let caller = Caller { agent: agent.as_deref(), claims: None };
             let closed = matches!(self.route(column), Route::Closed(_));
@@ -221,7 +220,7 @@ impl Group {
                 if guarded {
                     let rules = (&*decided.all_limits(), decided.settled().is_some());
                     let whom = (caller.agent, server);
-                    let guards = snapshot.guards.in_front(whom, (tool, hints), rules);
+                    let guards = active.guards.in_front(whom, (tool, hints), rules);
                     cell.guards = place(&mut self.guards, guards);
                 }
             }

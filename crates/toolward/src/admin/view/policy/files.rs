@@ -1,4 +1,4 @@
-//! The files in force, line by line, with the counts of the rules that stand there.
+//! The active files, line by line, with the hit counts of their rules.
 
 use std::collections::HashMap;
 

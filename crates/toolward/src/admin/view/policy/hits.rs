@@ -1,6 +1,6 @@
-//! How often each rule decided, with the calls of names that it hides.
+//! How often each rule decided, including calls of unlisted names.
 
-use toolward_gateway::active::Snapshot;
+use toolward_gateway::active::Active;
 use toolward_gateway::client::Scope;
 use toolward_policy::RuleRef;
 use toolward_policy::reason::RuleText;
@@ -48,32 +48,32 @@ pub(super) struct Name {
 
 impl Hits {
     /// The counts of all rules, or of those that have one.
-    pub(super) fn count(page: &AdminUi, snapshot: &Snapshot, all: bool) -> Hits {
+    pub(super) fn count(page: &AdminUi, active: &Active, all: bool) -> Hits {
         let gateway = page.gateway();
         let in_force = page.reloader.state().in_force.clone();
-        let known = in_force.map(|in_force| in_force.names(gateway, snapshot));
+        let known = in_force.map(|in_force| in_force.names(gateway, active));
         let mut names = Vec::new();
-        for called in snapshot.unseen.called().into_iter().take(MOST_NAMES) {
+        for called in active.unlisted.called().into_iter().take(MOST_NAMES) {
             let agent = called.agent.as_deref();
             let said = called.name.as_ref().and_then(|(scope, name)| {
-                Some(known.as_ref()?.say(snapshot, agent, Some(*scope), name))
+                Some(known.as_ref()?.say(active, agent, Some(*scope), name))
             });
             let scope = called.name.as_ref().map(|(scope, _)| *scope);
             names.push(Name {
                 agent: agent.map(String::from),
-                at: scope.and_then(|scope| address(snapshot, scope)),
+                at: scope.and_then(|scope| address(active, scope)),
                 name: called.name.map(|(_, name)| name.into()),
                 calls: called.calls,
                 reason: said.map_or("further names".into(), |said| said.reason),
             });
         }
         let rule = |(number, (layer, rule)): (usize, (u16, RuleRef))| {
-            let calls = snapshot.hits.of_rule(layer, rule);
-            let unseen = snapshot.hits.unseen_of_rule(layer, rule);
+            let calls = active.hits.of_rule(layer, rule);
+            let unseen = active.hits.unseen_of_rule(layer, rule);
             if !all && calls == 0 && unseen == 0 {
                 return None;
             }
-            let text = snapshot.policy.rule_at(layer, rule)?;
+            let text = active.policy.rule_at(layer, rule)?;
             let hit = Hit {
                 number,
                 path: text.path.clone(),
@@ -84,7 +84,7 @@ impl Hits {
             };
             Some((text, hit))
         };
-        let rules = snapshot.policy.rules().into_iter().enumerate().filter_map(rule).collect();
+        let rules = active.policy.rules().into_iter().enumerate().filter_map(rule).collect();
         Hits { rules, names }
     }
 
@@ -93,10 +93,10 @@ impl Hits {
     }
 }
 
-fn address(snapshot: &Snapshot, scope: Scope) -> Option<String> {
+fn address(active: &Active, scope: Scope) -> Option<String> {
     match scope {
-        Scope::One(index) => {
-            let server = snapshot.servers.iter().find(|server| server.index == index);
+        Scope::One(id) => {
+            let server = active.servers.iter().find(|server| server.id == id);
             server.map(|server| format!("/mcp/{}", server.name()))
         }
         Scope::All => None,

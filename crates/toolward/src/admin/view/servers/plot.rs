@@ -1,5 +1,5 @@
-//! Latency over the last minutes as a small drawing: points of lines, in attributes alone, for styles
-//! come from the page's own sheet.
+//! Latency over the last minutes as a small SVG plot, drawn with attributes only, because the content security
+//! policy allows no inline styles.
 
 use toolward_gateway::metrics::calls::{SPANS, Span};
 

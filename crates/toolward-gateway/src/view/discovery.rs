@@ -4,9 +4,49 @@
 //! tool through `execute_tool`, where the same policy decides; a direct call is refused like a call of an
 //! unknown name.
 
+use hashbrown::HashMap;
 use toolward_policy::{Caller, Decision, Policy, Step, Subject, Verdict};
 
-use super::{EXECUTE, NAME, execute, tools};
+use crate::guard::ByAgent;
+use crate::upstream::built_in::{EXECUTE, EXECUTE_TOOL, NAME, tools};
+
+/// How agents find tools: directly in lists, or step by step with the meta tools.
+#[derive(Debug, Default)]
+pub struct Discovery {
+    /// Agents that see the gateway's own tools alone.
+    pub progressive: ByAgent<()>,
+    /// What servers are for, in the operator's words.
+    pub descriptions: HashMap<String, String>,
+}
+
+impl Discovery {
+    pub fn is_progressive(&self, agent: Option<&str>) -> bool {
+        self.progressive.of(agent).next().is_some()
+    }
+
+    /// How an agent calls the tools of a server.
+    pub fn route(&self, policy: &Policy, agent: Option<&str>, server: &str) -> Route {
+        match server == NAME || !self.is_progressive(agent) {
+            true => Route::Direct,
+            false => Route::through_execute(policy, agent),
+        }
+    }
+
+    /// The decision and the reason that deny an agent the direct call of a tool that its policy allows.
+    pub(crate) fn direct_call_denial(
+        &self,
+        policy: &Policy,
+        agent: Option<&str>,
+        server: &str,
+    ) -> Option<(Decision, String)> {
+        let route = self.route(policy, agent, server);
+        Some((route.denial()?, route.note()?))
+    }
+
+    pub(crate) fn description(&self, server: &str) -> Option<&str> {
+        self.descriptions.get(server).map(String::as_str)
+    }
+}
 
 /// How an agent calls the tools of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +61,9 @@ pub enum Route {
 
 impl Route {
     /// The route of an agent that uses progressive discovery.
-    pub(super) fn through_execute(policy: &Policy, agent: Option<&str>) -> Route {
+    fn through_execute(policy: &Policy, agent: Option<&str>) -> Route {
         let tools = tools();
-        let Some(execute) = tools.tools().iter().find(|tool| tool.name() == execute::NAME) else {
+        let Some(execute) = tools.tools().iter().find(|tool| tool.name() == EXECUTE_TOOL) else {
             return Route::Execute;
         };
         let hints = policy.hints(NAME, execute);

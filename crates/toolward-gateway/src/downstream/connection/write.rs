@@ -1,0 +1,177 @@
+//! Writing responses: bodies in pieces, events as they come.
+
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use toolward_wire::http::{ResponseBody, write_chunk, write_last_chunk, write_response};
+use toolward_wire::sse;
+
+use super::gone;
+use crate::clock;
+use crate::downstream::frame::Frame;
+use crate::downstream::response::{Content, Response};
+use crate::responses::Body;
+
+/// How long a client may take to read what is written.
+const WRITE: Duration = Duration::from_secs(30);
+/// A silent stream says so often that it is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A longer message is written from where it is, and not copied behind its head.
+const SHORT: usize = 16 << 10;
+
+/// Writes a response; whether the connection can be used again.
+pub async fn write<S>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    response: Response,
+    keep_alive: bool,
+    old: bool,
+) -> io::Result<bool>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut fields: Vec<(&str, &str)> =
+        response.fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let (kind, length, text) = match &response.content {
+        Content::Empty => (None, ResponseBody::Empty, Body::default()),
+        Content::Text(text) => {
+            let body = Body::from(Bytes::from_static(text.as_bytes()));
+            (Some("text/plain; charset=utf-8"), ResponseBody::Length(text.len()), body)
+        }
+        Content::Json(body) => {
+            (Some("application/json"), ResponseBody::Length(body.len()), body.clone())
+        }
+        Content::Page(kind, body) | Content::Asset(kind, body) => {
+            (Some(*kind), ResponseBody::Length(body.len()), Body::from(body.clone()))
+        }
+        Content::Events(_) | Content::Stream(_) => {
+            let length = if old { ResponseBody::UntilClose } else { ResponseBody::Chunked };
+            fields.push(("X-Accel-Buffering", "no"));
+            (Some("text/event-stream"), length, Body::default())
+        }
+    };
+    fields.extend(kind.map(|kind| ("Content-Type", kind)));
+    fields.push(match &response.content {
+        Content::Asset(..) => ("Cache-Control", "private, max-age=31536000, immutable"),
+        _ => ("Cache-Control", "no-store"),
+    });
+    let keep_alive = keep_alive && length != ResponseBody::UntilClose;
+    let mut head = Vec::with_capacity(256);
+    write_response(&mut head, response.status, &fields, length, keep_alive)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    timeout(WRITE, write_pieces(stream, head, text)).await??;
+    let chunked = length == ResponseBody::Chunked;
+    let streamed = async {
+        match response.content {
+            Content::Events(events) => stream_events(stream, buffer, events, chunked).await,
+            Content::Stream(events) => stream_events(stream, buffer, events, chunked).await,
+            _ => Ok(true),
+        }
+    };
+    let left =
+        response.until.map(|until| Duration::from_secs(until.saturating_sub(clock::seconds())));
+    let goes_on = match left {
+        None => streamed.await?,
+        // A stream that would outlive the credential by which it was asked for is cut.
+        Some(left) => timeout(left, streamed).await.unwrap_or(Ok(false))?,
+    };
+    Ok(goes_on && keep_alive)
+}
+
+/// A short message goes out with its head in one write; a long one is not copied for that.
+async fn write_pieces<S>(stream: &mut S, mut head: Vec<u8>, body: Body) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    if body.len() <= SHORT {
+        for piece in &body.pieces {
+            head.extend_from_slice(piece);
+        }
+        stream.write_all(&head).await?;
+        return stream.flush().await;
+    }
+    let [first, middle, last] = &body.pieces;
+    let pieces: [&[u8]; 4] = [&head, first, middle, last];
+    write_slices(stream, pieces.map(IoSlice::new)).await
+}
+
+async fn write_slices<S, const N: usize>(
+    stream: &mut S,
+    mut slices: [IoSlice<'_>; N],
+) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    let mut left = &mut slices[..];
+    while left.iter().any(|slice| !slice.is_empty()) {
+        let written = stream.write_vectored(left).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        IoSlice::advance_slices(&mut left, written);
+    }
+    stream.flush().await
+}
+
+/// Passes on events until they end (true) or the client goes away (false).
+async fn stream_events<S, F>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+    mut events: mpsc::Receiver<F>,
+    chunked: bool,
+) -> io::Result<bool>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    F: Into<Frame>,
+{
+    loop {
+        let event = tokio::select! {
+            event = timeout(KEEP_ALIVE, events.recv()) => event,
+            () = gone(stream, buffer) => return Ok(false),
+        };
+        let frame = match event {
+            Ok(Some(event)) => event.into(),
+            Ok(None) => break,
+            Err(_) => {
+                let mut silence = Vec::new();
+                sse::encode_keep_alive(&mut silence);
+                Bytes::from(silence).into()
+            }
+        };
+        timeout(WRITE, write_frame(stream, &frame, chunked)).await??;
+        frame.finish();
+    }
+    if chunked {
+        let mut out = Vec::new();
+        write_last_chunk(&mut out);
+        timeout(WRITE, write_slices(stream, [IoSlice::new(&out)])).await??;
+    }
+    Ok(true)
+}
+
+/// Writes one event, a long one from where it is.
+async fn write_frame<S>(stream: &mut S, frame: &Frame, chunked: bool) -> io::Result<()>
+where
+    S: AsyncWrite + Unpin,
+{
+    let [one, two, three, four, five] = frame.pieces();
+    if frame.len() <= SHORT {
+        let whole = [&one[..], two, three, four, five].concat();
+        let mut out = Vec::with_capacity(whole.len() + 16);
+        match chunked {
+            true => write_chunk(&mut out, &whole),
+            false => out = whole,
+        }
+        return write_slices(stream, [IoSlice::new(&out)]).await;
+    }
+    let (size, end) = match chunked {
+        true => (format!("{:x}\r\n", frame.len()), "\r\n"),
+        false => (String::new(), ""),
+    };
+    let pieces: [&[u8]; 7] = [size.as_bytes(), one, two, three, four, five, end.as_bytes()];
+    write_slices(stream, pieces.map(IoSlice::new)).await
+}

@@ -1,0 +1,228 @@
+//! Sessions over HTTP (legacy protocol versions): POST, GET and DELETE with `Mcp-Session-Id`.
+
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use toolward_wire::headers;
+use toolward_wire::http::{Method, RequestHead};
+use toolward_wire::jsonrpc::error_body;
+use toolward_wire::jsonrpc_error::{StatusCase, code, status};
+use toolward_wire::{Era, Id, Message, MethodRow, Revision};
+
+use super::{Endpoint, NOT_ACCEPTED, QUIET, accepts, cancelled, trace_parent};
+use crate::active::Active;
+use crate::budget::Reservation;
+use crate::client::{Caller, Scope, Stated};
+use crate::downstream::response::{Content, Response, json, refuse};
+use crate::downstream::sessions::{MAX_IN_FLIGHT, SESSION_ID, Session};
+use crate::methods::events::traced;
+use crate::methods::request::{Envelope, Request};
+use crate::notifications::{Notes, Queue};
+use crate::responses;
+use crate::validate::{self, Incoming};
+
+/// Why requests are rejected, as they are counted.
+const UNKNOWN_SESSION: &str = "the session is not known, or is another agent's";
+
+impl Endpoint {
+    /// GET, which listens, and DELETE, which ends a session.
+    pub(super) fn session_method(
+        &self,
+        active: &Active,
+        (caller, scope): (&Caller, Scope),
+        method: Method,
+        head: &RequestHead,
+    ) -> Response {
+        let modern = head.headers.get(headers::PROTOCOL_VERSION).and_then(Revision::parse);
+        let modern = modern.is_some_and(|revision| revision.era() == Era::Modern);
+        let Some(handle) = head.headers.get(SESSION_ID).filter(|_| !modern) else {
+            return Response::empty(405).field("Allow", "POST");
+        };
+        let Some(session) = self.sessions.find(&self.gateway, active, (caller, scope), handle)
+        else {
+            return Response::refused(404, UNKNOWN_SESSION);
+        };
+        if let Err(response) = agrees(&session, head) {
+            return *response;
+        }
+        if method == Method::Delete {
+            self.sessions.end(&self.gateway, &session);
+            return Response::empty(204);
+        }
+        if !accepts(head, "text/event-stream") {
+            return Response::refused(406, NOT_ACCEPTED);
+        }
+        session.prune();
+        // To a client 404 would mean that the session is gone: an event that is not known any more
+        // begins a new stream.
+        let resumed = session.resume(head.headers.get("last-event-id"));
+        match resumed.or_else(|| session.resume(None)) {
+            Some(events) => Response::new(200, Content::Stream(events)),
+            None => Response::refused(404, "the stream is not known"),
+        }
+    }
+
+    /// Handles a message of a session, or the one that begins it.
+    pub(super) async fn in_session_era(
+        self: &Arc<Self>,
+        active: Arc<Active>,
+        (caller, scope): (Caller, Scope),
+        head: &RequestHead,
+        message: Message,
+        room: Reservation,
+    ) -> Response {
+        let handle = head.headers.get(SESSION_ID);
+        let incoming = validate::admit(&message, Era::Legacy);
+        let begins =
+            matches!(&incoming, Ok(Incoming::Request { row, .. }) if row.name == "initialize");
+        if begins && handle.is_none() {
+            let Ok(Incoming::Request { id, row }) = incoming else { return Response::empty(400) };
+            let stated = match Stated::of(&message) {
+                Ok(stated) => stated,
+                Err(why) => return json(responses::bad_params(&id, Era::Legacy, &why)),
+            };
+            let begun =
+                self.sessions.begin(&self.gateway, &active, (caller, scope), &message, stated);
+            let Ok((session, handle)) = begun else {
+                return Response::refused(503, "there are too many sessions");
+            };
+            let response = self.in_session(active, session, head, message, (id, row), room).await;
+            return response.field("Mcp-Session-Id", handle);
+        }
+        let Some(handle) = handle else {
+            let response = wrong(
+                StatusCase::NoSession,
+                message.id(),
+                "the header `Mcp-Session-Id` is missing",
+            );
+            return Response { unrecorded: Some("there is no session"), ..response };
+        };
+        let Some(session) = self.sessions.find(&self.gateway, &active, (&caller, scope), handle)
+        else {
+            let response = wrong(
+                StatusCase::UnknownSession,
+                message.id(),
+                "the session is not known; begin anew",
+            );
+            return Response { unrecorded: Some(UNKNOWN_SESSION), ..response };
+        };
+        if let Err(response) = agrees(&session, head) {
+            return *response;
+        }
+        match incoming {
+            Err(answer) if message.id().is_none() => {
+                Response { unrecorded: answer.unrecorded, ..Response::empty(202) }
+            }
+            Err(answer) => json(*answer),
+            Ok(Incoming::Request { id, .. }) if begins => {
+                let why = "the session has already begun";
+                json(responses::bad_request(&id, Era::Legacy, why))
+            }
+            Ok(Incoming::Request { id, row }) => {
+                self.in_session(active, session, head, message, (id, row), room).await
+            }
+            Ok(Incoming::Notification) => {
+                session.running.notified(&message);
+                Response::empty(202)
+            }
+            Ok(Incoming::Response) => Response::empty(202),
+        }
+    }
+
+    /// A request in a session. It goes on when its connection is lost.
+    async fn in_session(
+        &self,
+        active: Arc<Active>,
+        session: Arc<Session>,
+        head: &RequestHead,
+        message: Message,
+        (id, row): (Id, &'static MethodRow),
+        room: Reservation,
+    ) -> Response {
+        if session.running.count() >= MAX_IN_FLIGHT {
+            return json(responses::overloaded(&id));
+        }
+        let Some(underway) = session.running.begin(&id) else {
+            let why = "a request with this id is still under way";
+            return json(responses::bad_request(&id, Era::Legacy, why));
+        };
+        let (client, cancel) = (session.client.clone(), underway.cancel.clone());
+        let told = Arc::new(Queue::new(Some(room.account().clone())));
+        let envelope = Envelope { active, client, id, row, cancel, headers: None };
+        let request = Request { envelope, message, room };
+        let gateway = self.gateway.clone();
+        let notes = Notes::Stream(told.clone());
+        let (done, mut answer) = oneshot::channel();
+        tokio::spawn(traced(trace_parent(head), async move {
+            let answer = gateway.answer(request, &notes).await;
+            drop(underway);
+            let _ = done.send(answer);
+        }));
+        let wants_events = accepts(head, "text/event-stream");
+        let quiet = tokio::time::sleep(QUIET);
+        tokio::pin!(quiet);
+        let first = loop {
+            tokio::select! {
+                biased;
+                note = told.next() => {
+                    if wants_events {
+                        break Some(note);
+                    }
+                }
+                answer = &mut answer => {
+                    return answer.ok().flatten().map_or_else(|| cancelled(wants_events), json);
+                }
+                () = &mut quiet, if wants_events => break None,
+            }
+        };
+        // There is something to send before the answer, if only a sign of life: a stream, which can be
+        // resumed.
+        let (number, log) = session.stream();
+        if let Some(first) = first {
+            log.add(first.bytes.into(), Some(Arc::new(first.room)));
+        }
+        let events = session.read(number, &log, 0);
+        tokio::spawn(async move {
+            let answer = loop {
+                tokio::select! {
+                    biased;
+                    note = told.next() => log.add(note.bytes.into(), Some(Arc::new(note.room))),
+                    answer = &mut answer => break answer,
+                }
+            };
+            if let Ok(Some(answer)) = answer {
+                log.add(answer.body, answer.room);
+            }
+            log.finish();
+        });
+        Response::new(200, Content::Stream(events))
+    }
+}
+
+/// Whether the stated revision is that of the session, or an older one that a server chose at its own
+/// address.
+fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
+    let revision = session.client.revision;
+    let is_older = |stated: &str| {
+        let one_server = matches!(session.client.scope, Scope::One(_));
+        one_server && Revision::parse(stated).is_some_and(|stated| stated < revision)
+    };
+    match head.headers.get(headers::PROTOCOL_VERSION) {
+        Some(stated) if stated != revision.as_str() && !is_older(stated) => {
+            let why = format!("this session speaks {}", session.client.revision);
+            let unrecorded = Some("the session speaks another version");
+            let response = wrong(StatusCase::UnsupportedVersion, None, &why);
+            Err(Box::new(Response { unrecorded, ..response }))
+        }
+        None if head.headers.count(headers::PROTOCOL_VERSION) > 0 => {
+            Err(refuse(400, "the head of the request is malformed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wrong(case: StatusCase, id: Option<&Id>, why: &str) -> Response {
+    let status = status(case, Era::Legacy).map_or(400, |status| status.http);
+    let body = error_body(id, code::INVALID_REQUEST, why, None);
+    Response::new(status, Content::Json(body.into()))
+}

@@ -1,0 +1,147 @@
+//! Stateless requests (modern protocol versions): each carries its own terms.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::HashMap;
+use tokio::sync::mpsc;
+use toolward_wire::headers::{self, StandardHeaders};
+use toolward_wire::http::RequestHead;
+use toolward_wire::{Era, Message, Revision};
+
+use super::{Endpoint, QUIET, WAITING, accepts, cancelled, param_headers, trace_parent};
+use crate::active::Active;
+use crate::budget::Reservation;
+use crate::client::{Caller, Client, Owner, Scope};
+use crate::downstream::frame::Frame;
+use crate::downstream::response::{Content, Response, json};
+use crate::in_flight::Cancel;
+use crate::methods::events::traced;
+use crate::methods::request::{Envelope, Request};
+use crate::notifications::{Note, Notes, Queue};
+use crate::validate::{self, Incoming};
+use crate::view::cache::Viewer;
+
+/// Clients beyond this number are forgotten when they have no request in flight.
+const MAX_CLIENTS: usize = 1000;
+
+/// The clients of stateless requests by agent and address, so that they keep their views between requests.
+#[derive(Default)]
+pub(super) struct StatelessClients(Mutex<Clients>);
+
+#[derive(Default)]
+struct Clients {
+    /// The active configuration under which the clients authenticated.
+    active: u64,
+    by_caller: HashMap<(Caller, Scope), Arc<Viewer>>,
+}
+
+impl StatelessClients {
+    fn client(&self, active: u64, caller: Caller, scope: Scope) -> Arc<Viewer> {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if clients.active != active {
+            *clients = Clients { active, by_caller: HashMap::new() };
+        }
+        let clients = &mut clients.by_caller;
+        let key = (caller, scope);
+        if let Some(client) = clients.get(&key) {
+            return client.clone();
+        }
+        if clients.len() >= MAX_CLIENTS {
+            clients.retain(|_, client| Arc::strong_count(client) > 1);
+        }
+        let (caller, scope) = key.clone();
+        let owner = Owner::Agent(caller.agent.clone());
+        let client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
+        clients.entry(key).or_insert(Arc::new(Viewer::from(client))).clone()
+    }
+}
+
+impl Endpoint {
+    /// Answers a stateless request.
+    pub(super) async fn stateless(
+        self: &Arc<Self>,
+        active: Arc<Active>,
+        (caller, scope): (Caller, Scope),
+        head: &RequestHead,
+        message: Message,
+        room: Reservation,
+    ) -> Response {
+        let standard = StandardHeaders {
+            protocol_version: head.headers.get(headers::PROTOCOL_VERSION),
+            method: head.headers.get(headers::METHOD),
+            name: head.headers.get(headers::NAME),
+        };
+        let (id, row) = match validate::admit_with(&message, Era::Modern, Some(&standard)) {
+            Ok(Incoming::Request { id, row }) => (id, row),
+            Ok(_) => return Response::empty(202),
+            Err(answer) => return json(*answer),
+        };
+        let envelope = Envelope {
+            client: self.stateless.client(active.serial(), caller, scope),
+            active,
+            id,
+            row,
+            cancel: Arc::new(Cancel::default()),
+            headers: Some(param_headers(head)),
+        };
+        let request = Request { envelope, message, room };
+        let gateway = self.gateway.clone();
+        let told = Arc::new(Queue::new(Some(request.room.account().clone())));
+        let notes = Notes::Stream(told.clone());
+        let work = async move { gateway.answer(request, &notes).await };
+        let mut work = Box::pin(traced(trace_parent(head), work));
+        let wants_events = accepts(head, "text/event-stream");
+        let quiet = tokio::time::sleep(QUIET);
+        tokio::pin!(quiet);
+        let first = loop {
+            tokio::select! {
+                biased;
+                answer = &mut work => {
+                    // What was told just before the answer comes before it.
+                    let notes: Vec<Note> = std::iter::from_fn(|| told.pop()).collect();
+                    if notes.is_empty() || !wants_events {
+                        return answer.map_or_else(|| cancelled(wants_events), json);
+                    }
+                    let (out, events) = mpsc::channel(notes.len() + 1);
+                    let notes = notes.into_iter().map(Frame::note);
+                    for frame in notes.chain(answer.map(Frame::answer)) {
+                        let _ = out.try_send(frame);
+                    }
+                    return Response::new(200, Content::Stream(events));
+                }
+                note = told.next() => {
+                    if wants_events {
+                        break Frame::note(note);
+                    }
+                }
+                () = &mut quiet, if wants_events => break Frame::keep_alive(),
+            }
+        };
+        // There is something to send before the answer, if only a sign of life. Whoever closes the
+        // stream cancels the work.
+        let (out, events) = mpsc::channel(WAITING);
+        tokio::spawn(async move {
+            let mut next = Some(first);
+            let answer = loop {
+                if let Some(frame) = next.take()
+                    && out.send(frame).await.is_err()
+                {
+                    return;
+                }
+                tokio::select! {
+                    biased;
+                    answer = &mut work => break answer,
+                    note = told.next() => next = Some(Frame::note(note)),
+                    () = out.closed() => return,
+                }
+            };
+            while let Some(note) = told.pop() {
+                let _ = out.send(Frame::note(note)).await;
+            }
+            if let Some(answer) = answer {
+                let _ = out.send(Frame::answer(answer)).await;
+            }
+        });
+        Response::new(200, Content::Stream(events))
+    }
+}

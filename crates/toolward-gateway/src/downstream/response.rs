@@ -1,0 +1,99 @@
+//! HTTP responses, before they are written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use toolward_wire::http::RequestHead;
+
+use super::frame::Frame;
+use crate::budget::Reservation;
+use crate::responses::{Answer, Body};
+
+/// The response to an HTTP request.
+pub struct Response {
+    pub status: u16,
+    pub fields: Vec<(&'static str, String)>,
+    pub content: Content,
+    /// Events end at this second since 1970.
+    pub until: Option<u64>,
+    /// Events end when this does not let in any more.
+    pub ticket: Option<Ticket>,
+    /// Why the request was refused, where no record of its own says so: such are counted.
+    pub unrecorded: Option<&'static str>,
+    /// The memory of the content, reserved until it is written.
+    pub room: Option<Arc<Reservation>>,
+}
+
+pub enum Content {
+    Empty,
+    Text(&'static str),
+    Json(Body),
+    /// What a browser shows, of this type.
+    Page(&'static str, Bytes),
+    /// The same, which never changes under its address.
+    Asset(&'static str, Bytes),
+    /// Events, ready to be sent.
+    Events(mpsc::Receiver<Bytes>),
+    /// The same, with the memory that they take.
+    Stream(mpsc::Receiver<Frame>),
+}
+
+impl Response {
+    pub fn new(status: u16, content: Content) -> Response {
+        let (fields, until, ticket, unrecorded, room) = Default::default();
+        Response { status, fields, content, until, ticket, unrecorded, room }
+    }
+
+    pub fn empty(status: u16) -> Response {
+        Response::new(status, Content::Empty)
+    }
+
+    /// A refusal that is counted.
+    pub fn refused(status: u16, why: &'static str) -> Response {
+        Response { unrecorded: Some(why), ..Response::empty(status) }
+    }
+
+    pub fn field(mut self, name: &'static str, value: impl Into<String>) -> Response {
+        self.fields.push((name, value.into()));
+        self
+    }
+}
+
+/// What the caller of a stream showed, by which it can be asked again.
+#[derive(Debug)]
+pub struct Ticket {
+    pub(super) agent: Option<Arc<str>>,
+    pub(super) authorization: Option<String>,
+    pub(super) path: String,
+}
+
+impl Ticket {
+    /// Streams outlast their request, and keep what it showed.
+    pub(super) fn keep(response: Response, agent: Option<Arc<str>>, head: RequestHead) -> Response {
+        if !matches!(response.content, Content::Events(_) | Content::Stream(_)) {
+            return response;
+        }
+        let authorization = head.headers.get("authorization").map(String::from);
+        let ticket = Some(Ticket { agent, authorization, path: head.path });
+        Response { ticket, ..response }
+    }
+}
+
+pub(super) fn refuse(status: u16, why: &'static str) -> Box<Response> {
+    Box::new(Response::refused(status, why))
+}
+
+pub(super) fn json(answer: Answer) -> Response {
+    let (unrecorded, room) = (answer.unrecorded, answer.room);
+    let response = Response::new(answer.status, Content::Json(answer.body));
+    let response = Response { unrecorded, room, ..response };
+    match answer.retry_after {
+        // Whole seconds, and none too early.
+        Some(wait) => {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            response.field("Retry-After", seconds.to_string())
+        }
+        None => response,
+    }
+}

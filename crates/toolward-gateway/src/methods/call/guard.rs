@@ -1,0 +1,31 @@
+//! Stage 3, guard: rate limits and hooks. What a call took of its limits is given back unless it is forwarded.
+
+use super::End;
+use crate::context::Context;
+use crate::guard::{GuardedCall, OnDisconnect, Passed};
+use crate::methods::request::Envelope;
+use crate::methods::{events, refusals};
+use crate::view::View;
+
+pub(super) async fn guard<'e>(
+    context: &Context,
+    envelope: &'e Envelope,
+    view: &View,
+    call: &GuardedCall<'_>,
+) -> Result<Passed<'e>, End> {
+    let (audit, permit) = (&context.audit, call.permit);
+    let disconnect = OnDisconnect::new(|| {
+        let facts = events::left(envelope, permit, &audit.arguments);
+        audit.note_ticket(envelope.agent(), "refusal", permit.exposed(), &facts);
+    });
+    let passed = tokio::select! {
+        biased;
+        passed = envelope.active.guards.pass(call) => passed,
+        () = envelope.cancel.cancelled() => return Err(None),
+    };
+    disconnect.answered();
+    match passed {
+        Ok(passed) => Ok(passed),
+        Err(stopped) => Err(refusals::stop(context, envelope, view, permit, &stopped).await),
+    }
+}

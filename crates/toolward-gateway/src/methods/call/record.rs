@@ -1,0 +1,61 @@
+//! Stage 4, record: no effect without an audit record. Room for the result is reserved before.
+
+use std::sync::Arc;
+
+use super::End;
+use crate::audit::{Intent, Outcome};
+use crate::budget::{RESULT_ROOM, Reservation};
+use crate::context::Context;
+use crate::guard::Passed;
+use crate::methods::events;
+use crate::methods::request::Envelope;
+use crate::metrics::calls::UnderWay;
+use crate::permit::Permit;
+use crate::responses;
+use crate::upstream::Server;
+
+/// A call that is recorded and on its way to its server.
+pub(super) struct Forwarded<'s> {
+    intent: Intent,
+    under_way: UnderWay<'s>,
+    pub(super) server: &'s Arc<Server>,
+    /// The memory of the result.
+    pub(super) room: Arc<Reservation>,
+}
+
+pub(super) async fn record<'s>(
+    context: &Context,
+    envelope: &Envelope,
+    (permit, server): (&Permit, &'s Arc<Server>),
+    passed: Passed<'_>,
+    room: &Reservation,
+) -> Result<Forwarded<'s>, End> {
+    let (audit, id) = (&context.audit, &envelope.id);
+    let Some(room) = room.account().try_reserve(RESULT_ROOM).map(Arc::new) else {
+        return Err(Some(responses::overloaded(id)));
+    };
+    let mut facts = events::intent(envelope, permit, &audit.arguments);
+    passed.facts(&mut facts);
+    let intent = match audit.intend(audit.id(), &facts).await {
+        Ok(intent) => intent,
+        Err(error) => return Err(Some(responses::not_recorded(id, &error))),
+    };
+    passed.commit();
+    Ok(Forwarded { intent, under_way: server.calls.begin(), server, room })
+}
+
+impl Forwarded<'_> {
+    /// Ends the call in the audit log and in the metrics.
+    pub(super) fn end(self, outcome: Outcome) {
+        let (at, took) = self.intent.end(outcome);
+        // A canceled call is not a failure of the server.
+        let failed = !matches!(outcome.name, "ok" | "cancelled");
+        self.under_way.end(at, took, failed);
+        if matches!(
+            outcome.name,
+            "server-unavailable" | "server-gone" | "timed-out" | "bad-answer" | "too-large"
+        ) {
+            self.server.life.failed(&format!("a call ended with `{}`", outcome.name));
+        }
+    }
+}

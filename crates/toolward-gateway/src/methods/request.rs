@@ -1,0 +1,37 @@
+//! A client's request, as a listener admitted it.
+
+use std::sync::Arc;
+
+use toolward_wire::{Id, Message, MethodRow};
+
+use crate::active::Active;
+use crate::budget::Reservation;
+use crate::in_flight::Cancel;
+use crate::view::cache::Viewer;
+
+/// A request that was authenticated and validated.
+pub struct Request {
+    pub envelope: Envelope,
+    pub message: Message,
+    /// The memory of the message, reserved until the request is answered.
+    pub room: Reservation,
+}
+
+/// Everything of a request but its message: who sent it, and the configuration it is decided under.
+pub struct Envelope {
+    /// Taken at admission, and kept to the end of the request.
+    pub active: Arc<Active>,
+    pub client: Arc<Viewer>,
+    pub id: Id,
+    pub row: &'static MethodRow,
+    pub cancel: Arc<Cancel>,
+    /// `Mcp-Param-*` headers in lower case; `None` if the transport has no headers.
+    pub headers: Option<Vec<(String, String)>>,
+}
+
+impl Envelope {
+    /// The agent behind the request.
+    pub(crate) fn agent(&self) -> Option<&Arc<str>> {
+        self.client.caller.agent.as_ref()
+    }
+}

@@ -1,0 +1,198 @@
+//! Permits: the proof that a call was authorized, and the only way for its request to a server.
+//!
+//! A [`Permit`] owns the request that was decided on, so that nothing can change between the decision and the
+//! server. Only [`Permit::issue`] creates one, and only from a decision that allows the call.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+use toolward_policy::reason::About;
+use toolward_policy::why::Why;
+use toolward_policy::{Arguments, Decision, LimitedRule, Policy, Verdict};
+use toolward_wire::{Message, MethodRow};
+
+use crate::budget::Reservation;
+use crate::client::ServerId;
+use crate::metrics::rule_hits::{Hits, Place};
+
+/// The decision about one call.
+#[derive(Debug)]
+pub struct CallDecision {
+    pub server: Box<str>,
+    /// The server's own name for the tool.
+    pub original: Box<str>,
+    pub decision: Decision,
+    pub explanation: Arc<Explanation>,
+}
+
+/// A decision in words, as audit records have it.
+#[derive(Debug)]
+pub struct Explanation {
+    /// The counter of the rule.
+    pub(crate) hit: Place,
+    /// The rule that decided, by its path in its file.
+    pub rule: Option<String>,
+    /// The rule as written, and where.
+    pub text: Option<(String, String)>,
+    pub reason: String,
+    /// The members of an audit record, serialized at first use.
+    recorded: OnceLock<Box<[u8]>>,
+}
+
+impl Explanation {
+    pub(crate) fn new(
+        policy: &Policy,
+        hits: &Hits,
+        decision: &Decision,
+        about: About<'_>,
+    ) -> Arc<Explanation> {
+        let rule = policy.rule(decision);
+        let text = rule.as_ref().map(|rule| (rule.written(), rule.location()));
+        Arc::new(Explanation {
+            hit: hits.place(decision),
+            rule: rule.map(|rule| rule.path),
+            text,
+            reason: policy.reason(decision, about),
+            recorded: OnceLock::new(),
+        })
+    }
+
+    /// The same decision with another reason.
+    pub(crate) fn because(&self, reason: &str) -> Arc<Explanation> {
+        Arc::new(Explanation {
+            hit: self.hit,
+            rule: self.rule.clone(),
+            text: self.text.clone(),
+            reason: reason.into(),
+            recorded: OnceLock::new(),
+        })
+    }
+
+    /// The members of an audit record. `serialize` runs once: most explanations are shared by many calls.
+    pub(crate) fn recorded(&self, serialize: impl FnOnce(&Explanation) -> Box<[u8]>) -> &[u8] {
+        self.recorded.get_or_init(|| serialize(self))
+    }
+}
+
+/// A call as it was decided on, for [`Permit::issue`].
+pub(crate) struct DecidedCall {
+    pub(crate) decision: CallDecision,
+    /// The engine's reason, if it does not allow the call.
+    pub(crate) why: Option<Why>,
+    pub(crate) server: ServerId,
+    /// The name that the client used.
+    pub(crate) exposed: Box<str>,
+    pub(crate) action: Option<String>,
+    pub(crate) message: Message,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) limited: Vec<LimitedRule>,
+}
+
+/// An authorized call.
+#[derive(Debug)]
+pub struct Permit {
+    server: ServerId,
+    /// `Mcp-Param-*` headers, which repeat arguments over HTTP.
+    headers: Vec<(String, String)>,
+    message: Message,
+    exposed: Box<str>,
+    action: Option<String>,
+    decision: CallDecision,
+    /// Rules that allow the call up to a rate.
+    limited: Vec<LimitedRule>,
+}
+
+impl Permit {
+    /// Issues a permit if the decision allows the call, or if decisions are not enforced.
+    pub(crate) fn issue(call: DecidedCall, enforced: bool) -> Result<Permit, Box<DeniedCall>> {
+        let DecidedCall { decision, why, server, exposed, action, message, headers, limited } =
+            call;
+        // `ask` denies: there is nobody to ask yet.
+        if enforced && decision.decision.verdict != Verdict::Allow {
+            let decision = Some(decision);
+            return Err(Box::new(DeniedCall { why, action, decision, message }));
+        }
+        Ok(Permit { server, headers, message, exposed, action, decision, limited })
+    }
+
+    /// The server that the call was decided for.
+    pub(crate) fn server(&self) -> ServerId {
+        self.server
+    }
+
+    /// Rules that allow the call up to a rate.
+    pub(crate) fn limited(&self) -> &[LimitedRule] {
+        &self.limited
+    }
+
+    pub fn decision(&self) -> &CallDecision {
+        &self.decision
+    }
+
+    /// The name that the client used.
+    pub fn exposed(&self) -> &str {
+        &self.exposed
+    }
+
+    pub fn action(&self) -> Option<&str> {
+        self.action.as_deref()
+    }
+
+    pub fn message(&self) -> &Message {
+        &self.message
+    }
+
+    /// Consumes the permit: the request as the server gets it, with the server's own name for the tool.
+    pub(crate) fn spend(self, row: &'static MethodRow) -> Outgoing {
+        let original = self.decision.original;
+        let name = (*self.exposed != *original).then_some(original);
+        let (longest, room) = (None, None);
+        Outgoing { message: self.message, row, name, headers: self.headers, longest, room }
+    }
+}
+
+/// A call that is not authorized.
+#[derive(Debug)]
+pub struct DeniedCall {
+    /// The engine's reason; `None` if the agent's listing does not contain the tool.
+    pub why: Option<Why>,
+    pub action: Option<String>,
+    /// `None` if the agent's listing does not contain the tool.
+    pub decision: Option<CallDecision>,
+    pub message: Message,
+}
+
+/// A request to a server, before it has an id there.
+pub(crate) struct Outgoing {
+    pub(crate) message: Message,
+    pub(crate) row: &'static MethodRow,
+    /// The server's own name for the tool, if the client used another one.
+    pub(crate) name: Option<Box<str>>,
+    /// `Mcp-Param-*` headers, for servers over HTTP.
+    pub(crate) headers: Vec<(String, String)>,
+    /// The size limit of the response, if it differs from the connection's.
+    pub(crate) longest: Option<usize>,
+    /// The memory of the response, which grows as it arrives. `None` for the gateway's own requests.
+    pub(crate) room: Option<Arc<Reservation>>,
+}
+
+/// Arguments as the scanner left them: the policy reads the bytes that are forwarded.
+pub(crate) struct RawArguments<'b>(pub(crate) toolward_wire::Arguments<'b>);
+
+impl Arguments for RawArguments<'_> {
+    fn members(&self, show: &mut dyn FnMut(&str, Option<&str>)) {
+        for (name, value) in self.0.members() {
+            show(&name, value.as_str().as_deref());
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        self.0.to_json()
+    }
+
+    fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str)) {
+        if let Some(value) = self.0.at(path.iter().map(|key| &**key)) {
+            value.numbers(show);
+        }
+    }
+}
