@@ -14,7 +14,7 @@ use crate::policy_gate;
 use crate::report::unlisted::Names;
 use crate::report::{findings, policy_tests};
 
-/// What is in force, beside the policy itself, which is compiled.
+/// The active configuration, apart from the compiled policy.
 pub(crate) struct ActiveConfig {
     /// Its secrets are not resolved.
     pub(crate) loaded: LoadedConfig,
@@ -28,10 +28,10 @@ pub(crate) struct ActiveConfig {
     sees: Cached<Vec<ToolVisibility>>,
 }
 
-/// Something that is made once for a policy and the lists of its servers.
+/// A value cached per policy version and tool lists.
 struct Cached<T>(Mutex<Option<CacheEntry<T>>>);
 
-/// For which policy and lists something was made.
+/// A cached value with the versions it was computed for.
 type CacheEntry<T> = ((u64, u64), Arc<T>);
 
 impl<T> Default for Cached<T> {
@@ -55,7 +55,7 @@ impl<T> Cached<T> {
     }
 }
 
-/// What of a server's tools is shown to whom.
+/// Which tools of a server each caller sees.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ToolVisibility {
     pub(crate) server: String,
@@ -66,7 +66,7 @@ pub(crate) struct ToolVisibility {
     pub(crate) by_agent: Vec<(Option<String>, usize)>,
 }
 
-/// What `check` and `test` say.
+/// The findings of `check` and `test`.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) summary: String,
@@ -89,7 +89,7 @@ pub(crate) struct Finding {
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) passed: bool,
-    /// The server's tools are not known, so that nothing can be said.
+    /// The server's tools are unknown, so the test has no result.
     pub(crate) unknown: bool,
     pub(crate) agent: String,
     pub(crate) expected: &'static str,
@@ -99,7 +99,7 @@ pub(crate) struct Case {
 }
 
 impl ActiveConfig {
-    /// Keeps what was loaded, before its secrets are resolved.
+    /// Keeps the loaded configuration, before its secrets are resolved.
     pub(crate) fn of(input: &Input) -> Arc<ActiveConfig> {
         Arc::new(ActiveConfig {
             loaded: input.loaded.clone(),
@@ -112,7 +112,7 @@ impl ActiveConfig {
         })
     }
 
-    /// What there is to say of the policy in force, with the lists that servers have given.
+    /// The report of the active policy, with the servers' current tool lists.
     pub(crate) fn report(&self, gateway: &Gateway, active: &Active) -> Arc<Report> {
         self.report.get(gateway, active, || self.make(active))
     }

@@ -43,7 +43,7 @@ pub(crate) struct AdminUi {
     pub(crate) lists: Lists,
     begun: Instant,
     door: TokenAuth,
-    /// By which names the page may be reached.
+    /// Host names by which the admin UI may be reached.
     reachable: Reachable,
     tries: Tries,
     matrix: view::matrix::MatrixCache,

@@ -17,7 +17,7 @@ pub(crate) struct ArgumentsText {
 }
 
 impl ArgumentsText {
-    /// Parses an object, or says what is wrong with it.
+    /// Parses an object, or returns the error.
     pub(crate) fn parse(text: &str) -> Result<ArgumentsText, String> {
         let parsed = strict::parse(text).map_err(|fault| {
             let start = usize::try_from(fault.span.start).unwrap_or(usize::MAX);

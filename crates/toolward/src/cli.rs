@@ -24,7 +24,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The program's commands and flags, for whoever documents them.
+/// The program's commands and flags, for generated documentation.
 pub fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }

@@ -37,7 +37,7 @@ pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
     reloader.run().await;
 }
 
-/// A socket that goes with the process.
+/// A control socket, removed with the process.
 struct Control {
     listener: UnixListener,
     path: PathBuf,
@@ -61,7 +61,7 @@ impl Control {
         Ok(Control { listener, path, config: running.config.clone() })
     }
 
-    /// Answers for as long as the process lives.
+    /// Serves requests until the process ends.
     async fn serve(self, reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
         let begun = Instant::now();
         let own = rustix::process::geteuid().as_raw();

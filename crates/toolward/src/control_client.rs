@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::{Value, json};
 
-/// Asking takes no longer than this.
+/// Timeout of control requests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn directory(state: &Path) -> PathBuf {
     state.join("control")
@@ -32,8 +32,8 @@ pub(crate) fn is_of_this_user(stream: &UnixStream) -> std::io::Result<()> {
     Err(std::io::Error::new(ErrorKind::PermissionDenied, why))
 }
 
-/// Whether a gateway of this user listens on the control socket of a process. One that is too busy to
-/// accept does.
+/// Whether a gateway of this user listens on the control socket of a process. A full accept queue
+/// counts as listening.
 pub(crate) fn listens(state: &Path, process: u32) -> bool {
     match dial(&directory(state).join(format!("{process}.sock"))) {
         Ok(_) => true,
@@ -41,7 +41,7 @@ pub(crate) fn listens(state: &Path, process: u32) -> bool {
     }
 }
 
-/// Connects to a control socket of this user's, without waiting for one whose queue is full.
+/// Connects to a control socket of this user without blocking on a full accept queue.
 fn dial(path: &Path) -> std::io::Result<UnixStream> {
     let kind = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None)?;
@@ -51,15 +51,15 @@ fn dial(path: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// What the gateways of a state folder said, by their processes.
+/// The replies of the gateways of a state directory, by process id.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     pub(crate) answers: Vec<(u32, Value)>,
-    /// Those that are there, and did not answer in time.
+    /// Gateways that did not answer in time.
     pub(crate) silent: Vec<u32>,
 }
 
-/// Asks every gateway of these state directories, all at the same time.
+/// Sends a request to every gateway of these state directories concurrently.
 pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Replies {
     let all: Vec<(u32, PathBuf)> = states.iter().flat_map(|state| sockets_of(state)).collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Replies
     asked
 }
 
-/// The control sockets of a state folder, by process.
+/// The control sockets of a state directory, by process id.
 pub(crate) fn sockets_of(state: &Path) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory(state)) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -71,7 +71,7 @@ pub(crate) fn ask_unknown(
     ask_those(input, |server| wanted.contains(server) && !known.iter().any(|known| known == server))
 }
 
-/// Takes the tool lists of a running gateway, and says so. Gives the servers that it knows.
+/// Uses the tool lists of a running gateway, and prints a note. Returns the servers it knows.
 fn from_running(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<Vec<String>, Failure> {
     let mut known = Vec::new();
     let Some(main) = input.loaded.main_file().and_then(|main| main.canonicalize().ok()) else {
@@ -143,7 +143,7 @@ fn ask_those(input: &mut Input, these: impl Fn(&str) -> bool) -> Result<(), Fail
     Ok(())
 }
 
-/// Lists by server, or why there is none.
+/// Lists by server, or the errors.
 pub(crate) type Listings = Vec<(String, Result<Listed, Unavailable>)>;
 
 /// What servers list, each by its name. `aloud`: their standard error is shown.

@@ -28,7 +28,7 @@ pub(crate) fn log() -> Log {
     Arc::new(|line: &str| tracing::info!(target: "gateway", "{line}"))
 }
 
-/// Says which policy is in force, in numbers.
+/// Logs a summary of the active policy.
 pub(crate) fn announce(input: &Input, allow_all: bool, word: &str, log: &Log) {
     if UNRECORDED {
         log("THIS BUILD RECORDS NOTHING. It is for measuring alone");
@@ -74,7 +74,7 @@ pub(crate) fn build(
     Ok((Gateway::new(context, Active::new(setup)), config))
 }
 
-/// How the configuration wants the record kept.
+/// The audit log settings of the configuration.
 fn audit_setup(
     audit: &toolward_config::config::Audit,
     state: Option<&Path>,
@@ -119,13 +119,13 @@ pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Fa
         .map_err(|error| Failure::invalid(format!("error: {}: {error}", sanitize(&folder))))
 }
 
-/// The record says under which policy the process began. Where it cannot, calls are refused.
+/// Records the policy at start. If that fails, calls are refused.
 pub(crate) async fn began(gateway: &Gateway) {
     let facts = events::start(&gateway.active());
     let _ = gateway.context.audit.record(&gateway.context.audit.id(), "start", &facts).await;
 }
 
-/// The folder of what outlives a process.
+/// The state directory.
 pub(crate) fn state_folder(config: &Config) -> Result<PathBuf, Failure> {
     config.state.clone().ok_or_else(|| {
         Failure::invalid("error: HOME is not set\n  help: say where the state goes: `state: DIR`")
@@ -146,5 +146,5 @@ pub(crate) async fn terminated() {
     }
 }
 
-/// How long requests under way may take at the end.
+/// How long in-flight requests may take during shutdown.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);

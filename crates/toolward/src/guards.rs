@@ -51,7 +51,7 @@ pub(crate) fn discovery(config: &Config) -> Discovery {
     }
 }
 
-/// Callers that a file does not name: what it says of `default` holds for them.
+/// Callers that a file does not name, to which its `default` applies.
 fn others<'a>(named: impl Iterator<Item = &'a str>) -> Agents {
     Agents::except(named.filter(|name| *name != "default"))
 }
@@ -200,7 +200,7 @@ fn key(name: &str) -> String {
     }
 }
 
-/// Whether limits or hooks stand in front of some call.
+/// Whether any call has limits or hooks.
 pub(crate) fn any(config: &Config, policy: &Policy) -> bool {
     enabled(config).next().is_some() || !limits(config, policy).is_empty()
 }

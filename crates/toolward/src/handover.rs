@@ -19,13 +19,13 @@ use toolward_gateway::log::Log;
 use crate::control_client::{PATIENCE, ask_one, directory, is_of_this_user, sockets_of};
 use crate::ownership;
 
-/// Room for some hundred sockets.
+/// Ancillary buffer size, sufficient for some hundred sockets.
 const MOST_ROOM: usize = 2048;
 
-/// What another process takes over.
+/// The listening sockets that another process takes over.
 pub(crate) struct Handover {
     sockets: Mutex<Vec<Socket>>,
-    /// Addresses of sockets that somebody else made, such as a service manager.
+    /// Addresses of sockets that were passed in, for example by a service manager.
     kept: Vec<String>,
     end: watch::Sender<Ending>,
 }
@@ -44,7 +44,7 @@ impl Handover {
         let _ = self.end.send(Ending::HandedOver);
     }
 
-    /// Lets go of the sockets: nobody comes in by this process any more.
+    /// Closes the sockets: this process accepts no more connections.
     pub(crate) fn close(&self) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -66,16 +66,16 @@ impl Handover {
     }
 }
 
-/// A gateway that hands over, and its sockets by their addresses.
+/// The process that hands over, and its sockets by address.
 pub(crate) struct InheritedSockets {
     pub(crate) process: u32,
     pub(crate) sockets: Vec<(String, OwnedFd)>,
-    /// Addresses whose sockets somebody else made.
+    /// Addresses whose sockets were passed in.
     pub(crate) kept: Vec<String>,
 }
 
-/// The sockets of the gateway that runs with this state folder and holds one of these addresses. Others
-/// may share the folder, and are left alone.
+/// Takes the sockets of the gateway with this state directory that listens on one of these addresses. Other
+/// gateways may share the directory, and are not affected.
 pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<InheritedSockets> {
     let own = std::process::id();
     // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
@@ -128,7 +128,7 @@ fn take(path: &Path) -> std::io::Result<SocketsAndAddresses> {
     Ok((addresses.into_iter().zip(sockets.flatten()).collect(), kept))
 }
 
-/// Tells the gateway that another one has taken its place.
+/// Tells the old gateway that it was replaced.
 pub(crate) fn retire(state: &Path, process: u32) {
     let found = sockets_of(state).into_iter().find(|(found, _)| *found == process);
     if let Some((_, path)) = found {

@@ -139,7 +139,7 @@ pub(crate) fn reachable(config: &Config) -> Reachable {
     reachable
 }
 
-/// Nobody listens to the world without asking who comes.
+/// Rejects listening beyond loopback without authentication.
 pub(crate) fn may_listen(config: &Config, has_policy: bool) -> Result<(), Failure> {
     if !config.listens_beyond_loopback() {
         return Ok(());

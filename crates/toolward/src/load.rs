@@ -28,11 +28,11 @@ pub(crate) struct Input {
     pub(crate) selectors: usize,
     /// Servers that some file exposes tools of.
     pub(crate) exposed: Vec<String>,
-    /// The hash of everything the policy says.
+    /// The policy version.
     pub(crate) version: String,
-    /// Some layer speaks of agents, so that it matters who calls.
+    /// Whether any layer has agents, so that the caller's identity matters.
     pub(crate) has_agents_layer: bool,
-    /// Why nothing is allowed, where it stands for a configuration that could not be loaded.
+    /// The reason, if this is the deny-all policy of a configuration that could not be loaded.
     pub(crate) denying: Option<String>,
     /// How many entries each allowlist has.
     pub(crate) allowlists: Vec<usize>,
@@ -41,7 +41,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Loads everything, or says what is wrong with it. Warnings go to standard error.
+    /// Loads everything, or returns the errors. Warnings are printed to standard error.
     pub(crate) fn load(
         policy: &PolicyArgs,
         tools: &ToolsArgs,
@@ -164,7 +164,7 @@ impl Input {
         }
     }
 
-    /// Whether callers without a name are turned away.
+    /// Whether unnamed callers are rejected.
     pub(crate) fn needs_name(&self) -> bool {
         let config = &self.loaded.config;
         // Where some file speaks of agents, it matters who calls.
@@ -248,7 +248,7 @@ impl UnknownAgent {
     }
 }
 
-/// What was loaded and compiled, to be looked at once more; whoever has it.
+/// A loaded and compiled policy, borrowed for reports.
 #[derive(Clone, Copy)]
 pub(crate) struct CheckedPolicy<'a> {
     pub(crate) loaded: &'a LoadedConfig,
@@ -297,7 +297,7 @@ impl Format {
     }
 }
 
-/// Said wherever an answer rests on nothing.
+/// The warning if there is no configuration at all.
 pub(crate) fn nothing_found() -> Diagnostic {
     let message = "no configuration was found, and no policy was given: everything is allowed";
     Diagnostic::warning(message).help(
@@ -313,7 +313,7 @@ pub(crate) fn invalid(diagnostics: &[Diagnostic]) -> Failure {
     Failure::invalid(rendered.join("\n\n")).briefly(lines.join("\n"))
 }
 
-/// An error of the engine, shown where it stands in a file.
+/// A compile error with its location in the file.
 fn diagnostic(loaded: &LoadedConfig, layers: &[String], error: &CompileError) -> Diagnostic {
     let file = error.layer.and_then(|layer| layers.get(layer)).map_or("", String::as_str);
     let message = error.problem.to_string();

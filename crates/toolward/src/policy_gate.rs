@@ -8,7 +8,7 @@ use crate::load::{CheckedPolicy, Input};
 use crate::render::count;
 use crate::report::policy_tests::to_line;
 
-/// Tests that fail. One that depends on what a server says of its tools can only fail where that is known.
+/// Failing tests. A test that depends on a server's tool list is skipped while the list is unknown.
 pub(crate) fn failing(checked: &CheckedPolicy<'_>) -> Vec<String> {
     let config = &checked.loaded.config;
     // Without a single server, a policy is for servers that it does not name.
@@ -27,7 +27,7 @@ pub(crate) fn failing(checked: &CheckedPolicy<'_>) -> Vec<String> {
     outcomes.iter().filter(counts).map(|outcome| to_line(checked, outcome)).collect()
 }
 
-/// A policy whose tests fail is not put in force.
+/// Rejects a policy whose tests fail.
 pub(crate) fn passes(input: &Input) -> Result<(), Failure> {
     match failing(&input.checked()).as_slice() {
         [] => Ok(()),

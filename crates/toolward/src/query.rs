@@ -45,7 +45,7 @@ pub(crate) struct PolicyQuery<'a> {
     pub(crate) route: Route,
 }
 
-/// Stands for the id of a decision that was not made.
+/// The placeholder id of a decision that was not recorded.
 const NO_DECISION: &str = "ID";
 
 /// The way through the layers, and what holds in the end.

@@ -34,27 +34,27 @@ use crate::render::count;
 use crate::running::{Registration, RunningGateway};
 use crate::watch::{WakeReason, Watcher};
 
-/// What failed for another reason than what the files hold is tried again so often.
+/// Retry interval after failures that do not depend on file contents.
 const RETRY: Duration = Duration::from_secs(1);
-/// Lists of servers come one after another.
+/// Delay to collect several list changes.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// How the configuration was loaded at the start, to do the same again.
+/// How the configuration was loaded at start, to repeat it on reload.
 pub(crate) struct ReloadContext {
     pub(crate) options: Options,
     pub(crate) prepare: Prepare,
-    /// What cannot change while the gateway runs.
+    /// Settings that cannot change while the gateway runs.
     pub(crate) begun: Config,
     pub(crate) first: InitialLoad,
-    /// How the process begins anew, where it may.
+    /// How the process restarts, if it may.
     pub(crate) anew: Restart,
-    /// The one client, where it showed a token.
+    /// The only client, if it authenticated with a token.
     pub(crate) bearer: Option<Bearer>,
-    /// The files of unix sockets that are this process's own.
+    /// Socket files that this process created.
     pub(crate) socket_files: Vec<PathBuf>,
 }
 
-/// What was loaded first.
+/// The configuration loaded at start.
 pub(crate) struct InitialLoad {
     reads: Reads,
     in_force: Arc<ActiveConfig>,
@@ -63,7 +63,7 @@ pub(crate) struct InitialLoad {
 }
 
 impl InitialLoad {
-    /// Keeps what was loaded, before its secrets are resolved.
+    /// Keeps the loaded configuration, before its secrets are resolved.
     pub(crate) fn of(input: &Input) -> InitialLoad {
         InitialLoad {
             reads: input.reads.clone(),
@@ -74,11 +74,11 @@ impl InitialLoad {
     }
 }
 
-/// A client that is who it is by a token, for as long as that is so.
+/// A client authenticated by a token, until the token is revoked.
 pub(crate) struct Bearer {
     pub(crate) token: String,
     pub(crate) agent: Option<Arc<str>>,
-    /// Told when the token is somebody else's, or nobody's.
+    /// Signaled when the token is revoked or belongs to another agent.
     pub(crate) revoked: watch::Sender<bool>,
 }
 
@@ -111,19 +111,19 @@ impl ReloadContext {
     }
 }
 
-/// What is loaded, and what takes it up.
+/// Reloads the configuration and activates it.
 pub(crate) struct Reloader {
     options: Options,
     again: ReloadContext,
     gateway: Arc<Gateway>,
-    /// Where the page is, without its token.
+    /// The URL of the admin UI, without its token.
     pub(crate) page: OnceLock<String>,
-    /// Called with the active policy right before another one replaces it.
+    /// Called with the active policy right before it is replaced.
     pub(crate) replacing: OnceLock<ReplaceObserver>,
     watcher: OnceLock<Arc<Watcher>>,
-    /// One after another.
+    /// Serializes reloads.
     turn: tokio::sync::Mutex<()>,
-    /// Told when one was refused.
+    /// Signaled when a reload was rejected.
     failed: Notify,
     state: Mutex<ReloadState>,
     registration: Mutex<Option<Registration>>,
@@ -132,23 +132,23 @@ pub(crate) struct Reloader {
 /// Looks at the policy that a reload is about to replace.
 type ReplaceObserver = Arc<dyn Fn(&Active) + Send + Sync>;
 
-/// What came of it so far.
+/// The state of reloads.
 #[derive(Default)]
 pub(crate) struct ReloadState {
-    /// What was read last.
+    /// The files read last.
     pub(crate) reads: Reads,
-    /// What the active configuration was read from.
+    /// The files of the active configuration.
     active_reads: Reads,
     pub(crate) last: Option<Attempt>,
     pub(crate) taken_up: u64,
     pub(crate) refused: u64,
-    /// What is in force, where somebody may look at it.
+    /// The active configuration, for inspection.
     pub(crate) in_force: Option<Arc<ActiveConfig>>,
-    /// What the next configuration must not take away.
+    /// Protections that the next configuration must keep.
     protection: Protection,
-    /// Why nothing is allowed, where the process began like that.
+    /// Why everything is denied, if the process started like that.
     pub(crate) denying: Option<String>,
-    /// Another process has taken over, and requests under way are finished.
+    /// Another process has taken over; in-flight requests are finished.
     pub(crate) draining: bool,
     /// Tests of the policy that fail now that servers have listed their tools.
     pub(crate) failing: Vec<String>,
@@ -157,22 +157,22 @@ pub(crate) struct ReloadState {
 /// One reload.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
-    /// When, in microseconds since 1970.
+    /// Time, in microseconds since 1970.
     pub(crate) at: u64,
-    /// What asked for it.
+    /// What triggered it.
     pub(crate) by: &'static str,
     pub(crate) error: Option<String>,
-    /// The error without lines of files, which may hold what others must not see.
+    /// The error without file excerpts, which may contain secrets.
     pub(crate) brief: Option<String>,
-    /// It may succeed although no file changes.
+    /// Transient: a retry may succeed without a file change.
     passing: bool,
 }
 
-/// Why a configuration was not taken up.
+/// Why a reload was rejected.
 struct ReloadError {
     text: String,
     brief: String,
-    /// Not because of what the files hold.
+    /// Transient, not caused by file contents.
     passing: bool,
 }
 
@@ -193,17 +193,17 @@ impl Reloader {
         &self.gateway
     }
 
-    /// The configuration that the process began with.
+    /// The configuration at start.
     pub(crate) fn begun(&self) -> &Config {
         &self.again.begun
     }
 
-    /// The entry by which commands in other directories find this gateway; it goes when it is taken.
+    /// The registry entry of this gateway; removed on drop.
     pub(crate) fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
         self.registration.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this gateway keeps its files, for commands that look for it.
+    /// The paths of this gateway, for its registry entry.
     pub(crate) fn running(&self) -> Option<RunningGateway> {
         let absolute = |path: &Path| std::path::absolute(path).ok();
         let in_force = self.state().in_force.clone();
@@ -216,7 +216,7 @@ impl Reloader {
         })
     }
 
-    /// Who may come in; `None`: callers without a name.
+    /// Callers that are accepted; `None`: unnamed callers.
     pub(crate) fn callers(&self) -> Arc<Vec<Option<String>>> {
         self.state()
             .in_force
@@ -233,7 +233,7 @@ impl Reloader {
         &self.gateway.context.log
     }
 
-    /// Reloads on SIGHUP and when files change, for as long as the process lives.
+    /// Reloads on SIGHUP and file changes until the process ends.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut hang_up = hang_up();
         let (tell, mut changes) = mpsc::channel(1);
@@ -263,7 +263,7 @@ impl Reloader {
         }
     }
 
-    /// Resolves a moment after something was refused.
+    /// Resolves when a rejected reload is due for a retry.
     async fn retry_is_due(&self) {
         while self.state().last.as_ref().is_none_or(|last| last.error.is_none()) {
             self.failed.notified().await;
@@ -309,12 +309,12 @@ impl Reloader {
         }
     }
 
-    /// Loads everything anew and puts it in force, or says why not.
+    /// Reloads everything and activates it, or returns the reason for rejecting it.
     pub(crate) async fn reload(self: &Arc<Self>, by: &'static str) -> Result<String, String> {
         self.attempt(by, false, false).await
     }
 
-    /// The same, and applies files that are only the beginning of their active version.
+    /// The same, but accepts files that are a prefix of their active version.
     pub(crate) async fn reload_accepting(
         self: &Arc<Self>,
         by: &'static str,
@@ -322,7 +322,7 @@ impl Reloader {
         self.attempt(by, false, true).await
     }
 
-    /// `again`: the same failure as before is nothing new.
+    /// `again`: a retry, for which an unchanged failure is not logged again.
     async fn attempt(
         self: &Arc<Self>,
         by: &'static str,
@@ -371,7 +371,7 @@ impl Reloader {
         Err(text)
     }
 
-    /// Reading waits for disks, and nobody else has to.
+    /// Loads on a blocking thread, so that slow disks delay nothing else.
     async fn prepared(self: &Arc<Self>, accept: bool) -> Result<PreparedReload, ReloadError> {
         let this = self.clone();
         let prepared = tokio::task::spawn_blocking(move || this.prepare(accept));
@@ -423,7 +423,7 @@ impl Reloader {
     }
 }
 
-/// Lets everyone reach socket files, or this user alone. Gives what was so before.
+/// Makes socket files accessible to everyone, or to this user only. Returns the previous setting.
 fn socket_files(files: &[PathBuf], for_everyone: bool) -> Result<bool, String> {
     let mut before = for_everyone;
     for file in files {
@@ -434,7 +434,7 @@ fn socket_files(files: &[PathBuf], for_everyone: bool) -> Result<bool, String> {
     Ok(before)
 }
 
-/// SIGHUP, where it can be had.
+/// The SIGHUP signal, if a handler can be installed.
 fn hang_up() -> HangUp {
     use tokio::signal::unix::{SignalKind, signal};
     HangUp(signal(SignalKind::hangup()).ok())

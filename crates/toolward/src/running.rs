@@ -42,7 +42,7 @@ impl Drop for Registration {
 }
 
 impl RunningGateway {
-    /// Adds this process to the registry. Without a home directory there is none, and nothing depends on it.
+    /// Adds this process to the registry. Without a home directory there is no registry, which is not an error.
     pub(crate) fn register(&self) -> Option<Registration> {
         // Another process that ends may remove the directory at this moment.
         (0..3).find_map(|_| self.write())
@@ -124,7 +124,7 @@ pub(crate) fn with_config(main: &Path) -> Vec<RunningGateway> {
     running
 }
 
-/// What a configuration says about where things are, also if it is not valid.
+/// The paths of a configuration, even if it is invalid.
 pub(crate) struct Places {
     /// The main file, if there is one.
     pub(crate) main: Option<PathBuf>,
@@ -136,7 +136,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Whether the main file itself has errors, so that what it says may be incomplete.
+    /// Whether the main file itself has errors, so that its paths may be incomplete.
     pub(crate) fn main_is_broken(&self) -> bool {
         let main = self.main.as_ref().map(|main| main.display().to_string());
         let errors = self.failed.iter().flat_map(|failed| &failed.diagnostics);

@@ -90,7 +90,7 @@ pub(crate) fn era(era: Era) -> &'static str {
     }
 }
 
-/// The policy in force, and how often its rules decided.
+/// The active policy, and how often each rule decided.
 pub(crate) fn policy(active: &Active) -> Value {
     let (policy, hits) = (&active.policy, &active.hits);
     let layers: Vec<&str> = policy.layer_names().collect();

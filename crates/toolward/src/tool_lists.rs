@@ -20,7 +20,7 @@ pub(crate) struct ToolList {
     pub(crate) file: Option<String>,
 }
 
-/// Reads what `--tools` names: a file, a folder of files, or `SERVER=FILE`.
+/// Reads the argument of `--tools`: a file, a directory of files, or `SERVER=FILE`.
 pub(crate) fn read(arguments: &[String]) -> Result<Vec<ToolList>, Failure> {
     let mut lists = Vec::new();
     for argument in arguments {

@@ -22,19 +22,19 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 const QUIET: Duration = Duration::from_millis(20);
 /// Files that never come to rest are looked at in between.
 const LONGEST: Duration = Duration::from_millis(100);
-/// Where a folder on the way cannot be watched, files are looked at so often.
+/// The polling interval if a directory cannot be watched.
 const BLIND: Duration = Duration::from_secs(2);
 /// Links that lead to each other end somewhere.
 const MOST_LINKS: usize = 16;
 
 pub(crate) struct Watcher {
     events: OwnedFd,
-    /// Whoever waits is to look anew.
+    /// Wakes the waiting thread to update its watches.
     poked: OwnedFd,
     /// By watch: the folder, and the names in it that matter. Whatever else lies there is not ours, and
     /// files that are being written are not read because of it.
     folders: Mutex<HashMap<i32, (PathBuf, HashSet<OsString>)>>,
-    /// Some folder on the way cannot be watched.
+    /// A directory on the path cannot be watched.
     blind: AtomicBool,
 }
 
@@ -54,12 +54,12 @@ impl Watcher {
         Ok(Watcher { events, poked, folders: Mutex::default(), blind: AtomicBool::new(false) })
     }
 
-    /// Whoever waits looks anew what is to be watched.
+    /// Wakes the waiting thread to update its watches.
     pub(crate) fn poke(&self) {
         let _ = rustix::io::write(&self.poked, &1_u64.to_ne_bytes());
     }
 
-    /// Watches what these paths lead over. Watching a folder twice is watching it once.
+    /// Watches all directories and links on these paths. Adding a directory twice has no effect.
     pub(crate) fn add(&self, files: &[PathBuf]) {
         let mut places: Vec<PathBuf> = files.iter().flat_map(|file| places(file)).collect();
         places.sort();
@@ -78,7 +78,7 @@ impl Watcher {
         self.blind.store(blind, Ordering::Relaxed);
     }
 
-    /// Watches what happens to a name in its folder. False where that cannot be.
+    /// Watches a name in its directory. Returns false if that is not possible.
     fn watch(&self, place: &Path, also: WatchFlags) -> bool {
         let (Some(folder), Some(name)) = (place.parent(), place.file_name()) else { return true };
         let kinds = WatchFlags::CREATE
@@ -187,7 +187,7 @@ fn places(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The first symbolic link on a path, what it says, and what comes after it.
+/// The first symbolic link on a path, its target, and the remaining path.
 fn first_link(path: &Path) -> Option<(PathBuf, PathBuf, PathBuf)> {
     let mut so_far = PathBuf::new();
     let parts: Vec<OsString> = path.iter().map(OsString::from).collect();

@@ -20,13 +20,13 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
     img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// How long a wrong token is thought about; one after the other.
 const THOUGHT: Duration = Duration::from_millis(250);
-/// So many wrong tokens may wait for their answer.
+/// The maximum number of requests with a wrong token that are delayed at a time.
 const MOST_WAITING: usize = 8;
 
 /// What a request that is let in asks for.
 #[derive(Debug)]
 pub(super) enum AdminRoute {
-    /// A way in: the token stands in the address.
+    /// A login link: the token is in the URL.
     Entrance(String),
     Login,
     Asset,
@@ -171,7 +171,7 @@ impl AdminUi {
         }
     }
 
-    /// Whoever shows the token is given a cookie, and sent to the page.
+    /// Sets the cookie after a valid token, and redirects to the UI.
     async fn enter(&self, from: IpAddr, token: &str) -> Response {
         if token.is_empty() {
             return login();
@@ -195,7 +195,7 @@ impl AdminUi {
         login()
     }
 
-    /// Counts a request that nobody answers for.
+    /// Counts an unauthenticated request.
     pub(super) fn turned_away(&self, from: IpAddr, why: &'static str) {
         self.gateway().context.audit.turned_away(&from.to_canonical().to_string(), why);
     }
@@ -223,13 +223,13 @@ fn is_own_origin(head: &RequestHead) -> bool {
     host.is_some_and(|host| host.eq_ignore_ascii_case(&head.host))
 }
 
-/// Browsers say which page asks: another port of this machine is another one.
+/// Checks the origin: another port of this host is another origin.
 fn is_own_site(head: &RequestHead) -> bool {
     let said = |value: &[u8]| matches!(value, b"same-origin" | b"none");
     head.headers.values("sec-fetch-site").all(said)
 }
 
-/// What browsers are told about every answer.
+/// Headers of every response.
 pub(super) fn secured(response: Response) -> Response {
     response
         .field("Content-Security-Policy", POLICY)

@@ -17,7 +17,7 @@ const ASSETS: [(&str, &str, &[u8]); 5] = [
     ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),
 ];
 
-/// The folder of all assets, named by what is in them: `assets/HASH/`.
+/// The directory of all assets, named by a hash of their content: `assets/HASH/`.
 pub(super) fn folder() -> String {
     static HASH: OnceLock<String> = OnceLock::new();
     let hash = HASH.get_or_init(|| {

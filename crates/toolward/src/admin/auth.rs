@@ -19,9 +19,9 @@ pub(super) const COOKIE: &str = "toolward";
 
 pub(super) struct TokenAuth {
     token: String,
-    /// The first part of the page's path.
+    /// The first segment of the admin UI's path.
     pub(super) prefix: String,
-    /// What the cookie says. It is not the token, and does not tell it.
+    /// The value of the cookie, from which the token cannot be derived.
     cookie: String,
 }
 
@@ -34,7 +34,7 @@ pub(super) enum TokenCheck {
 }
 
 impl TokenAuth {
-    /// The token of a folder, made at first use, so that the page's address outlives the process.
+    /// The token stored in a directory, created at first use, so that the URL survives restarts.
     pub(super) fn in_folder(folder: &Path) -> io::Result<TokenAuth> {
         let path = folder.join(FILE);
         let token = match read(&path) {

@@ -25,7 +25,7 @@ const MOST_FORM: usize = 256 << 10;
 const FIRST: Duration = Duration::from_secs(3);
 /// The same for the next one on the same connection.
 const NEXT: Duration = Duration::from_secs(15);
-/// How long what nobody wants is read before a connection is closed.
+/// How long remaining input is drained before a connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 
 pub(super) async fn serve(

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// Browsers use a handful; streams stay open.
 pub(super) const MOST: usize = 64;
-/// How often the log says that places have run out.
+/// Minimum interval between log entries about the connection limit.
 const SAY: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Guest {
 pub(super) struct Came {
     /// `None`: there is no room.
     pub(super) guest: Option<Arc<Guest>>,
-    /// Places have run out, and this was not said lately.
+    /// The limit was reached, and this was not logged recently.
     pub(super) say: bool,
 }
 

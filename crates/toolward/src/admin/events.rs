@@ -9,9 +9,9 @@ use tokio::sync::mpsc;
 
 use super::{AdminUi, Query, ViewResponse};
 
-/// Changes that come together are told together.
+/// Changes within this time are sent as one event.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often what tells nobody of its changes is looked at.
+/// How often state without change notifications is polled.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks whether what views are made of has changed.
@@ -40,7 +40,7 @@ pub(super) fn missed(page: &AdminUi, query: &Query) -> Option<Bytes> {
     query.word("seen").filter(|made_of| *made_of != mark(page)).map(|_| event(page))
 }
 
-/// It says what there is now, by which the view asks when it comes back.
+/// Contains the current versions, which the view sends back when it reconnects.
 fn event(page: &AdminUi) -> Bytes {
     format!("event: changed\ndata: {}\n\n", mark(page)).into()
 }
@@ -84,7 +84,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     ViewResponse::Events(events)
 }
 
-/// The same as a word, by which an open view says what it was made of. Another process counts anew.
+/// The same as an opaque string, by which an open view identifies its data. It is specific to the process.
 pub(super) fn mark(page: &AdminUi) -> String {
     let mut hasher = DefaultHasher::new();
     (page.begun, seen(page)).hash(&mut hasher);

@@ -32,7 +32,7 @@ pub(crate) struct Banner {
 }
 
 impl Layout {
-    /// Made before the view itself: what changes in the meantime is told once the view is open.
+    /// Taken before the view is rendered, so that later changes cause a refresh once the view is open.
     pub(crate) async fn new(page: &AdminUi, here: &'static str, title: &'static str) -> Layout {
         Layout {
             seen: events::mark(page),

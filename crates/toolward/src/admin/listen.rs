@@ -24,16 +24,16 @@ use crate::reload::Reloader;
 
 /// After a failed `accept`, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How much later than calls the page gets its turn, where both want the processor.
+/// The niceness of the admin thread relative to calls.
 const NICE: i32 = 10;
 
-/// The page's socket, before anything is served on it.
+/// The bound socket of the admin UI, before it serves.
 pub(crate) struct Admin {
     socket: Socket,
     door: TokenAuth,
 }
 
-/// What the page needs of the process around it.
+/// The parts of the process that the admin UI uses.
 pub(crate) struct ServeContext<'a> {
     pub(crate) reloader: &'a Arc<Reloader>,
     /// The runtime on which servers are asked for their lists.
@@ -95,17 +95,17 @@ impl Admin {
         &self.socket
     }
 
-    /// Where the page is, without its token.
+    /// The URL of the admin UI, without its token.
     pub(crate) fn address(&self) -> String {
         format!("http://{}/", self.socket.address())
     }
 
-    /// Where the page is, with the token that opens it.
+    /// The URL of the admin UI, with its token.
     pub(crate) fn entrance(&self) -> String {
         format!("{}?token={}", self.address(), self.door.token())
     }
 
-    /// Serves the page on a thread of its own, until the process ends.
+    /// Serves the admin UI on its own thread until the process ends.
     pub(crate) fn serve(self, serving: ServeContext<'_>) -> Result<(), Failure> {
         let ServeContext { reloader, asking, ending, log } = serving;
         let config = reloader.begun();

@@ -16,14 +16,14 @@ use toolward_gateway::upstream::{Server, Unavailable};
 
 /// A first view waits this long for servers that have not answered yet.
 const GLANCE: Duration = Duration::from_millis(400);
-/// A server that has answered is not asked again for so long, unless something has changed.
+/// How long a fetched list is considered fresh, unless something has changed.
 const FRESH: Duration = Duration::from_secs(2);
-/// One that has failed is left alone for so long.
+/// How long a failed server is not queried again.
 const REST: Duration = Duration::from_secs(10);
 
 /// What is known of each server's list.
 pub(crate) struct Lists {
-    /// Servers live on this runtime, not on the page's: calls use what is opened here.
+    /// The runtime that owns the servers' connections, which calls use as well; not the admin UI's runtime.
     asking: Handle,
     patience: Duration,
     known: Arc<Mutex<HashMap<ServerId, ListState>>>,
@@ -106,7 +106,7 @@ impl Lists {
         self.now(gateway)
     }
 
-    /// The lists as they are known; nobody is asked.
+    /// The lists as currently known, without querying servers.
     pub(crate) fn now(&self, gateway: &Gateway) -> Vec<List> {
         let known = self.known();
         let servers = gateway.active().servers.clone();

@@ -10,7 +10,7 @@ pub(crate) struct Query {
     fields: Vec<(String, String)>,
     /// htmx asks for a part, not for a whole page.
     pub(crate) fragment: bool,
-    /// Where a stream of events is taken up again.
+    /// The event after which a stream resumes.
     pub(crate) last_event: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Query {
         named.map(|(_, value)| value.as_str())
     }
 
-    /// The same, where it says something.
+    /// The same, if it is not empty.
     pub(crate) fn word(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !value.is_empty())
     }
@@ -72,7 +72,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// A value as it stands in an address.
+/// Percent-encodes a value for a URL.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

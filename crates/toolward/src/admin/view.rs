@@ -23,14 +23,14 @@ struct Problem<'a> {
     why: &'a str,
 }
 
-/// A page that says what is wrong with the question.
+/// A page with an error message.
 pub(super) async fn problem(page: &AdminUi, status: u16, why: &str) -> Response {
     let layout = Layout::new(page, "", "Not found").await;
     let html = Problem { layout, why }.render().unwrap_or_default();
     Response::new(status, Content::Page("text/html; charset=utf-8", html.into()))
 }
 
-/// A place without the folders before its file; the whole of it stands beside it for who points at it.
+/// A location without the directories; the full path is shown as a tooltip.
 pub(crate) fn short(place: &str) -> &str {
     place.rsplit('/').next().unwrap_or(place)
 }

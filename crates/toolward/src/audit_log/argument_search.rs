@@ -67,7 +67,7 @@ impl ArgumentSearch {
         compared == Comparison::Same
     }
 
-    /// What is to be said of calls that could not be compared.
+    /// A warning about calls that could not be compared.
     pub(crate) fn uncompared(&self) -> Option<String> {
         let unknown = self.unknown();
         let calls = match unknown.records {

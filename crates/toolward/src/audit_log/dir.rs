@@ -12,7 +12,7 @@ use crate::load::invalid;
 use crate::render::{DIM, paint};
 use crate::running;
 
-/// The folder that the flags name, or the configuration, or the one that is used without both.
+/// The directory given by flags, by the configuration, or the default one.
 pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(folder) = &args.dir {
         return Ok(folder.clone());
@@ -87,7 +87,7 @@ pub(crate) fn has_log(folder: &Path) -> bool {
     streams(folder).is_ok_and(|streams| !streams.is_empty())
 }
 
-/// What stands between server and tool in names, where a configuration says so.
+/// The separator between server and tool, if a configuration is known.
 pub(crate) fn separator(args: &RecordArgs) -> Option<String> {
     if args.dir.is_some() {
         return None;
@@ -95,7 +95,7 @@ pub(crate) fn separator(args: &RecordArgs) -> Option<String> {
     Some(running::places(args.config.as_deref()).separator)
 }
 
-/// All streams of a folder as they are now. Where there is none, that is said.
+/// All streams of a directory; an error if there are none.
 pub(crate) fn look(folder: &Path) -> Result<Vec<Found>, Failure> {
     let unreadable = |error: std::io::Error| Failure::invalid(said(folder, &error.to_string()));
     let streams = streams(folder).map_err(unreadable)?;

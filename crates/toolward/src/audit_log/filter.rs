@@ -16,7 +16,7 @@ use super::time::point;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
 
-/// So many calls can be under way before the oldest is given up.
+/// The maximum number of calls in flight; beyond it the oldest is dropped.
 const MOST_OPEN: usize = 16_384;
 
 /// What is wanted.
@@ -32,11 +32,11 @@ pub(crate) struct Filter {
     /// The same in microseconds.
     pub(crate) since_micros: Option<u64>,
     pub(crate) until_micros: Option<u64>,
-    /// What stands between a server and its tool in the names that clients use.
+    /// The separator between server and tool in client-facing names.
     separators: Vec<String>,
     /// The arguments that a call must have.
     sought: Option<Arc<ArgumentSearch>>,
-    /// What stands in every line that is wanted: others need not be read.
+    /// A substring of every matching line, to skip others without parsing.
     needles: Vec<Finder<'static>>,
 }
 
@@ -94,7 +94,7 @@ impl Filter {
         Filter { sought, ..self }
     }
 
-    /// Whether time and kind say already what is wanted.
+    /// Whether time and kind alone decide the match.
     pub(crate) fn is_plain(&self) -> bool {
         self.agent.is_none()
             && self.server.is_none()
@@ -118,7 +118,7 @@ impl Filter {
         self.needles.iter().all(|needle| needle.find(line).is_some())
     }
 
-    /// The record, if it is of the agent, server, tool and verdict that are wanted.
+    /// The record, if agent, server, tool and verdict match.
     pub(crate) fn read(&self, line: &[u8]) -> Option<Value> {
         if !self.can_fit(line) {
             return None;
@@ -194,7 +194,7 @@ pub(crate) struct Match {
     pub(crate) intent: Option<Value>,
 }
 
-/// Finds records, and calls that are under way.
+/// Matches records, and tracks calls in flight.
 pub(crate) struct Matcher {
     pub(crate) filter: Filter,
     open: HashMap<String, Value>,
@@ -220,7 +220,7 @@ impl Matcher {
         !self.open.is_empty()
     }
 
-    /// The record, if it is wanted; kinds and times of calls are for others to judge.
+    /// The record, if it matches; kinds and times of calls are checked elsewhere.
     pub(crate) fn take(&mut self, line: &[u8], opening: Opening<'_>) -> Option<Match> {
         match opening.kind {
             "intent" => {

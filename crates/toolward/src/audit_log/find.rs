@@ -25,17 +25,17 @@ pub(crate) fn is_id(word: &str) -> bool {
     parts.len() <= 3 && word.len() <= 64 && parts.iter().all(hex) && parts[0].len() >= 12
 }
 
-/// A decision as the record has it.
+/// A decision from the audit log.
 pub(crate) struct Decision {
     pub(crate) record: Value,
     pub(crate) outcome: Option<Value>,
     /// File and line.
     pub(crate) place: String,
-    /// Whether the next record, or the head, carries this one's hash; `None` where neither can say.
+    /// Whether the next record, or the head, has this record's hash; `None` if neither exists.
     pub(crate) fits: Option<bool>,
 }
 
-/// Looks for a decision in all streams of a folder. An outcome is explained by its call.
+/// Finds a decision in all streams of a directory. For an outcome, its call is returned.
 pub(crate) fn decision(folder: &Path, id: &str) -> Result<Option<Decision>, Failure> {
     let of = |id: &str| -> Result<Option<Decision>, Failure> {
         for found in look(folder)? {
@@ -53,7 +53,7 @@ pub(crate) fn decision(folder: &Path, id: &str) -> Result<Option<Decision>, Fail
     Ok(Some(call.unwrap_or(decision)))
 }
 
-/// Looks for a record by its id, which says when it was written.
+/// Finds a record by its id, which starts with its time.
 fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
     let begin = format!("{{\"id\":\"{id}");
     // The first parts of an id are enough.

@@ -14,7 +14,7 @@ use super::filter::{Match, Matcher};
 use super::row::{joined, told};
 use crate::exit::Failure;
 
-/// Follows all streams of a folder.
+/// Follows all streams of a directory.
 pub(crate) struct RowFollower {
     folder: PathBuf,
     streams: Vec<Follower>,
@@ -32,7 +32,7 @@ pub(crate) struct NewRows {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SkippedRecords {
-    /// How many, about; `None` where nobody can say.
+    /// Approximate number; `None` if unknown.
     pub(crate) records: Option<u64>,
 }
 
@@ -77,7 +77,7 @@ impl RowFollower {
     }
 }
 
-/// Calls that are under way.
+/// Calls in flight.
 struct Live {
     matcher: Matcher,
     long: Duration,
@@ -127,7 +127,7 @@ impl Live {
         self.calls.clear();
     }
 
-    /// Calls that have been under way for long, once each.
+    /// Calls in flight for long, each returned once.
     fn under_way(&mut self) -> Vec<Value> {
         let (mut rows, long) = (Vec::new(), self.long);
         while let Some((_, id)) = self.waiting.pop_front_if(|(since, _)| since.elapsed() >= long) {

@@ -19,7 +19,7 @@ pub(crate) fn joined(record: Value, outcome: Option<&Value>) -> Value {
     Value::Object(members)
 }
 
-/// An outcome that also says which call it belongs to.
+/// An outcome with the id of its call.
 pub(crate) fn told(outcome: Value, intent: &Value) -> Value {
     let Value::Object(mut members) = outcome else { return outcome };
     for name in ["agent", "server", "tool", "exposed_name", "action", "verdict", "step"] {

@@ -42,7 +42,7 @@ struct StreamCursor {
 
 impl Scan {
     /// All records, or those that can matter where nothing before a point in time does.
-    /// `before` says how much earlier something can matter, in microseconds.
+    /// `before`: how much earlier records may be relevant, in microseconds.
     pub(crate) fn new(found: Vec<Found>, since: Option<u64>, before: u64) -> Result<Scan, Failure> {
         let from = since.map(|since| id_at(since.saturating_sub(before)));
         let mut total = 0;
@@ -63,7 +63,7 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Gives every record, until there is none or no more are wanted.
+    /// Visits every record until the end, or until the visitor stops.
     pub(crate) fn each(
         &mut self,
         mut take: impl FnMut(&[u8], Opening<'_>, &mut Progress) -> Result<ControlFlow<()>, Failure>,
@@ -166,7 +166,7 @@ fn line_at(segment: &Segment, id: &str) -> u64 {
     older
 }
 
-/// The first record behind a place that stands where its time puts it: where it begins, and its id.
+/// The first record after an offset that is in chronological order: its offset and id.
 /// What came of calls can be written later, when nothing could be written at its time.
 fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
     let mut chunk = vec![0; 64 << 10];
@@ -198,7 +198,7 @@ fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
     None
 }
 
-/// Says that lines were left out, where that is so.
+/// Warns if lines were skipped.
 pub(crate) fn left_out(unreadable: u64) -> Option<String> {
     let lines = match unreadable {
         0 => return None,

@@ -11,7 +11,7 @@ use super::row::{joined, told};
 use super::scan::{LONGEST_CALL, time_at};
 use crate::exit::Failure;
 
-/// So many outcomes wait for their calls.
+/// The maximum number of outcomes kept until their calls are found.
 const MOST_OUTCOMES: usize = 65_536;
 
 /// The rows that came last.
@@ -36,7 +36,7 @@ struct BackwardCursor<'f> {
 }
 
 impl BackwardCursor<'_> {
-    /// Goes to the record before; gives how many lines are no records.
+    /// Moves to the previous record; returns the number of invalid lines.
     fn advance(&mut self) -> Result<u64, Failure> {
         let mut unreadable = 0;
         loop {
@@ -75,7 +75,7 @@ impl BackwardCursor<'_> {
     }
 }
 
-/// Up to so many rows, in order. Of each stream not much more than `bytes` are looked at.
+/// At most `rows` rows, in order. Reads about `bytes` of each stream.
 pub(crate) fn latest(
     found: &[Found],
     filter: &Filter,

@@ -23,7 +23,7 @@ use say::Facts;
 const PORT: u16 = 7410;
 const PAGE_PORT: u16 = 7411;
 
-/// Whoever ends a demo does not want to wait for what is under way in it.
+/// The grace period of a demo at shutdown.
 const GRACE: Duration = Duration::from_millis(300);
 
 pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Writes the files and says what to do with them.
+/// Writes the files and prints what to do with them.
 fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Failure> {
     plain(folder)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -58,7 +58,7 @@ fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Fail
     Ok(exit::OK)
 }
 
-/// Serves the same files from a folder that is gone at the end.
+/// Serves the same files from a temporary directory.
 fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
     let mut busy = Vec::new();
     let (listen, socket) = open(args.port, PORT, "--port", &mut busy)?;
@@ -130,7 +130,7 @@ fn open(
     })
 }
 
-/// The page with its token, which the gateway keeps in its state folder.
+/// The URL of the admin UI with its token, which is stored in the state directory.
 fn address_of_page(place: &DemoPaths) -> Option<String> {
     let token = std::fs::read_to_string(place.folder.join("state/admin.token")).ok()?;
     Some(format!("http://{}/?token={}", place.page, token.trim()))

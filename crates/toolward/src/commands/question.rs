@@ -118,7 +118,7 @@ impl Question {
         }
     }
 
-    /// Says on standard error that no agent has this name, which is most likely a typo.
+    /// Warns on standard error that no agent has this name, which is most likely a typo.
     pub(crate) fn warn_of_unknown_agent(&self) -> Result<(), Failure> {
         let unknown = self.agent.as_deref().and_then(|name| self.input.unknown_agent(name));
         if let Some(unknown) = unknown {

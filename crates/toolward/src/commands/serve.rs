@@ -38,11 +38,11 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     serve_until_told(args, matches, Around::default())
 }
 
-/// What stands around a gateway that somebody else starts: `demo` does.
+/// Settings of a gateway that another command starts, such as `demo`.
 pub(crate) struct Around {
     /// Sockets that are open already, by their addresses.
     pub(crate) sockets: Vec<(String, OwnedFd)>,
-    /// How long requests under way may take at the end.
+    /// How long in-flight requests may take during shutdown.
     pub(crate) grace: Duration,
     /// Called when the gateway listens.
     pub(crate) ready: Box<dyn FnOnce() -> std::io::Result<()>>,
@@ -57,7 +57,7 @@ impl Default for Around {
     }
 }
 
-/// Serves as the configuration says, until the process is told to end.
+/// Serves until the process is terminated.
 pub(crate) fn serve_until_told(
     args: ServeArgs,
     matches: Option<&ArgMatches>,

@@ -15,7 +15,7 @@ use crate::exit::{self, Failure};
 use crate::render::{RED, YELLOW, count, paint};
 use crate::running;
 
-/// How long a gateway may take to say how it is.
+/// Timeout for the status of a gateway.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {

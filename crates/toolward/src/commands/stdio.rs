@@ -121,7 +121,7 @@ pub(crate) fn by_flag(flag: Option<&str>) -> Caller {
     }
 }
 
-/// Why nobody is served.
+/// Why the caller cannot be identified.
 enum NotCaller {
     Failed(Failure),
     /// What was shown is wrong.

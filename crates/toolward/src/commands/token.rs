@@ -11,7 +11,7 @@ use crate::exit::{self, Failure};
 
 /// Secret scanners find a token by this prefix.
 const PREFIX: &str = "tw_";
-/// 256 bits, which nobody guesses.
+/// 256 random bits.
 const BYTES: usize = 32;
 
 pub(crate) fn run(args: &TokenArgs) -> Result<u8, Failure> {

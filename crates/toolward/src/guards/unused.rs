@@ -47,7 +47,7 @@ struct SelectorContext<'a> {
 
 /// What a selector is compared with.
 struct NamedSelector<'a> {
-    /// Where it stands.
+    /// Its location.
     path: String,
     selector: &'a str,
     servers: Vec<&'a str>,

@@ -21,12 +21,12 @@ use crate::policy_gate::passes;
 use crate::prepared::{Prepared, definitions, supported};
 use crate::reads::Reads;
 
-/// Checked, and not yet in force.
+/// A validated configuration, not yet active.
 pub(super) struct PreparedReload {
     pub(super) setup: Setup,
     pub(super) in_force: Arc<ActiveConfig>,
     pub(super) protection: Protection,
-    /// What is said of it once it is in force.
+    /// Log lines for when it becomes active.
     pub(super) announced: Vec<String>,
     pub(super) reads: Reads,
 }
@@ -133,7 +133,7 @@ impl Reloader {
     }
 }
 
-/// What is said when it is in force, which is not yet so.
+/// Collects log lines for when the configuration becomes active.
 fn announced(input: &Input, allow_all: bool) -> Vec<String> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = lines.clone();

@@ -10,17 +10,17 @@ use toolward_gateway::gateway::Gateway;
 
 use super::{ReloadError, SETTLE};
 
-/// How a process begins anew.
+/// How a process restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// In its place, with the arguments that it was started with.
+    /// By replacing the process image, with the same arguments.
     InPlace,
-    /// Whoever started it holds what it works on, such as its sockets or a client, and starts it again.
+    /// The parent owns its sockets or client, and restarts it.
     ByOthers,
 }
 
 impl Restart {
-    /// Comes back only where it did not work.
+    /// Returns only if it fails.
     pub(super) fn begin(self, gateway: &Gateway) -> ReloadError {
         let said = "the configuration is right now";
         if self == Restart::ByOthers {

@@ -59,7 +59,7 @@ fn untested_denies(input: &CheckedPolicy<'_>) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message).help(help))
 }
 
-/// Names that exposures and tests use, and nobody has.
+/// Warns about unknown names in exposures and tests.
 fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let own = config.builtin.then_some(built_in::NAME);
@@ -99,7 +99,7 @@ pub(crate) fn unset_secrets(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     unset
 }
 
-/// What is in force, in numbers.
+/// A summary of the active policy, in numbers.
 pub(crate) fn summary(input: &CheckedPolicy<'_>) -> String {
     let layers = input.policy.layer_names().count();
     let agents = input.policy.agents();

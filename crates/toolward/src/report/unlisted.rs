@@ -27,7 +27,7 @@ struct ToolPosition {
     plain: bool,
 }
 
-/// What the policy in force says of a name.
+/// The active policy's explanation of a name.
 pub(crate) struct Says {
     /// The tool that is meant, as `SERVER/TOOL`.
     pub(crate) tool: Option<(String, String)>,
@@ -64,7 +64,7 @@ impl Names {
         Names { lists, by_name }
     }
 
-    /// What the policy says of a name that an agent called; `scope` is where, as far as is known.
+    /// Explains a name that an agent called; `scope` is the endpoint, if known.
     pub(crate) fn say(
         &self,
         active: &Active,

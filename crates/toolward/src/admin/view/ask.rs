@@ -9,7 +9,7 @@ use crate::admin::lists::List;
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::arguments::ArgumentsText;
 
-/// So many tools are proposed while a name is typed.
+/// The maximum number of suggestions while a name is typed.
 const MOST_PROPOSED: usize = 50;
 
 #[derive(Template)]
@@ -33,7 +33,7 @@ struct Tools {
     tools: Vec<String>,
 }
 
-/// What stands in the fields, and what is wrong with it.
+/// The values of the fields, and errors in them.
 #[derive(Default)]
 struct Form {
     agents: Vec<String>,
@@ -41,7 +41,7 @@ struct Form {
     nameless: bool,
     /// The agent that is chosen; empty for callers without a name.
     agent: String,
-    /// It is none of those that the policy names.
+    /// The policy does not name it.
     other: bool,
     tool: String,
     arguments: String,
@@ -51,7 +51,7 @@ struct Form {
     wrong_arguments: Option<String>,
 }
 
-/// The form, filled in as the address says; or names of tools for it.
+/// The form, filled in from the URL; or tool names as suggestions.
 pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match &*query.rest {
         "" => {}

@@ -18,9 +18,9 @@ use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::audit_log::dir::look;
 use crate::audit_log::tail_rows::latest;
 
-/// So many rows are there when somebody begins to watch.
+/// The number of rows in the initial page.
 const LATEST: usize = 50;
-/// So many are looked at where a text is sought in them.
+/// The number of rows that a text search reads.
 const SEARCHED: usize = 2000;
 /// How far back they are looked for, in each stream.
 const BACK: u64 = 8 << 20;

@@ -22,9 +22,9 @@ use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 
 pub(crate) use self::cache::MatrixCache;
 
-/// So many lines come together.
+/// Rows per chunk.
 const CHUNK: usize = 64;
-/// So many chunks come with the page.
+/// Chunks included in the initial page.
 const FIRST: usize = 2;
 /// More columns than this are narrow, with their names upright.
 const MOST_WIDE: usize = 8;
@@ -69,7 +69,7 @@ struct MatrixPart<'a> {
 
 struct MatrixColumn<'a> {
     agent: Option<&'a str>,
-    /// The name as it stands in an address.
+    /// The URL-encoded name.
     address: String,
     /// How many tools are in its list.
     listed: usize,

@@ -17,7 +17,7 @@ use crate::cli::Kind;
 use crate::guards;
 use crate::query::{Answer, PolicyQuery, outcome, outcome_text, step_note};
 
-/// A question about what is in force now.
+/// A question about the active policy.
 pub(super) struct ActiveQuestion {
     active: Arc<Active>,
     lists: Vec<List>,
@@ -46,7 +46,7 @@ pub(crate) struct AnswerDetails {
     pub(crate) reason: Vec<Piece>,
     pub(crate) hints: Vec<String>,
     pub(crate) list_unknown: bool,
-    /// It has no name, and nobody comes in without one.
+    /// The caller is unnamed, and unnamed callers are rejected.
     pub(crate) turned_away: bool,
     pub(crate) layers: Vec<LayerTraceRow>,
     pub(crate) sees: ListedTool,

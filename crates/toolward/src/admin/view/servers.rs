@@ -36,7 +36,7 @@ struct Now<'a> {
 }
 
 struct ServerDetails {
-    /// Its place, by which parts of the page are named.
+    /// Its index, used in element ids.
     number: usize,
     name: String,
     kind: String,

@@ -91,7 +91,7 @@ fn finished(unreadable: u64) -> Result<u8, Failure> {
     })
 }
 
-/// The record as the chain speaks of it; one that would harm a terminal is none of a gateway.
+/// The record as it was hashed. Gateways never write one that is unsafe for terminals.
 fn as_it_is(line: &[u8], out: &mut Out) -> std::io::Result<()> {
     match line.iter().all(|byte| matches!(byte, b' '..=b'~')) {
         true => out.plain(&[line, b"\n"].concat()),
@@ -99,7 +99,7 @@ fn as_it_is(line: &[u8], out: &mut Out) -> std::io::Result<()> {
     }
 }
 
-/// A file that nobody else can read. What is there already is not written over: it could be a record.
+/// Creates a file with mode 0600. Existing files are never overwritten: they could be audit logs.
 fn create(path: &Path) -> Result<std::fs::File, Failure> {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     created.map_err(|error| {

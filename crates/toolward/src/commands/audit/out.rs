@@ -10,7 +10,7 @@ use super::table::Columns;
 use crate::audit_log::row::json;
 use crate::render::terminal_width;
 
-/// So many rows are shown one by one.
+/// The number of rows written without buffering.
 const AT_ONCE: usize = 100;
 const EVERY: Duration = Duration::from_millis(50);
 

@@ -46,7 +46,7 @@ pub(super) fn run(args: VerifyArgs) -> Result<u8, Failure> {
     Ok(if whole { exit::OK } else { exit::NO })
 }
 
-/// Repairs a stream; gives what there is to say about it.
+/// Repairs a stream; returns a report.
 fn take_off(stream: &Stream) -> Result<Option<String>, Failure> {
     let name = format!("{}.jsonl", stream.name());
     let refused = |why: &str| Err(Failure::invalid(format!("error: {name}: {why}")));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// The first thing that is wrong, in words for whoever called.
+/// The first validation error, worded for the caller.
 pub(super) fn arguments(tool: &Value, given: &Map<String, Value>) -> Result<(), String> {
     let schema = &tool["inputSchema"];
     let none = Map::new();

@@ -27,7 +27,7 @@ pub(super) struct Agent {
     pub(super) token: String,
 }
 
-/// The agents, with tokens that nobody has had before.
+/// The agents, with fresh random tokens.
 pub(super) fn agents() -> io::Result<[Agent; 3]> {
     let mut made = Vec::new();
     for (name, about) in AGENTS {
@@ -98,7 +98,7 @@ impl DemoPaths {
     }
 }
 
-/// A folder that only this user can look into. It is gone when this is dropped.
+/// A private temporary directory, removed on drop.
 pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
@@ -119,12 +119,12 @@ impl Drop for Temporary {
     }
 }
 
-/// Makes one folder for this user alone; it must not be there yet.
+/// Creates a private directory, which must not exist.
 fn make_private(folder: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(folder)
 }
 
-/// Makes a folder for this user alone, where there is none.
+/// Creates a private directory if it does not exist.
 pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -135,7 +135,7 @@ pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     make_private(folder)
 }
 
-/// 128 bits that nobody can guess.
+/// 128 random bits.
 fn random() -> io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;

@@ -8,21 +8,21 @@ use serde_json::{Value, json};
 use super::files::{Agent, DemoPaths};
 use crate::render::{BOLD, DIM, GREEN, Table, YELLOW, paint};
 
-/// What clients call the gateway.
+/// The gateway's name in client configurations.
 const NAME: &str = "toolward-demo";
 const MODERN: &str = "2026-07-28";
 
-/// What a person needs to know of a demo.
+/// The printed summary of a demo.
 pub(super) struct Facts<'d> {
     pub(super) place: &'d DemoPaths,
     pub(super) agents: &'d [Agent; 3],
-    /// The page with its token, where there is one.
+    /// The URL of the admin UI with its token, if enabled.
     pub(super) page: Option<String>,
-    /// Ports that were asked for and are somebody else's.
+    /// Requested ports that are in use.
     pub(super) busy: Vec<SocketAddr>,
 }
 
-/// Something to copy.
+/// A line to copy.
 struct CopyableLine {
     about: String,
     text: String,
@@ -112,7 +112,7 @@ impl Facts<'_> {
         out
     }
 
-    /// What `--write` says.
+    /// The output of `--write`.
     pub(super) fn written(&self) -> String {
         let mut out = String::new();
         let folder = self.place.folder.display();

@@ -241,7 +241,7 @@ struct DemoRequest<'m> {
 }
 
 impl DemoRequest<'_> {
-    /// A result says what it is in the newer era only.
+    /// Adds `resultType`, which only modern responses have.
     fn in_era(&self, mut result: Value) -> Value {
         if self.modern {
             result["resultType"] = json!("complete");
@@ -255,7 +255,7 @@ fn terms(params: &Value) -> Option<&str> {
     params["_meta"][format!("{META}protocolVersion")].as_str()
 }
 
-/// What a call gives, as the protocol has it. A tool that says its form gives both.
+/// A tool result of the protocol. A tool with an output schema returns both forms.
 fn result(tool: &Value, outcome: Outcome) -> Value {
     let text = |text: &str| json!([{"type": "text", "text": text}]);
     match outcome {
@@ -280,7 +280,7 @@ fn answer(id: &Value, result: Result<Value, RpcError>) -> Value {
     }
 }
 
-/// One line at once, whoever else is writing.
+/// Writes one line atomically.
 fn send(message: &Value) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("{message}\n").as_bytes())?;

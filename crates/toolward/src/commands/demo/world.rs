@@ -15,7 +15,7 @@ pub(super) struct World {
     files: Map<String, Value>,
 }
 
-/// What a call gives: structured, where the tool says in which form, or in words.
+/// The result of a call: structured if the tool has an output schema, otherwise text.
 pub(super) type Outcome = Result<Value, String>;
 
 impl World {
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// What stands in the program itself; a test says that it is JSON.
+/// Parses embedded JSON, which a test validates.
 fn read(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }

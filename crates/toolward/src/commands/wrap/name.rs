@@ -84,7 +84,7 @@ fn named(program: &str, rest: &[String]) -> Option<String> {
     }
 }
 
-/// A program with its arguments, as it stands behind a launcher.
+/// A program with its arguments, without its launcher.
 fn launched(program: &str, rest: &[String]) -> Option<String> {
     named(&stem(program), rest).or_else(|| Some(script(program)))
 }
@@ -192,7 +192,7 @@ fn image(words: &[String]) -> Option<String> {
     None
 }
 
-/// The file's own name; one that says nothing, such as `dist/index.js`, is named by its directory.
+/// The file's name; a generic one, such as `dist/index.js`, is replaced by its directory's.
 fn script(path: &str) -> String {
     let own = stem(path);
     let vague = ["index", "main", "__main__", "server", "cli", "app", "start", "stdio"];

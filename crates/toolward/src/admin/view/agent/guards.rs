@@ -5,7 +5,7 @@ use toolward_gateway::guard::ShownHook;
 
 use super::tools::{ServerTools, Tool};
 
-/// So many tools are named beside a limit or hook; the rest is counted.
+/// The maximum number of tools named for a limit or hook; the rest is counted.
 const MAX_NAMED: usize = 6;
 
 pub(in crate::admin::view) struct LimitRow {

@@ -21,7 +21,7 @@ impl ResumePoint {
         ResumePoint { id: id.into(), ended: begun.map(time).unwrap_or_default() }
     }
 
-    /// Nothing was there to be told.
+    /// The position if there are no rows yet.
     pub(super) fn is_nothing(&self) -> bool {
         self.id.is_empty()
     }
@@ -32,7 +32,7 @@ impl ResumePoint {
         text("id") > self.id.as_str() || text("ended") > self.ended.as_str()
     }
 
-    /// A row was told.
+    /// Advances past a row that was sent.
     pub(super) fn tell(&mut self, row: &Value) {
         let later = |kept: &mut String, name: &str| {
             if let Some(text) = row[name].as_str().filter(|text| *text > kept.as_str()) {

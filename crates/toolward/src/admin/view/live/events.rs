@@ -30,9 +30,9 @@ const LONG: Duration = Duration::from_millis(500);
 /// So much of a stream is read each time: lines that are all of interest, and lines that are searched.
 const READ: u64 = 128 << 10;
 const SEARCHED: u64 = 1 << 20;
-/// So many rows are told at a time.
+/// The maximum number of rows per event.
 const MOST_ROWS: usize = 50;
-/// Something is said at least this often, so that whoever is gone is noticed.
+/// Keep-alive interval, so that closed connections are noticed.
 const PULSE: Duration = Duration::from_secs(15);
 /// After this time a record that could not be read is tried again.
 const AGAIN: Duration = Duration::from_secs(1);

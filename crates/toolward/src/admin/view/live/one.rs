@@ -18,7 +18,7 @@ use crate::audit_log::row::joined;
 pub(super) struct One {
     pub(super) row: Row,
     pub(super) facts: Vec<(String, Vec<Piece>)>,
-    /// The record after it does not fit.
+    /// The hash in the next record does not match.
     pub(super) changed: bool,
     /// The policy was another one then.
     pub(super) policy_changed: bool,

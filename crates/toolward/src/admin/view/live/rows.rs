@@ -34,7 +34,7 @@ pub(in crate::admin::view) struct Why {
     pub(in crate::admin::view) sentence: Option<Vec<Piece>>,
     pub(in crate::admin::view) rule: Option<String>,
     pub(in crate::admin::view) place: Option<String>,
-    /// It is not in the record: the policy in force says so now.
+    /// Not from the audit record, but from the active policy.
     pub(in crate::admin::view) now: Option<String>,
 }
 
@@ -102,12 +102,12 @@ fn why(page: &AdminUi, row: &Value, kind: &str) -> Why {
     Why { rule: rule.filter(|_| sentence.is_none()), sentence, place, now: None }
 }
 
-/// A refusal of a name that the agent does not see: the record knows no rule of it.
+/// Whether this is a refusal of an unlisted name, for which the record has no rule.
 pub(super) fn is_unseen(row: &Value) -> bool {
     row["kind"] == "refusal" && row["listed"] == false && row["step"].is_null()
 }
 
-/// What the policy in force says of such a name.
+/// The active policy's explanation of such a name.
 pub(super) fn says(page: &AdminUi, row: &Value) -> Option<Says> {
     let gateway = page.gateway();
     let active = gateway.active();

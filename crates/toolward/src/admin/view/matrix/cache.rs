@@ -9,7 +9,7 @@ use super::table::{Agents, Group, MatrixTable, PreviousTable};
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 
-/// What a group was made from: the policy, the callers, the server, and its list or why there is none.
+/// The cache key of a group: policy, callers, server, and its list or the error.
 type GroupKey = (u64, Agents, ServerId, Result<[u8; 32], String>);
 
 /// The groups of the table that was made last, and the table before the last reload.

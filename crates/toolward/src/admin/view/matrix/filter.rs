@@ -34,7 +34,7 @@ pub(super) struct Choice<'a> {
     pub(super) chosen: bool,
 }
 
-/// Where a line stands in the table.
+/// The position of a row in the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     pub(super) group: usize,
@@ -191,7 +191,7 @@ fn is_among(chosen: &[&str], value: &str) -> bool {
     chosen.iter().any(|chosen| *chosen == value || *chosen == sanitize(value))
 }
 
-/// The filters as they stand in an address, without what is collapsed.
+/// The filters as a query string, without collapsed servers.
 pub(super) fn address(query: &Query) -> String {
     address_without(query, "")
 }

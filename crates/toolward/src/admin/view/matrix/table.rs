@@ -64,7 +64,7 @@ pub(super) struct MatrixCell {
 /// A server's tools.
 pub(super) struct Group {
     pub(super) server: String,
-    /// As it stands in an address: the name that is shown is sanitized, and may match no server.
+    /// The URL-encoded name: the displayed name is sanitized and may match no server.
     pub(super) address: String,
     /// Why its tools are not known.
     pub(super) why: Option<String>,

@@ -19,7 +19,7 @@ pub(super) struct FileLine {
     pub(super) hits: Vec<Hit>,
 }
 
-/// The files, and the rules that stand in none that can be shown.
+/// The files, and rules that are in no displayable file.
 pub(super) fn with_hits(loaded: &LoadedConfig, hits: &Hits) -> (Vec<File>, Vec<Hit>) {
     let mut files: Vec<File> = Vec::new();
     for shown in loaded.shown() {

@@ -7,7 +7,7 @@ use toolward_policy::reason::RuleText;
 
 use crate::admin::AdminUi;
 
-/// So many names that agents do not see are listed.
+/// The maximum number of unlisted names shown.
 const MOST_NAMES: usize = 200;
 
 pub(super) struct Hits {

@@ -19,7 +19,7 @@ pub(super) struct Plot {
     pub(super) p95: Vec<String>,
     /// Where spans with errors are.
     pub(super) errors: Vec<String>,
-    /// What its upper edge stands for.
+    /// The value of its upper edge.
     pub(super) top: String,
     pub(super) empty: bool,
 }
