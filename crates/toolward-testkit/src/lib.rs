@@ -24,3 +24,5 @@ pub mod histogram;
 pub mod http;
 pub mod json;
 pub mod load;
+pub mod proxy;
+pub mod wait;

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use toolward_testkit::wait::eventually;
 
 use super::log::Log;
 
@@ -82,12 +82,10 @@ fn a_head_that_is_gone_while_a_gateway_writes_is_made_anew() {
         let mut client = log.client("dev");
         client.call("read", json!({}));
         replace(&log);
-        let begun = Instant::now();
-        while !std::fs::read_to_string(log.file(HEAD)).is_ok_and(|head| head.contains("segment")) {
-            assert!(begun.elapsed() < Duration::from_secs(5), "{at}: there is no head");
+        eventually(&format!("{at}: there is a head"), || {
             client.call("read", json!({}));
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            std::fs::read_to_string(log.file(HEAD)).is_ok_and(|head| head.contains("segment"))
+        });
         client.call("read", json!({}));
         client.close();
         let said = log.verify();
@@ -142,12 +140,11 @@ fn a_pipe_in_the_place_of_the_head_refuses_calls_until_it_is_gone() {
     assert!(!is_refused(&client.call("read", json!({}))));
     std::fs::remove_file(log.file(HEAD)).unwrap();
     assert!(Command::new("mkfifo").arg(log.file(HEAD)).status().unwrap().success());
-    std::thread::sleep(Duration::from_millis(1100));
-    let mut refused = 0;
-    for _ in 0..10 {
-        refused += u64::from(is_refused(&client.call("read", json!({}))));
+    eventually("the pipe is noticed", || is_refused(&client.call("read", json!({}))));
+    for _ in 0..9 {
+        assert!(is_refused(&client.call("read", json!({}))));
     }
-    assert_eq!(refused, 10);
+    let refused = 10;
     std::fs::remove_file(log.file(HEAD)).unwrap();
     assert!(!is_refused(&client.call("read", json!({}))));
     client.close();

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use toolward_testkit::wait::eventually;
 
 use super::log::{Log, hash};
 
@@ -202,9 +203,9 @@ fn a_gateway_that_writes_is_left_alone() {
     let mut client = log.client("dev");
     client.call("read", json!({}));
     // What came of the call is written just after its answer.
-    while !log.lines("audit.jsonl").last().is_some_and(|line| line.contains("\"outcome\"")) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually("the outcome is recorded", || {
+        log.lines("audit.jsonl").last().is_some_and(|line| line.contains("\"outcome\""))
+    });
     let mut file = std::fs::File::options().append(true).open(log.file("audit.jsonl")).unwrap();
     file.write_all(b"{\"id\":\"6605").unwrap();
     let said = log.run(&["audit", "verify", "--repair"]);
@@ -272,7 +273,11 @@ fn what_a_head_may_not_know_is_of_the_moment_of_a_kill_alone() {
     let mut client = killed.client("dev");
     client.call("read", json!({}));
     // The head is written a moment after the last record.
-    std::thread::sleep(Duration::from_millis(500));
+    eventually("the head knows the last record", || {
+        let lines = killed.lines("audit.jsonl");
+        let head = std::fs::read_to_string(killed.file("audit.head")).unwrap_or_default();
+        lines.last().is_some_and(|line| line.contains("outcome") && head.contains(&hash(line)))
+    });
     drop(client);
     for (log, later, code) in [(&closed, 10, 1), (&killed, 60_000_000, 1), (&killed, 10, 0)] {
         let before = log.lines("audit.jsonl");

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolward_testkit::wait::eventually;
 
 use super::log::Log;
 
@@ -70,8 +71,10 @@ fn calls_are_shown_as_they_come_over_rotation_and_from_every_gateway() {
     let log = Log::new().audit("rotate", json!({"size": "1500 B", "age": "1 day"}));
     let mut client = log.client("dev");
     client.call("read", json!({}));
-    // What came of it is written a moment later.
-    std::thread::sleep(Duration::from_millis(200));
+    // The outcome is written a moment later.
+    eventually("the outcome is recorded", || {
+        log.lines("audit.jsonl").iter().any(|line| line.contains("\"outcome\""))
+    });
     let tail = Tail::start(&log, &["-n", "1"]);
     assert!(tail.next()["id"].is_string());
     for at in 0..20 {

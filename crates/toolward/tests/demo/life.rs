@@ -46,8 +46,8 @@ fn it_does_not_wait_for_what_is_under_way() {
     eventually("the server is at it", || (demo.busy_threads() == calls.len()).then_some(()));
     demo.signal("-INT");
     let (_, took) = demo.ended();
-    // Where nobody hurries, it takes sixteen seconds.
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // The time is the promise: waiting for the calls would take sixteen seconds.
+    assert!(took < Duration::from_secs(12), "{took:?}");
     assert!(demo.folders().is_empty());
 }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -269,13 +268,11 @@ fn a_cancelled_call_is_not_answered() {
 #[test]
 fn others_are_answered_while_a_call_takes_its_time() {
     let mut server = Server::start(&["tracker"], true);
-    let params = json!({"name": "weekly_report", "arguments": {"seconds": 20}});
+    let params = json!({"name": "weekly_report", "arguments": {"seconds": 600}});
     let call = server.message(json!(5), "tools/call", params);
     server.send(&call);
     assert!(server.says("get_issue", json!({"number": 17})).0.contains("Login page"));
     // The end of the input is the end, whatever is under way.
-    let begun = Instant::now();
     server.child.stdin = None;
     eventually("the server ends", || server.child.try_wait().unwrap());
-    assert!(begun.elapsed() < Duration::from_secs(5));
 }

@@ -51,17 +51,10 @@ fn crowded(timeout: &str) -> Gate {
     setup.set("hooks", json!([hook])).start()
 }
 
-/// `b` calls for a while, and is never refused. Gives how long it waited at most.
-fn undisturbed(gate: &Gate, time: Duration) -> Duration {
-    let (b, begun) = (gate.agent("b"), Instant::now());
-    let mut slowest = Duration::ZERO;
-    while begun.elapsed() < time {
-        let one = Instant::now();
-        let answer = b.call("s__t", json!({}));
-        assert!(passed(&answer), "{answer}");
-        slowest = slowest.max(one.elapsed());
-    }
-    slowest
+/// `b` calls for a while, and is never refused.
+fn undisturbed(gate: &Gate, time: Duration) {
+    let b = gate.agent("b");
+    always("calls of another agent pass", time, || passed(&b.call("s__t", json!({}))));
 }
 
 #[test]
@@ -75,8 +68,7 @@ fn calls_that_hang_a_process_refuse_nobody_else() {
             std::thread::spawn(move || error(&a.call("s__hang", json!({}))))
         })
         .collect();
-    let slowest = undisturbed(&gate, Duration::from_secs(4));
-    assert!(slowest < Duration::from_millis(1500), "{slowest:?}");
+    undisturbed(&gate, Duration::from_secs(4));
     for one in hanging {
         assert_eq!(one.join().unwrap().0, -32603);
     }
@@ -98,8 +90,7 @@ fn calls_that_crash_a_process_refuse_nobody_else() {
             assert_eq!(error(&a.call("s__crash", json!({}))).0, -32603);
         }
     });
-    let slowest = undisturbed(&gate, Duration::from_secs(3));
-    assert!(slowest < Duration::from_millis(1500), "{slowest:?}");
+    undisturbed(&gate, Duration::from_secs(3));
     crashing.join().unwrap();
     let failures = gate.said.lock().unwrap().matches("its process has ended").count();
     assert!(failures <= 6, "{failures} lines");
@@ -169,7 +160,7 @@ fn a_program_that_complains_without_end_is_refused_and_ended() {
     let path = program(&setup, "hook", script);
     let hook = json!({"name": "h", "exec": [path], "env": {"PIDS": setup.path("pids")}});
     let gate = setup.set("hooks", json!([hook])).start();
-    let reason = hook_failed(&gate, &gate.agent("a"), Duration::from_secs(2));
+    let reason = hook_failed(&gate, &gate.agent("a"));
     assert!(reason.contains("prints more"), "{reason}");
     gone(&pids(&gate.file("pids")));
 }

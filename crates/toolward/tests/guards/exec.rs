@@ -1,7 +1,5 @@
 //! Hooks that are started for each call, and what all hooks have in common.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use super::harness::*;
@@ -98,12 +96,11 @@ fn a_program_denies_with_one_in_its_own_words() {
 
 #[test]
 fn a_hook_that_cannot_be_asked_refuses_the_call() {
-    let within = Duration::from_secs(3);
     // It was there at the start, and is not any more.
     let gate = with_program("#!/bin/sh\nexit 0\n", json!({})).start();
     assert!(passed(&gate.agent("a").call("s__t", json!({}))));
     std::fs::remove_file(gate.file("hook")).unwrap();
-    assert!(hook_failed(&gate, &gate.agent("a"), within).contains("cannot be started"));
+    assert!(hook_failed(&gate, &gate.agent("a")).contains("cannot be started"));
     // It ends otherwise than it may.
     for (script, why) in [
         ("exit 2", "ended with 2"),
@@ -118,7 +115,7 @@ fn a_hook_that_cannot_be_asked_refuses_the_call() {
         ("echo '{\"result\":{\"allow\":true}}'; exit 0", "exits with 0"),
     ] {
         let gate = with_program(&format!("#!/bin/sh\n{script}\n"), json!({})).start();
-        let reason = hook_failed(&gate, &gate.agent("a"), within);
+        let reason = hook_failed(&gate, &gate.agent("a"));
         assert!(reason.contains(why), "{script}: {reason}");
         eventually("it is logged", || gate.said.lock().unwrap().contains("hook h: ").then_some(()));
     }

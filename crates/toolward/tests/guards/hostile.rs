@@ -24,7 +24,7 @@ fn hostile(script: &str, persistent: bool, timeout: &str) -> Gate {
     setup.set("hooks", json!([hook])).start()
 }
 
-/// The hook is asked and refuses by failing, while calls that it does not stand before pass at once.
+/// The hook is asked and refuses by failing, while calls without a hook pass.
 fn refused_in_time(script: &str, persistent: bool) -> (Gate, String) {
     let gate = hostile(script, persistent, "1s");
     let (a, b) = (gate.agent("a"), gate.agent("b"));
@@ -32,28 +32,25 @@ fn refused_in_time(script: &str, persistent: bool) -> (Gate, String) {
     let done = Arc::new(AtomicBool::new(false));
     let over = done.clone();
     let other = std::thread::spawn(move || {
-        let mut slowest = Duration::ZERO;
-        while !over.load(Ordering::Relaxed) {
-            let one = Instant::now();
+        let mut meanwhile = 0;
+        eventually("the hook is over", || {
             assert!(passed(&b.call("s__u", json!({}))));
-            slowest = slowest.max(one.elapsed());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        slowest
+            meanwhile += usize::from(!over.load(Ordering::Relaxed));
+            over.load(Ordering::Relaxed)
+        });
+        meanwhile
     });
     let reason = hook_failed_alone(&gate, &a);
     done.store(true, Ordering::Relaxed);
-    let slowest = other.join().unwrap();
-    assert!(slowest < Duration::from_millis(600), "{script}: others waited {slowest:?}");
+    let meanwhile = other.join().unwrap();
+    // Only a hook that ran into its timeout lasts long enough for others to be served meanwhile.
+    assert!(meanwhile > 0 || !reason.contains("in time"), "{script}: others waited");
     (gate, reason)
 }
 
 /// Like [`hook_failed`], while other calls are forwarded.
 fn hook_failed_alone(gate: &Gate, agent: &Agent) -> String {
-    let begun = Instant::now();
     let answer = agent.call("s__t", json!({}));
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}: {answer}");
     assert_eq!(error(&answer).0, -32603, "{answer}");
     assert_eq!(answer["error"]["data"]["error"], "hook_failed", "{answer}");
     refusals(gate).pop().unwrap()["reason"].as_str().unwrap().into()
@@ -83,15 +80,11 @@ fn a_program_that_hangs_or_floods_is_ended_with_all_it_started() {
 fn a_program_that_leaves_something_behind_is_not_waited_for() {
     // A child that holds the output open ends with the program.
     let gate = hostile("echo $$ >> $PIDS; sleep 60 & echo $! >> $PIDS; exit 0", false, "5s");
-    let begun = Instant::now();
     assert!(passed(&gate.agent("a").call("s__t", json!({}))));
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     gone(&pids(&gate.file("pids")));
     // One that went off into a session of its own keeps nobody waiting either.
-    let gate = hostile("setsid sleep 4 & exit 1", false, "10s");
-    let begun = Instant::now();
-    assert_eq!(error(&gate.agent("a").call("s__t", json!({}))).0, -32602);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    let gate = hostile("setsid sleep 10 & exit 1", false, "5s");
+    assert_eq!(error(&gate.agent("a").call("s__t", json!({}))).0, -32602, "not a timeout");
     no_children(&gate);
 }
 
@@ -100,9 +93,7 @@ fn a_program_need_not_read_what_it_is_told() {
     for script in ["exit 0", "exec <&-; exit 0", "head -c 10 > /dev/null; exit 0"] {
         let gate = hostile(script, false, "10s");
         let large = "x".repeat(1_000_000);
-        let begun = Instant::now();
         assert!(passed(&gate.agent("a").call("s__t", json!({"large": large}))), "{script}");
-        assert!(begun.elapsed() < Duration::from_secs(4), "{script}: {:?}", begun.elapsed());
         no_children(&gate);
     }
 }

@@ -152,7 +152,7 @@ fn opa_s_answers_are_understood_and_it_finds_the_request_under_input() {
     assert_eq!(error(&a.call("s__t", json!({}))), (7, "by opa".into()));
     // An undefined decision is none.
     service.says("200 OK", "{}");
-    hook_failed(&gate, &a, Duration::from_secs(3));
+    hook_failed(&gate, &a);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn whatever_else_a_service_answers_refuses_the_call() {
     ];
     for answer in answers {
         *service.answer.lock().unwrap() = answer.clone();
-        let reason = hook_failed(&gate, &a, Duration::from_secs(3));
+        let reason = hook_failed(&gate, &a);
         assert!(reason.contains("the hook `h` failed"), "{answer}: {reason}");
     }
     // And when it is well again, so is everything.
@@ -196,5 +196,5 @@ fn whatever_else_a_service_answers_refuses_the_call() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let hook = json!([{"name": "h", "http": format!("http://127.0.0.1:{port}/")}]);
     let gate = with_tools(&["t"]).set("hooks", hook).start();
-    hook_failed(&gate, &gate.agent("a"), Duration::from_secs(3));
+    hook_failed(&gate, &gate.agent("a"));
 }

@@ -23,9 +23,8 @@ fn one_record(records: impl Fn() -> Vec<Value>) {
         records().into_iter().filter(|record| record["exposed_name"] == "s__t").collect()
     };
     eventually("it is recorded", || (!about().is_empty()).then_some(()));
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    always("there is one record", std::time::Duration::from_millis(200), || about().len() == 1);
     let records = about();
-    assert_eq!(records.len(), 1, "{records:?}");
     let record = &records[0];
     for (key, value) in [
         ("kind", "refusal"),

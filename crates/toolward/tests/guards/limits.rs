@@ -112,6 +112,7 @@ fn a_call_passes_again_when_the_refusal_said() {
     assert!(count >= 2, "{count}");
     let wait = limited(&answer)["retry_after_ms"].as_u64().unwrap();
     assert!(wait > 0 && wait <= 200, "{wait}");
+    // The time is the promise: not earlier than announced is enough, later never harms.
     std::thread::sleep(Duration::from_millis(wait));
     assert!(passed(&a.call("s__t", json!({}))));
 }
@@ -194,11 +195,11 @@ fn all_limits_must_pass_and_a_refused_call_takes_nothing_of_any() {
 fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
     let setup = with_tools(&["t", "u", "v"]);
     let hook = "#!/bin/sh\nread line\ncase $line in *'\"tool\":\"u\"'*) exit 1;; \
-                *'\"tool\":\"v\"'*) sleep 5;; esac\nexit 0\n";
+                *'\"tool\":\"v\"'*) touch \"$0.asked\"; sleep 30;; esac\nexit 0\n";
     let path = program(&setup, "hook", hook);
     let gate = setup
         .set("limits", json!({"calls": "3/day"}))
-        .set("hooks", json!([{"name": "h", "exec": [path], "timeout": "10s"}]))
+        .set("hooks", json!([{"name": "h", "exec": [path], "timeout": "60s"}]))
         .start();
     let a = gate.agent("a");
     for _ in 0..6 {
@@ -206,11 +207,15 @@ fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
     }
     // One that waits for its hook and then leaves.
     let connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__v"}));
-    std::thread::sleep(Duration::from_millis(300));
+    eventually("the hook is asked", || gate.file("hook.asked").exists());
     drop(connection);
-    std::thread::sleep(Duration::from_millis(300));
-    let (count, answer) = until_refused(&a, "s__t");
-    assert_eq!((count, &limited(&answer)["limit"]), (3, &json!("all calls by all agents")));
+    let mut count = 0;
+    eventually("what the call took is returned", || {
+        count += usize::from(passed(&a.call("s__t", json!({}))));
+        count == 3
+    });
+    let answer = a.call("s__t", json!({}));
+    assert_eq!(limited(&answer)["limit"], "all calls by all agents");
 }
 
 #[test]
@@ -270,7 +275,7 @@ fn too_many_refused_calls_wait_and_their_answers_stay_the_same() {
         .web("s", "modern", names(&["t", "hidden"]))
         .agents(json!({"a": {
             "allow": {"servers": ["*"], "tools": {"s": ["t"]}},
-            "limits": {"refused": "2/s burst 2"},
+            "limits": {"refused": "20/min burst 2"},
         }}))
         .start();
     let a = gate.agent("a");
@@ -281,16 +286,15 @@ fn too_many_refused_calls_wait_and_their_answers_stay_the_same() {
         answer["error"]["data"]["decision_id"] = json!("x");
         (answer, begun.elapsed())
     };
-    let (first, quick) = ask("s__hidden");
+    let (first, _) = ask("s__hidden");
     ask("s__hidden");
     let (later, slow) = ask("s__hidden");
     assert_eq!(first, later, "only the time differs");
-    assert!(slow > quick + Duration::from_millis(200), "{quick:?} {slow:?}");
+    // Lower bounds, which a busy machine cannot break: a unit comes back every three seconds.
+    assert!(slow > Duration::from_millis(200), "{slow:?}");
     // What does not exist waits like what is hidden, and nobody's calls wait for it.
     assert!(ask("s__nothing").1 > Duration::from_millis(200));
-    let begun = Instant::now();
     assert!(passed(&a.call("s__t", json!({}))));
-    assert!(begun.elapsed() < Duration::from_millis(200));
 }
 
 /// Eight clients at once; gives how many calls passed of those that were made.

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -58,13 +57,10 @@ pub fn error(answer: &Value) -> (i64, String) {
     (code, error["message"].as_str().unwrap().into())
 }
 
-/// Asserts that a call is refused because a hook failed, and in time.
-pub fn hook_failed(gate: &Gate, agent: &Agent, within: Duration) -> String {
+/// Asserts that a call is refused because a hook failed.
+pub fn hook_failed(gate: &Gate, agent: &Agent) -> String {
     let calls = gate.calls("s").len();
-    let begun = Instant::now();
     let answer = agent.call("s__t", json!({}));
-    let took = begun.elapsed();
-    assert!(took < within, "{took:?}: {answer}");
     assert_eq!(error(&answer).0, -32603, "{answer}");
     let data = &answer["error"]["data"];
     assert_eq!((&data["error"], &data["hook"]), (&json!("hook_failed"), &json!("h")), "{answer}");

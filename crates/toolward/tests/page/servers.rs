@@ -116,5 +116,5 @@ fn hostile_servers_are_text() {
         assert!(!html.contains('\u{202e}'), "{view}");
     }
     assert!(site.html("servers").contains("&lt;b&gt;x"));
-    assert!(card(&site, "one").contains(" 1 tool offered, 1 shown"), "{}", card(&site, "one"));
+    eventually("its list is known", || card(&site, "one").contains(" 1 tool offered, 1 shown"));
 }

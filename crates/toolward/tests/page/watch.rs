@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use toolward_testkit::wait::TIMEOUT;
+
 use super::kit::Site;
 
 pub struct Watch {
@@ -36,7 +38,7 @@ impl Watch {
         stream.write_all(request.as_bytes()).unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let mut watch = Watch { reader: BufReader::new(stream), pending: String::new() };
-        let head = watch.until(Instant::now() + Duration::from_secs(10), "\r\n\r\n").unwrap();
+        let head = watch.until(Instant::now() + TIMEOUT, "\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("text/event-stream"), "{head}");
         watch
     }
@@ -79,7 +81,7 @@ impl Watch {
             let size = self.until(deadline, "\r\n")?;
             let size = usize::from_str_radix(size.trim(), 16).unwrap();
             let mut chunk = vec![0; size + 2];
-            self.reader.get_ref().set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            self.reader.get_ref().set_read_timeout(Some(TIMEOUT)).unwrap();
             self.reader.read_exact(&mut chunk).unwrap();
             self.reader.get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             chunk.truncate(size);
@@ -90,7 +92,7 @@ impl Watch {
     /// The next event of a kind; others are passed over.
     pub fn event(&mut self, kind: &str) -> Told {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) {
+        while begun.elapsed() < TIMEOUT {
             if let Some(told) = self.next(Duration::from_secs(1)).filter(|told| told.event == kind)
             {
                 return told;
@@ -102,7 +104,7 @@ impl Watch {
     /// The rows of some events, once they have this in them.
     pub fn rows_with(&mut self, wanted: &str) -> Told {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) {
+        while begun.elapsed() < TIMEOUT {
             let told = self.event("rows");
             if told.data.contains(wanted) {
                 return told;

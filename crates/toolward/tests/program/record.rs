@@ -20,7 +20,7 @@ pub fn all(folder: &Path) -> Vec<Value> {
         let records: Vec<Value> =
             whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let count = |kind: &str| records.iter().filter(|record| record["kind"] == kind).count();
-        if count("intent") <= count("outcome") || begun.elapsed() > Duration::from_secs(1) {
+        if count("intent") <= count("outcome") || begun.elapsed() > Duration::from_secs(3) {
             return records;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -98,3 +98,4 @@ for line in sys.stdin:
             answer(text("did " + name))
     elif method == "notifications/cancelled" and held is not None:
         send({"jsonrpc": "2.0", "id": held, "result": text("too late")})
+open(sys.argv[1] + ".end", "w").close()

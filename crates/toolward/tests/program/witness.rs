@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use toolward_testkit::wait::eventually;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -70,14 +70,15 @@ pub fn end(child: &mut Child) {
     if let Ok(None) = child.try_wait() {
         let pid = child.id().to_string();
         let _ = std::process::Command::new("kill").args(["-TERM", &pid]).status();
-        let begun = Instant::now();
-        while let Ok(None) = child.try_wait() {
-            if begun.elapsed() > Duration::from_secs(3) {
-                let _ = child.kill();
-                break;
+        // A second signal ends it without waiting for calls in flight.
+        let mut polls = 0;
+        eventually("the program ends after a signal", || {
+            polls += 1;
+            if polls == 300 {
+                let _ = std::process::Command::new("kill").args(["-TERM", &pid]).status();
             }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+            !matches!(child.try_wait(), Ok(None))
+        });
     }
     let _ = child.wait();
 }

@@ -31,13 +31,11 @@ fn a_modern_server_that_starts_slowly_is_used_as_soon_as_it_answers() {
         .agents(everyone())
         .start();
     let (modern, session) = (gate.agent("a"), gate.agent("b").session());
-    let begun = Instant::now();
     for client in [&modern as &dyn Caller, &session] {
         assert_eq!(outcome(client, "s"), "starting");
     }
     // What is under way is not waited for again and again.
     assert_eq!(outcome(&modern, "s"), "starting");
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     for client in [&modern as &dyn Caller, &session] {
         eventually("it is listed once it answers", || (client.list() == ["s__t"]).then_some(()));
         assert_eq!(text(&client.call("s__t", json!({}))), "did t");

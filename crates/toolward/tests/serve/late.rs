@@ -1,6 +1,5 @@
 //! Answers that take their time: clients and proxies see that something is going on.
 
-
 use serde_json::json;
 
 use super::harness::*;

@@ -156,7 +156,7 @@ fn bad_answers_over_http_are_errors_and_nothing_foreign_passes() {
         "other_id",
         "twice",
         "redirects",
-        "encodes",
+        "brotli",
         "accepts",
         "fails",
         "trails",

@@ -166,10 +166,14 @@ fn a_stream_that_nobody_reads_is_bounded_in_bytes() {
         let unread = gate.agent("a").modern_open(json!(1), "tools/call", flood.clone());
         let session = gate.agent("a").session();
         let unread_too = session.open(&request(json!(1), "tools/call", flood));
-        std::thread::sleep(Duration::from_secs(6));
-        works(&gate, "b");
-        let grown = grown(&gate, before);
-        assert!(grown < 80 * MB, "{kind}: {} MB for two streams", grown / MB);
+        always(
+            &format!("{kind}: two streams take less than 80 MB"),
+            Duration::from_secs(4),
+            || {
+                works(&gate, "b");
+                grown(&gate, before) < 80 * MB
+            },
+        );
         drop((unread, unread_too));
     }
 }
@@ -201,7 +205,8 @@ fn connections_without_a_credential_keep_nobody_out() {
         silent.extend((0..50).map(|_| TcpStream::connect(("127.0.0.1", gate.port)).unwrap()));
         works(&gate, "b");
     }
-    assert!(begun.elapsed() < Duration::from_secs(9), "nobody waits for them to end");
+    // Each round would take ten seconds if it waited for the connections of the round before to time out.
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     // Those that are left end by themselves.
     let last = silent.last_mut().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -325,9 +330,5 @@ fn connections_to_servers_keep_no_large_buffers() {
         assert!(one.join().unwrap() > 6 * MB);
     }
     let kept = || resident(&gate, "VmRSS").saturating_sub(before);
-    let begun = Instant::now();
-    while kept() > 40 * MB {
-        assert!(begun.elapsed() < Duration::from_secs(10), "{} MB are kept", kept() / MB);
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("at most 40 MB are kept", || kept() <= 40 * MB);
 }

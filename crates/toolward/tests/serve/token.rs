@@ -1,6 +1,5 @@
 //! `toolward stdio` and its token.
 
-
 use serde_json::{Value, json};
 
 use super::harness::{Lines, Setup, eventually, everyone, names, request, setup};

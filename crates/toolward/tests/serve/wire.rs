@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::Value;
+use toolward_testkit::wait::TIMEOUT;
 
 use crate::record::witness::{answered, received};
 
@@ -44,7 +45,7 @@ impl Connection {
     pub fn open(port: u16) -> Connection {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let reader = BufReader::new(stream.try_clone().unwrap());
         Connection { stream, reader, chunked: false, pending: String::new() }
     }
@@ -142,7 +143,7 @@ impl Connection {
             self.reader.fill_buf(),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
         );
-        self.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
+        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         silent
     }
 

@@ -4,9 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+#[allow(unused_imports)]
+pub use toolward_testkit::wait::eventually;
 
 use crate::record;
 
@@ -87,15 +89,11 @@ impl Setup {
 
 /// A wrapped server whose answer to `initialize` came within the second that it has, and is so.
 pub fn heard(make: impl Fn() -> Setup, is_so: impl Fn(&Value) -> bool) -> (Wrapped, Value) {
-    let begun = Instant::now();
-    loop {
+    eventually("the server answers `initialize` within its second", || {
         let mut wrapped = make().start();
         let hello = wrapped.initialize();
-        if is_so(&hello["result"]) {
-            return (wrapped, hello);
-        }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{hello}");
-    }
+        is_so(&hello["result"]).then_some((wrapped, hello))
+    })
 }
 
 impl Wrapped {
@@ -106,7 +104,7 @@ impl Wrapped {
     }
 
     pub fn next(&self) -> Value {
-        let line = self.answers.recv_timeout(Duration::from_secs(20)).unwrap();
+        let line = self.answers.recv_timeout(Duration::from_secs(60)).unwrap();
         let message = serde_json::from_str(&line).unwrap();
         record::witness::received(&message);
         message
@@ -176,14 +174,8 @@ impl Wrapped {
     /// Closes the client's side; gives the exit code.
     pub fn close(&mut self) -> i32 {
         self.stdin = None;
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code().unwrap_or(-1);
-            }
-            assert!(begun.elapsed() < Duration::from_secs(15), "the program does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let status = eventually("the program ends", || self.child.try_wait().unwrap());
+        status.code().unwrap_or(-1)
     }
 }
 

