@@ -5,11 +5,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use super::NotRecorded;
 use super::line::Lines;
+use crate::lock::LockUnpoisoned;
 
 /// What a thread has collected.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ struct State {
 
 impl Written {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Whether it is known.

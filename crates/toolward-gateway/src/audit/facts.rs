@@ -2,8 +2,6 @@
 
 use toolward_wire::string;
 
-use super::line;
-
 /// Members of an audit record, in the order in which they were added.
 ///
 /// Every record starts with members of its own (time, id, kind), which the log writes before these.
@@ -42,7 +40,7 @@ impl Facts {
 
     pub(crate) fn number(&mut self, name: &str, number: u64) {
         self.name(name);
-        line::write_number(number, &mut self.members);
+        write_number(number, &mut self.members);
     }
 
     pub(crate) fn maybe_number(&mut self, name: &str, number: Option<i64>) {
@@ -70,5 +68,18 @@ impl Facts {
 
     pub(crate) fn members(&self) -> &[u8] {
         &self.members
+    }
+}
+
+/// A number in decimal digits.
+pub(crate) fn write_number(number: u64, out: &mut Vec<u8>) {
+    let (mut text, mut at, mut rest) = ([0; 20], 20, number);
+    loop {
+        at -= 1;
+        text[at] = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        rest /= 10;
+        if rest == 0 {
+            return out.extend_from_slice(&text[at..]);
+        }
     }
 }

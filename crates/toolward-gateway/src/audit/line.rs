@@ -140,23 +140,10 @@ pub(super) fn write_hex_number(number: u64, least: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// A number in decimal digits.
-pub(crate) fn write_number(number: u64, out: &mut Vec<u8>) {
-    let (mut text, mut at, mut rest) = ([0; 20], 20, number);
-    loop {
-        at -= 1;
-        text[at] = DIGITS[usize::try_from(rest % 10).unwrap_or(0)];
-        rest /= 10;
-        if rest == 0 {
-            return out.extend_from_slice(&text[at..]);
-        }
-    }
-}
-
 pub fn hex(bytes: &[u8]) -> String {
     let mut text = Vec::with_capacity(2 * bytes.len());
     write_hex(bytes, &mut text);
-    String::from_utf8(text).unwrap_or_default()
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// What a record says of the one before it: its last member.
@@ -182,7 +169,7 @@ pub fn previous(line: &[u8]) -> Option<Hash> {
 pub fn time(micros: u64) -> String {
     let mut text = Vec::with_capacity(27);
     write_time(micros, &mut text);
-    String::from_utf8(text).unwrap_or_default()
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn write_time(micros: u64, out: &mut Vec<u8>) {

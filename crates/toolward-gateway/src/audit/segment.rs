@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::line::{Hash, NOTHING, hash, write_hex, write_number};
+use super::facts::write_number;
+use super::line::{Hash, NOTHING, hash, write_hex};
 
 /// No head is longer.
 const MOST_HEAD: u64 = 4096;

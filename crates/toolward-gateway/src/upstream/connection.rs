@@ -4,34 +4,24 @@ mod listing;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use toolward_wire::{Era, Message};
 
 use self::listing::ListState;
 pub use self::listing::Listed;
 use super::handshake::Opening;
+use super::transport::line_server::LineServer;
 use super::transport::line_session::Users;
 use super::transport::{http, line_transport};
 use super::{Carrier, Changes, Key, Launch, Opened, Reach, Server, Unavailable};
 use crate::client::Owner;
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 use crate::permit::Outgoing;
-
-/// What a carrier reports beside answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// The server says that its list has changed.
-    ListChanged,
-    /// A new session began on the same connection: what it offers may be another list.
-    Renewed,
-    /// The connection ended after it had worked for a while: what comes next may offer another list.
-    Ended,
-    /// It ended soon after its start; it is started again when it is needed.
-    Failed,
-}
 
 pub struct Link {
     server: Weak<Server>,
@@ -85,55 +75,21 @@ impl Link {
             Owner::Everyone => Users::Everyone,
         };
         let carrier = match &server.definition.reach {
-            Reach::Child(launch) => {
-                let (spare, withheld) = (server.spare.clone(), server.withheld.clone());
-                let source = line_transport::Source::Program(launch.clone(), spare, withheld);
-                Transport::Child(line_transport::Child::new(
-                    source,
-                    opening,
-                    longest,
-                    log.clone(),
-                    signal,
-                    life,
-                    users,
-                ))
-            }
-            // Nobody asks the gateway by a link; one that is asked for leads nowhere.
-            Reach::Own => {
-                let launch = Launch::nothing(server.name());
-                let (spare, withheld) = (server.spare.clone(), server.withheld.clone());
-                let source = line_transport::Source::Program(launch, spare, withheld);
-                Transport::Child(line_transport::Child::new(
-                    source,
-                    opening,
-                    longest,
-                    log.clone(),
-                    signal,
-                    life,
-                    users,
-                ))
-            }
-            Reach::Http(remote) if server.uses_sse() => {
-                let source = line_transport::Source::Sse(
-                    server.name().into(),
-                    remote.of(key.agent.as_deref()),
-                );
-                Transport::Child(line_transport::Child::new(
-                    source,
-                    opening,
-                    longest,
-                    log.clone(),
-                    signal,
-                    life,
-                    users,
-                ))
-            }
-            Reach::Http(remote) => Transport::Http(http::HttpLink::new(
+            Reach::Http(remote) if !server.uses_sse() => Transport::Http(http::HttpLink::new(
                 server,
                 remote.of(key.agent.as_deref()),
                 opening,
                 key.revision,
                 signal,
+            )),
+            _ => Transport::Child(line_transport::Child::new(
+                line_source(server, key.agent.as_deref()),
+                opening,
+                longest,
+                log.clone(),
+                signal,
+                life,
+                users,
             )),
         };
         let link = Arc::new(Link {
@@ -173,11 +129,11 @@ impl Link {
     }
 
     pub(crate) fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.used.locked() = Instant::now();
     }
 
     pub(crate) fn idle(&self) -> Duration {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.used.locked().elapsed()
     }
 
     pub(crate) fn is_busy(&self) -> bool {
@@ -238,4 +194,19 @@ impl Link {
         };
         Opened { era: busy.era(), _busy: busy, carrier }
     }
+}
+
+/// Where the messages of a server that is not reached over Streamable HTTP come from.
+fn line_source(server: &Server, agent: Option<&str>) -> line_transport::Source {
+    let name = server.name();
+    let program = match &server.definition.reach {
+        Reach::Http(remote) => {
+            return line_transport::Source::Sse(name.into(), remote.of(agent));
+        }
+        Reach::Child(launch) => LineServer::Process(launch.clone()),
+        Reach::InMemory(memory) => LineServer::InMemory(name.into(), memory.clone()),
+        // The gateway's own server has no connections; one that is opened all the same leads nowhere.
+        Reach::Own => LineServer::Process(Launch::nothing(name)),
+    };
+    line_transport::Source::Program(program, server.spare.clone(), server.withheld.clone())
 }

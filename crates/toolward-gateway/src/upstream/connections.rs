@@ -1,6 +1,6 @@
 //! The links to one server, and how many of them there may be.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -10,6 +10,7 @@ use toolward_wire::Revision;
 use super::connection::{Busy, Link};
 use super::{Key, Listed, Unavailable};
 use crate::client::Owner;
+use crate::lock::LockUnpoisoned;
 
 /// A link that nobody used for so long ends.
 const IDLE: Duration = Duration::from_secs(300);
@@ -21,7 +22,7 @@ pub(super) struct Links(Mutex<HashMap<Key, Arc<Link>>>);
 
 impl Links {
     fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Link>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// A link on which the server has answered, taken into use.

@@ -1,8 +1,9 @@
 //! Which eras a server speaks, as far as that is known. Only what it said is believed for long: one
 //! that was silent may have been slow.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use toolward_wire::Era;
 
 /// For so long a server that refused an era is not asked in it again.

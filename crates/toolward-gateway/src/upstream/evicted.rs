@@ -1,11 +1,12 @@
 //! Sessions whose process was ended to make room for another session.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use hashbrown::HashSet;
 
 use super::Key;
 use crate::client::Owner;
+use crate::lock::LockUnpoisoned;
 
 /// Such a session has lost what the server knew of it. It is over: the client begins a new one instead of
 /// going on with a process that knows nothing.
@@ -14,7 +15,7 @@ pub(super) struct Evicted(Mutex<HashSet<u128>>);
 
 impl Evicted {
     fn sessions(&self) -> MutexGuard<'_, HashSet<u128>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The link of a key made room.

@@ -6,13 +6,13 @@
 //! first answer wins, and what was started for the other ends. Nothing but first words is sent twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use toolward_wire::{Era, Message};
 
 use super::connection::{Busy, Link};
@@ -20,6 +20,7 @@ use super::era_cache::Known;
 use super::handshake::Opening;
 use super::{Key, Reach, Server, Unavailable};
 use crate::client::{Client, Owner};
+use crate::lock::LockUnpoisoned;
 
 /// In so many ways a server can be asked: two eras, and two transports of the older one.
 pub(super) const WAYS: usize = 3;
@@ -82,7 +83,7 @@ impl Way {
 
 impl Searches {
     fn running(&self) -> MutexGuard<'_, Running> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// A client is gone: nobody needs what it searched for.
@@ -134,8 +135,7 @@ impl Server {
         let found = match wait {
             None => found.await,
             Some(wait) => {
-                let deadline = tokio::time::Instant::from_std(began + wait);
-                let found = tokio::time::timeout_at(deadline, found).await;
+                let found = tokio::time::timeout_at(began + wait, found).await;
                 found.unwrap_or_else(|_| Err(self.links.missing(keys, self.most_links())))
             }
         };
@@ -391,7 +391,7 @@ impl Server {
         let full = || Unavailable::Full(most.unwrap_or_default());
         let deadline = Instant::now() + patience;
         // Whoever came first is first: others wait until it has found room.
-        let turn = tokio::time::timeout_at(deadline.into(), self.line.lock()).await;
+        let turn = tokio::time::timeout_at(deadline, self.line.lock()).await;
         let _turn = turn.map_err(|_| full())?;
         loop {
             let make = || Link::new(self, key.clone(), opening.clone());

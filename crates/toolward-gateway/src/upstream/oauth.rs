@@ -2,7 +2,7 @@
 //! a client showed ever comes here.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -10,6 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use toolward_wire::Raw;
 
 use crate::http_client::{Address, fetch};
+use crate::lock::LockUnpoisoned;
 
 /// No answer of a token endpoint is longer.
 const LARGEST: usize = 64 << 10;
@@ -72,7 +73,7 @@ impl OAuth {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.locked()
     }
 
     /// The value of `Authorization`, from a token that is there or a new one.

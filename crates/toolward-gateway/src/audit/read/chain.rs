@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Result};
 
-use super::diagnose::{Break, diagnose};
+use super::diagnose::{At, Break, diagnose};
 use super::lines::{Line, Reader};
 use super::{Found, Known, Segment, opening};
 use crate::audit::line::{Hash, NOTHING, hash, previous};
@@ -73,13 +73,6 @@ const MOMENT: u64 = 1_000_000;
 /// When a record was made, in microseconds, by its id.
 fn time_of(id: &str) -> Option<u64> {
     u64::from_str_radix(id.split('-').next()?, 16).ok()
-}
-
-/// A place in a stream: which segment in order, and which line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct At {
-    pub(super) segment: usize,
-    pub(super) line: u64,
 }
 
 /// The way through a stream.

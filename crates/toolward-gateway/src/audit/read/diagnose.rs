@@ -5,10 +5,16 @@ use std::io::Result;
 
 use hashbrown::HashMap;
 
-use super::chain::At;
 use super::lines::{Line, Reader};
 use super::{Found, Opening, opening};
 use crate::audit::line::{Hash, NOTHING, hash};
+
+/// A place in a stream: which segment in order, and which line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct At {
+    pub(super) segment: usize,
+    pub(super) line: u64,
+}
 
 /// Where a record stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

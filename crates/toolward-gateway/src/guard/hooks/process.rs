@@ -12,7 +12,7 @@ use super::Environment;
 pub use crate::groups::end_all;
 use crate::groups::{self, Group};
 use crate::program;
-use crate::upstream::transport::stdio::INHERITED;
+use crate::upstream::transport::environment::INHERITED;
 
 /// How to start a hook.
 pub(super) struct Program {

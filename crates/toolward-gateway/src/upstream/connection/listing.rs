@@ -1,18 +1,21 @@
 //! The list that a server offers on a link: asked for, kept, and followed.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard, Weak};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
 use toolward_wire::{Era, Kind, Message, Raw};
 
 use super::super::{GiveUp, Unavailable};
-use super::{Busy, Link, Signal, Transport};
+use super::{Busy, Link, Transport};
+use crate::lock::LockUnpoisoned;
 use crate::upstream::catalogue::{Catalogue, Offered};
 use crate::upstream::handshake::own_request;
+use crate::upstream::transport::Signal;
 
 /// A list longer than this many pages is not believed.
 const MOST_PAGES: usize = 1000;
@@ -81,7 +84,7 @@ pub struct Listed {
 
 impl Link {
     fn list_state(&self) -> MutexGuard<'_, ListState> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.locked()
     }
 
     /// The list that was known last, however old it is.
@@ -112,8 +115,7 @@ impl Link {
         };
         let has_spare = self.list_state().spare().is_some();
         let wait = if has_spare { patience.min(REFRESH_WAIT) } else { patience };
-        let deadline = tokio::time::Instant::from_std(began + wait);
-        if tokio::time::timeout_at(deadline, fetched.changed()).await.is_err() {
+        if tokio::time::timeout_at(began + wait, fetched.changed()).await.is_err() {
             return self.list_state().spare().ok_or(Unavailable::Slow);
         }
         let state = self.list_state();

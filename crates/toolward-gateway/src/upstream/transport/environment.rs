@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolward_policy::selector::Glob;
 
-use super::stdio::INHERITED;
-
+/// Variables that every child gets if they are set.
+pub(crate) const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 /// Variables by which programs reach the network and find their files.
 const CONNECTIVITY: [&str; 8] = [
     "LANG",

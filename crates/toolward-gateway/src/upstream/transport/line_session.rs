@@ -17,13 +17,13 @@ use toolward_wire::line::{LineDecoder, LineTooLong};
 use toolward_wire::{Id, Kind, Message, MessageError, Sender};
 
 use self::long_line::LongLine;
+use super::Signal;
 use super::ids;
-use super::line_transport::{Order, Waiting};
+use super::line_orders::{Order, PendingRequest};
 use super::writer::Writer;
 use crate::budget::{Account, Reservation};
 use crate::groups::Group;
 use crate::log::{Log, LogRateLimit};
-use crate::upstream::connection::Signal;
 use crate::upstream::handshake::{
     Opening, is_list_changed, own_answer, own_request, tells_changes,
 };
@@ -71,7 +71,7 @@ pub(in crate::upstream) struct Process {
     input: Input,
     lines: LineDecoder,
     longest: usize,
-    pending: HashMap<u64, Waiting>,
+    pending: HashMap<u64, PendingRequest>,
     hello: Option<Message>,
     /// It did not know what was said first, and has heard nothing else.
     unknowing: bool,
@@ -268,8 +268,8 @@ impl Process {
                 }
             }
             Order::Cancel { minted, why } => {
-                let short = self.pending.get(&minted).is_some_and(Waiting::is_short);
-                if let Some(Waiting { exchange, .. }) = self.pending.get_mut(&minted) {
+                let short = self.pending.get(&minted).is_some_and(PendingRequest::is_short);
+                if let Some(PendingRequest { exchange, .. }) = self.pending.get_mut(&minted) {
                     let step = match why {
                         // It has answered, and the answer could not be read for lack of room.
                         GiveUp::TimedOut if short => exchange.undeliverable(),

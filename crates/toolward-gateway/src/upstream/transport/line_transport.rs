@@ -5,25 +5,26 @@
 //! child that is started and silent may be slow: it is waited for, for as long as somebody does.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 use toolward_wire::Message;
 use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, ServerRequests};
 use toolward_wire::{Era, Revision, meta};
 
+use super::Signal;
 use super::environment::WithheldReport;
+use super::line_orders::{Order, PendingRequest};
+use super::line_server::{LineServer, Started};
 use super::line_session::{FAREWELL, Input, Process, Users};
 use super::reusable_process::Spare;
-use super::stdio::Launch;
 use super::{ids, legacy_sse};
-use crate::budget::Reservation;
 use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::notifications::Queue;
 use crate::permit::Outgoing;
-use crate::upstream::connection::Signal;
 use crate::upstream::handshake::OWN_INFO;
 use crate::upstream::handshake::Opening;
 use crate::upstream::stalls::Stalls;
@@ -42,7 +43,7 @@ const SETTLED: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(in crate::upstream) enum Source {
     /// A program, and what is left of asking it in another era.
-    Program(Launch, Arc<Spare>, Arc<WithheldReport>),
+    Program(LineServer, Arc<Spare>, Arc<WithheldReport>),
     /// HTTP+SSE, of the server with this name.
     Sse(String, Remote),
 }
@@ -50,7 +51,7 @@ pub(in crate::upstream) enum Source {
 impl Source {
     fn name(&self) -> &str {
         match self {
-            Source::Program(launch, ..) => &launch.name,
+            Source::Program(program, ..) => program.name(),
             Source::Sse(name, _) => name,
         }
     }
@@ -71,30 +72,6 @@ pub(in crate::upstream) struct Child {
     /// Closed once the task, and with it the process, has ended.
     ended: watch::Receiver<()>,
     stalls: Stalls,
-}
-
-pub(in crate::upstream) enum Order {
-    Open { minted: u64, body: Bytes, waiting: Waiting },
-    Cancel { minted: u64, why: GiveUp },
-    Hello { answer: oneshot::Sender<Result<Message, Unavailable>> },
-}
-
-/// A request that waits for its answer.
-pub(in crate::upstream) struct Waiting {
-    pub(in crate::upstream) exchange: Box<Exchange>,
-    pub(in crate::upstream) notes: Arc<Queue>,
-    pub(in crate::upstream) done: oneshot::Sender<ExchangeEnd>,
-    /// The longest answer.
-    pub(in crate::upstream) longest: usize,
-    /// The memory of the answer; `None` for the gateway's own requests.
-    pub(in crate::upstream) room: Option<Arc<Reservation>>,
-}
-
-impl Waiting {
-    /// Whether the answer has begun to arrive and there is no room for the rest.
-    pub(in crate::upstream) fn is_short(&self) -> bool {
-        self.room.as_ref().is_some_and(|room| room.is_short())
-    }
 }
 
 /// A request under way. Dropped before its end, it is cancelled.
@@ -186,7 +163,7 @@ impl Child {
         let told = notes.clone();
         let (done, answer) = oneshot::channel();
         let longest = outgoing.longest.unwrap_or(usize::MAX);
-        let waiting = Waiting { exchange: Box::new(exchange), notes, done, longest, room };
+        let waiting = PendingRequest { exchange: Box::new(exchange), notes, done, longest, room };
         // Where the task is gone, the receivers end at once.
         let _ = self.orders.send(Order::Open { minted, body, waiting });
         let orders = self.orders.clone();
@@ -335,12 +312,19 @@ impl Task {
             }
         }
         let mut process = match &self.source {
-            Source::Program(launch, ..) => {
+            Source::Program(program, ..) => {
                 let (log, signal) = (self.log.clone(), self.signal.clone());
-                let child = launch.spawn(&log)?;
+                let (started, name) = (program.start(&log)?, program.name().to_string());
                 self.life.started(again);
-                Process::new(child, self.longest, launch.name.clone(), log, signal)
-                    .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?
+                match started {
+                    Started::Process(child) => Process::new(child, self.longest, name, log, signal)
+                        .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?,
+                    Started::InMemory(stream) => {
+                        let (read, write) = tokio::io::split(stream);
+                        let input = Input::Lines(Box::new(read));
+                        Process::over(input, write, self.longest, name, log, signal)
+                    }
+                }
             }
             Source::Sse(name, remote) => {
                 let account = Arc::new(OnceLock::new());
@@ -401,7 +385,7 @@ impl Task {
     fn report_silence(&self) {
         let (name, method) = (self.source.name(), self.opening.method());
         let help = match &self.source {
-            Source::Program(launch, ..) => launch.withheld().map(|help| format!("; {help}")),
+            Source::Program(program, ..) => program.withheld().map(|help| format!("; {help}")),
             Source::Sse(..) => None,
         };
         let (seconds, help) = (SILENT.as_secs(), help.unwrap_or_default());
@@ -421,8 +405,8 @@ impl Stopped {
     /// A server that does not answer may lack a variable, such as the address of a proxy.
     fn with_help(self, source: &Source) -> Stopped {
         match (self, source) {
-            (Stopped::Failed(Unavailable::Down(why)), Source::Program(launch, ..)) => {
-                let help = launch.withheld().map(|help| format!("; {help}"));
+            (Stopped::Failed(Unavailable::Down(why)), Source::Program(program, ..)) => {
+                let help = program.withheld().map(|help| format!("; {help}"));
                 Stopped::Failed(Unavailable::Down(why + &help.unwrap_or_default()))
             }
             (stopped, _) => stopped,

@@ -1,10 +1,11 @@
 //! A process that was asked in an era that it does not know, and said so. It has heard nothing else, and
 //! serves whoever asks next in the other era.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::line_session::Process;
+use crate::lock::LockUnpoisoned;
 
 /// For so long it waits.
 const KEPT: Duration = Duration::from_secs(10);
@@ -21,7 +22,7 @@ struct Slot {
 
 impl Spare {
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(in crate::upstream) fn put(self: &Arc<Self>, process: Process) {

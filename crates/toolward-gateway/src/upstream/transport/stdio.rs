@@ -14,8 +14,6 @@ use crate::log::{Log, LogRateLimit};
 use crate::upstream::Unavailable;
 use crate::{groups, program};
 
-/// Variables that every child gets if they are set.
-pub(crate) const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 /// A line of a child's standard error is logged up to this length.
 const LONGEST_LINE: u64 = 8 << 10;
 

@@ -12,9 +12,9 @@ use toolward_wire::{Era, Kind, Message};
 
 use super::messages::{Messages, Place};
 use super::{Field, Greeted, HttpLink, PostError, Reply, unreachable};
-use crate::upstream::connection::Signal;
 use crate::upstream::handshake::is_list_changed;
 use crate::upstream::size_limit::{Allowance, TooLarge};
+use crate::upstream::transport::Signal;
 use crate::upstream::{GiveUp, Unavailable};
 
 /// How long a server that does not say otherwise has until its stream is asked for again, and within

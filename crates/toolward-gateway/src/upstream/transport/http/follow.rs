@@ -15,8 +15,9 @@ use super::super::ids;
 use super::messages::Messages;
 use super::{Greeted, HttpLink, Reply, modern_headers};
 use crate::http_client::Connection;
-use crate::upstream::connection::Signal;
+use crate::lock::LockUnpoisoned;
 use crate::upstream::handshake::{is_list_changed, own_answer, own_request, tells_changes};
+use crate::upstream::transport::Signal;
 
 /// The first pause before the stream is opened again, doubled up to the longest one.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ impl Follower {
         let wanted = link.era() == Era::Legacy || tells_changes(&greeted.hello);
         let task = wanted
             .then(|| tokio::spawn(follow(Arc::downgrade(link), greeted.clone())).abort_handle());
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.locked();
         if let Some(before) = std::mem::replace(&mut *running, task) {
             before.abort();
         }
