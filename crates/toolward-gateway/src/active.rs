@@ -9,7 +9,7 @@ pub mod reachable;
 pub(crate) mod startup;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use hashbrown::{HashMap, HashSet};
 use toolward_policy::{Policy, Verdict};
@@ -19,6 +19,7 @@ use crate::audit::redact::Redact;
 use crate::authn::Identities;
 use crate::client::{Caller, Client, Scope, ServerId};
 use crate::guard::Guards;
+use crate::lock::RwLockUnpoisoned;
 use crate::metrics::rule_hits::Hits;
 use crate::metrics::unlisted::Unseen;
 use crate::permit::{CallDecision, DeniedCall};
@@ -202,12 +203,12 @@ impl ActiveSwap {
     }
 
     pub(crate) fn get(&self) -> Arc<Active> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read_locked().clone()
     }
 
     /// Replaces the active configuration; gives the one before.
     pub(crate) fn swap(&self, active: Arc<Active>) -> Arc<Active> {
-        let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.write_locked();
         std::mem::replace(&mut *held, active)
     }
 }

@@ -38,7 +38,7 @@ mod writer;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -54,6 +54,7 @@ use self::rejected_counter::Crowd;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
 use crate::clock::micros;
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 use crate::metrics::{SLOTS, slot};
 
@@ -499,7 +500,7 @@ impl Drop for Settling {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+    of.locked()
 }
 
 fn make_folder(folder: &Path) -> std::io::Result<()> {

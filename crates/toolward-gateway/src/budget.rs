@@ -13,10 +13,12 @@
 //! Counters are atomic and waiting uses [`Notify`], which works between the runtimes of several threads.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use hashbrown::HashMap;
 use tokio::sync::Notify;
+
+use crate::lock::{LockUnpoisoned, RwLockUnpoisoned};
 
 /// An agent's share is the budget divided by this.
 const SHARES: usize = 4;
@@ -88,12 +90,12 @@ impl Budget {
     pub fn account(&self, agent: Option<&Arc<str>>) -> Arc<Account> {
         let key = agent.cloned();
         {
-            let accounts = self.accounts.read().unwrap_or_else(PoisonError::into_inner);
+            let accounts = self.accounts.read_locked();
             if let Some(account) = accounts.get(&key) {
                 return account.clone();
             }
         }
-        let mut accounts = self.accounts.write().unwrap_or_else(PoisonError::into_inner);
+        let mut accounts = self.accounts.write_locked();
         // Agents come and go with reloads.
         if accounts.len() >= MAX_IDLE_ACCOUNTS {
             accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.held() > 0);
@@ -261,7 +263,7 @@ impl Reservation {
         let (account, total) = (&*self.account, &*self.account.total);
         // One waiting task at a time: it may take from the account and give back at once, which another
         // one must not take for a lack of room.
-        let _turn = may_exceed.then(|| total.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = may_exceed.then(|| total.turn.locked());
         if !add_within(&account.held, more, account.share) {
             if !may_exceed || !claim(&account.overdrawn, &self.exceeds_share) {
                 return false;
@@ -285,7 +287,7 @@ impl Reservation {
     /// Moves all bytes of another reservation here. The total does not change.
     fn take_over(&self, other: &Reservation, may_exceed: bool) -> bool {
         let (to, from, total) = (&*self.account, &*other.account, &*self.account.total);
-        let _turn = may_exceed.then(|| total.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let _turn = may_exceed.then(|| total.turn.locked());
         let bytes = other.bytes();
         let is_same = std::ptr::eq(to, from);
         if !is_same {

@@ -3,11 +3,13 @@
 mod claims;
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
 use toolward_wire::{Era, Message, Raw, Revision, meta};
+
+use crate::lock::LockUnpoisoned;
 
 pub use self::claims::Claims;
 
@@ -120,7 +122,7 @@ impl Client {
             Some(info) => info,
             None => message.meta(meta::CLIENT_INFO)?.bytes(),
         };
-        let mut label = self.label.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut label = self.label.locked();
         if let Some((_, label)) = label.as_ref().filter(|(read, _)| read == info) {
             return Some(label.clone());
         }

@@ -8,10 +8,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use crate::lock::LockUnpoisoned;
 
 /// How long a group may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -115,7 +117,7 @@ struct Registry {
 }
 
 fn registry() -> MutexGuard<'static, Registry> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.locked()
 }
 
 impl Registry {

@@ -1,13 +1,15 @@
 //! What belongs to one connection or session of a client: the requests under way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 use toolward_wire::exchange::{cancel_reason, cancelled_request};
 use toolward_wire::{Id, Message, Raw};
+
+use crate::lock::LockUnpoisoned;
 
 /// Tells a request that its client gave up.
 #[derive(Debug, Default)]
@@ -82,7 +84,7 @@ impl Running {
     }
 
     fn requests(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Arc<Cancel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 

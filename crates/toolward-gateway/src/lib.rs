@@ -39,6 +39,7 @@ pub mod groups;
 pub mod guard;
 pub mod http_client;
 mod in_flight;
+pub mod lock;
 pub mod log;
 pub mod methods;
 pub mod metrics;

@@ -1,12 +1,13 @@
 //! Notifications to a client beside the response: to its connection, or to the stream of one request.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use crate::budget::{Account, Reservation};
+use crate::lock::LockUnpoisoned;
 use crate::responses::Outbound;
 
 /// Notifications of one request that wait for its stream; more are dropped.
@@ -70,7 +71,7 @@ impl Queue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.locked()
     }
 
     pub fn push(&self, bytes: Bytes) {

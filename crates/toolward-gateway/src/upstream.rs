@@ -22,7 +22,7 @@ mod timeouts;
 pub(crate) mod transport;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +34,7 @@ pub use self::connection::{Link, Listed};
 pub use self::error::Unavailable;
 pub use self::size_limit::Caps;
 pub use self::transport::environment::Inherit;
+pub use self::transport::line_server::InMemory;
 pub use self::transport::stdio::Launch;
 pub use oauth::OAuth;
 pub use remote::{Remote, Wire};
@@ -49,6 +50,7 @@ use self::transport::environment::WithheldReport;
 use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, ServerId};
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
@@ -58,6 +60,8 @@ use crate::permit::{Outgoing, Permit};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
     Child(Launch),
+    /// A task of this process, for tests.
+    InMemory(InMemory),
     Http(Remote),
     /// It is the gateway itself.
     Own,
@@ -155,7 +159,7 @@ impl Server {
 
     /// Whether the only process that it had is gone.
     fn has_ended(&self) -> bool {
-        let child = matches!(self.definition.reach, Reach::Child(_));
+        let child = matches!(self.definition.reach, Reach::Child(_) | Reach::InMemory(_));
         child && self.links.len() == 1 && self.life.so_far().failing
     }
 
@@ -172,24 +176,24 @@ impl Server {
 
     /// What the server said first when it was asked last, unless agents have credentials of their own.
     pub(crate) fn greeting(&self) -> Option<(Message, Era)> {
-        self.greeting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.greeting.locked().clone()
     }
 
     fn greeted(&self, hello: &Message, era: Era) {
         if !self.is_personal() {
-            let mut greeting = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut greeting = self.greeting.locked();
             *greeting = Some((hello.clone(), era));
         }
     }
 
     fn eras(&self) -> MutexGuard<'_, Eras> {
-        self.eras.lock().unwrap_or_else(PoisonError::into_inner)
+        self.eras.locked()
     }
 
     /// How many links there may be.
     fn most_links(&self) -> Option<usize> {
         match self.definition.reach {
-            Reach::Child(_) => Some(self.definition.max_children),
+            Reach::Child(_) | Reach::InMemory(_) => Some(self.definition.max_children),
             Reach::Http(_) | Reach::Own => None,
         }
     }
@@ -206,7 +210,7 @@ impl Server {
                 Some(transport) => transport == Wire::Sse,
                 None => self.sse.load(Ordering::Relaxed),
             },
-            Reach::Child(_) | Reach::Own => false,
+            Reach::Child(_) | Reach::InMemory(_) | Reach::Own => false,
         }
     }
 

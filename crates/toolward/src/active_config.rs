@@ -1,11 +1,12 @@
 //! The loaded configuration that is active, for inspection: its files, findings and reports.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use toolward_config::{Diagnostic, Level, LoadedConfig};
 use toolward_gateway::active::Active;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::Server;
 use toolward_policy::{Caller, Catalogue, Verdict};
 
@@ -43,7 +44,7 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     fn get(&self, gateway: &Gateway, active: &Active, make: impl FnOnce() -> T) -> Arc<T> {
         let about = (active.serial(), gateway.context.servers.generation());
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.locked();
         if let Some((of, made)) = kept.as_ref()
             && *of == about
         {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -14,6 +14,7 @@ use rustix::net::{
 use serde_json::json;
 use tokio::sync::watch;
 use toolward_gateway::downstream::accept::{Ending, Socket};
+use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::log::Log;
 
 use crate::control_client::{PATIENCE, ask_one, directory, is_of_this_user, sockets_of};
@@ -46,12 +47,12 @@ impl Handover {
 
     /// Closes the sockets: this process accepts no more connections.
     pub(crate) fn close(&self) {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.sockets.locked().clear();
     }
 
     /// Sends the addresses and the sockets themselves.
     pub(crate) fn give(&self, to: &impl AsFd) -> std::io::Result<()> {
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.locked();
         let addresses: Vec<String> = sockets.iter().map(Socket::address).collect();
         let line = format!("{}\n", json!([addresses, self.kept]));
         let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(Socket::as_fd).collect();

@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use sha2::{Digest, Sha256};
 use toolward_config::{Disk, Files};
+
+use toolward_gateway::lock::LockUnpoisoned;
 
 /// Files by path; `None`: the file could not be read.
 type Contents = BTreeMap<PathBuf, Option<Arc<[u8]>>>;
@@ -33,7 +35,7 @@ impl Files for Reads {
 
 impl Reads {
     fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The hash of a file that was read.

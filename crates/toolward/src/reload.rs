@@ -8,7 +8,7 @@ mod reexec;
 mod truncated;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -19,6 +19,7 @@ use toolward_gateway::active::Active;
 use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 
@@ -200,7 +201,7 @@ impl Reloader {
 
     /// The registry entry of this gateway; removed on drop.
     pub(crate) fn registration(&self) -> MutexGuard<'_, Option<Registration>> {
-        self.registration.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registration.locked()
     }
 
     /// The paths of this gateway, for its registry entry.
@@ -226,7 +227,7 @@ impl Reloader {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, ReloadState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     fn log(&self) -> &Log {

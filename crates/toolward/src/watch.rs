@@ -11,12 +11,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+
+use toolward_gateway::lock::LockUnpoisoned;
 
 /// Changes that come together are one.
 const QUIET: Duration = Duration::from_millis(20);
@@ -89,7 +91,7 @@ impl Watcher {
             | also;
         match inotify::add_watch(&self.events, folder, kinds) {
             Ok(watch) => {
-                let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut folders = self.folders.locked();
                 let (known, names) = folders.entry(watch).or_default();
                 known.clone_from(&folder.to_path_buf());
                 names.insert(name.into());
@@ -141,7 +143,7 @@ impl Watcher {
 
     /// Takes what is there; whether something of it matters.
     fn drain(&self) -> std::io::Result<bool> {
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut folders = self.folders.locked();
         let mut room = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.events, &mut room);
         let mut some = false;

@@ -1,6 +1,6 @@
 //! An issuer of JSON Web Tokens, and what it must have said for a token to be believed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -11,6 +11,7 @@ use super::Wrong;
 use super::jwk::{Algorithm, NoKey};
 use super::jwt::Parts;
 use super::keys::{Held, Keys, Need, Source};
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 
 /// So many tokens that were found good are remembered.
@@ -147,7 +148,7 @@ impl<T> Default for Remembered<T> {
 
 impl<T> Remembered<T> {
     fn all(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Valid<T>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(super) fn find(&self, issuer: &Issuer, hash: &[u8; 32], now: u64) -> Option<Arc<Valid<T>>> {

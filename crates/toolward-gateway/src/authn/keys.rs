@@ -2,7 +2,7 @@
 //! a token names one that is not known, and by one task at a time.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::jwk::KeySet;
 use crate::http_client::Address;
 use crate::http_client::fetch::{self, Document};
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 
 /// No set of keys is larger.
@@ -92,7 +93,7 @@ impl Keys {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// The keys that may be used now, and whether they should be fetched.

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 
+use crate::lock::LockUnpoisoned;
+
 /// One source may have this part of all connections without having authenticated, and one agent may
 /// have it before its idle connections are closed for others.
 const SHARES: usize = 4;
@@ -61,7 +63,7 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.locked()
     }
 
     pub(super) fn count(&self) -> usize {
@@ -167,7 +169,7 @@ impl Admission {
         if self.known.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holder = self.holder.locked();
         let mut open = self.connections.open();
         // One that was evicted in this very moment is admitted again: it has a credential.
         open.remove(self.id, &holder);

@@ -9,12 +9,13 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 use sha2::{Digest, Sha256};
 
 use crate::clock;
+use crate::lock::LockUnpoisoned;
 
 /// No session lasts longer, whatever happens.
 pub(super) const LONGEST: u64 = 86_400;
@@ -68,7 +69,7 @@ impl EndedSessions {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Whether a session has ended that began at a second.

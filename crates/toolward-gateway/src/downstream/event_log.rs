@@ -1,13 +1,14 @@
 //! Streams of events that can be taken up again: each has a log, and readers follow it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
 use super::frame::Frame;
 use crate::budget::Reservation;
+use crate::lock::LockUnpoisoned;
 use crate::responses::Body;
 
 /// How long, and how much of, a stream is kept to be read again.
@@ -58,7 +59,7 @@ impl Drop for Reading {
 
 impl EventLog {
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.locked()
     }
 
     pub(super) fn add(&self, body: Body, room: Option<Arc<Reservation>>) {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use crate::client::{Caller, Client, Owner, Scope, Stated};
 use crate::clock;
 use crate::gateway::Gateway;
 use crate::in_flight::Running;
+use crate::lock::LockUnpoisoned;
 use crate::methods::initialize;
 use crate::opaque_id::{self, Kind, Sealer};
 use crate::responses::{Body, Outbound};
@@ -92,7 +93,7 @@ impl Sessions {
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.locked()
     }
 
     /// A session begins: gives it and the id that the client gets.
@@ -248,11 +249,11 @@ impl Sessions {
 
 impl Session {
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.locked()
     }
 
     fn touch(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.used.locked() = Instant::now();
     }
 
     /// Whether a client reads one of its streams.
@@ -261,7 +262,7 @@ impl Session {
     }
 
     fn idle(&self) -> Duration {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.used.locked().elapsed()
     }
 
     fn close(&self) {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustls_pki_types::pem::{self, PemObject};
@@ -21,6 +21,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::authn::{self, Certificate};
 use crate::clock;
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 
 /// How long a client may take until it is known who it is.
@@ -98,7 +99,7 @@ impl Tls {
     }
 
     fn now(&self) -> MutexGuard<'_, Loaded> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.locked()
     }
 
     /// Reads the files again if they changed. Connections that are open stay as they are, except those of

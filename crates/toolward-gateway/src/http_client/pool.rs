@@ -5,10 +5,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use super::connection::Connection;
+use crate::lock::LockUnpoisoned;
 
 /// Idle connections that one thread keeps to one origin.
 const MAX_IDLE: usize = 64;
@@ -67,7 +68,7 @@ impl Pool {
 
     fn idle<T>(&self, with: impl FnOnce(&mut Idle) -> T) -> T {
         let at = SLOT.with(Cell::get);
-        with(&mut self.slots[at].lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.slots[at].locked())
     }
 }
 
@@ -77,7 +78,7 @@ async fn expire(slots: Weak<Vec<Mutex<Idle>>>, at: usize, mut pause: Duration) {
         tokio::time::sleep(pause).await;
         let Some(slots) = slots.upgrade() else { return };
         let Some(idle) = slots.get(at) else { return };
-        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = idle.locked();
         idle.connections.retain(|connection| !connection.time_left().is_zero());
         let Some(next) = idle.connections.iter().map(Connection::time_left).min() else {
             *idle = Idle::default();

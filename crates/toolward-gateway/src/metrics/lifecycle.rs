@@ -1,8 +1,9 @@
 //! Starts and failures of one server. They are rare beside calls.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::clock::micros;
+use crate::lock::LockUnpoisoned;
 
 /// Longer texts are cut.
 const LONGEST: usize = 400;
@@ -32,7 +33,7 @@ pub struct Failed {
 
 impl Life {
     fn lived(&self) -> MutexGuard<'_, Lived> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(crate) fn started(&self, again: bool) {

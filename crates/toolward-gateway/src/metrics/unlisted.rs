@@ -1,11 +1,12 @@
 //! Calls of names that an agent does not see, by name: hidden and nonexistent alike. Whoever looks
 //! later asks the policy what it says of them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 
 use crate::client::Scope;
+use crate::lock::LockUnpoisoned;
 
 /// So many names of an agent are told apart; agents are those of the configuration.
 const MOST_NAMES: usize = 64;
@@ -33,7 +34,7 @@ pub struct Called {
 
 impl Unseen {
     fn all(&self) -> MutexGuard<'_, HashMap<Option<Arc<str>>, Names>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// An agent called a name that it does not see, whether there is such a tool or not.

@@ -4,15 +4,16 @@
 //! up costs a hash, and a call whose client holds a fresh view costs neither.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use hashbrown::HashMap;
+use tokio::time::Instant;
 
 use super::build::ServerList;
 use super::names::Naming;
 use super::{Rules, View};
 use crate::client::{Claims, Client, Scope, ServerId};
+use crate::lock::LockUnpoisoned;
 use crate::upstream::{Listed, Server, Unavailable};
 
 /// Dead entries are evicted when the cache grows to this size, and then to twice what is left.
@@ -75,7 +76,7 @@ impl ViewCache {
     }
 
     fn views(&self) -> MutexGuard<'_, Views> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
@@ -192,6 +193,6 @@ impl Viewer {
     }
 
     fn held(&self) -> MutexGuard<'_, HeldViews> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.locked()
     }
 }

@@ -3,7 +3,7 @@
 //! They are for the audit log alone. The client gets the same response for a hidden tool and for one that does not
 //! exist, by the same steps.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
 use toolward_policy::reason::About;
@@ -13,6 +13,7 @@ use super::Rules;
 use super::names::Naming;
 use crate::audit::redact::outside;
 use crate::client::{Client, Scope};
+use crate::lock::LockUnpoisoned;
 use crate::permit::{CallDecision, DeniedCall, Explanation, RawArguments};
 use crate::upstream::Server;
 use crate::upstream::catalogue::Catalogue;
@@ -115,7 +116,7 @@ impl NameIndex {
         let list =
             |server: &Arc<Server>| (server.clone(), server.listed().map(|listed| listed.catalogue));
         let lists: Vec<List> = servers.iter().map(list).collect();
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.locked();
         match &*held {
             Some(names) if names.is_of(&lists) => names.clone(),
             _ => {

@@ -4,10 +4,12 @@
 //! authenticated idle ones. Event streams are not evicted.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+
+use toolward_gateway::lock::LockUnpoisoned;
 
 /// Browsers use a handful; streams stay open.
 pub(super) const MOST: usize = 64;
@@ -66,7 +68,7 @@ pub(super) struct Came {
 
 impl Crowd {
     fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     pub(super) fn come(&self, now: Instant) -> Came {

@@ -4,13 +4,14 @@
 //! when it answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use toolward_gateway::client::ServerId;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::catalogue::Catalogue;
 use toolward_gateway::upstream::{Server, Unavailable};
 
@@ -76,7 +77,7 @@ impl Lists {
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<ServerId, ListState>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.locked()
     }
 
     /// The lists of all servers, in the configuration's order; those that are not known yet are
@@ -147,7 +148,7 @@ impl Lists {
         let (servers, patience) = (gateway.context.servers.clone(), self.patience);
         self.asking.spawn(async move {
             let list = servers.own_list(&server, patience).await.map(|listed| listed.catalogue);
-            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = known.locked();
             let Some(one) = known.get_mut(&server.id) else { return };
             if !Arc::ptr_eq(&one.server, &server) {
                 return;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use toolward_config::sanitize;
 use toolward_gateway::audit::arguments::{Comparison, HashKey, compare};
+use toolward_gateway::lock::LockUnpoisoned;
 
 use crate::arguments::ArgumentsText;
 use crate::cli::RecordArgs;
@@ -50,7 +51,7 @@ impl ArgumentSearch {
     }
 
     fn unknown(&self) -> MutexGuard<'_, UncomparedRecords> {
-        self.uncompared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uncompared.locked()
     }
 
     /// Whether a record is of a call with these arguments.

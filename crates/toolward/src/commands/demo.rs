@@ -9,7 +9,7 @@ mod world;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use toolward_config::sanitize;
@@ -19,6 +19,8 @@ use crate::commands::serve::{Around, serve_until_told};
 use crate::exit::{self, Failure};
 use files::{Agent, DemoPaths, Temporary};
 use say::Facts;
+
+use toolward_gateway::lock::LockUnpoisoned;
 
 const PORT: u16 = 7410;
 const PAGE_PORT: u16 = 7411;
@@ -102,7 +104,7 @@ fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
 }
 
 fn take(folder: &Mutex<Option<Temporary>>) -> Option<Temporary> {
-    folder.lock().unwrap_or_else(PoisonError::into_inner).take()
+    folder.locked().take()
 }
 
 /// An open socket at the port that was asked for, or at the usual one, or at any.

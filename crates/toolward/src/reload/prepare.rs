@@ -1,11 +1,12 @@
 //! Prepares a reload: everything that replaces the active configuration, or the reason for rejecting it.
 
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_gateway::active::Setup;
+use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::log::Log;
 
 use super::truncated::refuse_truncated;
@@ -138,9 +139,9 @@ fn announced(input: &Input, allow_all: bool) -> Vec<String> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = lines.clone();
     let log: Log = Arc::new(move |line: &str| {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_string());
+        kept.locked().push(line.to_string());
     });
     announce(input, allow_all, "reloaded", &log);
-    let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lines = lines.locked();
     std::mem::take(&mut *lines)
 }

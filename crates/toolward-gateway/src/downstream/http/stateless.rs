@@ -1,6 +1,6 @@
 //! Stateless requests (modern protocol versions): each carries its own terms.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
@@ -15,6 +15,7 @@ use crate::client::{Caller, Client, Owner, Scope};
 use crate::downstream::frame::Frame;
 use crate::downstream::response::{Content, Response, json};
 use crate::in_flight::Cancel;
+use crate::lock::LockUnpoisoned;
 use crate::methods::events::traced;
 use crate::methods::request::{Envelope, Request};
 use crate::notifications::{Note, Notes, Queue};
@@ -37,7 +38,7 @@ struct Clients {
 
 impl StatelessClients {
     fn client(&self, active: u64, caller: Caller, scope: Scope) -> Arc<Viewer> {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.0.locked();
         if clients.active != active {
             *clients = Clients { active, by_caller: HashMap::new() };
         }

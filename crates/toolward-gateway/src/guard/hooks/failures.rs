@@ -1,8 +1,9 @@
 //! Failures of a hook in the log: the first few as they are, then only how many there were.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::lock::LockUnpoisoned;
 use crate::log::Log;
 
 /// So many lines in so long a time.
@@ -27,7 +28,7 @@ impl Failures {
     }
 
     pub(super) fn tell(&self, line: &str) {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.window.locked();
         let now = Instant::now();
         if now.duration_since(window.since) >= WINDOW {
             let before =

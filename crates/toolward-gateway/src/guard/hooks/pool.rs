@@ -7,7 +7,7 @@
 //! within their time; [`Shares`] bounds how many of an agent's do.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::answer::{Failed, Said};
 use super::persistent::Timeouts;
 use super::share::{Quota, Shares, Slot};
+use crate::lock::LockUnpoisoned;
 
 /// Processes of one hook, and how they are shared between agents.
 const PROCESSES: Quota = Quota::SEQUENTIAL;
@@ -161,7 +162,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.locked()
     }
 
     /// Gives a call to a process, where there is one for it. It came at `since`, and is waited for until

@@ -64,24 +64,25 @@ pub(super) fn line(request: &[u8]) -> Vec<u8> {
 
 /// The definition of a tool as a `policy_sh` gets it. What the gateway adds stands above what the
 /// server may have written there.
-pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> &'p str {
-    plan.metadata.get_or_init(|| {
-        let definition: Map<String, Value> =
-            serde_json::from_str(&plan.definition).unwrap_or_default();
-        let mut metadata = definition;
-        metadata.insert("server".into(), json!(call.server.name()));
-        match &call.server.definition.reach {
-            Reach::Child(launch) => {
-                metadata.insert("path".into(), json!(launch.program.to_string_lossy()));
-            }
-            Reach::Http(_) | Reach::Own => drop(metadata.remove("path")),
+///
+/// `None` if the definition is not an object, which would leave the policy to decide without it.
+pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> Option<&'p str> {
+    if let Some(known) = plan.metadata.get() {
+        return Some(known);
+    }
+    let mut metadata: Map<String, Value> = serde_json::from_str(&plan.definition).ok()?;
+    metadata.insert("server".into(), json!(call.server.name()));
+    match &call.server.definition.reach {
+        Reach::Child(launch) => {
+            metadata.insert("path".into(), json!(launch.program.to_string_lossy()));
         }
-        let timeouts = &call.server.definition.timeouts;
-        let timeout = timeouts.reported(&call.permit.decision().original);
-        let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
-        metadata.insert("timeoutSecs".into(), json!(whole));
-        Value::Object(metadata).to_string().into()
-    })
+        Reach::InMemory(_) | Reach::Http(_) | Reach::Own => drop(metadata.remove("path")),
+    }
+    let timeouts = &call.server.definition.timeouts;
+    let timeout = timeouts.reported(&call.permit.decision().original);
+    let whole = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+    metadata.insert("timeoutSecs".into(), json!(whole));
+    Some(plan.metadata.get_or_init(|| Value::Object(metadata).to_string().into()))
 }
 
 /// A JSON object that is being written.

@@ -8,10 +8,12 @@
 //! which can answer several calls.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
+
+use crate::lock::LockUnpoisoned;
 
 /// How much of something there is, and how it is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +98,7 @@ impl Shares {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// Changes the quota, usually to a larger one. Slots that were given stay valid.

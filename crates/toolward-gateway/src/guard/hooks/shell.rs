@@ -55,7 +55,9 @@ impl Shell {
         let Some(plan) = call.plan.filter(|_| !tool.contains('\0')) else {
             return Err(Failed("the tool's name cannot be given to a shell".into()));
         };
-        let metadata = metadata(call, plan);
+        let Some(metadata) = metadata(call, plan) else {
+            return Err(Failed("the tool's definition is not a JSON object".into()));
+        };
         let body = |id| {
             let head = format!("{id} {} {}\n", tool.len(), metadata.len());
             [head.as_bytes(), tool.as_bytes(), metadata.as_bytes()].concat()

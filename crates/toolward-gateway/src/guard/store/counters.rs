@@ -1,11 +1,13 @@
 //! Counting in this process: for each limit the time at which it will be empty again (GCRA), in
 //! nanoseconds.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use hashbrown::HashMap;
+use tokio::time::Instant;
 use toolward_policy::Rate;
+
+use crate::lock::LockUnpoisoned;
 
 /// Nanoseconds since some moment of this process.
 pub(in crate::guard) fn now() -> u64 {
@@ -60,7 +62,7 @@ pub(in crate::guard) struct Full {
 
 impl Counters {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.locked()
     }
 
     /// Where a limit is counted.

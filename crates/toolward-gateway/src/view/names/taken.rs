@@ -5,12 +5,13 @@
 //! fills memory nor keeps names from others for ever.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use crate::client::ServerId;
+use crate::lock::LockUnpoisoned;
 
 /// The hash of no list.
 const UNKNOWN_LIST: [u8; 32] = [0; 32];
@@ -35,7 +36,7 @@ struct Owned {
 
 impl Taken {
     fn names(&self) -> MutexGuard<'_, Names> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 
     /// The names of the next configuration: those of servers that stay keep their owners, until the server's list is

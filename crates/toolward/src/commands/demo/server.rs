@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -14,6 +14,7 @@ use super::check;
 use super::world::{Outcome, World, tools};
 use crate::cli::{DemoPart, DemoServerArgs};
 use crate::exit::{self, Failure};
+use toolward_gateway::lock::LockUnpoisoned;
 
 const MODERN: &str = "2026-07-28";
 /// The newest first.
@@ -225,11 +226,11 @@ impl Server {
 
 impl DemoState {
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.locked()
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<()>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.locked()
     }
 }
 

@@ -1,7 +1,7 @@
 //! One thread's connection to the store, made when it is needed and replaced when it fails.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use redis::{RedisError, ServerErrorKind, Value};
@@ -10,6 +10,7 @@ use super::Unreachable;
 use super::address::StoreAddress;
 use super::connect::{Connection, failed};
 use super::scripts::{Arguments, Clock, GIVE_BACK_SCRIPT, NamedScript, TAKE_SCRIPT};
+use crate::lock::LockUnpoisoned;
 
 /// The first pause after a failure; each further one is twice as long.
 const BACKOFF: Duration = Duration::from_millis(50);
@@ -109,11 +110,11 @@ impl Live {
     }
 
     pub(super) fn clock(&self) -> Clock {
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.clock.locked()
     }
 
     pub(super) fn learn_time(&self, reply: &Value, asked: Instant) {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner).learn(reply, asked);
+        self.clock.locked().learn(reply, asked);
     }
 
     /// Runs a script: one round trip, unless the server does not know it.

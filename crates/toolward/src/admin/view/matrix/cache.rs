@@ -1,9 +1,10 @@
 //! Cache of the matrix, and its version before the last reload, so that changed cells can be marked.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use toolward_gateway::active::Active;
 use toolward_gateway::client::ServerId;
+use toolward_gateway::lock::LockUnpoisoned;
 
 use super::table::{Agents, Group, MatrixTable, PreviousTable};
 use crate::admin::lists::List;
@@ -58,7 +59,7 @@ impl MatrixCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CachedTables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.locked()
     }
 }
 
