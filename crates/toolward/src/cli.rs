@@ -14,7 +14,7 @@ pub use demo::*;
 pub use token::*;
 pub use tools::*;
 
-/// Decides which agent may use which MCP tool, and says why.
+/// Policy gateway for MCP: decides which agent may use which tool, and explains why.
 #[derive(Debug, Parser)]
 #[command(name = "toolward", version, arg_required_else_help = true, subcommand_required = true)]
 #[command(after_help = "Exit codes: 0 yes or ok, 1 denied or a failed test, 2 wrong usage, \
@@ -63,7 +63,7 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
-    /// The configuration; without it: TOOLWARD_CONFIG, ./toolward.yaml,
+    /// The configuration. Default: TOOLWARD_CONFIG, ./toolward.yaml,
     /// ~/.config/toolward/toolward.yaml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -87,13 +87,13 @@ pub struct PolicyArgs {
     pub search: bool,
 }
 
-/// What is known of the servers' tools.
+/// Tool lists of the servers.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Tools")]
 pub struct ToolsArgs {
-    /// A saved tool list, a folder of them, or SERVER=FILE for a bare `tools/list` answer; without
-    /// it, `ls`, `can-i` and `explain` ask the servers of the configuration, and so do `check` and
-    /// `test` where a test of the policy depends on what a tool does
+    /// A saved tool list, a directory of them, or SERVER=FILE for a bare `tools/list` response. Default:
+    /// `ls`, `can-i` and `explain` query the configured servers, as do `check` and `test` if a test of
+    /// the policy depends on a tool's hints
     #[arg(long = "tools", value_name = "FILE")]
     pub lists: Vec<String>,
 }
@@ -124,18 +124,18 @@ pub enum Format {
 /// Run the gateway over Streamable HTTP, for any number of agents
 ///
 /// All servers of the configuration are at /mcp, where tools are named SERVER__TOOL, and each one is
-/// at /mcp/SERVER under its own names. An agent proves who it is with `Authorization: Bearer TOKEN`.
+/// at /mcp/SERVER under its own names. Agents authenticate with `Authorization: Bearer TOKEN`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward serve
   toolward serve -c toolward.yaml --policy reviewed.yaml
   curl -H 'Authorization: Bearer TOKEN' http://127.0.0.1:7410/healthz")]
 pub struct ServeArgs {
-    /// Take the listening sockets of the gateway that runs with the same state folder, and send it
-    /// home: an upgrade refuses no connection
+    /// Take over the listening sockets of the running gateway (same state directory) and shut it down
+    /// gracefully, so that an upgrade refuses no connection
     #[arg(long)]
     pub take_over: bool,
-    /// What to do when the configuration or a policy is not valid at the start
+    /// What to do if the configuration or a policy is invalid at start
     #[arg(long, value_enum, value_name = "WHAT", default_value = "fail")]
     pub on_invalid_policy: OnInvalid,
     /// For debugging: policy is evaluated and recorded, not enforced; only on loopback
@@ -145,32 +145,32 @@ pub struct ServeArgs {
     pub policy: PolicyArgs,
 }
 
-/// What becomes of a gateway whose configuration is not valid at the start.
+/// What a gateway does if its configuration is invalid at start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnInvalid {
-    /// It does not start
+    /// Do not start
     Fail,
-    /// It starts and allows nothing, until the files are right
+    /// Start and deny everything until the files are valid
     DenyAll,
 }
 
-/// Which gateways are meant.
+/// Selects running gateways.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Gateway")]
 pub struct RunningArgs {
-    /// The state folder of the gateway; without it: `state` of the configuration, and
-    /// ~/.local/state/toolward where there is none
+    /// The state directory of the gateway. Default: `state` of the configuration, or
+    /// ~/.local/state/toolward
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// The configuration; without it: TOOLWARD_CONFIG, ./toolward.yaml,
+    /// The configuration. Default: TOOLWARD_CONFIG, ./toolward.yaml,
     /// ~/.config/toolward/toolward.yaml
     #[arg(short, long, value_name = "FILE", conflicts_with = "state")]
     pub config: Option<PathBuf>,
 }
 
-/// Say what the running gateways do: policy in force, servers, last reload
+/// Show the state of running gateways: active policy, servers, last reload
 ///
-/// Asks every gateway of this user that has the same state folder. Exits with 5 where there is none.
+/// Queries every gateway of this user with the same state directory. Exits with 5 if there is none.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward status
@@ -185,10 +185,11 @@ pub struct StatusArgs {
     pub output: OutputArgs,
 }
 
-/// Make the running gateways load their configuration anew
+/// Reload the configuration of running gateways
 ///
-/// Files are watched, so that this is only needed where changes cannot be noticed. What is wrong is
-/// said, and the old configuration stays in force: exit code 3. Exits with 5 where no gateway runs.
+/// Files are watched, so this is only needed if changes cannot be noticed. If the configuration is
+/// invalid, the errors are printed and the old one stays active: exit code 3. Exits with 5 if no
+/// gateway is running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward reload
@@ -216,7 +217,7 @@ pub struct ReloadArgs {
   # in a client's .mcp.json:
   # {\"mcpServers\": {\"toolward\": {\"command\": \"toolward\", \"args\": [\"stdio\", \"--agent\", \"reviewer\"]}}}")]
 pub struct StdioArgs {
-    /// What to do when the configuration or a policy is not valid at the start
+    /// What to do if the configuration or a policy is invalid at start
     #[arg(long, value_enum, value_name = "WHAT", default_value = "fail")]
     pub on_invalid_policy: OnInvalid,
     /// The agent that calls; or set TOOLWARD_TOKEN to one of its tokens
@@ -232,12 +233,12 @@ pub struct StdioArgs {
     pub policy: PolicyArgs,
 }
 
-/// Put policy around one stdio server; tool names stay as they are
+/// Apply a policy to one stdio server; tool names stay as they are
 ///
 /// The client talks to this process as it would to the server. The agent sees only the tools that
 /// policy allows, calls only what it sees, and every call is recorded before it is forwarded.
-/// Only tools pass in this version: prompts, resources and the server's questions to the client do
-/// not, and neither client nor server is told that the other could do them.
+/// This version forwards tools only: prompts, resources and requests from the server to the client
+/// are not forwarded, and their capabilities are not announced.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward wrap --allowlist-config allow.yaml -- npx -y @modelcontextprotocol/server-filesystem .
@@ -269,13 +270,13 @@ pub struct WrapArgs {
     /// TOOLWARD_*
     #[arg(long)]
     pub clean_env: bool,
-    /// The folder of the audit record; without it: ~/.local/state/toolward/audit
+    /// The directory of the audit log. Default: ~/.local/state/toolward/audit
     #[arg(long, value_name = "DIR")]
     pub audit: Option<PathBuf>,
     /// How long a call may go without an answer or progress, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
-    /// How long a call may take in total, in seconds; without it: 600, or --timeout if that is longer
+    /// How long a call may take in total, in seconds. Default: 600, or --timeout if that is longer
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub max_timeout: Option<u64>,
     /// The largest request of the client
@@ -286,7 +287,7 @@ pub struct WrapArgs {
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// Validate everything, and warn of rules that cannot mean what was wanted
+/// Validate everything, and warn about likely mistakes in rules
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward check
@@ -308,17 +309,17 @@ pub struct CheckArgs {
     pub output: OutputArgs,
 }
 
-/// Show what an agent may do: tool, verdict, hints, and the rule that says so
+/// Show what an agent may do: tool, verdict, hints, and the deciding rule
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward ls --as reviewer --tools lists/
   toolward ls --as reviewer --tools github.json --all
   toolward ls --as reviewer --tools github.json --json")]
 pub struct LsArgs {
-    /// The agent; without it: a caller without a name
+    /// The agent. Default: an unnamed caller
     #[arg(long = "as", value_name = "AGENT")]
     pub agent: Option<String>,
-    /// Show denied tools too
+    /// Also show denied tools
     #[arg(long)]
     pub all: bool,
     /// Only this server
@@ -332,10 +333,10 @@ pub struct LsArgs {
     pub output: OutputArgs,
 }
 
-/// What a question is about.
+/// The call that a question is about.
 #[derive(Debug, Args)]
 pub struct QuestionArgs {
-    /// The agent; without it: a caller without a name
+    /// The agent. Default: an unnamed caller
     #[arg(long = "as", value_name = "AGENT")]
     pub agent: Option<String>,
     /// SERVER/TOOL, with the tool's original name
@@ -366,7 +367,7 @@ pub enum Kind {
     Resource,
 }
 
-/// Answer one question, with the exit code too: 0 yes, 1 no
+/// Check whether one call is allowed; exit code 0: yes, 1: no
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward can-i --as reviewer github/delete_repo
@@ -377,10 +378,10 @@ pub struct CanIArgs {
     pub question: QuestionArgs,
 }
 
-/// Show every layer and step that was tried, and what the agent would see
+/// Show every layer and step of a decision, and the response the agent would get
 ///
-/// With the id of a past decision instead of SERVER/TOOL: what was decided then, by which rule, and
-/// what came of it, from the record.
+/// With the id of a past decision instead of SERVER/TOOL: the verdict, the rule and the outcome, from
+/// the audit log.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward explain --as reviewer github/delete_repo
@@ -390,7 +391,7 @@ pub struct CanIArgs {
 pub struct ExplainArgs {
     #[command(flatten)]
     pub question: QuestionArgs,
-    /// The folder of the record, for a past decision
+    /// The directory of the audit log, for a past decision
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Show the time of a past decision in UTC instead of local time
@@ -398,7 +399,7 @@ pub struct ExplainArgs {
     pub utc: bool,
 }
 
-/// Answer one JSON request a line, for scripts and CI
+/// Answer one JSON request per line, for scripts and CI
 #[derive(Debug, Args)]
 #[command(after_help = "A request holds `agent`, `server`, `tool`, and optionally `action`, \
 `arguments`, `definition`,
@@ -412,12 +413,12 @@ pub struct DecideArgs {
     pub policy: PolicyArgs,
     #[command(flatten)]
     pub tools: ToolsArgs,
-    /// Answers are JSON in any case
+    /// Ignored: answers are always JSON
     #[arg(long, hide = true)]
     pub json: bool,
 }
 
-/// Print the names that a selector matches, one name a line on standard input
+/// Print the names that a selector matches, from standard input, one per line
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   printf 'get_user\\nset_user\\n' | toolward match 'get_*'
@@ -446,7 +447,7 @@ pub struct TestArgs {
     pub output: OutputArgs,
 }
 
-/// Turn another system's policy into native YAML
+/// Convert another system's policy to native YAML
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward import plugin gatekit.yaml > servers.yaml
@@ -458,7 +459,7 @@ pub struct ImportArgs {
     /// The file, or - for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// A server that a list for all servers stands for (`_global` of a plugin file)
+    /// A server to which a list for all servers applies (`_global` of a plugin file)
     #[arg(long = "server", value_name = "SERVER")]
     pub servers: Vec<String>,
     #[command(flatten)]
@@ -472,7 +473,7 @@ pub struct ImportArgs {
   # first line of toolward.yaml:
   # yaml-language-server: $schema=toolward.schema.json")]
 pub struct SchemaArgs {
-    /// The schema is JSON in any case
+    /// Ignored: the schema is always JSON
     #[arg(long, hide = true)]
     pub json: bool,
 }

@@ -6,25 +6,25 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::OutputArgs;
 
-/// Where the record is.
+/// Selects the audit log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Record")]
 pub struct RecordArgs {
-    /// The folder of the record; without it: `audit.dir` of the configuration, and
-    /// ~/.local/state/toolward/audit where there is none
+    /// The directory of the audit log. Default: `audit.dir` of the configuration, or
+    /// ~/.local/state/toolward/audit
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// The configuration; without it: TOOLWARD_CONFIG, ./toolward.yaml,
+    /// The configuration. Default: TOOLWARD_CONFIG, ./toolward.yaml,
     /// ~/.config/toolward/toolward.yaml
     #[arg(short, long, value_name = "FILE", conflicts_with = "dir")]
     pub config: Option<PathBuf>,
 }
 
-/// Which records are meant. What came of a call belongs to the call.
+/// Filters of records. An outcome belongs to its call.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
-    /// Only this agent; '' for callers without a name
+    /// Only this agent; '' for unnamed callers
     #[arg(long, value_name = "AGENT")]
     pub agent: Option<String>,
     /// Only this server
@@ -33,7 +33,7 @@ pub struct FilterArgs {
     /// Only tools whose original or exposed name matches
     #[arg(long, value_name = "GLOB")]
     pub tool: Option<String>,
-    /// Only calls that were decided so
+    /// Only calls with this verdict
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub verdict: Option<RecordedVerdict>,
     /// Only records of this kind, e.g. intent, refusal, list, start; may be given several times
@@ -57,7 +57,7 @@ pub enum RecordedVerdict {
     Ask,
 }
 
-/// Verify, search and export the record of decisions
+/// Verify, search and export the audit log
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward audit verify
@@ -77,16 +77,16 @@ pub enum AuditCommand {
 
 /// Check that no record was changed, removed, inserted or moved
 ///
-/// Each record carries the hash of the one before it, and the head of a stream says where it ends.
-/// Every place that does not fit is named. Exit code 0: the record is whole; 1: it is not; 3: there
-/// is none, or it cannot be read.
+/// Each record contains the hash of the previous one, and the head of a stream contains the hash of the
+/// last. Every mismatch is reported. Exit code 0: the log is intact; 1: it is not; 3: there is no log, or
+/// it cannot be read.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward audit verify
   toolward audit verify --dir /var/lib/toolward/audit --json
   toolward audit verify --repair")]
 pub struct VerifyArgs {
-    /// Take off a last line that was not written to its end, and say so in the record
+    /// Remove an incomplete last line, and record the repair
     #[arg(long)]
     pub repair: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub struct VerifyArgs {
     pub output: OutputArgs,
 }
 
-/// Search the record: one row a call, refusal, list or other event, oldest first
+/// Search the audit log: one row per call, refusal, list or other event, oldest first
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward audit query --last 20
@@ -109,12 +109,12 @@ pub struct QueryArgs {
     /// Python writes them
     #[arg(long, value_name = "JSON")]
     pub arguments: Option<String>,
-    /// The state directory whose key made the hashes; without it: `state` of the configuration, and
-    /// ~/.local/state/toolward if there is none
+    /// The state directory with the key of the hashes. Default: `state` of the configuration, or
+    /// ~/.local/state/toolward
     #[arg(long, value_name = "DIR", requires = "arguments")]
     pub state: Option<PathBuf>,
-    /// Count calls by these members instead of listing them, largest first; with --kind or `kind`, other
-    /// records too
+    /// Count calls by these fields instead of listing them, largest first; with --kind or `kind`, also
+    /// other records
     #[arg(
         long,
         value_enum,
@@ -137,7 +137,7 @@ pub struct QueryArgs {
     pub output: OutputArgs,
 }
 
-/// Members of a record by which calls are counted.
+/// Fields of a record by which calls are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CountBy {
     Agent,
@@ -154,7 +154,7 @@ pub enum CountBy {
 }
 
 impl CountBy {
-    /// The member's name in a record.
+    /// The field's name in a record.
     pub fn as_str(self) -> &'static str {
         match self {
             CountBy::Agent => "agent",
@@ -172,7 +172,7 @@ impl CountBy {
     }
 }
 
-/// Write records for other systems, one a line
+/// Export records for other systems, one per line
 ///
 /// `jsonl` has the records as they are. `csv` has one row per call, with its outcome; a cell that a
 /// spreadsheet could take for a formula begins with '. In `cef`, an outcome is an event of its own, with the
@@ -185,7 +185,7 @@ impl CountBy {
 pub struct ExportArgs {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// A new file; without it: standard output
+    /// A new file. Default: standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -202,16 +202,16 @@ pub enum ExportFormat {
     Cef,
 }
 
-/// Follow the record: calls, refusals, lists as they come
+/// Follow the audit log: calls, refusals and lists as they happen
 ///
-/// A call is shown when it has ended; one that takes longer than a second also before.
+/// A call is shown when it has completed; one that takes longer than a second also while in flight.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward tail
   toolward tail --verdict deny
   toolward tail -n 100 --no-follow --json")]
 pub struct TailArgs {
-    /// So many rows that are there already come first
+    /// Show this many existing rows first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub lines: usize,
     /// Do not wait for more

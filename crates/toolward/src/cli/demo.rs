@@ -9,8 +9,8 @@ use super::OutputArgs;
 /// Try everything: built-in servers, three agents, a policy and the admin UI
 ///
 /// Needs no file, no network and no other program. It prints the address of the admin UI, a token for each
-/// agent, and lines to copy. The policy is a real file in a folder of its own: edit it while the demo
-/// runs. Ctrl-C ends it and removes the folder; --write keeps the same files to start from.
+/// agent, and commands to copy. The policy is a real file in a temporary directory: edit it while the
+/// demo runs. Ctrl-C ends it and removes the directory; --write keeps the same files to start from.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward demo
@@ -18,33 +18,33 @@ use super::OutputArgs;
   toolward demo --write heron && toolward serve -c heron/toolward.yaml
   toolward demo --json")]
 pub struct DemoArgs {
-    /// The port of the MCP endpoint, on 127.0.0.1; 0 for a free one; without it: 7410, or a free
-    /// one where that is in use
+    /// The port of the MCP endpoint, on 127.0.0.1; 0 for a free one. Default: 7410, or a free
+    /// one if that is in use
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// The port of the admin UI, on 127.0.0.1; 0 for a free one; without it: 7411, or a free one where
+    /// The port of the admin UI, on 127.0.0.1; 0 for a free one. Default: 7411, or a free one if
     /// that is in use
     #[arg(long, value_name = "PORT")]
     pub page_port: Option<u16>,
-    /// Write the demo's files to this folder instead of running it; nothing is overwritten
+    /// Write the demo's files to this directory instead of running it; nothing is overwritten
     #[arg(long, value_name = "DIR")]
     pub write: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// The made-up MCP server of `toolward demo`, on standard input and output
+/// The sample MCP server of `toolward demo`, on standard input and output
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward demo-server
   toolward wrap --read-only -- toolward demo-server tracker")]
 pub struct DemoServerArgs {
-    /// Only the tools of one part; without it: all
+    /// Only the tools of one part. Default: all
     #[arg(value_enum, value_name = "PART")]
     pub part: Option<DemoPart>,
 }
 
-/// The parts of the made-up project.
+/// The parts of the sample project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DemoPart {
     /// Issues and a board

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::OutputArgs;
 
-/// Make credentials for agents
+/// Create credentials for agents
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 pub struct TokenArgs {
@@ -17,9 +17,9 @@ pub enum TokenCommand {
     New(TokenNewArgs),
 }
 
-/// Make a random token, and print the line that the configuration needs to accept it
+/// Create a random token, and print the configuration line that accepts it
 ///
-/// The token is printed once and stored nowhere: the configuration holds only its hash. Give it to the
+/// The token is printed once and stored nowhere: the configuration contains only its hash. Give it to the
 /// agent as `Authorization: Bearer TOKEN`, or as TOOLWARD_TOKEN for `toolward stdio`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -20,9 +20,9 @@ pub enum ToolsCommand {
     Save(ToolsSaveArgs),
 }
 
-/// Save what servers list, for --tools of `check`, `ls`, `can-i`, `explain`, `test` and `decide`
+/// Save tool lists of servers, for --tools of `check`, `ls`, `can-i`, `explain`, `test` and `decide`
 ///
-/// Starts a server of the configuration, or the given command, asks for its tools and writes them to
+/// Starts a server of the configuration, or the given command, fetches its tools and writes them to
 /// SERVER.json. Without SERVER and CMD, all servers of the configuration are saved.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
