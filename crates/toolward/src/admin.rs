@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use askama::Template;
-use bytes::Bytes;
 use tokio::sync::mpsc;
 use toolward_gateway::active::Active;
 use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::clock::micros;
+use toolward_gateway::downstream::response::Frame;
 use toolward_gateway::gateway::Gateway;
 
 use self::answer::Tries;
@@ -66,7 +66,7 @@ pub(crate) enum ViewResponse {
     /// A whole page, or a part of one.
     Html(String),
     /// Events, ready to be sent.
-    Events(mpsc::Receiver<Bytes>),
+    Events(mpsc::Receiver<Frame>),
     Missing,
     /// The question cannot be answered as it was put.
     Wrong(String),

@@ -41,6 +41,8 @@ mod messages;
 mod names;
 #[path = "serve/numbers.rs"]
 mod numbers;
+#[path = "serve/outbound.rs"]
+mod outbound;
 #[path = "serve/own.rs"]
 mod own;
 #[path = "serve/processes.rs"]

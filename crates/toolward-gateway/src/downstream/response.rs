@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use toolward_wire::http::RequestHead;
 
-use super::frame::Frame;
+pub use super::frame::Frame;
 use crate::budget::Reservation;
 use crate::responses::{Answer, Body};
 
@@ -29,13 +29,9 @@ pub enum Content {
     Empty,
     Text(&'static str),
     Json(Body),
-    /// What a browser shows, of this type.
-    Page(&'static str, Bytes),
-    /// The same, which never changes under its address.
-    Asset(&'static str, Bytes),
-    /// Events, ready to be sent.
-    Events(mpsc::Receiver<Bytes>),
-    /// The same, with the memory that they take.
+    /// A body of this media type.
+    Bytes(&'static str, Bytes),
+    /// Server-sent events, with the memory that they take.
     Stream(mpsc::Receiver<Frame>),
 }
 
@@ -71,7 +67,7 @@ pub struct Ticket {
 impl Ticket {
     /// Streams outlast their request, and keep what it showed.
     pub(super) fn keep(response: Response, agent: Option<Arc<str>>, head: RequestHead) -> Response {
-        if !matches!(response.content, Content::Events(_) | Content::Stream(_)) {
+        if !matches!(response.content, Content::Stream(_)) {
             return response;
         }
         let authorization = head.headers.get("authorization").map(String::from);

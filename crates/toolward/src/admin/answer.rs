@@ -132,7 +132,7 @@ impl AdminUi {
             AdminRoute::Status => {
                 let status = status_report::status(&self.reloader, self.begun).await;
                 let status = Bytes::from(status.to_string());
-                Response::new(200, Content::Page("application/json", status))
+                Response::new(200, Content::Bytes("application/json", status))
             }
             AdminRoute::View(path) => {
                 let (view, rest) = path.split_once('/').unwrap_or((&path, ""));
@@ -164,8 +164,8 @@ impl AdminUi {
 
     async fn shown(&self, shown: ViewResponse) -> Response {
         match shown {
-            ViewResponse::Html(html) => Response::new(200, Content::Page(HTML, html.into())),
-            ViewResponse::Events(events) => Response::new(200, Content::Events(events)),
+            ViewResponse::Html(html) => Response::new(200, Content::Bytes(HTML, html.into())),
+            ViewResponse::Events(events) => Response::new(200, Content::Stream(events)),
             ViewResponse::Missing => view::problem(self, 404, "There is nothing here.").await,
             ViewResponse::Wrong(why) => view::problem(self, 400, &why).await,
         }
@@ -205,7 +205,7 @@ impl AdminUi {
 fn login() -> Response {
     let assets = assets::folder();
     let html = Login { assets: &assets }.render().unwrap_or_default();
-    Response::new(401, Content::Page(HTML, html.into()))
+    Response::new(401, Content::Bytes(HTML, html.into()))
 }
 
 fn refused(why: &'static str) -> Response {

@@ -33,7 +33,9 @@ pub(super) fn answer(path: &str) -> Response {
     let found = ASSETS.iter().find(|(asset, _, _)| Some(*asset) == name);
     match found {
         Some((_, kind, bytes)) => {
-            Response::new(200, Content::Asset(kind, Bytes::from_static(bytes)))
+            // An asset never changes under its address.
+            Response::new(200, Content::Bytes(kind, Bytes::from_static(bytes)))
+                .field("Cache-Control", "private, max-age=31536000, immutable")
         }
         None => Response::empty(404),
     }

@@ -55,7 +55,7 @@ pub(super) async fn serve(
                 let mut asking = AdminClient { page: &page, from, until, guest };
                 let exchanged = asking.exchange(&mut stream, &mut buffer, head).await;
                 let Some((response, read)) = exchanged else { return };
-                if matches!(response.content, Content::Events(_)) {
+                if matches!(response.content, Content::Stream(_)) {
                     guest.stands(Priority::Follows);
                 }
                 (response, keep_alive && read, old)

@@ -59,7 +59,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             return;
         };
         for first in [Some(Bytes::from_static(b": here\n\n")), missed].into_iter().flatten() {
-            if send.send(first).await.is_err() {
+            if send.send(first.into()).await.is_err() {
                 return;
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             let news = changes.look(&page);
             drop(page);
             if let Some(news) = news
-                && send.send(news).await.is_err()
+                && send.send(news.into()).await.is_err()
             {
                 return;
             }

@@ -27,7 +27,7 @@ struct Problem<'a> {
 pub(super) async fn problem(page: &AdminUi, status: u16, why: &str) -> Response {
     let layout = Layout::new(page, "", "Not found").await;
     let html = Problem { layout, why }.render().unwrap_or_default();
-    Response::new(status, Content::Page("text/html; charset=utf-8", html.into()))
+    Response::new(status, Content::Bytes("text/html; charset=utf-8", html.into()))
 }
 
 /// A location without the directories; the full path is shown as a tooltip.

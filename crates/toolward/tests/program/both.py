@@ -12,6 +12,7 @@ Everything that arrives is appended to LOG, one JSON object a line: `pid`, `body
 came), and on HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a
 JSON file with the list; what a call does follows from the tool's name.
 """
+import gzip
 import json
 import os
 import select
@@ -244,6 +245,7 @@ def stdio():
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    timeout = float(os.environ["IDLE"]) if "IDLE" in os.environ else None
 
     def log_message(self, *_):
         pass
@@ -254,6 +256,8 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         if body:
             self.send_header("Content-Type", kind)
+        if self.timeout:
+            self.send_header("Keep-Alive", "timeout=%d" % self.timeout)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -396,8 +400,20 @@ class Handler(BaseHTTPRequestHandler):
         elif name == "redirects":
             self.say(307, Location=os.environ["ELSEWHERE"])
         elif name == "encodes":
-            import gzip
             self.say(200, gzip.compress(fine), Content_Encoding="gzip")
+        elif name == "brotli":
+            self.say(200, fine, Content_Encoding="br")
+        elif name == "bomb":
+            result = text("x" * (100 << 20))
+            reply = json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
+            self.say(200, gzip.compress(reply, 1), Content_Encoding="gzip")
+        elif name == "encodes_events":
+            events = b": hello\n\ndata:\n\nevent: message\ndata: " + fine + b"\n\n"
+            self.say(200, gzip.compress(events), kind="text/event-stream", Content_Encoding="gzip")
+        elif name == "leaves":
+            # Announces nothing, and closes the connection after the response.
+            self.say(200, fine)
+            self.close_connection = True
         elif name == "accepts":
             self.say(202)
         elif name == "fails":
@@ -454,6 +470,9 @@ else:
         import ssl
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+        if "TLS_CLIENT_CA" in os.environ:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(os.environ["TLS_CLIENT_CA"])
         server.socket = context.wrap_socket(server.socket, server_side=True)
     print(server.server_address[1], flush=True)
     server.serve_forever()

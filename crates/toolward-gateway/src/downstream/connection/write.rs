@@ -45,20 +45,19 @@ where
         Content::Json(body) => {
             (Some("application/json"), ResponseBody::Length(body.len()), body.clone())
         }
-        Content::Page(kind, body) | Content::Asset(kind, body) => {
+        Content::Bytes(kind, body) => {
             (Some(*kind), ResponseBody::Length(body.len()), Body::from(body.clone()))
         }
-        Content::Events(_) | Content::Stream(_) => {
+        Content::Stream(_) => {
             let length = if old { ResponseBody::UntilClose } else { ResponseBody::Chunked };
             fields.push(("X-Accel-Buffering", "no"));
             (Some("text/event-stream"), length, Body::default())
         }
     };
     fields.extend(kind.map(|kind| ("Content-Type", kind)));
-    fields.push(match &response.content {
-        Content::Asset(..) => ("Cache-Control", "private, max-age=31536000, immutable"),
-        _ => ("Cache-Control", "no-store"),
-    });
+    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("cache-control")) {
+        fields.push(("Cache-Control", "no-store"));
+    }
     let keep_alive = keep_alive && length != ResponseBody::UntilClose;
     let mut head = Vec::with_capacity(256);
     write_response(&mut head, response.status, &fields, length, keep_alive)
@@ -67,7 +66,6 @@ where
     let chunked = length == ResponseBody::Chunked;
     let streamed = async {
         match response.content {
-            Content::Events(events) => stream_events(stream, buffer, events, chunked).await,
             Content::Stream(events) => stream_events(stream, buffer, events, chunked).await,
             _ => Ok(true),
         }
@@ -118,15 +116,14 @@ where
 }
 
 /// Passes on events until they end (true) or the client goes away (false).
-async fn stream_events<S, F>(
+async fn stream_events<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
-    mut events: mpsc::Receiver<F>,
+    mut events: mpsc::Receiver<Frame>,
     chunked: bool,
 ) -> io::Result<bool>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    F: Into<Frame>,
 {
     loop {
         let event = tokio::select! {
@@ -134,7 +131,7 @@ where
             () = gone(stream, buffer) => return Ok(false),
         };
         let frame = match event {
-            Ok(Some(event)) => event.into(),
+            Ok(Some(frame)) => frame,
             Ok(None) => break,
             Err(_) => {
                 let mut silence = Vec::new();

@@ -10,6 +10,7 @@ use askama::Template;
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use toolward_gateway::downstream::response::Frame;
 
 use super::after::ResumePoint;
 use super::filter::FilterForm;
@@ -63,7 +64,7 @@ struct LiveStream {
     wanted: FilterForm,
     after: ResumePoint,
     changes: Changes,
-    send: mpsc::Sender<Bytes>,
+    send: mpsc::Sender<Frame>,
 }
 
 impl LiveStream {
@@ -71,7 +72,7 @@ impl LiveStream {
         // What a browser waits before it comes again, in milliseconds.
         let retry = Bytes::from_static(b"retry: 1000\n\n");
         for first in [Some(retry), missed].into_iter().flatten() {
-            if self.send.send(first).await.is_err() {
+            if self.send.send(first.into()).await.is_err() {
                 return;
             }
         }
@@ -89,7 +90,7 @@ impl LiveStream {
         let news = self.changes.look(&page);
         drop(page);
         match news {
-            Some(news) => self.send.send(news).await.is_ok(),
+            Some(news) => self.send.send(news.into()).await.is_ok(),
             None => false,
         }
     }
@@ -130,7 +131,7 @@ impl LiveStream {
             silent = if told { Duration::ZERO } else { silent + EVERY };
             if silent >= PULSE {
                 silent = Duration::ZERO;
-                let _ = self.send.send(Bytes::from_static(b": \n\n")).await;
+                let _ = self.send.send(Bytes::from_static(b": \n\n").into()).await;
             }
         }
     }
@@ -164,7 +165,7 @@ impl LiveStream {
         }
         let any = !said.is_empty();
         if any {
-            let _ = self.send.send(said.into()).await;
+            let _ = self.send.send(Bytes::from(said).into()).await;
         }
         any
     }
