@@ -213,12 +213,14 @@ impl View {
         let policy = rules.policy;
         let arguments = message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
-        let action = stated_action(&call);
         let listed = self.shown.get(name);
         let Some((tool, of)) = listed.and_then(|tool| Some((tool, self.servers.get(tool.at)?)))
         else {
+            // The tool's own action keys would show that a hidden tool exists.
+            let action = stated_action(&call);
             return Err(Box::new(DeniedCall { why: None, action, decision: None, message }));
         };
+        let action = tool.cell.stated_action(&call);
         let (server, subject) = (&*of.name, &*tool.original);
         let decision = tool.cell.decide(caller.policy(), &call);
         // It goes into the audit log, which shortens the caller's own text.

@@ -296,6 +296,31 @@ fn a_refusal_is_the_same_whether_or_not_the_tool_exists() {
 }
 
 #[test]
+fn a_refused_action_is_named_by_the_servers_own_action_keys() {
+    let gate = setup()
+        .stdio("files", "modern", names(&["manage", "hidden"]))
+        .with("files", "action_keys", json!(["operation"]))
+        .agents(json!({"a": {"allow": {"servers": ["*"], "tools": {"files": ["manage.list"]}}}}))
+        .start();
+    let a = gate.agent("a");
+    let answer = a.call("files__manage", json!({"operation": "drop", "action": "list"}));
+    let data = gate.refusal(&answer);
+    assert_eq!(data["action"], "drop");
+    let words = "files__manage.drop is not permitted. Allowed: files__manage.list\n\
+                 You sent operation = \"drop\". Allowed values of operation: list. ";
+    assert!(text(&answer).starts_with(words), "{answer}");
+    let record = gate.records().into_iter().find(|one| one["id"] == data["decision_id"]).unwrap();
+    assert_eq!(record["action"], "drop");
+    // A name that is not listed does not show which keys its server has.
+    let [hidden, gone] = ["files__hidden", "files__gone"].map(|name| {
+        let answer = a.call(name, json!({"operation": "drop"}));
+        answer["error"]["message"].as_str().unwrap().replace(name, "NAME")
+    });
+    assert_eq!(hidden, gone);
+    assert!(!hidden.contains("drop"), "{hidden}");
+}
+
+#[test]
 fn a_refusal_says_why_and_the_log_says_the_same() {
     let gate = setup()
         .stdio("files", "modern", names(&["write", "read"]))
@@ -342,7 +367,7 @@ fn a_refusal_says_why_and_the_log_says_the_same() {
 
     let answer = a.call("files__write", json!({}));
     gate.refusal(&answer);
-    assert!(text(&answer).contains("and the arguments `path`, `token` are missing."), "{answer}");
+    assert!(text(&answer).contains(" (path and token are missing)."), "{answer}");
 }
 
 #[test]
