@@ -30,7 +30,7 @@ fn sessions_beyond_the_limit_of_processes_wait_in_line() {
                         let reply =
                             session.post(&request(json!(round), "tools/call", params.clone()));
                         match reply.status {
-                            // It was idle for a moment, and its process had to make room.
+                            // It was idle for a moment, and its process was ended for another session.
                             404 => session = session.agent.session(),
                             _ => return reply.json(),
                         }
@@ -59,7 +59,7 @@ fn sessions_beyond_the_limit_of_processes_wait_in_line() {
     let calls = arrived.len();
     arrived.dedup();
     assert_eq!((arrived.len(), calls), (SESSIONS * ROUNDS, SESSIONS * ROUNDS));
-    // One that makes room may still be ending when the next begins.
+    // A process that is ended for another may still be ending when the next begins.
     assert!(most <= 2 * MOST, "{most} processes at once");
     eventually("no process is left beyond the limit", || {
         (gate.children().len() <= MOST).then_some(())
