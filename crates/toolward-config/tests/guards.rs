@@ -16,6 +16,7 @@ limits:
   store: "redis://:${PASSWORD}@127.0.0.1:6379/3"
   on_store_error: memory
   timeout: 20ms
+  connect_timeout: 3s
   calls: 100/min
   lists: 10/s
   tools: { "files/delete_*": 2/h, "*/hint:destructive": 1/min }
@@ -63,6 +64,7 @@ fn limits_are_read_from_every_place_they_may_stand_in() {
     assert!(!format!("{config:?}").contains("s3cret"));
     assert_eq!(limits.on_store_error, OnStoreError::Memory);
     assert_eq!(limits.timeout, Some(Duration::from_millis(20)));
+    assert_eq!(limits.connect_timeout, Some(Duration::from_secs(3)));
     let rate = |rate: &Option<toolward_policy::Rate>| rate.map(|rate| rate.to_string());
     assert_eq!(rate(&limits.rates.calls).as_deref(), Some("100/min"));
     assert_eq!(rate(&limits.rates.lists).as_deref(), Some("10/s"));

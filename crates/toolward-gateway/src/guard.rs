@@ -27,7 +27,6 @@ use self::selection::{About, Covers};
 use self::store::counters::Counters;
 use crate::audit::facts::Facts;
 use crate::client::Client;
-use crate::log::Log;
 use crate::permit::Permit;
 use crate::upstream::Server;
 
@@ -51,7 +50,6 @@ pub struct Setup {
     pub limits: Vec<LimitDefinition>,
     pub store: StoreSetup,
     pub hooks: Vec<HookDefinition>,
-    pub log: Log,
 }
 
 impl Default for Guards {
@@ -66,7 +64,7 @@ impl Guards {
     /// may not be used.
     pub fn new(setup: Setup, before: Option<&Guards>) -> Result<Guards, String> {
         let counters = before.map(|before| before.limits.counters.clone()).unwrap_or_default();
-        let hooks = setup.hooks.into_iter().map(|one| Hook::new(one, setup.log.clone()));
+        let hooks = setup.hooks.into_iter().map(|one| Hook::new(one));
         let mut hooks: Vec<Hook> = hooks.collect::<Result<_, _>>()?;
         hooks.sort_by_key(order);
         Ok(Guards { limits: Limits::new(setup.limits, setup.store, counters), hooks })

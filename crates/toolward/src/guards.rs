@@ -18,7 +18,6 @@ use toolward_gateway::guard::{
     Setup, StoreSetup, StoreTimeouts,
 };
 use toolward_gateway::http_client::Address;
-use toolward_gateway::log::Log;
 use toolward_gateway::view::discovery::Discovery;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
@@ -72,23 +71,22 @@ pub(crate) fn guards(
     config: &Config,
     policy: &Policy,
     before: Option<&Guards>,
-    log: &Log,
 ) -> Result<Guards, Failure> {
     let limits = limits(config, policy);
     let own = own_agents(config, policy);
     let hooks: Vec<HookDefinition> =
         enabled(config).map(|one| hook(one, &own)).collect::<Result<_, _>>()?;
-    let store = store(config, log)?;
+    let store = store(config)?;
     if !limits.is_empty() || !hooks.is_empty() {
         let place = if store.redis.is_some() { "a store" } else { "memory" };
         let (limits, hooks) = (count(limits.len(), "limit"), count(hooks.len(), "hook"));
-        log(&format!("guards: {limits} counted in {place}, {hooks}"));
+        tracing::info!(target: "guard", "{limits} counted in {place}, {hooks}");
     }
-    let setup = Setup { limits, store, hooks, log: log.clone() };
+    let setup = Setup { limits, store, hooks };
     Guards::new(setup, before).map_err(|why| Failure::invalid(format!("error: {}", sanitize(&why))))
 }
 
-fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
+fn store(config: &Config) -> Result<StoreSetup, Failure> {
     let fall_back = config.limits.on_store_error == OnStoreError::Memory;
     let LimitStore::Redis(url) = &config.limits.store else {
         return Ok(StoreSetup { redis: None, fall_back });
@@ -97,7 +95,7 @@ fn store(config: &Config, log: &Log) -> Result<StoreSetup, Failure> {
         request: config.limits.timeout.unwrap_or(STORE_TIMEOUTS.request),
         connect: config.limits.connect_timeout.unwrap_or(STORE_TIMEOUTS.connect),
     };
-    let redis = Redis::new(url.value().unwrap_or_default(), timeouts, log.clone());
+    let redis = Redis::new(url.value().unwrap_or_default(), timeouts);
     // The URL may hold a password, and is not shown.
     let redis = redis.map_err(|why| Failure::invalid(format!("error: `limits.store`: {why}")))?;
     Ok(StoreSetup { redis: Some(Arc::new(redis.falling_back(fall_back))), fall_back })
@@ -211,8 +209,7 @@ pub(crate) fn can_be_built(config: &Config, policy: &Policy) -> Result<(), Failu
     for one in enabled(config) {
         drop(hook(one, &own)?);
     }
-    let quiet: Log = Arc::new(|_| {});
-    store(config, &quiet).map(drop)
+    store(config).map(drop)
 }
 
 /// Hooks that could not be asked as they are.

@@ -26,12 +26,16 @@ mod limits;
 mod persistent;
 #[path = "program/record.rs"]
 mod record;
+#[path = "program/redis.rs"]
+mod redis;
 #[path = "guards/reload.rs"]
 mod reload;
 #[path = "guards/shell.rs"]
 mod shell;
 #[path = "guards/store.rs"]
 mod store;
+#[path = "guards/store_topologies.rs"]
+mod store_topologies;
 #[path = "guards/support.rs"]
 mod support;
 #[path = "guards/unused.rs"]

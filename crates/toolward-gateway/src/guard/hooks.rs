@@ -37,7 +37,6 @@ use self::process::Program;
 use self::shell::Shell;
 use super::{GuardedCall, Selection, ShownHook};
 use crate::http_client::Address;
-use crate::log::Log;
 
 pub use self::policy_file::policy_file;
 pub use self::process::{end_all, runnable};
@@ -100,9 +99,10 @@ pub(super) fn order(hook: &Hook) -> u8 {
 }
 
 impl Hook {
-    pub(super) fn new(definition: HookDefinition, log: Log) -> Result<Hook, String> {
+    pub(super) fn new(definition: HookDefinition) -> Result<Hook, String> {
         let name: Arc<str> = definition.name.as_str().into();
-        let (failures, timeout) = (Arc::new(Failures::new(log)), definition.timeout);
+        let failures = Arc::new(Failures::new(definition.name.to_string()));
+        let timeout = definition.timeout;
         let timeouts = Timeouts { call: timeout, start: definition.start_timeout };
         let wrong = |why| format!("the hook `{name}`: {why}");
         let kind = match definition.kind {
@@ -179,7 +179,7 @@ impl Hook {
             said => said,
         };
         if let Err(failed) = &said {
-            self.failures.tell(&format!("hook {}: {}", self.name, failed.0));
+            self.failures.log(&failed.0);
         }
         said
     }

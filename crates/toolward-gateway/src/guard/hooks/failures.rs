@@ -4,14 +4,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
-
 /// So many lines in so long a time.
 const MOST: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
 pub(super) struct Failures {
-    pub(super) log: Log,
+    /// The name of the hook.
+    hook: String,
     window: Mutex<Window>,
 }
 
@@ -22,28 +21,34 @@ struct Window {
 }
 
 impl Failures {
-    pub(super) fn new(log: Log) -> Failures {
+    pub(super) fn new(hook: String) -> Failures {
         let window = Window { since: Instant::now(), lines: 0, left_out: 0 };
-        Failures { log, window: Mutex::new(window) }
+        Failures { hook, window: Mutex::new(window) }
     }
 
-    pub(super) fn tell(&self, line: &str) {
+    pub(super) fn log(&self, failure: &str) {
         let mut window = self.window.locked();
         let now = Instant::now();
         if now.duration_since(window.since) >= WINDOW {
             let before =
                 std::mem::replace(&mut *window, Window { since: now, lines: 0, left_out: 0 });
             if before.left_out > 0 {
-                (self.log)(&format!("{line} ({} more like it before)", before.left_out));
+                self.warn(format_args!("{failure} ({} more failures before)", before.left_out));
                 window.lines = 1;
                 return;
             }
         }
         window.lines += 1;
         match window.lines {
-            ..MOST => (self.log)(line),
-            MOST => (self.log)(&format!("{line} (further failures are counted for 10 seconds)")),
+            ..MOST => self.warn(format_args!("{failure}")),
+            MOST => {
+                self.warn(format_args!("{failure} (further failures are counted for 10 seconds)"));
+            }
             _ => window.left_out += 1,
         }
+    }
+
+    fn warn(&self, message: std::fmt::Arguments<'_>) {
+        tracing::warn!(target: "guard", hook = self.hook, "{message}");
     }
 }

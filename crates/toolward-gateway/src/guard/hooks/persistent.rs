@@ -21,6 +21,7 @@ use super::pool::{Order, Outcome, Place, Pool};
 use super::process::{Program, Running};
 use super::share::{Quota, Slot};
 use super::streams::{Printed, read_all};
+use crate::log::Source;
 use crate::upstream::transport::stdio::log_lines;
 
 /// After its end, a process has gone by then.
@@ -86,7 +87,7 @@ impl<F: Framing> Persistent<F> {
         name: &str,
         failures: &Arc<Failures>,
     ) -> Persistent<F> {
-        let (name, failures) = (format!("hook {name}"), failures.clone());
+        let (name, failures) = (name.to_string(), failures.clone());
         Persistent {
             keeper: Arc::new(Keeper { program, may_start, name, timeouts, failures }),
             pool: Arc::new(Pool::new(F::CONCURRENT, F::QUOTA)),
@@ -214,7 +215,7 @@ async fn work<F: Framing>(
     let Running { mut group, mut child, stdin, stdout, stderr } = running;
     let printed = Arc::new(Printed::default());
     let stderr = printed.clone().count(stderr);
-    tokio::spawn(log_lines(stderr, keeper.failures.log.clone(), keeper.name.clone()));
+    tokio::spawn(log_lines(stderr, Source::Hook(keeper.name.clone())));
     let mut process = Process::<F> {
         stdin,
         stdout,
@@ -243,11 +244,11 @@ async fn work<F: Framing>(
     // What refuses no call is told here.
     match end {
         End::Broken(how) if process.pending.is_empty() => {
-            keeper.failures.tell(&format!("{}: {how}", keeper.name));
+            keeper.failures.log(&how);
         }
-        End::Again => keeper.failures.tell(&format!("{}: {TWICE}", keeper.name)),
+        End::Again => keeper.failures.log(TWICE),
         End::Gone(how) if silent && process.pending.is_empty() => {
-            keeper.failures.tell(&format!("{}: {how} before its first call", keeper.name));
+            keeper.failures.log(&format!("{how} before its first call"));
         }
         _ => {}
     }

@@ -22,7 +22,6 @@ use tokio::sync::oneshot;
 use self::address::StoreAddress;
 use self::line::Line;
 use super::counters::{Full, Pace};
-use crate::log::Log;
 
 const LINES: usize = 64;
 
@@ -38,7 +37,6 @@ thread_local! {
 pub struct Redis {
     lines: Vec<Arc<Line>>,
     timeout: Duration,
-    log: Log,
     /// Hosts, for the log.
     hosts: String,
     is_down: AtomicBool,
@@ -73,12 +71,12 @@ type Outcome = Result<Result<Taken, Full>, Unreachable>;
 
 impl Redis {
     /// A store behind a URL, as [`StoreAddress::parse`] reads it. Connects when it is used.
-    pub fn new(url: &str, timeouts: StoreTimeouts, log: Log) -> Result<Redis, String> {
+    pub fn new(url: &str, timeouts: StoreTimeouts) -> Result<Redis, String> {
         let address = Arc::new(StoreAddress::parse(url)?);
         let line = |_| Arc::new(Line::new(address.clone(), timeouts.connect));
         let (lines, hosts) = ((0..LINES).map(line).collect(), address.shown.clone());
         let (is_down, falls_back, timeout) = (AtomicBool::new(false), false, timeouts.request);
-        Ok(Redis { lines, timeout, log, hosts, is_down, falls_back })
+        Ok(Redis { lines, timeout, hosts, is_down, falls_back })
     }
 
     /// The same; while it cannot be used, this process counts for itself, and logs that.
@@ -120,15 +118,20 @@ impl Redis {
             return;
         }
         let at = &self.hosts;
-        (self.log)(&match outcome {
-            Err(why) if self.falls_back => format!(
+        match outcome {
+            Err(why) if self.falls_back => tracing::error!(
+                target: "guard",
                 "limits: the store at {at} cannot be used: {why}; this gateway counts for itself now"
             ),
-            Err(why) => format!("limits: the store at {at} cannot be used: {why}"),
-            Ok(_) if self.falls_back => {
-                format!("limits: the store at {at} answers again; limits are counted there")
-            }
-            Ok(_) => format!("limits: the store at {at} answers again"),
-        });
+            Err(why) => tracing::error!(
+                target: "guard",
+                "limits: the store at {at} cannot be used: {why}; limited calls are refused"
+            ),
+            Ok(_) if self.falls_back => tracing::info!(
+                target: "guard",
+                "limits: the store at {at} answers again; limits are counted there"
+            ),
+            Ok(_) => tracing::info!(target: "guard", "limits: the store at {at} answers again"),
+        }
     }
 }

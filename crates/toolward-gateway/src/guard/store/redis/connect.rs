@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
@@ -64,7 +64,7 @@ impl Connection {
     pub(super) async fn time(&mut self) -> Result<Value, RedisError> {
         let time = cmd("TIME");
         match self {
-            Connection::Server(connection) => connection.req_packed_command(&time).await,
+            Connection::Server(connection) => time.query_async(connection).await,
             Connection::Cluster(connection) => {
                 let route = SingleNodeRoutingInfo::SpecificNode(Route::new(SLOT, SlotAddr::Master));
                 connection.route_command(time, RoutingInfo::SingleNode(route)).await
@@ -74,8 +74,8 @@ impl Connection {
 
     pub(super) async fn request(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         match self {
-            Connection::Server(connection) => connection.req_packed_command(command).await,
-            Connection::Cluster(connection) => connection.req_packed_command(command).await,
+            Connection::Server(connection) => command.query_async(connection).await,
+            Connection::Cluster(connection) => command.query_async(connection).await,
         }
     }
 }
