@@ -244,7 +244,7 @@ async fn work<F: Framing>(
     // What refuses no call is told here.
     match end {
         End::Broken(how) if process.pending.is_empty() => {
-            keeper.failures.log(&how);
+            keeper.failures.log(how);
         }
         End::Again => keeper.failures.log(TWICE),
         End::Gone(how) if silent && process.pending.is_empty() => {

@@ -17,7 +17,8 @@ pub fn policy_file(file: &Path) -> Result<(), String> {
     let absolute = std::path::absolute(file).map_err(|error| format!("{shown}: {error}"))?;
     let directory = absolute.parent().unwrap_or(Path::new("/"));
     let is_mounted_read_only = is_read_only(directory);
-    if !found.is_file() && !(is_mounted_read_only && file.is_file()) {
+    let is_usable = found.is_file() || (is_mounted_read_only && file.is_file());
+    if !is_usable {
         let what = if found.is_symlink() { "a symbolic link" } else { "not a regular file" };
         return Err(format!("{shown} is {what}; give the file itself"));
     }
