@@ -91,3 +91,23 @@ fn read(folder: &std::path::Path, sources: &mut String) {
         }
     }
 }
+
+/// Each phase of `docs/life-of-a-call.md` names a file and a function of the gateway.
+#[test]
+fn every_phase_of_a_call_is_where_the_page_says() {
+    let text = page("docs/life-of-a-call.md").text;
+    let code = |cell: &str| Some(cell.trim().strip_prefix('`')?.strip_suffix('`')?.to_string());
+    let mut phases = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let [_, file, function, _] = cells.as_slice() else { panic!("{row}") };
+        let (Some(file), Some(function)) = (code(file), code(function)) else { continue };
+        let source =
+            std::fs::read_to_string(root().join("crates/toolward-gateway/src").join(&file));
+        let source = source.unwrap_or_else(|error| panic!("{file}: {error}"));
+        let found = ["(", "<"].iter().any(|end| source.contains(&format!("fn {function}{end}")));
+        assert!(found, "{file} has no function `{function}`");
+        phases += 1;
+    }
+    assert_eq!(phases, 14);
+}
