@@ -55,7 +55,6 @@ use self::space::Space;
 use self::writer::{Head, How, Writer};
 use crate::clock::micros;
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 use crate::metrics::{SLOTS, slot};
 
 pub use self::intent::{Intent, Outcome};
@@ -123,7 +122,6 @@ pub struct Audit {
     crowd: Crowd,
     refusals: Refusals,
     space: Space,
-    log: Log,
 }
 
 impl std::fmt::Debug for Audit {
@@ -176,11 +174,11 @@ impl std::error::Error for NotRecorded {}
 
 impl Audit {
     /// Opens the record in a folder, which is made if need be. Only this user can read it.
-    pub fn open(setup: Setup, log: Log) -> Result<Arc<Audit>, NotRecorded> {
+    pub fn open(setup: Setup) -> Result<Arc<Audit>, NotRecorded> {
         make_folder(&setup.folder)?;
         let ids = Ids::new()?;
         let Setup { folder, keep, required, .. } = &setup;
-        let writer = Writer::open(folder, *keep, *required, &ids, log.clone())?;
+        let writer = Writer::open(folder, *keep, *required, &ids)?;
         let (synced, batches) = mpsc::channel();
         let audit = Arc::new(Audit {
             slots: std::array::from_fn(|_| Mutex::default()),
@@ -198,7 +196,6 @@ impl Audit {
             crowd: Crowd::default(),
             refusals: Refusals::new(setup.refusals),
             space: Space::new(setup.reserve),
-            log,
         });
         if setup.on_disk {
             let audit = Arc::downgrade(&audit);
@@ -352,11 +349,19 @@ impl Audit {
         let written = written.map_err(NotRecorded::from);
         let failed = if written.is_err() { bytes.max(1) } else { 0 };
         if (self.failed.swap(failed, Ordering::AcqRel) > 0) != written.is_err() {
-            (self.log)(&match (&written, self.required) {
-                (Err(error), true) => format!("{error}: calls are refused until it can"),
-                (Err(error), false) => format!("{error}: calls go on without a record"),
-                (Ok(()), _) => "the audit record is written again".into(),
-            });
+            match (&written, self.required) {
+                (Err(error), true) => tracing::error!(
+                    target: "audit",
+                    "{error}; calls are refused until it can be written"
+                ),
+                (Err(error), false) => tracing::error!(
+                    target: "audit",
+                    "{error}; calls are forwarded without a record (`audit.required: false`)"
+                ),
+                (Ok(()), _) => {
+                    tracing::info!(target: "audit", "the audit log can be written again")
+                }
+            }
         }
         written
     }

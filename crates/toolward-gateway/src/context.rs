@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::audit::Audit;
 use crate::budget::Budget;
-use crate::log::Log;
 use crate::upstream::Servers;
 
 /// The parts of the gateway that outlive a configuration.
@@ -14,7 +13,6 @@ pub struct Context {
     pub audit: Arc<Audit>,
     /// The memory that may be held for clients.
     pub budget: Budget,
-    pub log: Log,
     /// How long a listing waits for a server that is starting.
     pub list_timeout: Duration,
 }

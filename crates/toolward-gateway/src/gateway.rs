@@ -54,7 +54,7 @@ impl Gateway {
 
     /// Starts persistent hooks and eager servers. With flat names, two tools of one name are an error.
     pub async fn start(&self) -> Result<(), String> {
-        startup::start(&self.active(), &self.context.servers, &self.context.log).await
+        startup::start(&self.active(), &self.context.servers).await
     }
 
     /// Answers a request. `None`: the client canceled it, and gets no response.

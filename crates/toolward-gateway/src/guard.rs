@@ -64,7 +64,7 @@ impl Guards {
     /// may not be used.
     pub fn new(setup: Setup, before: Option<&Guards>) -> Result<Guards, String> {
         let counters = before.map(|before| before.limits.counters.clone()).unwrap_or_default();
-        let hooks = setup.hooks.into_iter().map(|one| Hook::new(one));
+        let hooks = setup.hooks.into_iter().map(Hook::new);
         let mut hooks: Vec<Hook> = hooks.collect::<Result<_, _>>()?;
         hooks.sort_by_key(order);
         Ok(Guards { limits: Limits::new(setup.limits, setup.store, counters), hooks })

@@ -1,10 +1,27 @@
-//! The operator's log: a sink for lines, and a rate limit for noisy sources.
+//! The operator's log: standard error of child processes, and rate limits for noisy sources.
+//!
+//! The log consists of `tracing` events, which the program formats, sanitizes and writes. Their targets are short
+//! names of parts of the gateway: `audit`, `authn`, `downstream`, `guard`, `upstream`; `stderr` for lines of
+//! child processes. What needs an operator is an error or a warning; lines about single calls are at most
+//! `debug`.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Writes one line for the operator.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+/// The child process that wrote a line.
+pub(crate) enum Source {
+    Server(String),
+    Hook(String),
+}
+
+impl Source {
+    /// Logs a line of the standard error of the process, under a target that the gateway itself never uses.
+    pub(crate) fn log_stderr(&self, line: &str) {
+        match self {
+            Source::Server(name) => tracing::info!(target: "stderr", server = name, "{line}"),
+            Source::Hook(name) => tracing::info!(target: "stderr", hook = name, "{line}"),
+        }
+    }
+}
 
 /// Rate limit of the log lines of one server or hook, so that a noisy one cannot fill the log.
 ///

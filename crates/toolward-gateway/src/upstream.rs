@@ -51,7 +51,6 @@ use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, ServerId};
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
 use crate::permit::{Outgoing, Permit};
@@ -104,7 +103,6 @@ pub struct Server {
     /// Starts and failures.
     pub life: Arc<Life>,
     changes: Changes,
-    log: Log,
 }
 
 /// What a link belongs to.
@@ -225,7 +223,6 @@ pub struct Servers {
     next_id: AtomicU64,
     evicted: Arc<Evicted>,
     changes: Changes,
-    log: Log,
 }
 
 /// The servers of one configuration, in its order.
@@ -249,10 +246,16 @@ impl Changes {
     }
 }
 
+impl Default for Servers {
+    fn default() -> Servers {
+        Servers::new()
+    }
+}
+
 impl Servers {
-    pub fn new(log: Log) -> Servers {
+    pub fn new() -> Servers {
         let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
-        Servers { next_id: AtomicU64::new(0), evicted: Arc::default(), changes, log }
+        Servers { next_id: AtomicU64::new(0), evicted: Arc::default(), changes }
     }
 
     /// The servers of a configuration that replaces another one. A server with an equal definition is the same value
@@ -285,7 +288,6 @@ impl Servers {
             calls,
             life,
             changes: self.changes.clone(),
-            log: self.log.clone(),
         }
     }
 
@@ -386,7 +388,7 @@ impl Servers {
     ) -> Result<Opened, Unavailable> {
         if permit.server() != server.id {
             let why = "internal error: the permit is for another server";
-            (self.log)(&format!("{}: {why}", server.name()));
+            tracing::error!(target: "upstream", server = server.name(), "{why}");
             return Err(Unavailable::Down(why.into()));
         }
         let keys = keys(server, client);

@@ -20,7 +20,6 @@ use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::guard::Guards;
-use toolward_gateway::log::Log;
 use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
 use toolward_gateway::view::discovery::Discovery;
@@ -71,8 +70,7 @@ fn definition(folder: &std::path::Path) -> Definition {
 fn start() -> Gate {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let log: Log = Arc::new(|_| {});
-    let servers = Servers::new(log.clone());
+    let servers = Servers::new();
     let all = servers.create(vec![definition(folder.path())], &[]);
     let active = active::Setup {
         policy: Policy::compile(Source::default()).unwrap(),
@@ -89,9 +87,8 @@ fn start() -> Gate {
     };
     let context = Context {
         servers: Arc::new(servers),
-        audit: Audit::open(audit::Setup::in_folder(path("audit")), log.clone()).unwrap(),
+        audit: Audit::open(audit::Setup::in_folder(path("audit"))).unwrap(),
         budget: Budget::new(1 << 24),
-        log,
         list_timeout: Duration::from_secs(20),
     };
     let gateway = Gateway::new(context, Active::new(active));

@@ -30,7 +30,11 @@ pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
             drop(tokio::spawn(control.serve(reloader.clone(), heir)));
         }
         Some(Err(error)) => {
-            (reloader.gateway().context.log)(&format!("`toolward status` cannot ask: {error}"));
+            tracing::warn!(
+                target: "control",
+                "no control socket: {error}; `toolward status` and `toolward reload` cannot reach this \
+                 gateway"
+            );
         }
         None => {}
     }

@@ -1,14 +1,13 @@
 //! The limit of open files, which bounds the number of connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use toolward_gateway::log::Log;
 
 /// For listening sockets, logs, servers, hooks: all that is not a client's connection.
 const RESERVED: u64 = 256;
 
 /// Raises the limit of open files to what `streams` needs, as far as the hard limit allows; gives how
 /// many connections fit.
-pub(crate) fn connections(streams: usize, log: &Log) -> usize {
+pub(crate) fn connections(streams: usize) -> usize {
     // A connection may need another one to its server.
     let wanted = (streams as u64).saturating_mul(2).saturating_add(RESERVED);
     let limit = getrlimit(Resource::Nofile);
@@ -21,10 +20,11 @@ pub(crate) fn connections(streams: usize, log: &Log) -> usize {
     };
     let fit = fitting(streams, allowed);
     if fit < streams {
-        log(&format!(
+        tracing::warn!(
+            target: "serve",
             "`limits_of.streams` is {streams}, but the process may open {allowed} files: at most {fit} \
              connections are accepted (raise the limit with `ulimit -n` or `LimitNOFILE=`)"
-        ));
+        );
     }
     fit
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use toolward_config::Diagnostic;
 
+use crate::log;
 /// Yes, or done.
 pub(crate) const OK: u8 = 0;
 /// Denied, or a test that failed.
@@ -67,6 +68,13 @@ impl Failure {
 
     pub(crate) fn report(self) -> ExitCode {
         if self.message.is_empty() {
+            return ExitCode::from(self.code);
+        }
+        if log::is_json() {
+            let (text, brief) = (self.text(), self.brief());
+            let first = brief.lines().next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            tracing::error!(target: "toolward", diagnostic = text.trim_end(), "{first}");
             return ExitCode::from(self.code);
         }
         let mut stderr = anstream::stderr();

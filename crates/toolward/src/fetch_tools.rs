@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolward_config::config::Naming;
+use toolward_config::config::{Naming, Telemetry};
 use toolward_config::sanitize;
-use toolward_gateway::log::Log;
 use toolward_gateway::upstream::{Definition, Listed, Servers, Unavailable};
 use toolward_policy::{ToolSet, Verdict};
 
 use crate::control_client;
 use crate::exit::Failure;
-use crate::gateway::log;
 use crate::load::Input;
+use crate::log;
 use crate::prepared::definitions;
 use crate::render::{DIM, paint};
 use crate::running;
@@ -152,11 +151,12 @@ pub(crate) fn lists(
     patience: Duration,
     aloud: bool,
 ) -> Result<Listings, Failure> {
-    // What a server says on its way is not what was asked for.
-    let quiet: Log = if aloud { log() } else { Arc::new(|_| {}) };
+    if aloud {
+        log::start(&Telemetry::default());
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let lists = runtime.block_on(async {
-        let servers = Arc::new(Servers::new(quiet));
+        let servers = Arc::new(Servers::new());
         let all = servers.create(wanted, &[]);
         let asked: Vec<_> = all
             .iter()

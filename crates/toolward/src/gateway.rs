@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolward_config::config::{Arguments, Config, Durability, Telemetry};
+use toolward_config::config::{Arguments, Config, Durability};
 use toolward_config::sanitize;
 use toolward_gateway::active::Active;
 use toolward_gateway::audit::arguments::{HashKey, RecordedArguments};
@@ -13,7 +13,6 @@ use toolward_gateway::audit::{self, Audit, UNRECORDED};
 use toolward_gateway::budget::Budget;
 use toolward_gateway::context::Context;
 use toolward_gateway::gateway::Gateway;
-use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 use toolward_gateway::upstream::Servers;
 
@@ -22,53 +21,66 @@ use crate::load::Input;
 use crate::prepared::{Prepare, Prepared};
 use crate::render::count;
 
-/// Lines for the operator.
-pub(crate) fn log() -> Log {
-    crate::log::start(&Telemetry::default());
-    Arc::new(|line: &str| tracing::info!(target: "gateway", "{line}"))
+/// The log lines about a policy, for when it becomes active.
+pub(crate) struct Announcement {
+    allow_all: bool,
+    layers: usize,
+    agents: usize,
+    selectors: usize,
+    /// How many entries each allowlist has.
+    allowlists: Vec<usize>,
 }
 
-/// Logs a summary of the active policy.
-pub(crate) fn announce(input: &Input, allow_all: bool, word: &str, log: &Log) {
-    if UNRECORDED {
-        log("THIS BUILD RECORDS NOTHING. It is for measuring alone");
+impl Announcement {
+    pub(crate) fn of(input: &Input, allow_all: bool) -> Announcement {
+        Announcement {
+            allow_all,
+            layers: input.policy.layer_names().count(),
+            agents: input.policy.agents().len(),
+            selectors: input.selectors,
+            allowlists: input.allowlists.clone(),
+        }
     }
-    if allow_all {
-        log("--allow-all: POLICY IS NOT ENFORCED. What it refuses is recorded, and passes");
-    }
-    match input.policy.layer_names().count() {
-        0 => log("there is no policy: everything that the servers offer is allowed"),
-        layers => log(&format!(
-            "policy loaded: {}, {}, {}",
-            count(layers, "layer"),
-            count(input.policy.agents().len(), "agent"),
-            count(input.selectors, "selector")
-        )),
-    }
-    for permitted in &input.allowlists {
-        log(&format!("Allowlist {word}, {permitted} tools/actions permitted"));
+
+    /// Logs which policy is active, in numbers. `word`: `enabled` or `reloaded`.
+    pub(crate) fn log(&self, word: &str) {
+        if UNRECORDED {
+            tracing::warn!(target: "audit", "THIS BUILD WRITES NO AUDIT LOG. It is for benchmarks only");
+        }
+        if self.allow_all {
+            tracing::warn!(
+                target: "policy",
+                "--allow-all: POLICY IS NOT ENFORCED. Denied calls are recorded and forwarded"
+            );
+        }
+        if self.layers == 0 {
+            tracing::warn!(target: "policy", "there is no policy: every tool of every server is allowed");
+        } else {
+            let layers = count(self.layers, "layer");
+            let (agents, selectors) =
+                (count(self.agents, "agent"), count(self.selectors, "selector"));
+            tracing::info!(target: "policy", "policy loaded: {layers}, {agents}, {selectors}");
+        }
+        for permitted in &self.allowlists {
+            tracing::info!(target: "policy", "Allowlist {word}, {permitted} tools/actions permitted");
+        }
     }
 }
 
 /// The gateway of a configuration, and the configuration with its secrets resolved.
-pub(crate) fn build(
-    input: Input,
-    prepare: &Prepare,
-    log: Log,
-) -> Result<(Gateway, Config), Failure> {
+pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config), Failure> {
     let denies_all = input.denying.is_some();
-    announce(&input, prepare.allow_all, "enabled", &log);
-    let servers = Servers::new(log.clone());
-    let Prepared { config, setup } = Prepared::from(input, prepare, (&servers, None), &log)?;
+    Announcement::of(&input, prepare.allow_all).log("enabled");
+    let servers = Servers::new();
+    let Prepared { config, setup } = Prepared::from(input, prepare, (&servers, None))?;
     if setup.servers.is_empty() && !denies_all {
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         return Err(Failure::invalid(format!("error: there are no servers\n  help: {help}")));
     }
     let context = Context {
         servers: Arc::new(servers),
-        audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?, log.clone())?,
+        audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?)?,
         budget: Budget::new(usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX)),
-        log,
         list_timeout: config.list_timeout,
     };
     Ok((Gateway::new(context, Active::new(setup)), config))
@@ -113,9 +125,9 @@ pub(crate) fn recorded_arguments(
     Ok(RecordedArguments::new(mode, key))
 }
 
-pub(crate) fn open_audit(setup: audit::Setup, log: Log) -> Result<Arc<Audit>, Failure> {
+pub(crate) fn open_audit(setup: audit::Setup) -> Result<Arc<Audit>, Failure> {
     let folder = setup.folder.display().to_string();
-    Audit::open(setup, log)
+    Audit::open(setup)
         .map_err(|error| Failure::invalid(format!("error: {}: {error}", sanitize(&folder))))
 }
 

@@ -15,7 +15,6 @@ use serde_json::json;
 use tokio::sync::watch;
 use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::lock::LockUnpoisoned;
-use toolward_gateway::log::Log;
 
 use crate::control_client::{PATIENCE, ask_one, directory, is_of_this_user, sockets_of};
 use crate::ownership;
@@ -77,12 +76,13 @@ pub(crate) struct InheritedSockets {
 
 /// Takes the sockets of the gateway with this state directory that listens on one of these addresses. Other
 /// gateways may share the directory, and are not affected.
-pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<InheritedSockets> {
+pub(crate) fn inherit(state: &Path, wanted: &[String]) -> Option<InheritedSockets> {
     let own = std::process::id();
     // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
     if !ownership::is_own_directory(&directory(state)) {
-        log(
-            "there is no gateway to take over from: the state directory is missing or not this user's",
+        tracing::warn!(
+            target: "handover",
+            "there is no gateway to take over from: the state directory is missing or not this user's"
         );
         return None;
     }
@@ -92,7 +92,7 @@ pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inhe
         let (sockets, kept) = match take(&path) {
             Ok(taken) => taken,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                log(&format!("process {process} is not taken over from: {error}"));
+                tracing::warn!(target: "handover", "cannot take over from process {process}: {error}");
                 continue;
             }
             Err(_) => continue,
@@ -101,10 +101,13 @@ pub(crate) fn inherit(state: &Path, wanted: &[String], log: &Log) -> Option<Inhe
             return Some(InheritedSockets { process, sockets, kept });
         }
         if !sockets.is_empty() {
-            log(&format!("process {process} listens on other addresses, and is left alone"));
+            tracing::info!(
+                target: "handover",
+                "process {process} listens on other addresses, and is left alone"
+            );
         }
     }
-    log("there is no gateway to take over from");
+    tracing::info!(target: "handover", "there is no gateway to take over from");
     None
 }
 

@@ -10,7 +10,6 @@ use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
 use toolward_gateway::downstream::tls::{Files, Tls};
 use toolward_gateway::http_client::Address;
-use toolward_gateway::log::Log;
 
 use crate::exit::Failure;
 
@@ -20,7 +19,6 @@ pub(crate) fn identities(
     config: &Config,
     required: bool,
     show_claims: bool,
-    log: &Log,
 ) -> Result<Identities, Failure> {
     let mut identities = Identities::new(required, show_claims);
     let twice = |one: &str, other: &str| {
@@ -54,7 +52,7 @@ pub(crate) fn identities(
         }
     }
     if let Some(jwt) = &config.jwt {
-        identities.issuer = Some(Issuer::new(settings(config, jwt)?, log.clone()));
+        identities.issuer = Some(Issuer::new(settings(config, jwt)?));
     }
     Ok(identities)
 }
@@ -95,14 +93,14 @@ fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
 }
 
 /// The certificate of the endpoint.
-pub(crate) fn tls(config: &Config, log: &Log) -> Result<Option<Arc<Tls>>, Failure> {
+pub(crate) fn tls(config: &Config) -> Result<Option<Arc<Tls>>, Failure> {
     let Some(tls) = &config.tls else { return Ok(None) };
     let files = Files {
         certificate: tls.cert.clone(),
         key: tls.key.clone(),
         client_authorities: tls.client_ca.clone(),
     };
-    let tls = Tls::new(files, log.clone());
+    let tls = Tls::new(files);
     let tls = tls.map_err(|why| Failure::invalid(format!("error: `tls`: {}", sanitize(&why))))?;
     Ok(Some(Arc::new(tls)))
 }

@@ -15,6 +15,7 @@ use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
 use crate::exit::Failure;
+use crate::log;
 use crate::reads::Reads;
 use crate::tool_lists;
 use crate::version::version;
@@ -47,16 +48,32 @@ impl Input {
         tools: &ToolsArgs,
         matches: Option<&ArgMatches>,
     ) -> Result<Input, Failure> {
-        let input = Input::try_load(policy, tools, matches)?
-            .map_err(|diagnostics| invalid(&diagnostics))?;
-        let mut stderr = anstream::stderr();
-        if policy.search && input.is_empty() {
-            writeln!(stderr, "{}", nothing_found().render(true))?;
-        }
-        for warning in &input.loaded.warnings {
-            writeln!(stderr, "{}", warning.render(true))?;
-        }
+        let input = Input::load_silently(policy, tools, matches)?;
+        input.report_warnings(policy)?;
         Ok(input)
+    }
+
+    /// The same, without printing warnings.
+    pub(crate) fn load_silently(
+        policy: &PolicyArgs,
+        tools: &ToolsArgs,
+        matches: Option<&ArgMatches>,
+    ) -> Result<Input, Failure> {
+        Input::try_load(policy, tools, matches)?.map_err(|diagnostics| invalid(&diagnostics))
+    }
+
+    /// Prints warnings to standard error, or logs them if that is a stream of JSON lines.
+    pub(crate) fn report_warnings(&self, policy: &PolicyArgs) -> Result<(), Failure> {
+        let nothing = (policy.search && self.is_empty()).then(nothing_found);
+        for warning in nothing.iter().chain(&self.loaded.warnings) {
+            if log::is_json() {
+                let diagnostic = warning.render(false);
+                tracing::warn!(target: "config", diagnostic, "{}", warning.message());
+            } else {
+                writeln!(anstream::stderr(), "{}", warning.render(true))?;
+            }
+        }
+        Ok(())
     }
 
     /// The same, with findings as values.

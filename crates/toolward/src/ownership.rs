@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use toolward_config::config::{Config, HookKind, Jwks};
 use toolward_config::{Diagnostic, Level, LoadedConfig};
-use toolward_gateway::log::Log;
 use toolward_gateway::ownership::exposed;
 use toolward_gateway::program;
 
@@ -59,14 +58,18 @@ pub(crate) fn findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     findings
 }
 
-/// Refuses to start with hooks or secrets that other users could change, and logs the other findings.
-pub(crate) fn refuse(loaded: &LoadedConfig, log: &Log) -> Result<(), Failure> {
+/// Refuses to start with hooks or secrets that other users could change. Returns the other findings.
+pub(crate) fn refuse(loaded: &LoadedConfig) -> Result<Vec<Diagnostic>, Failure> {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         findings(loaded).into_iter().partition(|finding| finding.level == Level::Error);
-    for warning in &warnings {
-        log(&format!("warning: {}; {}", warning.message(), warning.help_text()));
+    if errors.is_empty() { Ok(warnings) } else { Err(invalid(&errors)) }
+}
+
+/// Logs findings that do not keep a gateway from starting.
+pub(crate) fn log_warnings(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        tracing::warn!(target: "config", "{}; {}", warning.message(), warning.help_text());
     }
-    if errors.is_empty() { Ok(()) } else { Err(invalid(&errors)) }
 }
 
 /// Whether a directory belongs to this user or root, and other users cannot write to it.

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolward_config::config::{
-    Config, Connect, InheritEnv, Naming, Secret, ServerTls, Start, Telemetry, Transport,
+    Config, Connect, InheritEnv, Naming, Secret, ServerTls, Start, Transport,
 };
 use toolward_config::{Files, ProcessEnv};
 use toolward_gateway::active::{Active, Setup};
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::authn::Identities;
 use toolward_gateway::http_client::{Address, ClientTls};
-use toolward_gateway::log::Log;
 use toolward_gateway::upstream::{
     Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire, built_in,
 };
@@ -50,7 +49,6 @@ impl Prepared {
         mut input: Input,
         prepare: &Prepare,
         (servers, before): (&Servers, Option<&Active>),
-        log: &Log,
     ) -> Result<Prepared, Failure> {
         let defined = match &prepare.servers {
             Some(servers) => servers.clone(),
@@ -62,10 +60,10 @@ impl Prepared {
         let (required, claims) = (input.needs_name(), input.shows_claims());
         let config = input.loaded.config;
         let identities = match prepare.authenticates {
-            true => identities(&config, required, claims, log)?,
+            true => identities(&config, required, claims)?,
             false => Identities::default(),
         };
-        let guards = guards::guards(&config, &input.policy, before.map(|one| &one.guards), log)?;
+        let guards = guards::guards(&config, &input.policy, before.map(|one| &one.guards))?;
         let known = before.map_or(&[][..], |before| &before.servers);
         let setup = Setup {
             policy: input.policy,
@@ -88,7 +86,8 @@ impl Prepared {
 pub(crate) fn supported(config: &Config) -> Result<(), Failure> {
     let audit = &config.audit;
     let wanted = [
-        (config.telemetry != Telemetry::default(), "telemetry"),
+        (config.telemetry.otlp.is_some(), "telemetry.otlp"),
+        (!config.telemetry.metrics, "telemetry.metrics"),
         (config.servers.iter().any(|server| !server.methods.is_empty()), "servers.S.methods"),
         (!audit.sinks.is_empty(), "audit.sinks"),
     ];

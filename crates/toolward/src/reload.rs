@@ -20,7 +20,6 @@ use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::accept::Socket;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::lock::LockUnpoisoned;
-use toolward_gateway::log::Log;
 use toolward_gateway::methods::events;
 
 use self::prepare::PreparedReload;
@@ -230,10 +229,6 @@ impl Reloader {
         self.state.locked()
     }
 
-    fn log(&self) -> &Log {
-        &self.gateway.context.log
-    }
-
     /// Reloads on SIGHUP and file changes until the process ends.
     pub(crate) async fn run(self: Arc<Self>) {
         let mut hang_up = hang_up();
@@ -243,7 +238,7 @@ impl Reloader {
         let watched = std::thread::Builder::new().name("watch".into());
         let watched = watched.spawn(move || watching.watch(&tell));
         if let Err(error) = watched {
-            (self.log())(&format!("files are not watched: {error}"));
+            tracing::error!(target: "reload", "files are not watched: {error}");
         }
         tokio::spawn(self.clone().follow_lists());
         loop {
@@ -282,7 +277,7 @@ impl Reloader {
             Ok(watcher) => Arc::new(watcher),
             Err(error) => {
                 let help = "use SIGHUP or `toolward reload`";
-                (self.log())(&format!("files are not watched: {error}; {help}"));
+                tracing::error!(target: "reload", "files are not watched: {error}; {help}");
                 return;
             }
         };
@@ -298,7 +293,7 @@ impl Reloader {
                     Ok(WakeReason::Poked) => continue,
                     Err(error) => {
                         if !std::mem::replace(&mut told, true) {
-                            (self.log())(&format!("files are looked at each second: {error}"));
+                            tracing::warn!(target: "reload", "files are checked every second: {error}");
                         }
                         std::thread::sleep(RETRY);
                     }
@@ -361,8 +356,12 @@ impl Reloader {
             known
         };
         if !known {
-            let first = "the configuration was not reloaded, the old one stays in force";
-            (self.log())(&format!("{first}: {}", sanitize(&text.replace('\n', " "))));
+            tracing::error!(
+                target: "reload",
+                by,
+                diagnostic = text,
+                "the configuration was not reloaded; the previous one stays active"
+            );
             let audit = &self.gateway.context.audit;
             let facts = events::reload_refused(&self.gateway.active(), by, &why);
             // Nothing changes, so that nothing depends on it.
@@ -399,13 +398,15 @@ impl Reloader {
             drop(socket_files(&self.again.socket_files, opened));
             return Err(ReloadError::passing(error));
         }
-        announced.iter().for_each(|line| (self.log())(line));
+        announced.log("reloaded");
+        tracing::info!(target: "reload", by, version, "configuration reloaded");
         let agents = active.policy.agents().len();
         // Nothing of a client whose token is gone is decided under what comes now.
         if let Some(bearer) = &self.again.bearer
             && active.identities.of_token(&bearer.token) != bearer.agent
         {
-            (self.log())("the client's token is not the agent's any more: the connection ends");
+            let why = "the client's token is no longer the agent's";
+            tracing::warn!(target: "authn", "{why}; the connection is closed");
             let _ = bearer.revoked.send(true);
         }
         if let Some(replacing) = self.replacing.get().cloned() {

@@ -6,12 +6,10 @@
 mod host;
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use toolward_config::config;
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, ProcessEnv};
-use toolward_gateway::log::Log;
 use toolward_gateway::upstream::built_in;
 use toolward_gateway::view::names::Naming;
 
@@ -43,7 +41,7 @@ pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         found.push(Diagnostic::error("there are no servers").help(help));
     }
-    let known = identities(&config, input.needs_name(), false, &quiet());
+    let known = identities(&config, input.needs_name(), false);
     found.extend(refusal(known.map(drop)));
     found.extend(refusal(guards::can_be_built(&config, &input.policy)));
     found
@@ -58,7 +56,7 @@ pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     found.extend(refusal(may_listen(config, has_policy)));
     found.extend(refusal(Admin::may_open(config)));
     if secrets {
-        found.extend(refusal(tls(config, &quiet()).map(drop)));
+        found.extend(refusal(tls(config).map(drop)));
     }
     found.extend(host::repeated_addresses(config));
     match state_folder(config) {
@@ -111,10 +109,6 @@ fn repeated_names(input: &Input) -> Option<Diagnostic> {
 
 fn refusal(outcome: Result<(), Failure>) -> Option<Diagnostic> {
     outcome.err().map(|failure| failure.to_diagnostic())
-}
-
-fn quiet() -> Log {
-    Arc::new(|_| {})
 }
 
 /// Fails with everything that was found.

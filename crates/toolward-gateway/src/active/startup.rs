@@ -7,7 +7,6 @@ use hashbrown::HashMap;
 use tokio::task::JoinSet;
 
 use super::Active;
-use crate::log::Log;
 use crate::upstream::Servers;
 use crate::view::names::Naming;
 
@@ -16,14 +15,10 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts persistent hooks and eager servers. With flat names, all lists are fetched, and two tools of one name are
 /// an error.
-pub(crate) async fn start(
-    active: &Active,
-    servers: &Arc<Servers>,
-    log: &Log,
-) -> Result<(), String> {
+pub(crate) async fn start(active: &Active, servers: &Arc<Servers>) -> Result<(), String> {
     active.guards.start();
     if let Naming::Flat(_) = active.naming {
-        return claim_names(active, servers, log).await;
+        return claim_names(active, servers).await;
     }
     for server in active.servers.iter().filter(|server| server.definition.eager) {
         let (servers, server) = (servers.clone(), server.clone());
@@ -32,7 +27,7 @@ pub(crate) async fn start(
     Ok(())
 }
 
-async fn claim_names(active: &Active, servers: &Arc<Servers>, log: &Log) -> Result<(), String> {
+async fn claim_names(active: &Active, servers: &Arc<Servers>) -> Result<(), String> {
     let mut asked = JoinSet::new();
     for server in active.servers.iter() {
         let (servers, server) = (servers.clone(), server.clone());
@@ -45,10 +40,11 @@ async fn claim_names(active: &Active, servers: &Arc<Servers>, log: &Log) -> Resu
     let mut twice = Vec::new();
     for server in active.servers.iter() {
         let Some(listed) = lists.remove(&server.id) else {
-            log(&format!(
-                "{}: its list is not known yet; a tool whose name is taken will be hidden",
-                server.name()
-            ));
+            tracing::warn!(
+                target: "upstream",
+                server = server.name(),
+                "its tool list is not known yet; a tool whose name is taken will be hidden"
+            );
             continue;
         };
         let exposure = active.policy.exposure(server.name());

@@ -62,12 +62,16 @@ impl Audit {
     pub(super) fn look_at_space(&self) {
         let Some(free) = self.space.look(self.folder()) else { return };
         let (free, reserve) = (free >> 20, self.space.reserve >> 20);
-        (self.log)(&match self.space.low.load(Ordering::Relaxed) {
-            true => format!(
-                "warning: {free} MiB are left on the disk of the audit log, less than the reserve of \
-                 {reserve} MiB; calls are refused when it is full"
+        match self.space.low.load(Ordering::Relaxed) {
+            true => tracing::warn!(
+                target: "audit",
+                "{free} MiB are left on the disk of the audit log, less than the reserve of {reserve} MiB; \
+                 calls are refused when it is full"
             ),
-            false => format!("there is enough space for the audit log again: {free} MiB"),
-        });
+            false => tracing::info!(
+                target: "audit",
+                "there is enough space for the audit log again: {free} MiB"
+            ),
+        }
     }
 }

@@ -17,7 +17,6 @@ use super::line::{Hash, Lines, NOTHING, hex};
 use super::outage::{Outage, room};
 use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
 use crate::clock::micros;
-use crate::log::Log;
 
 /// When a segment ends, and when it is removed.
 #[derive(Debug, Clone, Copy)]
@@ -76,7 +75,6 @@ pub(super) struct Writer {
     /// Segments whose removal the record is about to say.
     expired: Vec<PathBuf>,
     out: Vec<u8>,
-    log: Log,
     /// How the disk is waited for.
     sync: fn(&File) -> Result<()>,
 }
@@ -107,13 +105,7 @@ impl Live {
 
 impl Writer {
     /// Opens the record in a folder. A line that was torn by the end of a process is taken off.
-    pub(super) fn open(
-        folder: &Path,
-        keep: Keep,
-        required: bool,
-        ids: &Ids,
-        log: Log,
-    ) -> Result<Writer> {
+    pub(super) fn open(folder: &Path, keep: Keep, required: bool, ids: &Ids) -> Result<Writer> {
         let (stream, head) = Stream::claim(folder, None)?;
         let head_is = identity(&head, c"")?;
         let mut writer = Writer {
@@ -131,7 +123,6 @@ impl Writer {
             outage: None,
             expired: Vec::new(),
             out: Vec::new(),
-            log,
             sync: File::sync_data,
         };
         writer.begin(ids)?;
@@ -186,7 +177,7 @@ impl Writer {
             // Half a line must not swallow the next one, and what is refused must not read as done.
             live.torn = live.file.set_len(live.bytes).is_err();
             if live.torn {
-                (self.log)("what could not be recorded cannot be taken off the record either");
+                self.log_failed_rollback();
             }
             return Err(error);
         }
@@ -240,14 +231,14 @@ impl Writer {
         if stream == self.stream {
             // One that cannot be read says nothing at the next start but that.
             self.end.unwrap_or(segment::Head::NOTHING).write_anew(&head)?;
-            self.say("the head was removed or replaced, and is made anew");
+            self.say("the head file was removed or replaced; it is written again");
             if live_in_place {
                 let mut facts = Facts::default();
-                facts.text("reason", "the head was removed or replaced, and is made anew");
+                facts.text("reason", "the head file was removed or replaced; it is written again");
                 self.notes.push(&ids.next(), "head", &facts);
             }
         } else {
-            self.say("another process has taken the record over; this one begins its own");
+            self.say("another process has taken over this audit log; this one starts its own");
             (self.live, self.end) = (None, None);
             self.stream = stream;
         }
@@ -307,7 +298,7 @@ impl Writer {
         if !end.torn.is_empty() {
             live.file.set_len(end.whole)?;
             let bytes = end.torn.len() as u64;
-            self.say(&format!("the last line was torn, and is taken off ({bytes} bytes)"));
+            self.say(&format!("removed a torn last line ({bytes} bytes)"));
             let mut facts = Facts::default();
             facts.number("bytes", bytes);
             let shown = end.torn.get(..4096).unwrap_or(&end.torn);
@@ -359,7 +350,7 @@ impl Writer {
             live.first.push(&ids.next(), "gap", &facts);
         } else if there > (head.segment, head.bytes) {
             // A process was killed after it wrote and before it said so, or somebody else wrote.
-            self.say("there are records that the head does not know; they are taken over");
+            self.say("the log has records after its head; they are kept");
             facts.number("segment_before", head.segment);
             facts.number("bytes_before", head.bytes);
             live.first.push(&ids.next(), "taken-over", &facts);
@@ -369,7 +360,17 @@ impl Writer {
     fn say(&self, what: &str) {
         let path = self.stream.live_path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        (self.log)(&format!("{name}: {what}"));
+        tracing::warn!(target: "audit", file = name, "{what}");
+    }
+
+    fn log_failed_rollback(&self) {
+        let path = self.stream.live_path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        tracing::error!(
+            target: "audit",
+            "failed to roll back a partial write to {name}; the log may contain a call that was not \
+             forwarded"
+        );
     }
 
     fn rotate_if_due(&mut self, now: u64, ids: &Ids) {
@@ -386,7 +387,7 @@ impl Writer {
         let free = closed.symlink_metadata().is_err();
         let moved = free.then(|| std::fs::rename(self.stream.live_path(), &closed));
         if !matches!(moved, Some(Ok(()))) {
-            self.say("the segment cannot be closed, and grows");
+            self.say("the segment cannot be rotated and keeps growing");
             if let Some(live) = &mut self.live {
                 live.begun = micros();
             }
@@ -394,7 +395,7 @@ impl Writer {
         }
         self.live = None;
         if let Err(error) = self.begin(ids) {
-            (self.log)(&format!("the audit record cannot go on: {error}"));
+            tracing::error!(target: "audit", "cannot start the next segment: {error}");
         }
         self.remove_old(ids);
     }

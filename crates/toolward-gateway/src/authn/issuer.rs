@@ -12,7 +12,6 @@ use super::jwk::{Algorithm, NoKey};
 use super::jwt::Parts;
 use super::keys::{Held, Keys, Need, Source};
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 
 /// So many tokens that were found good are remembered.
 const MOST_REMEMBERED: usize = 4096;
@@ -54,8 +53,8 @@ impl<T> Valid<T> {
 }
 
 impl Issuer {
-    pub fn new(settings: Settings, log: Log) -> Issuer {
-        let keys = Arc::new(Keys::new(settings.keys.clone(), log));
+    pub fn new(settings: Settings) -> Issuer {
+        let keys = Arc::new(Keys::new(settings.keys.clone()));
         Issuer { settings, keys }
     }
 

@@ -11,7 +11,6 @@ use super::jwk::KeySet;
 use crate::http_client::Address;
 use crate::http_client::fetch::{self, Document};
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 
 /// No set of keys is larger.
 const LARGEST: usize = 256 << 10;
@@ -43,7 +42,6 @@ pub(super) struct Keys {
     state: Mutex<State>,
     /// Counts the fetches that came to an end.
     fetched: watch::Sender<u64>,
-    log: Log,
 }
 
 #[derive(Default)]
@@ -79,8 +77,8 @@ pub(super) enum Need {
 }
 
 impl Keys {
-    pub(super) fn new(source: Source, log: Log) -> Keys {
-        Keys { source, state: Mutex::default(), fetched: watch::Sender::new(0), log }
+    pub(super) fn new(source: Source) -> Keys {
+        Keys { source, state: Mutex::default(), fetched: watch::Sender::new(0) }
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -161,11 +159,12 @@ impl Keys {
             Ok((set, fresh)) => {
                 let now = Instant::now();
                 if state.failed.take().is_some() {
-                    (self.log)("identity.jwt: the issuer's keys can be read again");
+                    tracing::info!(target: "authn", "identity.jwt: the issuer's keys are available again");
                 }
                 if state.set.as_deref() != Some(&set) {
                     if set.is_empty() {
-                        (self.log)("identity.jwt: the issuer has no key: no JWT is accepted");
+                        let why = "the issuer has no key; no JWT is accepted";
+                        tracing::error!(target: "authn", "identity.jwt: {why}");
                     }
                     state.set = Some(Arc::new(set));
                     state.generation += 1;
@@ -176,10 +175,11 @@ impl Keys {
             Err(why) => {
                 if state.failed.is_none() {
                     let then = match state.set {
-                        Some(_) => "those that are known are used for an hour at most",
+                        Some(_) => "the cached keys are used for up to one hour",
                         None => "no JWT is accepted",
                     };
-                    (self.log)(&format!("identity.jwt: the issuer's keys: {why}; {then}"));
+                    let failed = "the issuer's keys cannot be fetched";
+                    tracing::error!(target: "authn", "identity.jwt: {failed}: {why}; {then}");
                 }
                 state.failed = Some(Instant::now());
             }
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn keys_hold_for_an_hour_where_the_issuer_is_away_and_no_longer() {
-        let keys = Keys::new(Source::File("missing".into()), Arc::new(|_| {}));
+        let keys = Keys::new(Source::File("missing".into()));
         assert_eq!(keys.held().1, Need::First);
         let set = KeySet::parse(b"{\"keys\":[]}", 100).unwrap();
         let now = Instant::now();

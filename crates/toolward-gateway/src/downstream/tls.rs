@@ -22,7 +22,6 @@ use tokio_rustls::server::TlsStream;
 use crate::authn::{self, Certificate};
 use crate::clock;
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 
 /// How long a client may take until it is known who it is.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -43,7 +42,6 @@ pub struct Tls {
     now: Mutex<Loaded>,
     /// Counts how often the files were read.
     renewed: watch::Sender<u64>,
-    log: Log,
 }
 
 struct Loaded {
@@ -91,11 +89,11 @@ impl Chain {
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Tls {
-    pub fn new(files: Files, log: Log) -> Result<Tls, String> {
+    pub fn new(files: Files) -> Result<Tls, String> {
         let stamps = files.stamps();
         let (config, verifier) = files.load()?;
         let now = Mutex::new(Loaded { config, verifier, generation: 0, stamps });
-        Ok(Tls { files, now, renewed: watch::Sender::new(0), log })
+        Ok(Tls { files, now, renewed: watch::Sender::new(0) })
     }
 
     fn now(&self) -> MutexGuard<'_, Loaded> {
@@ -116,10 +114,13 @@ impl Tls {
                 (now.config, now.verifier) = (config, verifier);
                 now.generation += 1;
                 drop(now);
-                (self.log)("tls: the certificate was read again");
+                tracing::info!(target: "downstream", "tls: the certificate was reloaded");
                 self.renewed.send_modify(|count| *count += 1);
             }
-            Err(why) => (self.log)(&format!("tls: {why}; the old certificate stays in force")),
+            Err(why) => tracing::error!(
+                target: "downstream",
+                "tls: {why}; the previous certificate stays active"
+            ),
         }
     }
 

@@ -20,7 +20,6 @@ use super::transport::{http, line_transport};
 use super::{Carrier, Changes, Key, Launch, Opened, Reach, Server, Unavailable};
 use crate::client::Owner;
 use crate::lock::LockUnpoisoned;
-use crate::log::Log;
 use crate::permit::Outgoing;
 
 pub struct Link {
@@ -32,7 +31,6 @@ pub struct Link {
     /// Counts the fetches that came to an end.
     fetched: watch::Sender<u64>,
     changes: Changes,
-    log: Log,
     busy: AtomicUsize,
     used: Mutex<Instant>,
     /// The server has answered here, and has listed its tools here.
@@ -65,7 +63,7 @@ impl Drop for Busy {
 
 impl Link {
     pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<Link> {
-        let (changes, log) = (server.changes.clone(), server.log.clone());
+        let changes = server.changes.clone();
         let (signal, signals) = mpsc::unbounded_channel();
         let life = server.life.clone();
         let longest = server.definition.answer_bytes;
@@ -86,7 +84,6 @@ impl Link {
                 line_source(server, key.agent.as_deref()),
                 opening,
                 longest,
-                log.clone(),
                 signal,
                 life,
                 users,
@@ -100,7 +97,6 @@ impl Link {
             list: Mutex::default(),
             fetched: watch::Sender::new(0),
             changes,
-            log,
             busy: AtomicUsize::new(0),
             used: Mutex::new(Instant::now()),
             spoke: AtomicBool::new(false),

@@ -245,7 +245,8 @@ impl Server {
                         _ => None,
                     };
                     let why = why.to_string() + &help.unwrap_or_default();
-                    (self.log)(&format!("{}: {}", self.name(), self.withheld.log_line(&why)));
+                    let line = self.withheld.log_line(&why);
+                    tracing::warn!(target: "upstream", server = self.name(), "{line}");
                     self.life.failed(&why);
                     return Err(Unavailable::Down(why));
                 }
@@ -254,7 +255,7 @@ impl Server {
         }
         let why = Unavailable::OtherEra;
         if refused {
-            (self.log)(&format!("{}: {why}", self.name()));
+            tracing::warn!(target: "upstream", server = self.name(), "{why}");
             self.life.failed(&why.to_string());
         }
         Err(why)

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Socket};
-use toolward_gateway::log::Log;
 
 use super::AdminUi;
 use super::answer::Tries;
@@ -39,7 +38,6 @@ pub(crate) struct ServeContext<'a> {
     /// The runtime on which servers are asked for their lists.
     pub(crate) asking: Handle,
     pub(crate) ending: watch::Receiver<Ending>,
-    pub(crate) log: &'a Log,
 }
 
 impl Admin {
@@ -49,16 +47,16 @@ impl Admin {
         config: &Config,
         state: &Path,
         gave: impl FnOnce(SocketAddr) -> Option<Socket>,
-        log: &Log,
     ) -> Result<Option<Admin>, Failure> {
         let Some(address) = config.admin else { return Ok(None) };
         Admin::may_open(config)?;
         let socket = match gave(address).map_or_else(|| Socket::tcp(address), Ok) {
             Ok(socket) => socket,
             Err(error) if !config.admin_stated => {
-                log(&format!(
+                tracing::warn!(
+                    target: "admin",
                     "the admin UI is off: {address}: {error}; set `admin` to another address"
-                ));
+                );
                 return Ok(None);
             }
             Err(error) => {
@@ -107,7 +105,7 @@ impl Admin {
 
     /// Serves the admin UI on its own thread until the process ends.
     pub(crate) fn serve(self, serving: ServeContext<'_>) -> Result<(), Failure> {
-        let ServeContext { reloader, asking, ending, log } = serving;
+        let ServeContext { reloader, asking, ending } = serving;
         let config = reloader.begun();
         let (address, entrance) = (self.address(), self.entrance());
         let Socket::Tcp(listener) = self.socket else { return Ok(()) };
@@ -126,26 +124,20 @@ impl Admin {
                 page.reloading(active);
             }
         }));
-        let said = log.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("page".into()).spawn(move || {
             // On Linux this is of the thread alone.
             let _ = rustix::process::nice(NICE);
-            runtime.block_on(accept(page, listener, ending, said));
+            runtime.block_on(accept(page, listener, ending));
             runtime.shutdown_background();
         })?;
         let _ = reloader.page.set(address);
-        log(&format!("admin UI: {entrance}"));
+        tracing::info!(target: "admin", "admin UI: {entrance}");
         Ok(())
     }
 }
 
-async fn accept(
-    page: Arc<AdminUi>,
-    listener: TcpListener,
-    mut ending: watch::Receiver<Ending>,
-    log: Log,
-) {
+async fn accept(page: Arc<AdminUi>, listener: TcpListener, mut ending: watch::Receiver<Ending>) {
     let crowd = Arc::new(Crowd::default());
     let over = ending.clone();
     let accepting = async {
@@ -157,9 +149,10 @@ async fn accept(
             };
             let Came { guest, say } = crowd.come(Instant::now());
             if say {
-                log(&format!(
-                    "admin UI: all {MOST} connections are in use; the oldest without the token is closed"
-                ));
+                tracing::warn!(
+                    target: "admin",
+                    "all {MOST} connections are in use; the oldest one without the token is closed"
+                );
             }
             // One too many is closed at once; a browser comes again.
             let Some(guest) = guest else { continue };

@@ -11,7 +11,6 @@ use toolward_config::config::Listen;
 use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
-use toolward_gateway::log::Log;
 use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Server;
 
@@ -20,11 +19,12 @@ use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control;
 use crate::descriptors;
 use crate::exit::{self, Failure};
-use crate::gateway::{GRACE, began, build, log, state_folder, terminated};
+use crate::gateway::{GRACE, began, build, state_folder, terminated};
 use crate::guards;
 use crate::handover::{self, Handover};
 use crate::identity::tls;
 use crate::load::{Input, invalid, options};
+use crate::log;
 use crate::ownership;
 use crate::policy_gate::passes;
 use crate::prepared::Prepare;
@@ -63,8 +63,7 @@ pub(crate) fn serve_until_told(
     matches: Option<&ArgMatches>,
     around: Around,
 ) -> Result<u8, Failure> {
-    let log = log();
-    let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
+    let input = load(&args.policy, matches, args.on_invalid_policy)?;
     let first = InitialLoad::of(&input);
     let denies_all = input.denying.is_some();
     let needs_name = input.needs_name();
@@ -79,15 +78,15 @@ pub(crate) fn serve_until_told(
         ));
     }
     let prepare = Prepare { allow_all: args.allow_all, servers: None, authenticates: true };
-    let (gateway, config) = build(input, &prepare, log.clone())?;
+    let (gateway, config) = build(input, &prepare)?;
     let identities = &gateway.active().identities;
-    let tls = tls(&config, &log)?;
+    let tls = tls(&config)?;
     // Users who are told apart must be able to come in.
     let for_everyone = !identities.uids.is_empty();
     let state = state_folder(&config)?;
     let wanted: Vec<String> = config.listen.iter().map(written).collect();
     let inherited = match args.take_over {
-        true => handover::inherit(&state, &wanted, &log),
+        true => handover::inherit(&state, &wanted),
         false => None,
     };
     let before = inherited.as_ref().map(|inherited| inherited.process);
@@ -106,9 +105,9 @@ pub(crate) fn serve_until_told(
     let own = sockets.iter().filter(|socket| !kept.contains(&socket.address()));
     let socket_files: Vec<PathBuf> = own.filter_map(Socket::path).collect();
     let given_page = |address| given(&Listen::Tcp(address), &mut open);
-    let admin = Admin::open(&config, &state, given_page, &log)?;
+    let admin = Admin::open(&config, &state, given_page)?;
     if let Some((address, _)) = open.first() {
-        log(&format!("a socket that was given is not in `listen` and is closed: {address}"));
+        tracing::warn!(target: "serve", "closing an inherited socket that is not in `listen`: {address}");
     }
     drop(open);
     let sealer = Sealer::in_folder(&state).map_err(|error| {
@@ -116,12 +115,16 @@ pub(crate) fn serve_until_told(
         Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
     })?;
     if needs_name && !identities.can_name() {
-        log(
-            "no agent has a credential, and callers without a name are turned away: nobody can come in",
+        tracing::warn!(
+            target: "authn",
+            "no agent has a credential and unnamed callers are rejected: no client can connect"
         );
     }
     if config.listens_beyond_loopback() && tls.is_none() && config.trusted_proxies.is_empty() {
-        log("credentials come over the network in the clear: set `tls`, or listen on 127.0.0.1");
+        tracing::warn!(
+            target: "serve",
+            "credentials cross the network unencrypted: set `tls`, or listen on 127.0.0.1"
+        );
     }
     let gateway = Arc::new(gateway);
     let setup = Setup {
@@ -134,7 +137,7 @@ pub(crate) fn serve_until_told(
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
     let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
-    let most = descriptors::connections(config.limits_of.streams as usize, &log);
+    let most = descriptors::connections(config.limits_of.streams as usize);
     let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.active().servers) };
 
     // Signals are waited for on a thread of their own; the others serve.
@@ -145,10 +148,13 @@ pub(crate) fn serve_until_told(
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     for socket in &sockets {
-        log(&match socket {
-            Socket::Tcp(_) => format!("listening on {scheme}://{}/mcp", socket.address()),
-            Socket::Unix(..) => format!("listening on {}", socket.address()),
-        });
+        let address = socket.address();
+        match socket {
+            Socket::Tcp(_) => {
+                tracing::info!(target: "serve", "listening on {scheme}://{address}/mcp");
+            }
+            Socket::Unix(..) => tracing::info!(target: "serve", "listening on {address}"),
+        }
     }
     let again = ReloadContext {
         options: options(&args.policy, matches),
@@ -165,10 +171,10 @@ pub(crate) fn serve_until_told(
     let heritage = Arc::new(Handover::new(mine, kept, end.clone()));
     if let Some(admin) = admin {
         let (asking, ending) = (signals.handle().clone(), ending.clone());
-        admin.serve(ServeContext { reloader: &reloader, asking, ending, log: &log })?;
+        admin.serve(ServeContext { reloader: &reloader, asking, ending })?;
     }
     if let Some(before) = before {
-        log(&format!("taking over from process {before}"));
+        tracing::info!(target: "handover", "taking over from process {before}");
         std::thread::spawn(move || handover::retire(&state, before));
     }
     let registered = reloader.clone();
@@ -186,7 +192,10 @@ pub(crate) fn serve_until_told(
                 biased;
                 () = terminated() => {}
                 _ = handed_over.wait_for(|ending| *ending != Ending::No) => {
-                    log("another process has taken over: connections are used once more and closed");
+                    tracing::info!(
+                        target: "handover",
+                        "another process has taken over; each connection serves one more request"
+                    );
                     reloader.state().draining = true;
                     heritage.close();
                     terminated().await;
@@ -194,13 +203,14 @@ pub(crate) fn serve_until_told(
                 () = listening => {}
             }
             reloading.abort();
-            log("ending: requests under way are finished");
+            tracing::info!(target: "serve", "shutting down: finishing requests in flight");
             heritage.close();
             let _ = end.send(Ending::Now);
             // Whoever asks a second time does not want to wait.
             terminated().await;
             toolward_gateway::guard::end_all();
             leave();
+            log::flush();
             std::process::exit(i32::from(exit::NO));
         });
     });
@@ -217,28 +227,39 @@ pub(crate) fn serve_until_told(
     Ok(exit::OK)
 }
 
-/// Loads everything; where that fails, nothing may be allowed instead.
+/// Loads everything and starts the log. If that fails, every call may be denied instead.
 pub(crate) fn load(
     policy: &PolicyArgs,
     matches: Option<&ArgMatches>,
     on_invalid: OnInvalid,
-    log: &Log,
 ) -> Result<Input, Failure> {
-    let loaded = Input::load(policy, &ToolsArgs { lists: Vec::new() }, matches);
-    let failure = match loaded.and_then(|input| can_run(&input, log).map(|()| input)) {
+    let failure = match load_valid(policy, matches) {
         Err(failure) if on_invalid == OnInvalid::DenyAll => failure,
         other => return other,
     };
-    log(&format!("the configuration is not valid: {}", failure.text().replace('\n', " ")));
-    log("NOTHING IS ALLOWED until it is: --on-invalid-policy deny-all");
     let denying = Input::denying(&options(policy, matches), failure.text());
-    denying.map_err(|found| invalid(&found))
+    let denying = denying.map_err(|found| invalid(&found))?;
+    log::start(&denying.loaded.config.telemetry);
+    tracing::error!(target: "config", diagnostic = failure.text(), "the configuration is not valid");
+    tracing::error!(
+        target: "policy",
+        "EVERY CALL IS DENIED until the configuration is valid (--on-invalid-policy deny-all)"
+    );
+    Ok(denying)
+}
+
+fn load_valid(policy: &PolicyArgs, matches: Option<&ArgMatches>) -> Result<Input, Failure> {
+    let input = Input::load_silently(policy, &ToolsArgs { lists: Vec::new() }, matches)?;
+    log::start(&input.loaded.config.telemetry);
+    input.report_warnings(policy)?;
+    can_run(&input)?;
+    Ok(input)
 }
 
 /// Whether everything that a gateway is made of can be had.
-fn can_run(input: &Input, log: &Log) -> Result<(), Failure> {
+fn can_run(input: &Input) -> Result<(), Failure> {
     passes(input)?;
-    ownership::refuse(&input.loaded, log)?;
+    ownership::log_warnings(&ownership::refuse(&input.loaded)?);
     let mut wrong = startup::refusals(input, true);
     wrong.extend(guards::findings(&input.loaded.config));
     wrong.retain(|finding| finding.level == Level::Error);

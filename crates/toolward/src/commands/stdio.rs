@@ -12,13 +12,12 @@ use toolward_gateway::downstream;
 use toolward_gateway::downstream::stdio::Ended;
 use toolward_gateway::downstream::stdio_pipes;
 use toolward_gateway::gateway::Gateway;
-use toolward_gateway::log::Log;
 
 use crate::cli::StdioArgs;
 use crate::commands::serve::load;
 use crate::control;
 use crate::exit::{self, Failure};
-use crate::gateway::{began, build, log, terminated};
+use crate::gateway::{began, build, terminated};
 use crate::identity::identities;
 use crate::load::{Input, UnknownAgent, options};
 use crate::prepared::Prepare;
@@ -29,22 +28,21 @@ const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
 
 pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let prepared = || {
-        let log = log();
-        let input = load(&args.policy, matches, args.on_invalid_policy, &log)?;
+        let input = load(&args.policy, matches, args.on_invalid_policy)?;
         let (first, denying) = (InitialLoad::of(&input), input.denying.is_some());
         if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
             may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
         }
         if let Some(agent) = args.agent.as_deref() {
-            is_known(&input, agent, args.allow_all, &log)?;
+            is_known(&input, agent, args.allow_all)?;
         }
         let (allow_all, servers) = (args.allow_all, None);
         let prepare = Prepare { allow_all, servers, authenticates: false };
-        let (gateway, begun) = build(input, &prepare, log.clone())?;
+        let (gateway, begun) = build(input, &prepare)?;
         // An empty token is a wrong one: its variable may have been meant to hold another.
         let token =
             std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
-        let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun, &log) {
+        let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun) {
             // Nobody is known to a gateway that allows nobody anything.
             Err(_) if denying => by_flag(None),
             Err(NotCaller::Failed(failure)) => return Err(failure),
@@ -96,17 +94,12 @@ pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
 
 /// Refuses to start for an agent that no rule names if everything would be denied to it. If the rules of
 /// `default` apply, the log says so: it may be a typo.
-pub(crate) fn is_known(
-    input: &Input,
-    agent: &str,
-    allow_all: bool,
-    log: &Log,
-) -> Result<(), Failure> {
+pub(crate) fn is_known(input: &Input, agent: &str, allow_all: bool) -> Result<(), Failure> {
     let Some(unknown) = input.unknown_agent(agent).filter(|_| input.denying.is_none()) else {
         return Ok(());
     };
     if !unknown.is_denied || allow_all {
-        log(&format!("warning: {} (--agent)", unknown.note()));
+        tracing::warn!(target: "policy", "{} (--agent)", unknown.note());
         return Ok(());
     }
     let UnknownAgent { message, help, rules, .. } = unknown;
@@ -129,17 +122,12 @@ enum NotCaller {
 }
 
 /// The agent that the operator named, by a flag, by a token, or by both alike.
-fn caller(
-    flag: Option<&str>,
-    token: Option<&str>,
-    config: &Config,
-    log: &Log,
-) -> Result<Caller, NotCaller> {
+fn caller(flag: Option<&str>, token: Option<&str>, config: &Config) -> Result<Caller, NotCaller> {
     let Some(token) = token else {
         return Ok(by_flag(flag));
     };
     // A JWT ends, and nobody could give this process another one: only listed tokens count here.
-    let known = identities(config, true, false, log).map_err(NotCaller::Failed)?;
+    let known = identities(config, true, false).map_err(NotCaller::Failed)?;
     let unknown = "TOOLWARD_TOKEN is not the token of any agent";
     let agent = known.of_token(token).ok_or(NotCaller::Wrong(unknown))?;
     if flag.is_some_and(|flag| *agent != *flag) {

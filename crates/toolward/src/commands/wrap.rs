@@ -19,8 +19,9 @@ use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Ti
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_first_request};
 use crate::exit::Failure;
-use crate::gateway::{announce, log, open_audit, recorded_arguments};
+use crate::gateway::{Announcement, open_audit, recorded_arguments};
 use crate::load::{Input, options};
+use crate::log;
 use crate::ownership;
 use crate::policy_gate::passes;
 use crate::prepared::{Prepare, Prepared};
@@ -58,14 +59,14 @@ fn prepare(
     if args.agent.is_none() && !args.allow_all {
         may_be_unnamed(&input, "start it with `--agent NAME`")?;
     }
-    let log = log();
+    log::start(&input.loaded.config.telemetry);
     if let Some(agent) = args.agent.as_deref() {
-        is_known(&input, agent, args.allow_all, &log)?;
+        is_known(&input, agent, args.allow_all)?;
     }
     let options = options(&policy, matches);
     let first = InitialLoad::of(&input);
-    ownership::refuse(&input.loaded, &log)?;
-    announce(&input, args.allow_all, "enabled", &log);
+    ownership::log_warnings(&ownership::refuse(&input.loaded)?);
+    Announcement::of(&input, args.allow_all).log("enabled");
     let (Some(program), arguments) = (args.command.first(), args.command.get(1..)) else {
         return Err(Failure::usage("error: the server's command is missing"));
     };
@@ -100,13 +101,12 @@ fn prepare(
     };
     let (allow_all, servers) = (args.allow_all, Some(vec![server]));
     let prepare = Prepare { allow_all, servers, authenticates: false };
-    let servers = Servers::new(log.clone());
-    let Prepared { config, setup } = Prepared::from(input, &prepare, (&servers, None), &log)?;
+    let servers = Servers::new();
+    let Prepared { config, setup } = Prepared::from(input, &prepare, (&servers, None))?;
     let context = Context {
         servers: Arc::new(servers),
-        audit: open_audit(audit_setup(args.audit.as_deref())?, log.clone())?,
+        audit: open_audit(audit_setup(args.audit.as_deref())?)?,
         budget: Budget::new(config.limits_of.buffered_bytes as usize),
-        log,
         // There is no other server that could be listed in the meantime.
         list_timeout: Duration::from_secs(args.timeout),
     };

@@ -22,8 +22,11 @@ impl Reloader {
                 failing.into_iter().map(|line| Failure::invalid(line).text()).collect();
             let mut state = self.state();
             for line in failing.iter().filter(|line| !state.failing.contains(line)) {
-                let line = line.replace('\n', " ");
-                (self.log())(&format!("A TEST OF THE POLICY FAILS, which stays in force: {line}"));
+                tracing::error!(
+                    target: "policy",
+                    diagnostic = line,
+                    "a test of the policy fails with the tools that servers list; the policy stays active"
+                );
             }
             state.failing = failing;
         }

@@ -1,20 +1,18 @@
 //! Prepares a reload: everything that replaces the active configuration, or the reason for rejecting it.
 
 use std::io::ErrorKind;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_gateway::active::Setup;
-use toolward_gateway::lock::LockUnpoisoned;
-use toolward_gateway::log::Log;
 
 use super::truncated::refuse_truncated;
 use super::{ReloadError, Reloader};
 use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
-use crate::gateway::announce;
+use crate::gateway::Announcement;
 use crate::identity::may_listen;
 use crate::load::{Input, invalid};
 use crate::ownership;
@@ -28,7 +26,7 @@ pub(super) struct PreparedReload {
     pub(super) in_force: Arc<ActiveConfig>,
     pub(super) protection: Protection,
     /// Log lines for when it becomes active.
-    pub(super) announced: Vec<String>,
+    pub(super) announced: Announcement,
     pub(super) reads: Reads,
 }
 
@@ -51,7 +49,7 @@ impl Reloader {
         let (in_force, protection) = (ActiveConfig::of(&input), Protection::of(&input));
         supported(&input.loaded.config)?;
         // Warnings were logged at the start.
-        ownership::refuse(&input.loaded, &(Arc::new(|_: &str| {}) as Log))?;
+        ownership::refuse(&input.loaded)?;
         let fixed = self.unchangeable(&input.loaded.config);
         let denying = self.state().denying.is_some();
         if !denying {
@@ -77,9 +75,9 @@ impl Reloader {
             refuse_truncated(&active, reads, self.options.main.as_ref())?;
         }
         let changed = self.unchangeable(&input.loaded.config);
-        let announced = announced(&input, self.again.prepare.allow_all);
+        let announced = Announcement::of(&input, self.again.prepare.allow_all);
         let servers = (&*self.gateway.context.servers, Some(&*before));
-        let prepared = Prepared::from(input, &self.again.prepare, servers, self.log())?;
+        let prepared = Prepared::from(input, &self.again.prepare, servers)?;
         if denying && changed.is_err() {
             return Err(self.again.anew.begin(&self.gateway));
         }
@@ -132,16 +130,4 @@ impl Reloader {
             ))),
         }
     }
-}
-
-/// Collects log lines for when the configuration becomes active.
-fn announced(input: &Input, allow_all: bool) -> Vec<String> {
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let kept = lines.clone();
-    let log: Log = Arc::new(move |line: &str| {
-        kept.locked().push(line.to_string());
-    });
-    announce(input, allow_all, "reloaded", &log);
-    let mut lines = lines.locked();
-    std::mem::take(&mut *lines)
 }

@@ -8,7 +8,8 @@ use std::process::Command;
 
 use toolward_gateway::gateway::Gateway;
 
-use super::{ReloadError, SETTLE};
+use super::ReloadError;
+use crate::log;
 
 /// How a process restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,9 +23,11 @@ pub(crate) enum Restart {
 impl Restart {
     /// Returns only if it fails.
     pub(super) fn begin(self, gateway: &Gateway) -> ReloadError {
-        let said = "the configuration is right now";
         if self == Restart::ByOthers {
-            (gateway.context.log)(&format!("{said}, and not as this process began: it ends"));
+            tracing::info!(
+                target: "reload",
+                "the configuration is valid now, but needs a new process; this one shuts down"
+            );
             let own = rustix::process::getpid();
             let ended = rustix::process::kill_process(own, rustix::process::Signal::TERM);
             return ReloadError::passing(match ended {
@@ -32,9 +35,9 @@ impl Restart {
                 Err(error) => format!("the process cannot end: {error}"),
             });
         }
-        (gateway.context.log)(&format!("{said}: the process starts anew in place"));
-        // Lines of the log are written by another thread, which ends here.
-        std::thread::sleep(SETTLE);
+        tracing::info!(target: "reload", "the configuration is valid now; restarting in place");
+        // The thread that writes the log ends here.
+        log::flush();
         gateway.context.audit.close();
         let mut arguments = std::env::args_os();
         let name = arguments.next().unwrap_or_else(|| "toolward".into());

@@ -166,7 +166,7 @@ fn the_certificate_is_read_again_when_its_files_change() {
     // What cannot be read changes nothing, and is told.
     std::fs::write(papers.path("now.pem"), "-----BEGIN CERTIFICATE-----\nx").unwrap();
     eventually("the log says so", || {
-        gate.said.lock().unwrap().contains("the old certificate stays in force").then_some(())
+        gate.said.lock().unwrap().contains("the previous certificate stays active").then_some(())
     });
     assert_eq!(now(), der("second"));
     // A certificate of another key is no better.

@@ -75,7 +75,7 @@ fn without_keys_every_jwt_is_refused_until_there_are_some() {
         if at == 0 {
             eventually("the keys are there", || (begin(&client).status == 200).then_some(()));
             eventually("it is told", || {
-                gate.said.lock().unwrap().contains("can be read again").then_some(())
+                gate.said.lock().unwrap().contains("are available again").then_some(())
             });
         }
     }

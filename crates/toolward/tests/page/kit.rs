@@ -111,7 +111,7 @@ impl Site {
     pub fn table(&self) -> String {
         eventually("all servers have answered", || {
             let html = self.html("");
-            (!html.contains("has not listed its tools yet")).then_some(html)
+            (!html.contains("it has not answered")).then_some(html)
         })
     }
 
@@ -140,8 +140,8 @@ pub fn entrance(gate: &Gate) -> (u16, String) {
     eventually("the page is there", || {
         let said = gate.said.lock().unwrap();
         let line =
-            said.lines().find_map(|line| line.strip_prefix("toolward: admin UI: http://"))?;
-        let (address, token) = line.split_once("/?token=")?;
+            said.lines().find_map(|line| line.split_once(" INFO admin: admin UI: http://"))?;
+        let (address, token) = line.1.split_once("/?token=")?;
         Some((address.rsplit(':').next()?.parse().ok()?, token.to_string()))
     })
 }

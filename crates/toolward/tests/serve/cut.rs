@@ -226,9 +226,9 @@ fn a_reload_that_could_not_be_recorded_comes_by_itself_when_it_can() {
     // A disk with open files cannot be made read-only: another one takes its place.
     assert!(mount("ro,size=8m", &audit));
     change(&gate, |config| config["agents"]["a"]["allow"]["tools"]["s"] = json!(["write"]));
-    said(&gate, "the old one stays in force");
+    said(&gate, "the previous one stays active");
     std::thread::sleep(std::time::Duration::from_millis(2500));
-    let told = gate.said.lock().unwrap().matches("the old one stays in force").count();
+    let told = gate.said.lock().unwrap().matches("the previous one stays active").count();
     assert_eq!(told, 1, "it is said once");
     let unmounted = std::process::Command::new("umount").arg(&audit).status().unwrap();
     assert!(unmounted.success());

@@ -31,7 +31,7 @@ fn denying(setup: Setup) -> Setup {
 fn a_secret_that_is_missing_is_waited_for() {
     let agents = json!({"a": {"tokens": ["${file:token}"], "allow": {"servers": ["*"]}}});
     let gate = denying(setup().agents(agents).web("s", "modern", two())).start();
-    said(&gate, "NOTHING IS ALLOWED");
+    said(&gate, "EVERY CALL IS DENIED");
     assert_eq!(ready(gate.port).unwrap(), (503, "denying".into()));
     let (code, told) = beside(&gate, &["status"]);
     assert!(code == 0 && told.contains("NOTHING IS ALLOWED") && told.contains("token"), "{told}");
@@ -52,7 +52,7 @@ fn a_variable_that_is_not_set_denies() {
     let agents = json!({"a": {"tokens": ["${NOT_SET_HERE}"], "allow": {"servers": ["*"]}}});
     let setup = setup().agents(agents).web("s", "modern", two());
     let gate = denying(setup).start();
-    said(&gate, "NOTHING IS ALLOWED");
+    said(&gate, "EVERY CALL IS DENIED");
     assert_eq!(ready(gate.port).unwrap().0, 503);
 }
 
@@ -121,7 +121,7 @@ fn where_the_file_says_another_address_the_process_starts_anew() {
         ready(port).filter(|(status, _)| *status == 200)
     });
     let said = running.said.lock().unwrap().clone();
-    assert!(said.contains("the process starts anew in place"), "{said}");
+    assert!(said.contains("restarting in place"), "{said}");
     assert_eq!(running.child.id(), id);
     let agent = super::harness::agent_at(port, "token-of-agent-a");
     assert_eq!(listed(&agent), ["s__read"]);

@@ -176,9 +176,9 @@ fn what_cannot_be_started_is_told_once() {
         {
             let said = eventually("the operator is told", || {
                 let said = gate.said.lock().unwrap();
-                let about = format!("toolward: {server}: ");
+                let about = format!(" WARN upstream: {server}: ");
                 let lines: Vec<String> =
-                    said.lines().filter(|l| l.starts_with(&about)).map(String::from).collect();
+                    said.lines().filter(|l| l.contains(&about)).map(String::from).collect();
                 (!lines.is_empty()).then_some(lines)
             });
             assert_eq!(said.len(), 1, "{era}: {said:?}");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::harness::{Agent, Gate, Session, eventually, names, setup};
+use super::harness::{
+    Agent, Caller, Gate, MODERN, Session, eventually, modern_body, names, setup, text,
+};
 
 pub fn two() -> Value {
     names(&["read", "write"])
@@ -97,14 +99,14 @@ fn what_is_wrong_is_refused_whole_and_said() {
         change(&mut config);
         config.to_string()
     };
-    refused(&good[..good.len() / 2], "the old one stays in force");
-    refused("", "the old one stays in force");
+    refused(&good[..good.len() / 2], "the previous one stays active");
+    refused("", "the previous one stays active");
     refused(&good.replace("\"agents\"", "\"agent\""), "did you mean `agents`?");
     refused(&with(&|config| config["listen"] = json!("127.0.0.1:1")), "`listen` cannot change");
     refused(&with(&|config| config["naming"] = json!("flat")), "`naming` cannot change");
     refused(
         &with(&|config| drop(config.as_object_mut().unwrap().remove("agents"))),
-        "the old one stays in force",
+        "the previous one stays active",
     );
     refused(
         &with(&|config| config["tests"] = json!([{"as": "a", "allow": ["s/write"]}])),
@@ -116,11 +118,11 @@ fn what_is_wrong_is_refused_whole_and_said() {
             config["agents"]["a"]["allow"]["tools"]["s"] = json!(["read", "write"]);
             config["servers"]["t"] = json!({"command": "x", "url": "http://127.0.0.1:1"});
         }),
-        "the old one stays in force",
+        "the previous one stays active",
     );
     gate.said.lock().unwrap().clear();
     std::fs::remove_file(&file).unwrap();
-    said(&gate, "the old one stays in force");
+    said(&gate, "the previous one stays active");
     assert_eq!(listed(&agent), ["s__read"]);
     replace(
         &file,
@@ -143,6 +145,70 @@ fn a_revoked_agent_is_out_and_its_streams_end() {
     assert_eq!(gone.modern_reply(json!(1), "tools/list", json!({})).status, 401);
     assert_eq!(listed(&kept).len(), 2);
     assert!(stays.is_silent(Duration::from_millis(300)));
+}
+
+#[test]
+fn a_token_revoked_while_the_body_arrives_makes_no_call() {
+    let everyone = json!({"a": {"allow": {"servers": ["*"]}}, "b": {"allow": {"servers": ["*"]}}});
+    let gate = setup().agents(everyone).web("s", "both", two()).start();
+    let (kept, gone) = (gate.agent("a"), gate.agent("b"));
+    let call = |agent: &Agent| {
+        let params = json!({"name": "s__write", "arguments": {}});
+        let body = modern_body(json!(1), "tools/call", params).to_string();
+        let headers = [
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "s__write"),
+        ];
+        let request = agent.request("POST", &headers, &body);
+        let (head, rest) = request.split_at(request.len() - body.len() / 2);
+        let mut connection = gate.connect();
+        connection.send(head.as_bytes());
+        (connection, rest.to_string())
+    };
+    // Both have sent their head, were authenticated, and owe the rest of the body.
+    let (mut stays, stays_rest) = call(&kept);
+    let (mut ends, ends_rest) = call(&gone);
+    change(&gate, |config| drop(config["agents"].as_object_mut().unwrap().remove("b")));
+    eventually("the token is revoked", || {
+        let reply = gone.modern_reply(json!(2), "tools/list", json!({}));
+        (reply.status == 401).then_some(())
+    });
+    ends.send(ends_rest.as_bytes());
+    assert_eq!(ends.reply().status, 401);
+    assert!(gate.calls("s").is_empty(), "nothing was forwarded");
+    // A caller whose token is still good goes on under the new configuration.
+    stays.send(stays_rest.as_bytes());
+    assert_eq!(stays.reply().status, 200);
+    assert_eq!(gate.calls("s").len(), 1);
+}
+
+#[test]
+fn a_server_with_a_new_key_keeps_its_flat_names() {
+    let setup = setup().agents(json!({"a": {"allow": {"servers": ["*"]}}}));
+    let setup = setup.stdio("one", "legacy", two()).stdio("two", "legacy", names(&["send"]));
+    let gate = setup.set("naming", json!("flat")).start();
+    let agent = gate.agent("a");
+    // The session holds a view of the first configuration, and with it the names.
+    let session = agent.session();
+    assert_eq!(seen(&session), ["read", "write", "send"]);
+    change(&gate, |config| {
+        let one = config["servers"].as_object_mut().unwrap().remove("one").unwrap();
+        config["servers"]["renamed"] = one;
+    });
+    eventually("the renamed server is listed", || {
+        let all = listed(&agent).len() == 3;
+        (all && has_listed(&gate, "renamed")).then_some(())
+    });
+    let mut now = seen(&session);
+    now.sort();
+    assert_eq!(now, ["read", "send", "write"]);
+    assert_eq!(text(&session.call("write", json!({}))), "did write");
+}
+
+/// Whether a listing with this server has been recorded.
+fn has_listed(gate: &Gate, server: &str) -> bool {
+    gate.records().iter().any(|record| record["servers"].get(server).is_some())
 }
 
 #[test]
@@ -283,7 +349,7 @@ fn where_that_is_wanted_an_invalid_policy_denies_everything_until_it_is_right() 
     std::fs::write(setup.path("policy.yaml"), "allowed_tool: [read]\n").unwrap();
     let setup = setup.set("policies", json!(["policy.yaml"]));
     let gate = setup.flag("--on-invalid-policy=deny-all").start();
-    said(&gate, "NOTHING IS ALLOWED");
+    said(&gate, "EVERY CALL IS DENIED");
     let agent = gate.agent("a");
     assert_eq!(agent.modern_reply(json!(1), "tools/list", json!({})).status, 401);
     replace(&gate.file("policy.yaml"), "allowed_tools: [read]\n");

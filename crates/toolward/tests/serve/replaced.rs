@@ -33,7 +33,7 @@ fn a_folder_that_is_replaced_as_a_whole_is_watched_on() {
     shows("write");
     // rm -rf, and made again
     std::fs::remove_dir_all(&policies).unwrap();
-    said(&gate, "the old one stays in force");
+    said(&gate, "the previous one stays active");
     put(policies.clone(), "read");
     shows("read");
     // The folder above, and what happens in it afterwards.

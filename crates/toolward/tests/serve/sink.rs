@@ -159,7 +159,7 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
         .start();
     std::fs::rename(gate.file("audit"), gate.file("away")).unwrap();
     assert_eq!(call_on(&gate, 10), (10, 0));
-    assert!(gate.said.lock().unwrap().contains("calls go on without a record"));
+    assert!(gate.said.lock().unwrap().contains("calls are forwarded without a record"));
     // Whoever looks is told so.
     let (readiness, status) = (
         || gate.nobody().at("/readyz").send("GET", &[], ""),

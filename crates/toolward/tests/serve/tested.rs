@@ -42,7 +42,8 @@ fn what_depends_on_a_list_is_told_when_the_list_is_known() {
     ]);
     let gate = setup().agents(policy).web("s", "modern", tools).set("tests", tests).start();
     assert_eq!(listed(&gate.agent("a")), ["s__read"]);
-    said(&gate, "A TEST OF THE POLICY FAILS, which stays in force: FAIL a allow s/write");
+    said(&gate, " ERROR policy: a test of the policy fails");
+    said(&gate, "\n    FAIL a allow s/write");
     let status = || {
         let (code, said) = beside(&gate, &["status", "--json"]);
         assert_eq!(code, 0, "{said}");

@@ -1,12 +1,11 @@
 use std::io::Error;
-use std::sync::Arc;
 
 use super::*;
 
 fn open(folder: &Path) -> (Writer, Ids) {
     let ids = Ids::new().unwrap();
     let keep = Keep { rotate_size: 1 << 20, rotate_age: Duration::from_secs(9999), retain: None };
-    (Writer::open(folder, keep, true, &ids, Arc::new(|_| {})).unwrap(), ids)
+    (Writer::open(folder, keep, true, &ids).unwrap(), ids)
 }
 
 fn kinds(folder: &Path) -> Vec<String> {

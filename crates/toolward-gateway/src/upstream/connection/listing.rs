@@ -174,11 +174,11 @@ impl Link {
         let over_http = matches!(self.carrier, Transport::Http(_));
         for entry in &offered.malformed {
             let (at, problem) = (entry.index, &entry.problem);
-            (self.log)(&format!("{}: tool {at} is left out: {problem}", self.name));
+            tracing::warn!(target: "upstream", server = self.name, "tool {at} is left out: {problem}");
         }
         let catalogue = offered.finish(over_http, ttl);
-        for (name, problem) in catalogue.dropped() {
-            (self.log)(&format!("{}: tool `{name}` is left out: {problem}", self.name));
+        for (tool, problem) in catalogue.dropped() {
+            tracing::warn!(target: "upstream", server = self.name, "tool `{tool}` is left out: {problem}");
         }
         let fresh_until = match self.era() {
             Era::Legacy => None,
@@ -232,7 +232,7 @@ async fn fetch(link: Busy) {
             if *why == Unavailable::Slow && link.list_state().spare().is_some() {
                 return;
             }
-            (link.log)(&format!("{}: {why}", link.name));
+            tracing::warn!(target: "upstream", server = link.name, "{why}");
             if let Some(server) = link.server.upgrade() {
                 server.life.failed(&why.to_string());
             }

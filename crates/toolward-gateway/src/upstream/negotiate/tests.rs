@@ -35,7 +35,7 @@ fn servers(folder: &std::path::Path) -> (Servers, All) {
         answer_bytes: 1 << 20,
         results: Default::default(),
     };
-    let servers = Servers::new(Arc::new(|_| {}));
+    let servers = Servers::new();
     let all = servers.create(vec![definition], &[]);
     (servers, all)
 }

@@ -27,7 +27,6 @@ use super::ids;
 use super::line_transport::address;
 use crate::http_client::gzip::{Coding, Gunzip};
 use crate::http_client::{Client, Connection, SendError};
-use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::parse::parse;
 use crate::permit::Outgoing;
@@ -52,7 +51,6 @@ pub(in crate::upstream) struct HttpLink {
     /// The longest answer.
     longest: usize,
     signal: mpsc::UnboundedSender<Signal>,
-    log: Log,
     life: Arc<Life>,
     client: Client,
     /// One handshake at a time.
@@ -129,7 +127,6 @@ impl HttpLink {
             revision,
             longest: server.definition.answer_bytes,
             signal,
-            log: server.log.clone(),
             life: server.life.clone(),
             greeted: Mutex::default(),
             again: AtomicBool::new(false),
@@ -156,7 +153,7 @@ impl HttpLink {
         let made = handshake.await.unwrap_or_else(|_| Err(late()));
         let made = Arc::new(made.inspect_err(|why| {
             if matches!(why, Unavailable::Down(_) | Unavailable::Refuses(_)) {
-                (self.log)(&format!("{}: {why}", self.name));
+                tracing::warn!(target: "upstream", server = self.name, "{why}");
                 self.life.failed(&why.to_string());
             }
         })?);

@@ -14,7 +14,6 @@ use super::event_stream::Events;
 use super::line_session::Arrived;
 use crate::budget::Account;
 use crate::http_client::{Address, Client};
-use crate::log::Log;
 use crate::upstream::Unavailable;
 use crate::upstream::remote::Remote;
 
@@ -28,7 +27,6 @@ const MAX_UNSENT: usize = 1 << 20;
 pub(in crate::upstream) async fn connect(
     name: &str,
     remote: &Remote,
-    log: &Log,
     account: Arc<OnceLock<Arc<Account>>>,
 ) -> Result<(mpsc::Receiver<Arrived>, DuplexStream), Unavailable> {
     let down = |error: io::Error| Unavailable::Down(error.to_string());
@@ -52,7 +50,7 @@ pub(in crate::upstream) async fn connect(
     let (ours, theirs) = tokio::io::duplex(MAX_UNSENT);
     let (sender, arriving) = mpsc::channel(1);
     let remote = remote.clone();
-    let (name, log) = (name.to_string(), log.clone());
+    let name = name.to_string();
     tokio::spawn(async move {
         // Whichever side ends first ends the other.
         let ended = tokio::select! {
@@ -60,7 +58,7 @@ pub(in crate::upstream) async fn connect(
             ended = send(post, remote, theirs) => ended,
         };
         if let Err(error) = ended {
-            log(&format!("{name}: {error}"));
+            tracing::warn!(target: "upstream", server = name, "{error}");
         }
     });
     Ok((arriving, ours))

@@ -10,7 +10,6 @@ use tokio::io::DuplexStream;
 use tokio::process::Child;
 
 use super::stdio::Launch;
-use crate::log::Log;
 use crate::upstream::Unavailable;
 
 /// How a server that reads and writes one message per line is started.
@@ -43,9 +42,9 @@ impl LineServer {
         }
     }
 
-    pub(in crate::upstream) fn start(&self, log: &Log) -> Result<Started, Unavailable> {
+    pub(in crate::upstream) fn start(&self) -> Result<Started, Unavailable> {
         match self {
-            LineServer::Process(launch) => Ok(Started::Process(launch.spawn(log)?)),
+            LineServer::Process(launch) => Ok(Started::Process(launch.spawn()?)),
             LineServer::InMemory(_, server) => match (server.0)() {
                 Ok(stream) => Ok(Started::InMemory(stream)),
                 Err(error) => Err(Unavailable::Down(format!("it cannot be started: {error}"))),

@@ -23,7 +23,7 @@ use super::line_orders::{Order, PendingRequest};
 use super::writer::Writer;
 use crate::budget::{Account, Reservation};
 use crate::groups::Group;
-use crate::log::{Log, LogRateLimit};
+use crate::log::LogRateLimit;
 use crate::upstream::handshake::{
     Opening, is_list_changed, own_answer, own_request, tells_changes,
 };
@@ -76,7 +76,6 @@ pub(in crate::upstream) struct Process {
     /// It did not know what was said first, and has heard nothing else.
     unknowing: bool,
     name: String,
-    log: Log,
     sparing: LogRateLimit,
     signal: mpsc::UnboundedSender<Signal>,
     long: LongLine,
@@ -90,12 +89,11 @@ impl Process {
         mut child: tokio::process::Child,
         longest: usize,
         name: String,
-        log: Log,
         signal: mpsc::UnboundedSender<Signal>,
     ) -> Option<Process> {
         let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
         let input = Input::Lines(Box::new(stdout));
-        let mut process = Process::over(input, stdin, longest, name, log, signal);
+        let mut process = Process::over(input, stdin, longest, name, signal);
         process.group = Some(Group::led_by(child.id()));
         process.child = Some(child);
         Some(process)
@@ -107,7 +105,6 @@ impl Process {
         stdin: impl AsyncWrite + Unpin + Send + 'static,
         longest: usize,
         name: String,
-        log: Log,
         signal: mpsc::UnboundedSender<Signal>,
     ) -> Process {
         Process {
@@ -121,7 +118,6 @@ impl Process {
             hello: None,
             unknowing: false,
             name,
-            log,
             sparing: LogRateLimit::default(),
             signal,
             long: LongLine::default(),
@@ -237,7 +233,7 @@ impl Process {
                     Some(Ok(message)) => self.received(message),
                     Some(Err(unreadable)) => {
                         if self.sparing.allow() {
-                            (self.log)(&format!("{}: {}", self.name, unreadable.why));
+                            tracing::warn!(target: "upstream", server = self.name, "{}", unreadable.why);
                         }
                         self.unreadable(&unreadable);
                     }

@@ -21,7 +21,6 @@ use super::line_server::{LineServer, Started};
 use super::line_session::{FAREWELL, Input, Process, Users};
 use super::reusable_process::Spare;
 use super::{ids, legacy_sse};
-use crate::log::Log;
 use crate::metrics::lifecycle::Life;
 use crate::notifications::Queue;
 use crate::permit::Outgoing;
@@ -128,7 +127,6 @@ impl Child {
         source: Source,
         opening: Opening,
         longest: usize,
-        log: Log,
         signal: mpsc::UnboundedSender<Signal>,
         life: Arc<Life>,
         users: Users,
@@ -138,7 +136,7 @@ impl Child {
         let (running, ended) = watch::channel(());
         let stalls = Stalls::default();
         let shown = stalls.clone();
-        let task = Task { source, opening, longest, log, signal, life, users, stalls };
+        let task = Task { source, opening, longest, signal, life, users, stalls };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
@@ -229,7 +227,6 @@ struct Task {
     opening: Opening,
     /// The longest answer.
     longest: usize,
-    log: Log,
     signal: mpsc::UnboundedSender<Signal>,
     life: Arc<Life>,
     /// Several agents use it.
@@ -260,7 +257,7 @@ impl Task {
                     }
                     if let Some(why) = why.failure() {
                         let line = self.source.log_line(why);
-                        (self.log)(&format!("{}: {line}", self.source.name()));
+                        tracing::warn!(target: "upstream", server = self.source.name(), "{line}");
                         self.life.failed(why);
                     }
                     waiting.into_iter().for_each(|order| order.fail(&why));
@@ -273,7 +270,8 @@ impl Task {
                     if process.serve(&mut orders).await {
                         return;
                     }
-                    (self.log)(&format!("{}: the server has ended", self.source.name()));
+                    let name = self.source.name();
+                    tracing::warn!(target: "upstream", server = name, "the server has ended");
                     self.life.failed("the server has ended");
                     settled = begun.elapsed() >= SETTLED;
                     // The next process may offer something else.
@@ -313,30 +311,29 @@ impl Task {
         }
         let mut process = match &self.source {
             Source::Program(program, ..) => {
-                let (log, signal) = (self.log.clone(), self.signal.clone());
-                let (started, name) = (program.start(&log)?, program.name().to_string());
+                let (started, name) = (program.start()?, program.name().to_string());
+                let signal = self.signal.clone();
                 self.life.started(again);
                 match started {
-                    Started::Process(child) => Process::new(child, self.longest, name, log, signal)
+                    Started::Process(child) => Process::new(child, self.longest, name, signal)
                         .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?,
                     Started::InMemory(stream) => {
                         let (read, write) = tokio::io::split(stream);
                         let input = Input::Lines(Box::new(read));
-                        Process::over(input, write, self.longest, name, log, signal)
+                        Process::over(input, write, self.longest, name, signal)
                     }
                 }
             }
             Source::Sse(name, remote) => {
                 let account = Arc::new(OnceLock::new());
-                let connecting = legacy_sse::connect(name, remote, &self.log, account.clone());
+                let connecting = legacy_sse::connect(name, remote, account.clone());
                 let (arriving, output) = tokio::select! {
                     connected = connecting => connected?,
                     () = gather(orders, waiting) => return Err(Stopped::Unwanted),
                 };
                 self.life.started(again);
                 let input = Input::Messages(arriving, account);
-                let (log, signal) = (self.log.clone(), self.signal.clone());
-                Process::over(input, output, self.longest, name.clone(), log, signal)
+                Process::over(input, output, self.longest, name.clone(), self.signal.clone())
             }
         };
         let greeted = self.greet(&mut process, HANDSHAKE, orders, waiting).await;
@@ -389,8 +386,8 @@ impl Task {
             Source::Sse(..) => None,
         };
         let (seconds, help) = (SILENT.as_secs(), help.unwrap_or_default());
-        let message = format!("{name}: no answer to `{method}` for {seconds} s{help}");
-        (self.log)(self.source.log_line(&message));
+        let message = format!("no answer to `{method}` for {seconds} s{help}");
+        tracing::warn!(target: "upstream", server = name, "{}", self.source.log_line(&message));
     }
 }
 

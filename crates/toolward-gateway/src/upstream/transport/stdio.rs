@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::environment::Inherit;
-use crate::log::{Log, LogRateLimit};
+use crate::log::{LogRateLimit, Source};
 use crate::upstream::Unavailable;
 use crate::{groups, program};
 
@@ -56,7 +56,7 @@ impl Launch {
     }
 
     /// Starts it; what it says on its standard error goes to the log.
-    pub(in crate::upstream) fn spawn(&self, log: &Log) -> Result<Child, Unavailable> {
+    pub(in crate::upstream) fn spawn(&self) -> Result<Child, Unavailable> {
         let program = self.program.to_string_lossy();
         let Some(file) = &self.file else {
             return Err(Unavailable::Unstartable(format!("`{program}` was not found in PATH")));
@@ -84,7 +84,7 @@ impl Launch {
             }
         })?;
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(log_lines(stderr, log.clone(), self.name.clone()));
+            tokio::spawn(log_lines(stderr, Source::Server(self.name.clone())));
         }
         Ok(child)
     }
@@ -100,7 +100,7 @@ fn is_permanent(error: &io::Error) -> bool {
 }
 
 /// What a child says on its standard error goes to the log, line by line.
-pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Log, name: String) {
+pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, source: Source) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     let mut sparing = LogRateLimit::default();
@@ -114,6 +114,6 @@ pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, log: Lo
             continue;
         }
         let text = String::from_utf8_lossy(&line);
-        log(&format!("{name}: {}", text.trim_end_matches(['\n', '\r'])));
+        source.log_stderr(text.trim_end_matches(['\n', '\r']));
     }
 }

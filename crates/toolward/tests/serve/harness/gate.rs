@@ -48,7 +48,7 @@ impl Gate {
         self.port = eventually("the gateway listens", || {
             let said = self.said.lock().unwrap();
             let line = said.lines().find(|line| line.contains("listening on http"))?;
-            assert!(line.contains(" INFO serve: listening on http"), "{line}");
+            assert!(line.contains(": listening on http"), "{line}");
             line.strip_suffix("/mcp")?.rsplit(':').next()?.parse().ok()
         });
     }

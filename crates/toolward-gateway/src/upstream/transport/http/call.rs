@@ -78,7 +78,7 @@ impl Call {
 
     /// An answer that cannot be read, or not in its length.
     fn unread(&mut self, error: &io::Error) -> Step {
-        (self.link.log)(&format!("{}: {}", self.link.name, unreachable(error)));
+        tracing::warn!(target: "upstream", server = self.link.name, "{}", unreachable(error));
         match TooLarge::of(error) {
             Some(large) => self.exchange.too_large(large.size),
             None => self.exchange.unreadable(),
@@ -142,7 +142,7 @@ impl Call {
                         401 | 403 => Unavailable::Refuses(status).to_string(),
                         _ => format!("it answers with status {status}"),
                     };
-                    (self.link.log)(&format!("{}: {why}", self.link.name));
+                    tracing::warn!(target: "upstream", server = self.link.name, "{why}");
                     // A status of 4xx rejects the request before anything is done.
                     return match status {
                         400..500 => self.exchange.unsent(),
@@ -153,7 +153,7 @@ impl Call {
                     return self.unread(&error);
                 }
                 Err(failed) => {
-                    (self.link.log)(&format!("{}: {failed}", self.link.name));
+                    tracing::warn!(target: "upstream", server = self.link.name, "{failed}");
                     return match failed.sent {
                         true => self.exchange.gone(),
                         false => self.exchange.unsent(),
