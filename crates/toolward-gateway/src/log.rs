@@ -5,6 +5,10 @@
 //! child processes. What needs an operator is an error or a warning; lines about single calls are at most
 //! `debug`.
 
+mod rejected;
+
+pub use self::rejected::RejectedCredentials;
+
 use std::time::{Duration, Instant};
 
 /// The child process that wrote a line.

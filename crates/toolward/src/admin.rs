@@ -26,6 +26,7 @@ use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::clock::micros;
 use toolward_gateway::downstream::response::Frame;
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::log::RejectedCredentials;
 
 use self::answer::Tries;
 use self::auth::TokenAuth;
@@ -46,6 +47,7 @@ pub(crate) struct AdminUi {
     /// Host names by which the admin UI may be reached.
     reachable: Reachable,
     tries: Tries,
+    rejected: RejectedCredentials,
     matrix: view::matrix::MatrixCache,
 }
 

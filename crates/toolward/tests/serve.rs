@@ -33,6 +33,8 @@ mod ingress;
 mod late;
 #[path = "serve/life.rs"]
 mod life;
+#[path = "serve/log.rs"]
+mod log;
 #[path = "serve/memory.rs"]
 mod memory;
 #[path = "serve/messages.rs"]

@@ -84,7 +84,7 @@ pub(super) async fn serve<S>(
                 (Response::empty(status), false, false)
             }
             Ok(Some(head)) if !endpoint.believes(&peer) => {
-                endpoint.turned_away(&peer, Some(&head), Wrong::Certificate.words());
+                endpoint.reject_credential(&peer, &head, Wrong::Certificate.words());
                 (Response::empty(401), false, head.old)
             }
             Ok(Some(head)) => {

@@ -27,6 +27,7 @@ use crate::audit::{Recording, Source};
 use crate::budget::Reservation;
 use crate::client::{Caller, Scope};
 use crate::gateway::Gateway;
+use crate::log::RejectedCredentials;
 use crate::opaque_id::Sealer;
 use crate::parse::parse;
 use crate::responses;
@@ -50,6 +51,7 @@ pub struct Endpoint {
     /// Requests that are being read, worked on or answered.
     busy: AtomicUsize,
     stateless: StatelessClients,
+    rejected: RejectedCredentials,
 }
 
 /// The body of a request, and the memory that it takes.
@@ -89,6 +91,7 @@ impl Endpoint {
             request_bytes: setup.request_bytes,
             busy: AtomicUsize::new(0),
             stateless: StatelessClients::default(),
+            rejected: RejectedCredentials::default(),
         }
     }
 
@@ -109,6 +112,13 @@ impl Endpoint {
     pub(super) fn turned_away(&self, peer: &Peer, head: Option<&RequestHead>, why: &'static str) {
         let source = peer.source(&self.gateway.active().reachable, head);
         self.gateway.context.audit.turned_away(&source, why);
+    }
+
+    /// Counts and logs a request that is rejected because of its credential.
+    pub(super) fn reject_credential(&self, peer: &Peer, head: &RequestHead, why: &'static str) {
+        let source = peer.source(&self.gateway.active().reachable, Some(head));
+        self.gateway.context.audit.turned_away(&source, why);
+        self.rejected.log(&source, why);
     }
 
     /// Counts a request that was refused, where no record of its own says so: by the agent, or by

@@ -186,7 +186,9 @@ impl AdminUi {
 
     /// The answer to a wrong token, after a moment.
     async fn wrong(&self, from: IpAddr) -> Response {
-        self.turned_away(from, "the admin UI's token is wrong");
+        let why = "the admin UI's token is wrong";
+        self.turned_away(from, why);
+        self.rejected.log(&from.to_canonical().to_string(), why);
         let Ok(_waiting) = self.tries.waiting.try_acquire() else {
             return Response::empty(429).field("Retry-After", "2");
         };

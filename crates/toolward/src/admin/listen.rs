@@ -116,6 +116,7 @@ impl Admin {
             door: self.door,
             reachable: reachable(config),
             tries: Tries::default(),
+            rejected: Default::default(),
             matrix: Default::default(),
         });
         let weak = Arc::downgrade(&page);

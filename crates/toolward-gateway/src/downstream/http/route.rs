@@ -183,7 +183,11 @@ impl Endpoint {
         match known {
             Ok(known) => Ok((known.caller, known.until)),
             Err(why) => {
-                self.turned_away(peer, Some(head), why.words());
+                match why {
+                    // The usual first request of a client that has yet to log in.
+                    Unidentified::Missing => self.turned_away(peer, Some(head), why.words()),
+                    _ => self.reject_credential(peer, head, why.words()),
+                }
                 let base = identities.issuer.is_some().then(|| base(active, peer, head));
                 let answer = oauth_metadata::challenge(identities, &why, base.as_ref(), &head.path);
                 Err(Box::new(answer))

@@ -47,9 +47,8 @@ impl Gate {
         });
         self.port = eventually("the gateway listens", || {
             let said = self.said.lock().unwrap();
-            let line = said.lines().find(|line| line.contains("listening on http"))?;
-            assert!(line.contains(": listening on http"), "{line}");
-            line.strip_suffix("/mcp")?.rsplit(':').next()?.parse().ok()
+            let (_, address) = said.split_once("listening on http")?;
+            address.split_once("/mcp")?.0.rsplit(':').next()?.parse().ok()
         });
     }
 
