@@ -79,10 +79,13 @@ pub(crate) fn serve_until_told(
     }
     let prepare = Prepare { allow_all: args.allow_all, servers: None, authenticates: true };
     let (gateway, config) = build(input, &prepare)?;
-    let identities = &gateway.active().identities;
+    // Nothing here may keep the first configuration: a reload ends it, and the processes of its hooks.
+    let (for_everyone, can_name) = {
+        let active = gateway.active();
+        // Users who are told apart must be able to come in.
+        (!active.identities.uids.is_empty(), active.identities.can_name())
+    };
     let tls = tls(&config)?;
-    // Users who are told apart must be able to come in.
-    let for_everyone = !identities.uids.is_empty();
     let state = state_folder(&config)?;
     let wanted: Vec<String> = config.listen.iter().map(written).collect();
     let inherited = match args.take_over {
@@ -114,7 +117,7 @@ pub(crate) fn serve_until_told(
         let state = state.display().to_string();
         Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
     })?;
-    if needs_name && !identities.can_name() {
+    if needs_name && !can_name {
         tracing::warn!(
             target: "authn",
             "no agent has a credential and unnamed callers are rejected: no client can connect"
