@@ -148,7 +148,7 @@ table! { GUARDS:
     "audit": Keys(&[AUDIT]), main_only =>
         "The audit log.";
     "telemetry": Keys(&[TELEMETRY]), main_only =>
-        "Logs, metrics and traces. Not in this version: values other than the defaults are rejected.";
+        "Logs, metrics and traces.";
     "read_only": Bool, default("false"), main_only =>
         "Whether only tools with `hint:read-only` may be used.";
     "explain_to_agent": Bool, default("true"), main_only =>
@@ -479,13 +479,13 @@ table! { ROTATE:
 
 table! { TELEMETRY:
     "otlp": SecretUrl =>
-        "Where traces are sent.";
+        "Where traces are sent. Not in this version.";
     "metrics": OnOff, default("on") =>
         "Whether metrics are served. Not in this version.";
     "log_format": Word(&["text", "json"]), default("text") =>
-        "How log lines are written.";
+        "How log entries are written to standard error: lines of text, or one JSON object per line.";
     "log_level": Word(&["error", "warn", "info", "debug", "trace"]), default("info") =>
-        "Which log lines are written.";
+        "The least severe log entries that are written.";
 }
 
 table! { TEST:
