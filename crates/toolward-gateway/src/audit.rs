@@ -175,7 +175,7 @@ impl std::error::Error for NotRecorded {}
 impl Audit {
     /// Opens the record in a folder, which is made if need be. Only this user can read it.
     pub fn open(setup: Setup) -> Result<Arc<Audit>, NotRecorded> {
-        make_folder(&setup.folder)?;
+        make_directory(&setup.folder)?;
         let ids = Ids::new()?;
         let Setup { folder, keep, required, .. } = &setup;
         let writer = Writer::open(folder, *keep, *required, &ids)?;
@@ -508,15 +508,15 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.locked()
 }
 
-fn make_folder(folder: &Path) -> std::io::Result<()> {
+fn make_directory(directory: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(|error| {
-        let at = folder.display();
-        let there = folder.symlink_metadata().is_ok_and(|_| !folder.is_dir());
+        let at = directory.display();
+        let there = directory.symlink_metadata().is_ok_and(|_| !directory.is_dir());
         Error::other(match there {
-            true => format!("{at} is not a folder: move it away, or name another one"),
-            false => format!("the folder {at} cannot be made: {error}"),
+            true => format!("{at} is not a directory: move it away or use another path"),
+            false => format!("the directory {at} cannot be created: {error}"),
         })
     })
 }

@@ -268,7 +268,7 @@ fn a_cancelled_call_is_not_answered() {
 #[test]
 fn others_are_answered_while_a_call_takes_its_time() {
     let mut server = Server::start(&["tracker"], true);
-    let params = json!({"name": "weekly_report", "arguments": {"seconds": 600}});
+    let params = json!({"name": "weekly_report", "arguments": {"seconds": 20}});
     let call = server.message(json!(5), "tools/call", params);
     server.send(&call);
     assert!(server.says("get_issue", json!({"number": 17})).0.contains("Login page"));
