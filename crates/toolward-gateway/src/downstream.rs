@@ -9,6 +9,8 @@ mod ended_sessions;
 mod event_log;
 mod frame;
 pub mod http;
+#[cfg(feature = "in-memory")]
+pub mod in_memory;
 pub mod oauth_metadata;
 mod oversized;
 mod peer;

@@ -2,7 +2,7 @@
 //!
 //! [`echo`] is an MCP server that returns the arguments of a call. [`load`] is a client that sends
 //! the next request as soon as it has the response to the last one. The program `testkit` runs
-//! either.
+//! either. [`memory`] is a scripted server inside a test.
 //!
 //! Neither may be the bottleneck, so both run on one thread and parse only as much HTTP and JSON as
 //! they need. They share no code with the gateway: a bug in its parser would otherwise go
@@ -24,5 +24,6 @@ pub mod histogram;
 pub mod http;
 pub mod json;
 pub mod load;
+pub mod memory;
 pub mod proxy;
 pub mod wait;

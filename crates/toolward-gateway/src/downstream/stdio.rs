@@ -108,7 +108,7 @@ pub async fn serve(
         let full = connection.work.len() >= MOST_RUNNING;
         tokio::select! {
             biased;
-            Ok(_) = revoked.wait_for(|revoked| *revoked) => break,
+            () = revocation(&mut revoked) => break,
             read = input.read_buf(lines.buffer()), if !full => match read {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
@@ -131,6 +131,13 @@ pub async fn serve(
     // A client that does not read must not keep the process.
     let _ = tokio::time::timeout(DRAIN, writer).await;
     ended
+}
+
+/// Resolves when the client's credential is revoked.
+async fn revocation(revoked: &mut watch::Receiver<bool>) {
+    if revoked.wait_for(|revoked| *revoked).await.is_err() {
+        std::future::pending().await
+    }
 }
 
 impl Connection {

@@ -119,6 +119,7 @@ impl ToolCounts {
 fn kind(server: &Server) -> String {
     match &server.definition.reach {
         Reach::Own => "built in".into(),
+        Reach::InMemory(_) => "in memory".into(),
         Reach::Child(launch) => {
             let program = std::path::Path::new(&launch.program);
             let name = program.file_name().unwrap_or(program.as_os_str());

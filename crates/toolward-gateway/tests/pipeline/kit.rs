@@ -1,0 +1,343 @@
+//! A gateway with in-memory servers, and its clients.
+
+mod client;
+mod http;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use toolward_config::{Config, Loader, Options};
+use toolward_gateway::active::reachable::Reachable;
+use toolward_gateway::active::{self, Active};
+use toolward_gateway::audit::redact::Redact;
+use toolward_gateway::audit::{self, Audit};
+use toolward_gateway::authn::Identities;
+use toolward_gateway::budget::Budget;
+use toolward_gateway::context::Context;
+use toolward_gateway::downstream::http::{Endpoint, Setup};
+use toolward_gateway::gateway::Gateway;
+use toolward_gateway::guard::{
+    self, Counts, Environment, Guards, HookDefinition, HookKind, LimitDefinition, Selection,
+    StoreSetup,
+};
+use toolward_gateway::opaque_id::Sealer;
+use toolward_gateway::upstream::{Caps, Definition, InMemory, Reach, Servers, Timeouts, built_in};
+use toolward_gateway::view::discovery::Discovery;
+use toolward_gateway::view::names::Naming;
+use toolward_policy::selector::Glob;
+use toolward_policy::source::Case;
+use toolward_policy::{Policy, Rate};
+
+pub use self::client::{Client, Kind};
+pub use toolward_testkit::memory::{Server, Step};
+
+/// The agent of all clients, unless a test names another one.
+pub const AGENT: &str = "dev";
+
+/// How a gateway is set up.
+pub struct Builder {
+    config: String,
+    servers: Vec<(String, InMemory)>,
+    hooks: Vec<HookDefinition>,
+    budget: usize,
+    required: bool,
+}
+
+/// Begins with a configuration, and its server `s`.
+pub fn gate(config: &str, server: &Server) -> Builder {
+    let (hooks, servers) = (Vec::new(), Vec::new());
+    let builder =
+        Builder { config: config.into(), servers, hooks, budget: 64 << 20, required: true };
+    builder.server("s", server)
+}
+
+/// A configuration in which the agent may call these tools of the server `s`.
+pub fn allow(tools: &str) -> String {
+    config("", tools)
+}
+
+/// The same, with further keys of the server.
+pub fn config(server: &str, tools: &str) -> String {
+    format!(
+        "servers: {{s: {{command: x, {server}}}}}\n\
+         agents: {{dev: {{allow: {{servers: [s], tools: {{s: [{tools}]}}}}}}}}\n"
+    )
+}
+
+impl Builder {
+    pub fn server(mut self, name: &str, server: &Server) -> Builder {
+        let server = server.clone();
+        self.servers.push((name.into(), InMemory::new(move || server.connect())));
+        self
+    }
+
+    /// The bytes that may be held for clients.
+    pub fn budget(self, budget: usize) -> Builder {
+        Builder { budget, ..self }
+    }
+
+    /// Calls are forwarded even if they cannot be recorded.
+    pub fn audit_optional(self) -> Builder {
+        Builder { required: false, ..self }
+    }
+
+    /// A critical hook: a shell script that is started for each call.
+    pub fn hook(mut self, script: &str) -> Builder {
+        self.hooks.push(HookDefinition {
+            name: "h".into(),
+            kind: HookKind::Exec {
+                program: "/bin/sh".into(),
+                arguments: vec!["-c".into(), script.into()],
+                persistent: false,
+            },
+            priority: 50,
+            critical: true,
+            timeout: Duration::from_secs(5),
+            start_timeout: Duration::from_secs(5),
+            arguments: true,
+            environment: Environment::default(),
+            whom: Selection::default(),
+        });
+        self
+    }
+
+    pub fn start(self) -> Gate {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let servers = Arc::new(Servers::new());
+        let setup = self.setup(&self.config, &servers, None, &[]);
+        let audit =
+            audit::Setup { required: self.required, ..audit::Setup::in_folder(path("audit")) };
+        let context = Context {
+            servers,
+            audit: Audit::open(audit).unwrap(),
+            budget: Budget::new(self.budget),
+            list_timeout: Duration::from_secs(20),
+        };
+        let gateway = Arc::new(Gateway::new(context, Active::new(setup)));
+        let state = path("state");
+        let setup = Setup {
+            tls: None,
+            sealer: Sealer::in_folder(&state).unwrap(),
+            state,
+            request_bytes: 1 << 20,
+            session_idle: None,
+        };
+        let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
+        Gate(Arc::new(Parts { gateway, endpoint, folder, builder: self }))
+    }
+
+    /// A configuration as the program would prepare it. The agents in `revoked` have no token.
+    fn setup(
+        &self,
+        text: &str,
+        servers: &Servers,
+        before: Option<&Active>,
+        revoked: &[&str],
+    ) -> active::Setup {
+        let files = HashMap::from([(PathBuf::from("toolward.yaml"), text.to_string())]);
+        let loader = Loader { files, env: HashMap::<String, String>::new() };
+        let options = Options { main: Some("toolward.yaml".into()), ..Options::default() };
+        let loaded = loader.load(&options).unwrap_or_else(|failed| {
+            let all: Vec<_> = failed.diagnostics.iter().map(|one| one.render(false)).collect();
+            panic!("{}", all.join("\n"))
+        });
+        let config = loaded.config;
+        let policy = Policy::compile(loaded.source).unwrap();
+        let own = config.builtin.then(built_in::definition);
+        let defined = config.servers.iter().map(|one| self.definition(one)).chain(own);
+        let known = before.map_or(&[][..], |before| &before.servers);
+        let mut identities = Identities::new(!config.agents.is_empty(), false);
+        for agent in config.agents.iter().filter(|agent| !revoked.contains(&&*agent.name)) {
+            let name = agent.name.as_str().into();
+            identities.add(&format!("token-of-{}", agent.name), &name).unwrap();
+        }
+        active::Setup {
+            guards: self.guards(&config, &policy, before),
+            servers: servers.create(defined.collect(), known),
+            policy,
+            version: text.into(),
+            enforced: true,
+            naming: Naming::Prefix { separator: config.separator.clone() },
+            identities,
+            reachable: Reachable::new(["localhost".to_string()], []),
+            redact: Redact::default(),
+            discovery: Discovery::default(),
+            denies_all: false,
+        }
+    }
+
+    fn definition(&self, server: &toolward_config::config::Server) -> Definition {
+        let memory = self.servers.iter().find(|(name, _)| *name == server.name);
+        let glob = |tool: &String| Glob::new(tool, Case::Sensitive);
+        let timeout = &server.timeout;
+        let sizes = &server.result_bytes;
+        Definition {
+            name: server.name.as_str().into(),
+            reach: Reach::InMemory(memory.unwrap().1.clone()),
+            timeouts: Timeouts {
+                by_tool: timeout.by_tool.iter().map(|(tool, time)| (glob(tool), *time)).collect(),
+                otherwise: timeout.otherwise,
+                most: timeout.most,
+            },
+            share: server.share,
+            max_children: server.max_children as usize,
+            eager: false,
+            answer_bytes: 1 << 20,
+            results: Caps {
+                by_tool: sizes
+                    .by_tool
+                    .iter()
+                    .map(|(tool, size)| (glob(tool), *size as usize))
+                    .collect(),
+                otherwise: sizes.otherwise.map(|size| size as usize),
+            },
+        }
+    }
+
+    fn guards(&self, config: &Config, policy: &Policy, before: Option<&Active>) -> Guards {
+        let rates = &config.limits.rates;
+        let all = Selection::default;
+        let limit = |name: &str, counts, rate: Option<Rate>| {
+            let (name, identity, scope) = (name.into(), name.into(), format!("all {name}"));
+            rate.map(|rate| LimitDefinition { name, identity, scope, counts, rate })
+        };
+        let mut limits: Vec<LimitDefinition> = [
+            limit("calls", Counts::Calls(all()), rates.calls),
+            limit("lists", Counts::Lists(all()), rates.lists),
+            limit("refused", Counts::Refused(all()), rates.refused),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        for (at, (rule, rate)) in policy.limits().into_iter().enumerate() {
+            limits.extend(limit(&format!("entry {at}"), Counts::Rule(rule), Some(rate)));
+        }
+        let (store, hooks) = (StoreSetup::default(), self.hooks.clone());
+        let setup = guard::Setup { limits, store, hooks };
+        Guards::new(setup, before.map(|before| &before.guards)).unwrap()
+    }
+}
+
+/// A running gateway; all clones are the same one.
+#[derive(Clone)]
+pub struct Gate(Arc<Parts>);
+
+struct Parts {
+    gateway: Arc<Gateway>,
+    endpoint: Arc<Endpoint>,
+    folder: TempDir,
+    builder: Builder,
+}
+
+impl Gate {
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.0.gateway
+    }
+
+    /// A client of the agent `dev`.
+    pub async fn client(&self, kind: Kind) -> Client {
+        self.client_of(kind, AGENT).await
+    }
+
+    pub async fn client_of(&self, kind: Kind, agent: &str) -> Client {
+        Client::connect(self.clone(), kind, agent).await
+    }
+
+    /// Activates another configuration.
+    pub fn reload(&self, config: &str) {
+        self.reload_revoking(config, &[]);
+    }
+
+    /// The same, in which some agents have no token.
+    pub fn reload_revoking(&self, config: &str, revoked: &[&str]) {
+        let (before, servers) = (self.gateway().active(), &self.gateway().context.servers);
+        let setup = self.0.builder.setup(config, servers, Some(&before), revoked);
+        self.gateway().activate(Active::replacing(&before, setup));
+    }
+
+    pub fn audit_dir(&self) -> PathBuf {
+        self.0.folder.path().join("audit")
+    }
+
+    /// The audit records so far.
+    pub async fn records(&self) -> Vec<Value> {
+        // Outcomes are written with the next record, or a moment later.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let text =
+            std::fs::read_to_string(self.audit_dir().join("audit.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    pub async fn records_of(&self, kind: &str) -> Vec<Value> {
+        let records = self.records().await.into_iter();
+        records.filter(|record| record["kind"] == kind).collect()
+    }
+
+    /// The only record of this kind.
+    pub async fn record(&self, kind: &str) -> Value {
+        let records = self.records_of(kind).await;
+        match <[Value; 1]>::try_from(records) {
+            Ok([record]) => record,
+            Err(records) => panic!("{} records of kind {kind}: {records:?}", records.len()),
+        }
+    }
+
+    /// The outcomes of all calls so far.
+    pub async fn outcomes(&self) -> Vec<String> {
+        let outcomes = self.records_of("outcome").await.into_iter();
+        outcomes.map(|one| one["outcome"].as_str().unwrap_or_default().to_string()).collect()
+    }
+
+    /// Makes the audit log impossible to write.
+    pub fn break_audit(&self) {
+        let dir = self.audit_dir();
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::write(&dir, "not a directory").unwrap();
+    }
+
+    /// The opposite.
+    pub fn repair_audit(&self) {
+        std::fs::remove_file(self.audit_dir()).unwrap();
+        std::fs::create_dir(self.audit_dir()).unwrap();
+    }
+}
+
+/// Time stands still while this lives, also if every task waits: for work of real processes.
+pub struct Frozen(Option<std::sync::mpsc::Sender<()>>);
+
+pub fn freeze() -> Frozen {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    // Paused time does not advance on its own while a blocking task runs.
+    drop(tokio::task::spawn_blocking(move || ended.recv()));
+    Frozen(Some(end))
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+/// Waits for something by name; a panic says what never happened.
+pub async fn within_an_hour<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let hour = Duration::from_secs(3600);
+    tokio::time::timeout(hour, future).await.unwrap_or_else(|_| panic!("it never happened: {what}"))
+}
+
+/// The text of a result.
+pub fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+}
+
+/// The machine-readable data of an error or a refusal.
+pub fn data(answer: &Value) -> &Value {
+    match answer.get("error") {
+        Some(error) => &error["data"],
+        None => &answer["result"]["_meta"]["io.toolward/refusal"],
+    }
+}

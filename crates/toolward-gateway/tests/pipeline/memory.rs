@@ -1,0 +1,75 @@
+//! The memory that is held for clients.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::kit::*;
+
+/// Room for a request and one result, and not for two.
+const SMALL: usize = 110 << 10;
+
+#[tokio::test(start_paused = true)]
+async fn a_call_without_room_for_its_result_is_not_forwarded() {
+    let server = Server::legacy(&["echo"]);
+    server.on("tools/call", |call| {
+        vec![Step::Hold, Step::Result(call["id"].clone(), json!({"content": []}))]
+    });
+    let gate = gate(&allow("echo"), &server).budget(SMALL).start();
+    let client = gate.client(Kind::StdioLegacy).await;
+    let first = client.begin_call("echo", json!({}));
+    server.arrival("tools/call").await;
+    let refused = client.call("echo").await;
+    assert_eq!(data(&refused)["error"], "overloaded", "{refused}");
+    assert_eq!(server.received("tools/call").len(), 1);
+    assert_eq!(gate.records_of("intent").await.len(), 1);
+    server.release();
+    assert!(first.answer().await["result"].is_object());
+    assert!(client.call("echo").await["result"].is_object(), "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_held_after_a_call_however_it_ends() {
+    // A session over HTTP keeps responses for clients that resume their streams.
+    for kind in [Kind::StdioLegacy, Kind::StdioModern, Kind::HttpModern] {
+        let server = Server::both(&["echo", "dies", "hangs", "large", "left"]);
+        server.on("tools/call", |call| {
+            let text = "x".repeat(200_000);
+            let large = json!({"content": [{"type": "text", "text": text}]});
+            match call["params"]["name"].as_str().unwrap() {
+                "dies" => vec![Step::Wait(Duration::from_secs(20)), Step::Close],
+                "hangs" | "left" => vec![],
+                "large" => vec![Step::Result(call["id"].clone(), large)],
+                _ => vec![Step::Result(call["id"].clone(), json!({"content": []}))],
+            }
+        });
+        let gate = gate(&config("timeout: 30s", "echo, dies, hangs, large, left"), &server).start();
+        let client = gate.client(kind).await;
+        for tool in ["echo", "hidden", "large", "hangs", "dies"] {
+            client.call(tool).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(gate.gateway().context.budget.held(), 0, "{kind:?} {tool}");
+        }
+        let call = client.begin_call("left", json!({}));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.cancel(call).await;
+        assert_eq!(gate.gateway().context.budget.held(), 0, "{kind:?} cancelled");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_waits_for_room_and_is_not_lost() {
+    let server = Server::modern(&["echo"]);
+    server.on("tools/call", |call| {
+        let content = json!([{"type": "text", "text": "x".repeat(300_000)}]);
+        let result = json!({"content": content, "resultType": "complete"});
+        vec![Step::Result(call["id"].clone(), result)]
+    });
+    let gate = gate(&allow("echo"), &server).budget(1 << 20).start();
+    let client = gate.client(Kind::StdioModern).await;
+    let calls: Vec<_> = (0..4).map(|_| client.begin_call("echo", json!({}))).collect();
+    for call in calls {
+        assert_eq!(text(&call.answer().await).len(), 300_000);
+    }
+    assert_eq!(gate.outcomes().await, vec!["ok"; 4]);
+}
