@@ -147,9 +147,13 @@ fn a_server_that_comes_late_is_announced() {
         .start();
     let a = gate.agent("a").session();
     let mut stream = a.listen(None);
-    assert_eq!(a.list(), ["fast__t"]);
-    assert_eq!(stream.event().unwrap().json()["method"], "notifications/tools/list_changed");
-    assert_eq!(a.list(), ["fast__t", "late__t"]);
+    let mut listed = a.list();
+    assert!(!listed.contains(&"late__t".to_string()), "{listed:?}");
+    // On a busy machine the other server is late too, and announced first.
+    while listed != ["fast__t", "late__t"] {
+        assert_eq!(stream.event().unwrap().json()["method"], "notifications/tools/list_changed");
+        listed = a.list();
+    }
 }
 
 #[test]

@@ -412,7 +412,11 @@ fn a_dead_server_does_not_blank_the_list(era: &str) {
         }))
         .start();
     let a = client(&gate, era, "a", "/mcp");
-    let answer = a.ask("tools/list", json!({}));
+    // On a busy machine a server that works may need longer to start than a listing waits.
+    let answer = eventually("the server that works has listed its tools", || {
+        let answer = a.ask("tools/list", json!({}));
+        (answer["result"]["_meta"]["io.toolward/servers"]["ok"] == "ok").then_some(answer)
+    });
     let tools: Vec<&str> = answer["result"]["tools"]
         .as_array()
         .unwrap()
@@ -421,7 +425,6 @@ fn a_dead_server_does_not_blank_the_list(era: &str) {
         .collect();
     assert_eq!(tools, ["ok__a", "ok__crash"]);
     let outcomes = &answer["result"]["_meta"]["io.toolward/servers"];
-    assert_eq!(outcomes["ok"], "ok", "{outcomes}");
     for dead in ["gone", "closed", "mute"] {
         assert!(outcomes[dead].is_string() && outcomes[dead] != "ok", "{outcomes}");
         let answer = a.call(&format!("{dead}__x"), json!({}));

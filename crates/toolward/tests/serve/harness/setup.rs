@@ -36,6 +36,8 @@ pub fn setup() -> Setup {
         "admin": "off",
         "state": "state",
         "audit": {"dir": "audit"},
+        // Many servers start at once, on a machine that is busy.
+        "list_timeout": "30s",
         "servers": {},
     });
     let folder = tempfile::tempdir().unwrap();
