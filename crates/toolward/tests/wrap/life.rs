@@ -34,25 +34,6 @@ fn a_crash_is_answered_at_once_and_the_server_comes_back() {
 }
 
 #[test]
-fn cancellation_reaches_the_server_and_the_late_answer_nobody() {
-    let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["hang", "a"])).ready();
-    wrapped.list();
-    wrapped.send(r#"{"jsonrpc":"2.0","id":"h","method":"tools/call","params":{"name":"hang"}}"#);
-    eventually("the call is forwarded", || !wrapped.forwarded().is_empty());
-    wrapped
-        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"h"}}"#);
-    assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
-    assert_eq!(
-        wrapped.answers.recv_timeout(Duration::from_millis(300)),
-        Err(RecvTimeoutError::Timeout)
-    );
-    assert!(
-        std::fs::read_to_string(wrapped.file("log")).unwrap().contains("notifications/cancelled")
-    );
-    assert!(wrapped.records().iter().any(|record| record["outcome"] == "cancelled"));
-}
-
-#[test]
 fn progress_comes_under_the_client_s_own_token_and_strays_do_not_come() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["slow", "stray"])).ready();
     let params = json!({"name": "slow", "_meta": {"progressToken": "mine"}});
