@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use toolward_config::config::{Connect, Discovery, Naming, Timeout, Token};
 use toolward_config::{
-    LoadFailure, Format, Inline, Level, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag, load_inline,
+    Format, Inline, Level, LoadFailure, LoadedConfig, Loader, Options, PolicyFile, PolicyFlag,
+    load_inline,
 };
 use toolward_policy::source::{Case, Place, RulesSource};
 
@@ -22,7 +23,11 @@ fn policy(path: &str) -> PolicyFile {
     PolicyFile { path: path.into(), flag: PolicyFlag::Policy, format: None }
 }
 
-fn load(list: &[(&str, &str)], env: &[(&str, &str)], options: &Options) -> Result<LoadedConfig, LoadFailure> {
+fn load(
+    list: &[(&str, &str)],
+    env: &[(&str, &str)],
+    options: &Options,
+) -> Result<LoadedConfig, LoadFailure> {
     let env: Vars = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     Loader { files: files(list), env }.load(options)
 }

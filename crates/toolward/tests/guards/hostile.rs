@@ -118,7 +118,9 @@ fn what_a_hook_started_ends_with_the_gateway() {
     let _connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__t"}));
     eventually("the hook runs", || (pids(&gate.file("pids")).len() == 2).then_some(()));
     gate.signal("-TERM");
-    eventually("it is about to end", || gate.said.lock().unwrap().contains("shutting down").then_some(()));
+    eventually("it is about to end", || {
+        gate.said.lock().unwrap().contains("shutting down").then_some(())
+    });
     // Whoever asks twice does not want to wait.
     gate.signal("-TERM");
     gate.ended();

@@ -71,7 +71,8 @@ fn hooks_are_those_of_the_configuration_in_force() {
     write(&gate, |config| config["hooks"][0]["policy_sh"] = json!("missing.sh"));
     eventually("it is refused", || {
         let said = gate.said.lock().unwrap();
-        (said.contains("the previous one stays active") && said.contains("missing.sh")).then_some(())
+        (said.contains("the previous one stays active") && said.contains("missing.sh"))
+            .then_some(())
     });
     assert_eq!(error(&a.call("s__t", json!({}))).1, "Tool 't' blocked by policy");
     change(&gate, |config| config["hooks"] = json!([]));
