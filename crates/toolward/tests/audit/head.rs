@@ -166,5 +166,8 @@ fn a_folder_that_cannot_be_one_is_named() {
     log.save();
     command.args(["stdio", "--agent", "dev", "-c"]).arg(log.path("toolward.yaml"));
     let said = super::log::said(command);
-    assert!(said.code == 3 && said.err.contains("audit is not a directory: move it away"), "{said:?}");
+    assert!(
+        said.code == 3 && said.err.contains("audit is not a directory: move it away"),
+        "{said:?}"
+    );
 }
