@@ -42,7 +42,12 @@ impl Entry {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
-        Entry { time: Timestamp::now(), level: *metadata.level(), target: metadata.target(), fields }
+        Entry {
+            time: Timestamp::now(),
+            level: *metadata.level(),
+            target: metadata.target(),
+            fields,
+        }
     }
 
     /// An entry of the log about itself.
