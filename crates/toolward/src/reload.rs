@@ -398,8 +398,6 @@ impl Reloader {
             drop(socket_files(&self.again.socket_files, opened));
             return Err(ReloadError::passing(error));
         }
-        announced.log("reloaded");
-        tracing::info!(target: "reload", by, version, "configuration reloaded");
         let agents = active.policy.agents().len();
         // Nothing of a client whose token is gone is decided under what comes now.
         if let Some(bearer) = &self.again.bearer
@@ -414,6 +412,8 @@ impl Reloader {
             let _ = tokio::task::spawn_blocking(move || replacing(&before)).await;
         }
         gateway.activate(active);
+        announced.log("reloaded");
+        tracing::info!(target: "reload", by, version, "configuration reloaded");
         {
             let mut state = self.state();
             state.in_force = Some(in_force);
