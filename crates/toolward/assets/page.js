@@ -52,6 +52,18 @@
   addEventListener("pagehide", leave);
   addEventListener("pageshow", () => follow());
 
+  // A view that is replaced cannot request a refresh for changes that arrive while its own response is on the
+  // way: htmx drops requests of elements that are gone. Its replacement requests it.
+  let changes = 0;
+  const sent = new WeakMap();
+  document.addEventListener("changed", () => { changes += 1; }, true);
+  document.addEventListener("htmx:beforeRequest", (event) => sent.set(event.detail.xhr, changes));
+  document.addEventListener("htmx:afterSettle", ({ detail: { xhr, target } }) => {
+    if (!xhr || target.isConnected || !(sent.get(xhr) < changes)) return;
+    sent.delete(xhr);
+    htmx.trigger(document.body, "changed");
+  });
+
   // Whoever is not let in any more is shown the door. An answer that does not come takes away what was
   // shown before it, which is of another question.
   const failed = (event) => {

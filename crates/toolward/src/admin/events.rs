@@ -50,14 +50,12 @@ type ViewVersions = (u64, u64, u64, u64, u64, Vec<&'static str>);
 
 pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let (send, events) = mpsc::channel(4);
-    let missed = missed(page, query);
+    let gateway = page.gateway();
+    let (mut servers, mut lists) = (gateway.context.servers.changes(), page.lists.changes());
+    // In this order: a change between the two is sent twice rather than never.
+    let (mut changes, missed) = (Changes::new(page), missed(page, query));
     let page = Arc::downgrade(page);
     tokio::spawn(async move {
-        let Some((mut servers, mut lists, mut changes)) = page.upgrade().map(|page| {
-            (page.gateway().context.servers.changes(), page.lists.changes(), Changes::new(&page))
-        }) else {
-            return;
-        };
         for first in [Some(Bytes::from_static(b": here\n\n")), missed].into_iter().flatten() {
             if send.send(first.into()).await.is_err() {
                 return;

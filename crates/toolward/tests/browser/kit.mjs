@@ -16,7 +16,7 @@ const { chromium } = require('playwright-core');
 export const facts = JSON.parse(process.argv[2]);
 export const origin = new URL(facts.page).origin;
 /** Nothing is waited for longer than this, however busy the machine is. */
-const PATIENCE = 20_000;
+const PATIENCE = 60_000;
 
 export function check(held, message) {
     if (!held) throw new Error(message);
