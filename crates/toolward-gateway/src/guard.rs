@@ -32,10 +32,11 @@ use crate::upstream::Server;
 
 pub(crate) use disconnect::OnDisconnect;
 
+pub use hooks::ShownHook;
 pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file, runnable};
 pub use limits::{Counts, LimitDefinition, StoreSetup};
 pub use selection::{Agents, ByAgent, Selection};
-pub use shown::{InFront, ShownHook, ShownLimit};
+pub use shown::{InFront, ShownLimit};
 pub use store::redis::{Redis, StoreTimeouts};
 
 /// All limits and hooks of a configuration.

@@ -23,6 +23,12 @@ use crate::status_report::status;
 const MAX_WORD: u64 = 8 << 10;
 /// Opens the control socket, registers the gateway, and reloads on changes for as long as the process lives.
 pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
+    open(&reloader, heir);
+    reloader.run().await;
+}
+
+/// Opens the control socket and serves it in the background. Must be called within a runtime.
+pub(crate) fn open(reloader: &Arc<Reloader>, heir: Option<Arc<Handover>>) {
     let control = reloader.running().map(|running| Control::open(&running));
     match control {
         Some(Ok(control)) => {
@@ -38,7 +44,6 @@ pub(crate) async fn run(reloader: Arc<Reloader>, heir: Option<Arc<Handover>>) {
         }
         None => {}
     }
-    reloader.run().await;
 }
 
 /// A control socket, removed with the process.

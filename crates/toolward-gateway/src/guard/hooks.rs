@@ -32,11 +32,29 @@ use self::answer::{Failed, Said};
 use self::exec::Exec;
 use self::failures::Failures;
 use self::http::Http;
-use self::persistent::{Lines, Persistent, Timeouts};
+use self::persistent::{Lines, Persistent};
+use self::pool::Timeouts;
 use self::process::Program;
 use self::shell::Shell;
-use super::{GuardedCall, Selection, ShownHook};
+use super::{GuardedCall, Selection};
 use crate::http_client::Address;
+
+/// A hook as people see it, for the admin UI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownHook {
+    pub name: String,
+    /// `exec`, `persistent`, `policy_sh` or `http`.
+    pub kind: &'static str,
+    /// If the hook fails, the call is refused.
+    pub critical: bool,
+    /// Whether it sees the arguments of calls.
+    pub arguments: bool,
+    pub timeout: Duration,
+    /// It is asked about some calls of the tool only, by their action.
+    pub partial: bool,
+    /// It is asked about all tools.
+    pub every_tool: bool,
+}
 
 pub use self::policy_file::policy_file;
 pub use self::process::{end_all, runnable};

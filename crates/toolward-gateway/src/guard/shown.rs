@@ -1,11 +1,9 @@
 //! Limits and hooks as people see them, for the admin UI. Nothing here decides.
 
-use std::time::Duration;
-
 use toolward_policy::{Hints, LimitedRule, Tool};
 
 use super::Guards;
-use super::hooks::Hook;
+use super::hooks::{Hook, ShownHook};
 use super::selection::{About, Covers};
 
 /// The guards that a call of one tool has to pass, for one agent.
@@ -24,22 +22,6 @@ pub struct ShownLimit {
     /// Only some calls of the tool count, by their action or by the rule that allows them.
     pub partial: bool,
     /// It counts calls of all tools together.
-    pub every_tool: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownHook {
-    pub name: String,
-    /// `exec`, `persistent`, `policy_sh` or `http`.
-    pub kind: &'static str,
-    /// If the hook fails, the call is refused.
-    pub critical: bool,
-    /// Whether it sees the arguments of calls.
-    pub arguments: bool,
-    pub timeout: Duration,
-    /// It is asked about some calls of the tool only, by their action.
-    pub partial: bool,
-    /// It is asked about all tools.
     pub every_tool: bool,
 }
 

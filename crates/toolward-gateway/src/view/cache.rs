@@ -30,6 +30,9 @@ struct Views {
     prune_at: usize,
 }
 
+/// The hash of a server's list, or why there is none and whether a retry can help.
+type ListState = Result<[u8; 32], (&'static str, bool)>;
+
 /// Everything a view depends on beside the active configuration.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ViewKey {
@@ -37,7 +40,7 @@ struct ViewKey {
     /// Only if rules read them.
     claims: Option<Arc<Claims>>,
     scope: Scope,
-    lists: Vec<(ServerId, Result<[u8; 32], (&'static str, bool)>)>,
+    lists: Vec<(ServerId, ListState)>,
 }
 
 /// A server and its tool list as a client gets it now.

@@ -150,15 +150,6 @@ pub(crate) fn serve_until_told(
         return Err(Failure::invalid(format!("error: {}", sanitize(&why))));
     }
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    for socket in &sockets {
-        let address = socket.address();
-        match socket {
-            Socket::Tcp(_) => {
-                tracing::info!(target: "serve", "listening on {scheme}://{address}/mcp");
-            }
-            Socket::Unix(..) => tracing::info!(target: "serve", "listening on {address}"),
-        }
-    }
     let again = ReloadContext {
         options: options(&args.policy, matches),
         prepare,
@@ -186,7 +177,8 @@ pub(crate) fn serve_until_told(
     let (hears, heard) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         signals.block_on(async {
-            let reloading = tokio::spawn(control::run(reloader.clone(), Some(heritage.clone())));
+            control::open(&reloader, Some(heritage.clone()));
+            let reloading = tokio::spawn(reloader.clone().run());
             let listening = async {
                 let _ = hears.send(());
                 std::future::pending().await
@@ -219,6 +211,16 @@ pub(crate) fn serve_until_told(
     });
     // Whoever is told that it runs may end it at once.
     let _ = heard.recv();
+    // Only now: `toolward reload` can reach a gateway that has announced itself.
+    for socket in &sockets {
+        let address = socket.address();
+        match socket {
+            Socket::Tcp(_) => {
+                tracing::info!(target: "serve", "listening on {scheme}://{address}/mcp");
+            }
+            Socket::Unix(..) => tracing::info!(target: "serve", "listening on {address}"),
+        }
+    }
     (around.ready)()?;
     serve(endpoint, sockets, threads, most, &ending, grace)?;
     registered.registration().take();

@@ -17,7 +17,7 @@ use toolward_wire::Raw;
 
 use super::answer::{Failed, LONGEST, Said, of_line};
 use super::failures::Failures;
-use super::pool::{Order, Outcome, Place, Pool};
+use super::pool::{Order, Outcome, Place, Pool, Timeouts};
 use super::process::{Program, Running};
 use super::share::{Quota, Slot};
 use super::streams::{Printed, read_all};
@@ -59,15 +59,6 @@ struct Keeper {
     name: String,
     timeouts: Timeouts,
     failures: Arc<Failures>,
-}
-
-/// How long a process may take.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Timeouts {
-    /// To answer a call.
-    pub(super) call: Duration,
-    /// To give its first answer, counted from its start.
-    pub(super) start: Duration,
 }
 
 impl<F: Framing> Persistent<F> {

@@ -14,9 +14,17 @@ use hashbrown::HashMap;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::answer::{Failed, Said};
-use super::persistent::Timeouts;
 use super::share::{Quota, Shares, Slot};
 use crate::lock::LockUnpoisoned;
+
+/// How long a process may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// To answer a call.
+    pub(super) call: Duration,
+    /// To give its first answer, counted from its start.
+    pub(super) start: Duration,
+}
 
 /// Processes of one hook, and how they are shared between agents.
 const PROCESSES: Quota = Quota::SEQUENTIAL;

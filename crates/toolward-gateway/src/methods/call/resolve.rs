@@ -41,6 +41,7 @@ pub(super) async fn resolve(
 }
 
 /// Rejects arguments that differ only in case if rules or hooks read them: servers may take either.
+#[expect(clippy::result_large_err, reason = "the error is the response itself, made once")]
 fn check_case(envelope: &Envelope, message: &Message) -> Result<(), End> {
     let active = &envelope.active;
     if !active.policy.reads_arguments() && !active.guards.read_arguments() {
@@ -54,6 +55,7 @@ fn check_case(envelope: &Envelope, message: &Message) -> Result<(), End> {
 }
 
 /// Rejects a call whose `Mcp-Param-*` headers do not repeat its arguments.
+#[expect(clippy::result_large_err, reason = "the error is the response itself, made once")]
 fn check_headers(
     envelope: &Envelope,
     view: &View,

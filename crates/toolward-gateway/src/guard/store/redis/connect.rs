@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 
 use super::Unreachable;
 use super::address::{Host, Login, StoreAddress, Topology};
-use super::late_replies::LATE_REPLY_TIMEOUT;
 
+/// How long a late reply is awaited, so that what it took can be given back.
+const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Redirects and retries of one request inside a cluster. The script takes nothing after its deadline, so that a
 /// retry that comes too late has no effect.
 const CLUSTER_RETRIES: u32 = 4;

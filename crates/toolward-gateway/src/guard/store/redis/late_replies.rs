@@ -14,9 +14,6 @@ use super::scripts::{self, GIVE_BACK_SCRIPT, TAKE_SCRIPT};
 use super::{Outcome, Taken, Unreachable};
 use crate::guard::store::counters::Pace;
 
-/// After this, a reply is not waited for any more.
-pub(super) const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Takes one of each limit. Units that were taken for a caller that has left are given back.
 pub(super) async fn take(
     line: Arc<Line>,
