@@ -361,7 +361,8 @@
     // What was typed while the answer was on its way is asked for next.
     if (document.activeElement === $("q") && $("q").value !== typed) {
       $("q").value = typed;
-      $("q").dispatchEvent(new Event("input", { bubbles: true }));
+      // htmx attaches the new form's listeners when it settles: an event before that is lost.
+      document.addEventListener("htmx:afterSettle", () => $("q")?.dispatchEvent(new Event("input", { bubbles: true })), { once: true });
     }
     if ($("scroll").dataset.filter !== filter && focused?.server === undefined) return;
     $("scroll").scrollLeft = left;

@@ -19,8 +19,8 @@ import json, sys
 for line in sys.stdin:
     call = json.loads(line)
     large = call["arguments"]["a"] > 10
-    answer = {"id": call["id"], "decision": "deny" if large else "allow"}
-    print(json.dumps(dict(answer, message="too large")), flush=True)
+    answer = {"decision": "deny", "message": "too large"} if large else {"decision": "allow"}
+    print(json.dumps(dict(answer, id=call["id"])), flush=True)
 "#;
 const POLICY: &str = r#"
 mcp_tools_policy_check() {

@@ -101,7 +101,7 @@ fn each_agent_has_its_own_part_of_real_servers() {
     }
     assert_eq!(admin["calls"][3]["code"], -32603);
     assert_eq!(admin["calls"][3]["data"]["error"], "server_unavailable");
-    assert_eq!(admin["calls"][3]["data"]["retryable"], true);
+    assert_eq!(admin["calls"][3]["data"]["retryable"], false);
     assert_eq!(admin["calls"][4]["structuredContent"], json!({"result": 3}));
 
     // By what servers say of their tools; one says nothing.

@@ -14,6 +14,9 @@ fn a_crash_is_answered_at_once_and_the_server_comes_back() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["crash", "hang", "a"])).ready();
     wrapped
         .send(r#"{"jsonrpc":"2.0","id":"waiting","method":"tools/call","params":{"name":"hang"}}"#);
+    eventually("the first call has reached the server", || {
+        wrapped.forwarded().iter().any(|line| line.contains("\"hang\""))
+    });
     wrapped
         .send(r#"{"jsonrpc":"2.0","id":"crash","method":"tools/call","params":{"name":"crash"}}"#);
     let answers = [wrapped.next(), wrapped.next()];
