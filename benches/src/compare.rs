@@ -1,4 +1,4 @@
-//! Times and ratios, all of one run.
+//! Times and ratios of one run.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::work::{self, MIX, SAMPLE};
 use crate::world::{Request, World};
 use crate::{LARGE, SMALL};
 
-/// What is measured with one number of rules.
+/// The measurements for one number of rules.
 struct Measured {
     hot: Time,
     uniform: Time,
@@ -40,7 +40,7 @@ fn measure(rules: usize, quick: bool, report: &mut Report) -> Measured {
     let rows = engine.rows();
     let by_name = engine.rows_by_name();
 
-    // The slow ones take a hundred milliseconds a decision, and one takes longer than another.
+    // The slow engines take a hundred milliseconds per decision.
     let asked = match (rules, quick) {
         (SMALL, _) => 1024,
         (_, true) => 8,
@@ -73,7 +73,7 @@ fn measure(rules: usize, quick: bool, report: &mut Report) -> Measured {
     }
 }
 
-/// The whole mix against the fastest contender, before anything is timed.
+/// Checks the whole mix against the fastest contender before anything is timed.
 fn verified(world: &World, engine: &Engine, rows: &Rows, requests: &[Request]) -> String {
     verify(&contenders::Linear::over_own_rules(world, requests), engine, rows, requests);
     let mut steps = std::collections::BTreeMap::new();
@@ -86,7 +86,7 @@ fn verified(world: &World, engine: &Engine, rows: &Rows, requests: &[Request]) -
     format!("Mix at {} rules: {}", world.rules.len(), steps.join(", "))
 }
 
-/// Times of different answers mean nothing.
+/// Checks that a contender gives the same verdicts; otherwise the times could not be compared.
 fn verify(contender: &dyn Contender, engine: &Engine, rows: &Rows, requests: &[Request]) {
     for (at, request) in requests.iter().enumerate() {
         let decision = rows.decide(engine.agent(request.agent), request);

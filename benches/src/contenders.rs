@@ -1,8 +1,8 @@
-//! Other ways to decide the same, with equivalent policies.
+//! Other policy engines, with equivalent policies.
 //!
-//! Each is given what helps it: requests and contexts are built before the clock starts, rules are
-//! sorted so that the first match decides, and conditions that an engine can index stand where it
-//! looks for them.
+//! Each is set up in its favor: requests and contexts are built before the clock starts, rules are
+//! sorted so that the first match decides, and conditions that an engine can index are placed where it
+//! indexes them.
 
 mod cedar;
 mod cel;
@@ -18,7 +18,7 @@ use crate::world::{Request, World};
 pub trait Contender {
     fn name(&self) -> &'static str;
 
-    /// May this call pass?
+    /// Whether the call is allowed.
     fn allows(&self, request: usize) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Toolward's own engine, as a gateway holds it.
+//! Toolward's own engine, as the gateway uses it.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ pub struct Engine {
     tool_sets: Vec<ToolSet>,
 }
 
-/// All rows, filled. The table is dense, one row for each agent and server: a gateway knows the
-/// agent from the session and the server from routing before it asks.
+/// All rows, computed in advance. The table is dense, with one row per agent and server: a gateway
+/// knows the agent from authentication and the server from routing before it decides.
 pub struct Rows {
     servers: usize,
     table: Vec<Row>,
@@ -46,7 +46,7 @@ impl Engine {
         self.agents.len()
     }
 
-    /// What happens at the first sight of an agent: one row a server.
+    /// The rows of a new agent: one per server.
     pub fn rows_of(&self, agent: usize) -> Vec<Row> {
         let agent = Some(self.agents[agent].as_str());
         let row = |(server, tools): (&String, &ToolSet)| self.policy.row(agent, server, tools);
@@ -88,7 +88,7 @@ impl RowsByName<'_> {
     }
 }
 
-/// How many tools a listing shows: the verdicts of all tools in the rows are asked for.
+/// The number of tools in a listing, which decides on all tools of the rows.
 pub fn shown(rows: &[Row], caller: Caller<'_>) -> usize {
     let cells = rows.iter().flat_map(|row| row.iter());
     cells.filter(|(_, cell)| cell.list(caller).decision.verdict != Verdict::Deny).count()

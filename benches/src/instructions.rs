@@ -1,7 +1,7 @@
-//! Instruction counts, which do not depend on what else the machine does.
+//! Instruction counts, which do not depend on the load of the machine.
 //!
-//! Callgrind counts a whole process; a loop of N and one of 2N differ by N rounds of the loop and
-//! nothing else, which needs neither symbols nor marks in the program.
+//! Callgrind counts a whole process. A loop of N and one of 2N rounds differ by exactly N rounds, so
+//! neither symbols nor markers in the program are needed.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn on_the_wire(quick: bool) -> Vec<Line> {
     lines
 }
 
-/// The other side: does the work, with nothing printed and nothing timed.
+/// The measured process: does the work, without output and timing.
 pub fn work(work: &str, rules: &str, count: &str) {
     let rules = rules.parse().expect("the number of rules is a number");
     let count = count.parse().expect("the count is a number");
@@ -72,7 +72,7 @@ pub fn work(work: &str, rules: &str, count: &str) {
     }
 }
 
-/// What one of `count` rounds costs; `words` starts the program with so many.
+/// The cost of one of `count` rounds; `words` are the arguments for a number of rounds.
 fn per_round(count: usize, words: impl Fn(String) -> Vec<String>) -> f64 {
     let once = counted(&words(count.to_string()));
     let twice = counted(&words((2 * count).to_string()));

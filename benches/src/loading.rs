@@ -1,5 +1,5 @@
-//! From a YAML file to a compiled policy, each time in a process of its own: only there is the
-//! peak of memory that of the load.
+//! Loads a YAML file into a compiled policy, each time in a new process, so that its peak memory is
+//! that of the load.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::work::MIX;
 use crate::world::World;
 use crate::{LARGE, SMALL};
 
-/// What one load took.
+/// The cost of one load.
 struct Load {
     read_ns: f64,
     compile_ns: f64,
@@ -28,10 +28,10 @@ pub fn run(quick: bool, report: &mut Report) {
     let [small, large] = [SMALL, LARGE].map(|rules| {
         let file = std::env::temp_dir().join(format!("toolward-bench-{}.yaml", std::process::id()));
         let world = World::new(rules);
-        std::fs::write(&file, world.yaml()).expect("the temporary folder takes a file");
+        std::fs::write(&file, world.yaml()).expect("the temporary directory is writable");
         verify(&world, &file);
         let loads: Vec<Load> = (0..samples).map(|_| load_apart(&file)).collect();
-        // A file that stays behind in the temporary folder does no harm.
+        // A leftover file in the temporary directory is harmless.
         let _ = std::fs::remove_file(&file);
         loads
     });
@@ -68,7 +68,7 @@ fn load_apart(file: &Path) -> Load {
     Load { read_ns, compile_ns, peak_kb }
 }
 
-/// The file must say what the generated policy says, or loading it proves nothing.
+/// Checks that the file contains the generated policy; otherwise loading it would prove nothing.
 fn verify(world: &World, file: &Path) {
     let policy = Policy::compile(read(file).source).expect("the generated policy compiles");
     let engines = [Engine::new(world), Engine::with(policy, world)];
@@ -81,7 +81,8 @@ fn verify(world: &World, file: &Path) {
     }
 }
 
-/// The other side: loads, and prints nanoseconds of reading and compiling, and the peak in kB.
+/// The measured process: loads the file, and prints the nanoseconds of reading and compiling, and the
+/// peak memory in kB.
 pub fn load(file: &str) {
     let start = Instant::now();
     let loaded = read(file.as_ref());
@@ -104,5 +105,5 @@ fn peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let number = line.and_then(|line| line.split_whitespace().next());
-    number.and_then(|number| number.parse().ok()).expect("Linux says how much memory was used")
+    number.and_then(|number| number.parse().ok()).expect("Linux reports the peak memory")
 }

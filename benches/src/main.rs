@@ -1,4 +1,4 @@
-//! Measures the policy engine, beside other ways to decide the same, and the wire.
+//! Benchmarks of the policy engine, with other engines for comparison, and of message parsing.
 //!
 //! ```text
 //! cargo run --release -p toolward-bench                  # times and ratios of one run
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     match words[..] {
         [] => compare::run(quick).print(json),
         ["instructions"] => instructions::run(quick).print(json),
-        // What the program starts itself with.
+        // The arguments with which the program starts itself.
         ["work", work, rules, count] => instructions::work(work, rules, count),
         ["wire", step, count] => wire::work(step, count.parse().expect("the count is a number")),
         ["load", file] => loading::load(file),

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! Results as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub struct Section {
 pub struct Line {
     pub what: String,
     pub cells: Vec<Cell>,
-    /// What is asked for, and whether it holds.
+    /// The target, and whether it is met.
     pub target: Option<(String, bool)>,
 }
 

@@ -1,5 +1,5 @@
-//! Samples of a loop's time. The median is what is reported, the minimum is what the machine can
-//! do when nothing disturbs it.
+//! Samples of the time of a loop. The median is reported; the minimum is the time on an undisturbed
+//! machine.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,16 @@ pub struct Time {
     pub samples: usize,
 }
 
-/// How much is measured: at most so many samples, and no new one after so long (but three).
+/// The maximum number of samples, and the time after which no new one begins (at least three are
+/// taken).
 #[derive(Clone, Copy)]
 pub struct Effort {
     pub samples: usize,
     pub budget: Duration,
 }
 
-/// Times `work`, which gives the number of operations it did; times are those of one operation.
-/// The first run only warms up.
+/// Times `work`, which returns its number of operations; the result is the time per operation. The
+/// first run only warms up.
 pub fn time(effort: Effort, mut work: impl FnMut() -> usize) -> Time {
     let begin = Instant::now();
     work();
@@ -38,7 +39,7 @@ impl Time {
     }
 }
 
-/// A time as a person reads it, with three digits.
+/// A time for people, with three digits.
 pub fn readable(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => (ns, "ns"),

@@ -1,5 +1,5 @@
-//! What one call costs on the wire: the steps of `toolward-wire` that a gateway takes between a
-//! client and a server that both speak HTTP, on messages of ordinary size.
+//! The cost of parsing and rewriting one call: the steps of `toolward-wire` between a client and a
+//! server over HTTP, with messages of ordinary size.
 
 use std::hint::black_box;
 
@@ -37,7 +37,7 @@ const RESPONSE_HEAD: &str = "HTTP/1.1 200 OK\r\n\
 
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":90417,"result":{"resultType":"complete","content":[{"type":"text","text":"{\"query\":\"crash on start\",\"state\":\"open\",\"limit\":20,\"found\":[{\"number\":1841,\"title\":\"Crash on start without network\"}]}"}],"isError":false}}"#;
 
-/// What a record says of a call, each written as a JSON string.
+/// The fields of a call's audit record, each written as a JSON string.
 const SAID: [&str; 11] = [
     "reviewer",
     "token",
@@ -52,7 +52,7 @@ const SAID: [&str; 11] = [
     "`hint:read-only` in the allow list of agent `reviewer` covers `tracker/search_issues`",
 ];
 
-/// The messages, and what stands ready when a step begins.
+/// The messages, and the input of each step.
 pub struct Traffic {
     call: Message,
     answer: Message,
@@ -67,7 +67,7 @@ pub struct Step {
     take: fn(&Traffic),
 }
 
-/// In the order in which a call takes them.
+/// In the order of a call.
 pub const STEPS: [Step; 12] = [
     step("read-request", "read a request's head", |_| {
         black_box(request_head());
@@ -102,7 +102,7 @@ pub const STEPS: [Step; 12] = [
             black_box((name, value.as_str()));
         }
     }),
-    step("record", "quote what a record says", |_| {
+    step("record", "quote the fields of a record", |_| {
         let mut out = Vec::with_capacity(640);
         for text in SAID {
             string::write(black_box(text), &mut out);
@@ -154,7 +154,7 @@ const fn step(name: &'static str, what: &'static str, take: fn(&Traffic)) -> Ste
     Step { name, what, take }
 }
 
-/// Takes a step again and again.
+/// Repeats a step.
 pub fn work(name: &str, count: usize) {
     let traffic = Traffic::new();
     let step = STEPS.iter().find(|step| step.name == name);
@@ -202,7 +202,7 @@ fn exchange(traffic: &Traffic) -> Exchange {
     Exchange::new(call, traffic.row, Era::Modern, black_box(90417), ServerRequests::Refuse)
 }
 
-/// As a call goes from a modern client to a modern server under the tool's own name.
+/// Addresses a call from a modern client to a modern server, under the tool's own name.
 fn address(traffic: &Traffic) -> (Bytes, Exchange) {
     let exchange = exchange(traffic);
     let edit = exchange.address(traffic.call.edit());

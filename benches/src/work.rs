@@ -10,8 +10,8 @@ use crate::world::Request;
 
 /// How many requests the uniform mix has.
 pub const MIX: usize = 1 << 16;
-/// How many of them are one sample: some hundred microseconds, so that few samples are interrupted
-/// by other programs. Both are powers of two, so that the loop around costs a mask.
+/// The number of requests per sample: a few hundred microseconds, so that few samples are interrupted
+/// by other programs. Both are powers of two, so that wrapping around costs only a mask.
 pub const SAMPLE: usize = 1 << 12;
 
 /// Decides `count` requests, round and round. Which one is next depends on the last decision, so
@@ -26,7 +26,7 @@ pub fn decide(engine: &Engine, rows: &Rows, requests: &[Request], count: usize) 
     count
 }
 
-/// Always the next one; only the compiler and the processor do not know it.
+/// Always the next one, but neither the compiler nor the processor can know that.
 #[inline]
 fn after(request: usize, decision: Decision) -> usize {
     let decision = black_box(decision);
@@ -49,7 +49,7 @@ pub fn decide_by_name(
     count
 }
 
-/// Lists all tools for an agent, again and again.
+/// Lists all tools of an agent repeatedly.
 pub fn list_seen(rows: &[Row], caller: Caller<'_>, count: usize) -> usize {
     for _ in 0..count {
         black_box(shown(black_box(rows), caller));
@@ -57,7 +57,7 @@ pub fn list_seen(rows: &[Row], caller: Caller<'_>, count: usize) -> usize {
     count
 }
 
-/// Lists all tools for one agent after the other, none of which was seen before.
+/// Lists all tools of one new agent after the other.
 pub fn list_first(engine: &Engine, first: usize, count: usize) -> usize {
     for agent in first..first + count {
         let agent = agent % engine.agents();

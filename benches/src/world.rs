@@ -1,7 +1,7 @@
-//! The agents, servers, tools and rules that everything is measured on: the same in every run.
+//! The agents, servers, tools and rules of all benchmarks, the same in every run.
 //!
 //! Every agent may use every server. An agent's first rule is an allow rule for all servers, so no
-//! server is granted implicitly and other engines can say the same with permits and denies alone.
+//! server is granted implicitly, and other engines can express the same with permits and denies alone.
 
 use toolward_policy::source::{
     AgentSource, AgentsSource, Entry, KeyedList, LayerSource, RulesSource, SideSource, Source,
@@ -40,7 +40,7 @@ pub struct World {
 pub struct Rule {
     pub agent: usize,
     pub deny: bool,
-    /// The server under whose key the rule stands; `None` is the key `*`.
+    /// The server key of the rule; `None` for `*`.
     pub server: Option<usize>,
     pub shape: Shape,
 }
@@ -53,7 +53,7 @@ pub enum Shape {
     Everything,
 }
 
-/// A call to a known tool. The name is a copy of its own, as if it had just come off the wire.
+/// A call to a known tool. The name is a separate copy, as if it had just been parsed.
 pub struct Request {
     pub agent: usize,
     pub server: usize,
@@ -72,7 +72,7 @@ impl Shape {
 }
 
 impl World {
-    /// Ten rules are two agents', written out below; more are spread over fifty agents.
+    /// Ten rules belong to two agents and are written out below; more are spread over fifty agents.
     pub fn new(rules: usize) -> World {
         let mut random = Random::new(7);
         let servers: Vec<String> = (0..SERVERS).map(|n| format!("server-{n}")).collect();
@@ -111,7 +111,7 @@ impl World {
             };
             list.entries.push(Entry::new(rule.shape.selector()));
         }
-        let rules = RulesSource::Agents(AgentsSource { agents, deny_on_missing_agent: true });
+        let rules = RulesSource::Agents(AgentsSource { agents, ..AgentsSource::default() });
         Source {
             layers: vec![LayerSource { name: "policy.yaml".into(), rules }],
             ..Source::default()
@@ -187,7 +187,7 @@ fn rule(n: usize, agent: usize, tools: &[Vec<String>], random: &mut Random) -> R
     let [verb, noun, detail] = name(random);
     let shape = match random.below(400) {
         0 => Shape::Everything,
-        // Half of the names are those of real tools, so that rules do decide.
+        // Half of the names are existing tools, so that rules match.
         1..120 => Shape::Name(random.pick(&tools[server])),
         120..240 => Shape::Name(format!("{verb}_{noun}_{detail}")),
         240..244 => Shape::Prefix(format!("{verb}_")),

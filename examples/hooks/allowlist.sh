@@ -1,5 +1,5 @@
-# An allowlist in a variable: MYPROJECT_ALLOWED_TOOLS="tool1,tool2". Names are compared to the letter:
-# neither a name that is a pattern nor one that holds a comma can match what it is not.
+# An allowlist in a variable: MYPROJECT_ALLOWED_TOOLS="tool1,tool2". Names are compared
+# literally: neither a pattern nor a name with a comma can match another tool.
 mcp_tools_policy_check() {
   local tool_name="$1"
   local allowed="${MYPROJECT_ALLOWED_TOOLS:-}"

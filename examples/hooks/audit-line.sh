@@ -1,5 +1,5 @@
-# A line for each call in the file that MYPROJECT_AUDIT_LOG names. What cannot be written down does not
-# happen. Names are quoted, so that none can pretend to be two lines.
+# Writes a line for each call to the file MYPROJECT_AUDIT_LOG. If it cannot be written, the call is refused.
+# Names are quoted, so that none can forge a second line.
 mcp_tools_policy_check() {
   local tool_name="$1"
   if [ -z "${MYPROJECT_AUDIT_LOG:-}" ]; then

@@ -1,4 +1,4 @@
-# Read-only mode by a variable: with MYPROJECT_READ_ONLY=1, only tools that look and do not touch.
+# Read-only mode by a variable: with MYPROJECT_READ_ONLY=1, only tools that change nothing.
 mcp_tools_policy_check() {
   local tool_name="$1"
   if [ "${MYPROJECT_READ_ONLY:-}" != "1" ]; then

@@ -1,5 +1,5 @@
-# With MYPROJECT_RESTRICTED=1, no tool that may take longer than a minute. Needs jq; without it, or
-# without a number, the tool is refused.
+# With MYPROJECT_RESTRICTED=1, tools that may take longer than a minute are refused. Needs jq; without it,
+# or without a number, the tool is refused.
 mcp_tools_policy_check() {
   local tool_name="$1" metadata="$2" timeout
   if [ "${MYPROJECT_RESTRICTED:-}" != "1" ]; then

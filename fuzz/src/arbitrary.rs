@@ -149,6 +149,7 @@ fn server(u: &mut Unstructured<'_>) -> Result<ServerSource> {
     Ok(ServerSource {
         name: word(u, &SERVERS)?,
         expose: maybe(u, 8, exposure)?,
+        expose_prompts: maybe(u, 8, exposure)?,
         hints: some(u, 2, |u| Ok((selector(u)?, some(u, 3, |u| word(u, &TAGS))?)))?,
         trust_annotations: u.ratio(3, 4)?,
         action_keys: match u.int_in_range(0..=3)? {
@@ -165,7 +166,7 @@ fn exposure(u: &mut Unstructured<'_>) -> Result<ExposeSource> {
     let entries = some(u, 3, |u| {
         let pattern = u.ratio(1, 2)?;
         Ok(ExposeEntry {
-            tool: if pattern { selector(u)? } else { word(u, &TOOLS)? },
+            name: if pattern { selector(u)? } else { word(u, &TOOLS)? },
             display_name: maybe(u, 3, |u| word(u, &TOOLS))?,
             ..ExposeEntry::default()
         })
@@ -199,11 +200,12 @@ fn agents(u: &mut Unstructured<'_>) -> Result<AgentsSource> {
                 allow: side(u, true)?,
                 deny: side(u, false)?,
                 client_requests: maybe(u, 4, |u| some(u, 2, selector))?,
+                roles: Vec::new(),
             };
             Ok((name.to_string(), agent))
         })
         .collect::<Result<_>>()?;
-    Ok(AgentsSource { agents, deny_on_missing_agent: u.ratio(1, 2)? })
+    Ok(AgentsSource { agents, deny_on_missing_agent: u.ratio(1, 2)?, ..AgentsSource::default() })
 }
 
 fn side(u: &mut Unstructured<'_>, allow: bool) -> Result<SideSource> {

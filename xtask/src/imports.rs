@@ -1,7 +1,7 @@
 //! `cargo xtask imports`: the import graph of every crate, and a failure if modules import each other in a cycle.
 //!
-//! A module imports only modules further down the request path, so a reader can follow a request by
-//! reading the list of files. What counts:
+//! A module imports only modules further down the request path, so a reader can follow a request by reading
+//! the list of files. The rules:
 //!
 //! - **Siblings, at every level.** For each module that has children, the graph between those children
 //!   must have no cycle. `a` imports `b` if anything in `a` or below it mentions anything in `b` or below it.

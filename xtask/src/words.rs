@@ -58,7 +58,7 @@ fn run(root: &Path, words: &[&str]) -> Result<bool, String> {
     Ok(verdict(&table))
 }
 
-/// Prints what rose and how much fell.
+/// Prints counts that rose, and by how much the others fell.
 fn verdict(table: &Table) -> bool {
     let mut passes = true;
     let mut fallen = 0;

@@ -1,6 +1,6 @@
-//! One Cedar policy a rule. Agent, server and exact tool stand in the policy's scope, which Cedar
-//! compares first; patterns are `like`. Its own semantics give the rest: forbid wins, and nothing
-//! is permitted by default.
+//! Cedar, with one policy per rule. Agent, server and exact tool are in the policy's scope, which Cedar
+//! compares first; patterns use `like`. Cedar's semantics are the same otherwise: forbid wins, and
+//! nothing is permitted by default.
 
 use cedar_policy::{
     Authorizer, Context, Decision, Entities, Entity, EntityUid, PolicySet, Request as CedarRequest,
@@ -89,7 +89,7 @@ fn entities(world: &World) -> Entities {
             all.push(entity.expect("a string is a valid attribute"));
         }
     }
-    Entities::from_entities(all, None).expect("every entity stands there once")
+    Entities::from_entities(all, None).expect("entities are unique")
 }
 
 fn uid(kind: &str, id: &str) -> EntityUid {

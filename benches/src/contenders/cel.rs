@@ -1,4 +1,4 @@
-//! One CEL expression a rule, asked in order: deny rules first.
+//! CEL, with one expression per rule, evaluated in order: deny rules first.
 
 use cel::{Context, Program, Value};
 

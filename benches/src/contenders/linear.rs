@@ -1,4 +1,4 @@
-//! A linear scan with fnmatch: what most gateways do.
+//! A linear scan with fnmatch, as most gateways do it.
 
 use toolward_policy::fnmatch::Pattern;
 
@@ -26,14 +26,14 @@ struct Asked {
 }
 
 impl Linear {
-    /// One list of all rules, as they stand in the file.
+    /// One list of all rules, in file order.
     pub fn over_all_rules(world: &World, requests: &[Request]) -> Linear {
         let list = rules(world, |_| true);
         let requests = requests.iter().map(|request| (0, asked(world, request))).collect();
         Linear { name: "linear fnmatch scan", lists: vec![list], requests }
     }
 
-    /// One list an agent, found by index.
+    /// One list per agent, found by index.
     pub fn over_own_rules(world: &World, requests: &[Request]) -> Linear {
         let lists = (0..world.agents.len()).map(|agent| rules(world, |own| own == agent)).collect();
         let requests = requests.iter().map(|r| (r.agent, asked(world, r))).collect();

@@ -43,7 +43,7 @@ fn yaml(rules: usize) -> String {
     text
 }
 
-/// The same on one line, which is hard on whoever counts columns.
+/// The same on one line, which makes counting columns expensive.
 fn json(rules: usize) -> String {
     let mut text = String::from("{\"agents\": {");
     for agent in 0..rules.div_ceil(100) {

@@ -73,7 +73,7 @@ impl Default for Config {
             state: None,
             naming: Naming::Prefix,
             separator: "__".into(),
-            list_timeout: Duration::from_secs(5),
+            list_timeout: Duration::from_secs(20),
             limits_of: LimitsOf::default(),
             servers: Vec::new(),
             agents: Vec::new(),
@@ -102,6 +102,9 @@ impl Config {
     /// Whether callers over HTTP can authenticate.
     pub fn authenticates(&self) -> bool {
         let by_claims = self.jwt.is_some();
+        if self.jwt.as_ref().is_some_and(|jwt| jwt.agent_claim.is_some()) {
+            return true;
+        }
         let by_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
         self.agents.iter().any(|agent| {
             !agent.tokens.is_empty()
@@ -209,7 +212,7 @@ impl SecretKind {
         let value = secret.value()?;
         match self {
             SecretKind::Variable if value.contains('\0') => {
-                Some(secret.error("the resolved value holds a NUL character"))
+                Some(secret.error("the resolved value contains a NUL character"))
             }
             SecretKind::Token if value.chars().count() < MIN_TOKEN_CHARACTERS => Some(
                 secret
@@ -217,9 +220,9 @@ impl SecretKind {
                     .help("make one with `toolward token new`"),
             ),
             SecretKind::Header | SecretKind::Token if value.chars().any(char::is_control) => {
-                Some(secret.error("the resolved value holds a line break or control character"))
+                Some(secret.error("the resolved value contains a line break or control character"))
             }
-            // The value may be secret: only that it is no URL is said.
+            // The value may be a secret: the message does not repeat it.
             SecretKind::Url if url(value).is_err() => {
                 Some(secret.error("the resolved value is not a URL"))
             }
@@ -271,12 +274,34 @@ pub struct Server {
     pub timeout: Timeout,
     pub result_bytes: ResultBytes,
     pub share: bool,
+    /// The last known list is shown until the server has started.
+    pub cache: bool,
     pub max_children: u32,
     pub description: Option<String>,
+    /// The URI schemes of resources that belong to this server.
+    pub schemes: Vec<Scheme>,
+    /// The gateway's answer to `roots/list`; `None`: the client's roots.
+    pub roots: Option<Vec<Root>>,
     pub methods: Vec<String>,
     pub limits: Rates,
     /// The location of the server's key.
     pub mark: Mark,
+}
+
+/// A URI scheme, or a scheme and host, in lower case: `jira`, `https://docs.example`.
+#[derive(Debug, Clone)]
+pub struct Scheme {
+    pub text: String,
+    pub mark: Mark,
+}
+
+/// A directory that a server may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// A `file://` URI, as written.
+    Uri(String),
+    /// A path that may be relative to the working directory.
+    Path(PathBuf),
 }
 
 #[derive(Debug, Clone)]
@@ -355,7 +380,7 @@ pub struct CommandTemplate {
 /// Environment variables of the gateway that a server inherits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InheritEnv {
-    /// Those that connectivity needs, and those that match.
+    /// Those required for connectivity, and those that match.
     Patterns(Vec<String>),
     All,
 }
@@ -395,7 +420,7 @@ pub struct Timeout {
 /// Size limits of call results.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResultBytes {
-    /// For tools that no pattern names; `None`: as large as any answer.
+    /// For tools that match no pattern; `None`: the limit for all responses.
     pub otherwise: Option<u64>,
     /// By tool name or pattern, first match in file order.
     pub by_tool: Vec<(String, u64)>,
@@ -434,6 +459,8 @@ pub struct Jwt {
     pub audience: Vec<String>,
     pub algorithms: Vec<String>,
     pub leeway: Duration,
+    /// The claim that names the agent.
+    pub agent_claim: Option<String>,
 }
 
 /// The source of the issuer's keys.
@@ -454,9 +481,9 @@ pub struct Audit {
     /// `None`: forever.
     pub retain: Option<Duration>,
     pub redact: Vec<String>,
-    /// How many refusals and listings of an agent are recorded one by one.
+    /// The rate up to which an agent's refusals and listings are recorded individually.
     pub refusals: toolward_policy::Rate,
-    /// Free bytes of the disk below which there is a warning.
+    /// Free disk space in bytes below which a warning is logged.
     pub reserve: u64,
     pub sinks: Vec<Sink>,
 }

@@ -2,6 +2,7 @@
 //!
 //! Every format loads as layers of the native policy, so no foreign format can express more than the native one.
 
+pub(crate) mod agent_names;
 pub(crate) mod client;
 pub(crate) mod expose;
 pub(crate) mod hint_names;

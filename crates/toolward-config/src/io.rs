@@ -39,7 +39,7 @@ impl Files for Disk {
         let mut options = File::options();
         options.read(true);
         if !given {
-            // A pipe would be waited for.
+            // Opening a pipe would block.
             options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
         }
         let file = options.open(path)?;
@@ -47,9 +47,9 @@ impl Files for Disk {
         if found.is_dir() {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        // A device need not end.
+        // Reading a device may never end.
         if !found.is_file() && !given {
-            return Err(io::Error::other("it is no regular file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let mut bytes = Vec::new();
         file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -115,7 +115,7 @@ impl Directories<'_> {
     }
 }
 
-/// A program with a directory in its name is looked for beside the file, others in `PATH`.
+/// A program with a directory in its name is resolved relative to the file, others through `PATH`.
 pub(crate) fn program(command: &str, base: &Path) -> String {
     match command.contains('/') && !command.starts_with('/') {
         true => base.join(command).to_string_lossy().into_owned(),
@@ -127,8 +127,8 @@ pub(crate) fn program(command: &str, base: &Path) -> String {
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".into(),
-        io::ErrorKind::PermissionDenied => "this user may not read it".into(),
-        io::ErrorKind::IsADirectory => "it is a folder".into(),
+        io::ErrorKind::PermissionDenied => "permission denied for this user".into(),
+        io::ErrorKind::IsADirectory => "it is a directory".into(),
         _ => error.to_string(),
     }
 }

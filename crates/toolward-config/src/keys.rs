@@ -1,6 +1,6 @@
 //! The table of all configuration keys, in the order of the reference page.
 
-/// A table of keys: name, shape, what else holds, and one sentence.
+/// A table of keys: name, shape, properties, and a one-sentence description.
 macro_rules! table {
     ($vis:vis $table:ident:
         $($name:literal: $shape:expr $(, $also:ident $(($value:literal))?)* => $doc:literal;)*) => {
@@ -21,9 +21,9 @@ pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk}
 
 use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{
-    self, AddressOrOff, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange, Keys,
-    Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar, Secret,
-    SecretUrl, Size, Table, Text, Token, Url, Word,
+    self, AddressOrOff, Any, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange,
+    Keys, Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar,
+    Secret, SecretUrl, Size, Table, Text, Token, Url, Word,
 };
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> KeySpec {
@@ -60,7 +60,7 @@ const STRINGS: Shape = List(&Text("a string"));
 const TEST_CALLS: Shape = List(&Name("a call such as `server/tool`"));
 const CASE: Shape = Word(&["sensitive", "insensitive"]);
 
-/// Only signatures that a public key verifies.
+/// Only asymmetric signatures, which a public key verifies.
 const ALGORITHMS: &[&str] =
     &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
@@ -68,10 +68,10 @@ const ALGORITHMS: &[&str] =
 pub const CONFIGURATION: Shape =
     Keys(&[GATEWAY, AGENTS_KEYS, ALLOWLIST_KEYS, GUARDS, REFUSALS, TEST_KEYS]);
 
-/// A file that holds only an allowlist.
+/// A file with only an allowlist.
 pub(crate) const ALLOWLIST: Shape = Keys(&[ALLOWLIST_KEYS, REFUSALS, TEST_KEYS]);
 
-/// A file that holds only rules of agents.
+/// A file with only agents' rules.
 pub(crate) const AGENTS: Shape = Keys(&[AGENTS_KEYS, REFUSALS, TEST_KEYS]);
 
 table! { GATEWAY:
@@ -94,15 +94,19 @@ table! { GATEWAY:
     "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
         "Loopback address of the admin UI and of `/status`; `off` turns it off. The admin UI needs the \
          token that is logged at startup.";
+    "admins": Any, main_only, not_yet =>
+        "People who may use the admin UI, with their tokens and what they may approve.";
     "state": Path, default("~/.local/state/toolward"), main_only =>
-        "State directory: the key that encrypts session ids, ended sessions, the admin UI's token and the \
-         control socket.";
+        "State directory: the key that encrypts session ids, ended sessions, the admin UI's token, the protocol \
+         versions and last lists of servers, and the control socket.";
+    "drain": Any, main_only, not_yet =>
+        "How a graceful shutdown waits for calls in flight.";
     "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
         "How tools of several servers are named: `SERVER__TOOL`, or by their own names.";
     "separator": Name("a separator"), default("__"), main_only =>
         "Separator between server and tool in a prefixed name.";
-    "list_timeout": Duration, default("5s"), main_only =>
-        "Timeout for listing the tools of a server.";
+    "list_timeout": Duration, default("20s"), main_only =>
+        "How long a listing waits for a server, for example while it starts.";
     "limits_of": Keys(&[LIMITS_OF]), main_only =>
         "Limits on sizes and connections.";
     "servers": Table { key: "server", value: &Keys(&[SERVER]) }, main_only =>
@@ -117,7 +121,10 @@ table! { GATEWAY:
 
 table! { AGENTS_KEYS:
     "agents": Table { key: "agent", value: &Keys(&[AGENT]) } =>
-        "Agents, with their credentials and rules.";
+        "Agents, with their credentials and rules. A name with `*`, `?` or `[` is a pattern, for agents without an \
+         entry of their own; no agent may match two patterns.";
+    "roles": Table { key: "role", value: &Keys(&[ROLE]) } =>
+        "Named rules that agents can share.";
     "defaults": Keys(&[DEFAULTS]) =>
         "Settings for agents that this file does not name.";
 }
@@ -125,9 +132,9 @@ table! { AGENTS_KEYS:
 table! { ALLOWLIST_KEYS:
     "allowed_tools": List(&ENTRY_SHAPE) =>
         "An allowlist for all agents; an empty list allows nothing.";
-    "allowed_prompts": List(&SELECTOR) =>
+    "allowed_prompts": List(&PROMPT_SHAPE) =>
         "Prompts that the allowlist allows.";
-    "allowed_resources": List(&SELECTOR) =>
+    "allowed_resources": List(&RESOURCE_SHAPE) =>
         "Resources that the allowlist allows.";
     "case": CASE, default("insensitive") =>
         "Whether the allowlist is case-sensitive.";
@@ -142,6 +149,10 @@ table! { GUARDS:
         "Rate limits for all agents together.";
     "hooks": List(&Keys(&[HOOK])), main_only =>
         "Programs and services that can refuse a call before it is forwarded.";
+    "approvals": Any, main_only, not_yet =>
+        "How calls wait for a person's approval.";
+    "pins": Any, main_only, not_yet =>
+        "Whether changed tool definitions are reported or refused.";
     "builtin": Bool, default("false"), main_only =>
         "Whether the built-in server `toolward` is offered, with `server_config` and the tools for \
          progressive discovery.";
@@ -153,7 +164,7 @@ table! { GUARDS:
         "Whether only tools with `hint:read-only` may be used.";
     "explain_to_agent": Bool, default("true"), main_only =>
         "Whether refusals tell agents the reason and what they may call instead. With `false`, the text \
-         is only `is not permitted`; the audit log keeps the reason.";
+         is only `is not permitted`; the audit log has the reason.";
 }
 
 table! { REFUSALS:
@@ -217,6 +228,10 @@ table! { pub(crate) SERVER:
         "Headers for one agent's requests; they replace those of the same name in `headers`.";
     "oauth": Keys(&[OAUTH]) =>
         "Gets tokens from the server's authorization server with client credentials.";
+    "login": Any, not_yet =>
+        "OAuth login towards the server, for each agent.";
+    "exchange": Any, not_yet =>
+        "Exchanges the agent's token for one that the server accepts.";
     "tls": Keys(&[SERVER_TLS]) =>
         "A private CA, and a client certificate, for an `https` server.";
     "transport": Word(&["streamable", "sse"]), default("detected") =>
@@ -234,6 +249,8 @@ table! { pub(crate) SERVER:
          passed on, not even in part.";
     "share": Bool, default("false") =>
         "Whether agents share one process of this server (one for sessions, one for stateless requests).";
+    "cache": Bool, default("true") =>
+        "Whether the server's last known list is kept in the state directory and shown until the server has started.";
     "max_children": COUNT, default("32") =>
         "Maximum number of processes of this server. If all are busy, further sessions wait.";
     "description": Text("a string") =>
@@ -241,16 +258,28 @@ table! { pub(crate) SERVER:
     "expose": List(&EXPOSE_SHAPE), default("all") =>
         "The server's tools that exist for clients: names, patterns, or renames; an empty list \
          exposes nothing.";
+    "expose_prompts": List(&EXPOSE_PROMPT_SHAPE), default("all") =>
+        "The server's prompts that exist for clients, in the same form: names, patterns, or renames.";
     "hints": Table { key: "tool pattern", value: &List(&Name("a hint")) } =>
         "Hints of tools; they replace the server's claims.";
+    "hints_from": Any, not_yet =>
+        "Sets of hints for well-known servers.";
     "trust_annotations": Bool, default("true") =>
         "Whether the server's annotations are trusted.";
     "action_keys":
         Either(&List(&NAME), &Table { key: "tool pattern", value: &List(&NAME) }),
         default("[what, action]") =>
         "Arguments that select an action; a list, or a map by tool pattern.";
-    "methods": List(&Name("a method")) =>
+    "methods": List(&Name("a method")), default("[]"), not_yet =>
         "Additional methods to forward.";
+    "roots": List(&Name("a path or a `file://` URI")), default("the client's") =>
+        "Directories that the gateway gives as roots to this server, instead of the client's: paths, relative to \
+         this file, or `file://` URIs.";
+    "schemes": List(&Name("a URI scheme")), default("none") =>
+        "URI schemes of resources that belong to this server: `jira`, or a scheme and host such as \
+         `https://docs.example`. Two servers cannot have the same one.";
+    "pins": Any, not_yet =>
+        "How changed tool definitions of this server are treated.";
     "limits": Keys(&[SERVER_RATES]) =>
         "Rate limits of this server, for all agents together.";
 }
@@ -266,7 +295,7 @@ table! { OAUTH:
         "Scopes to request, separated by spaces.";
 }
 
-// What MCP clients write in `mcpServers` beside the keys above.
+// Keys that MCP clients use in `mcpServers` in addition to the keys above.
 table! { CLIENT_SERVER:
     "type": Word(&["stdio", "http", "streamable-http", "sse"]) =>
         "The transport, as clients name it.";
@@ -282,28 +311,56 @@ table! { CLIENT_SERVER:
         "A setting of clients; ignored.";
 }
 
-pub(crate) const EXPOSE_SHAPE: Shape = Either(&Name("a tool's name"), &Keys(&[EXPOSE]));
+const EXPOSE_SHAPE: Shape = Either(&Name("a tool's name"), &EXPOSED_TOOL);
+pub(crate) const EXPOSED_TOOL: Shape = Keys(&[EXPOSE, DISPLAY]);
+const EXPOSE_PROMPT_SHAPE: Shape =
+    Either(&Name("a prompt's name"), &Keys(&[EXPOSE_PROMPT, DISPLAY]));
 
-table! { pub(crate) EXPOSE:
+table! { EXPOSE:
     "tool": Name("a tool's name"), required =>
         "The server's own name of the tool, or a pattern.";
+}
+
+table! { EXPOSE_PROMPT:
+    "prompt": Name("a prompt's name"), required =>
+        "The server's own name of the prompt, or a pattern.";
+}
+
+table! { DISPLAY:
     "display_name": Name("a display name") =>
         "The name that clients see instead.";
     "display_description": Text("a string") =>
         "The description that clients see instead.";
 }
 
-pub(crate) const ENTRY_SHAPE: Shape = Either(&SELECTOR, &Keys(&[ENTRY]));
+pub(crate) const ENTRY_SHAPE: Shape = Either(&SELECTOR, &Keys(&[TOOL_ENTRY, ENTRY]));
+const PROMPT_SHAPE: Shape = Either(&SELECTOR, &Keys(&[PROMPT_ENTRY, ENTRY]));
+const RESOURCE_SHAPE: Shape = Either(&SELECTOR, &Keys(&[RESOURCE_ENTRY, ENTRY]));
 
-table! { ENTRY:
+table! { TOOL_ENTRY:
     "tool": SELECTOR, required =>
         "The selector.";
+}
+
+table! { PROMPT_ENTRY:
+    "prompt": SELECTOR, required =>
+        "The prompt's name, or a pattern.";
+}
+
+table! { RESOURCE_ENTRY:
+    "resource": SELECTOR, required =>
+        "The resource's URI, or a pattern.";
+}
+
+table! { ENTRY:
     "when": Name("a CEL expression") =>
         "A condition in CEL; if it is false, the entry is skipped.";
     "ask": Bool, default("false"), not_yet =>
         "A person must approve.";
     "limit": Rate =>
         "Rate limit for calls that this entry allows.";
+    "scope": Any, not_yet =>
+        "OAuth scopes that a call needs.";
     "shadow": Bool, default("false"), not_yet =>
         "Record what the entry would have decided, without applying it.";
     "message": Message =>
@@ -323,9 +380,13 @@ table! { AGENT:
         "Client certificates of this agent: by `CN=NAME`, `DNS:HOST` or `URI:URI` in the certificate, \
          or by its fingerprint `sha256:HASH`.";
     "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
-        "What the agent may use.";
+        "Servers, tools, prompts and resources that the agent may use.";
     "deny": Keys(&[SIDE]) =>
-        "What the agent may not use; a deny always wins over an allow.";
+        "Servers, tools, prompts and resources that the agent may not use; a deny always wins over an allow.";
+    "roles": List(&Name("a role")) =>
+        "Roles of this file whose rules the agent has, in front of its own.";
+    "trusted_ui": Any, main_only, not_yet =>
+        "Whether the agent's client may show approval requests.";
     "case": CASE, default("sensitive") =>
         "Whether this agent's rules are case-sensitive.";
     "discovery": Word(&["direct", "progressive"]), default("direct"), main_only =>
@@ -340,21 +401,33 @@ table! { AGENT:
          permission. At most 500 characters.";
 }
 
+table! { ROLE:
+    "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
+        "Servers, tools, prompts and resources that agents with this role may use.";
+    "deny": Keys(&[SIDE]) =>
+        "Servers, tools, prompts and resources that agents with this role may not use.";
+}
+
 table! { SIDE:
     "servers": List(&PATTERN) =>
         "Servers, by name or pattern.";
     "tools": Table { key: "server", value: &List(&ENTRY_SHAPE) } =>
         "Tools, by server name or pattern.";
-    "prompts": Table { key: "server", value: &List(&SELECTOR) } =>
+    "prompts": Table { key: "server", value: &List(&PROMPT_SHAPE) } =>
         "Prompts, by server name or pattern.";
-    "resources": Table { key: "server", value: &List(&SELECTOR) } =>
+    "resources": Table { key: "server", value: &List(&RESOURCE_SHAPE) } =>
         "Resources, by server name or pattern.";
 }
 
 table! { ALLOW_ONLY:
     "client_requests":
-        List(&Word(&["sampling", "elicitation", "roots", "*"])), default("[elicitation]") =>
-        "Requests of servers that may reach this agent's client.";
+        List(&Word(&[
+            "sampling", "sampling.thisServer", "sampling.allServers",
+            "elicitation", "elicitation.form", "elicitation.url",
+            "roots", "*",
+        ])), default("[elicitation, roots]") =>
+        "Requests of servers that may reach this agent's client. `elicitation` covers both forms of it; sampling with \
+         the context of servers has to be allowed by its own name.";
 }
 
 table! { DEFAULTS:
@@ -380,6 +453,8 @@ table! { JWT:
         "Accepted algorithms.";
     "leeway": Leeway, default("60s") =>
         "Allowed clock skew.";
+    "agent_claim": Name("a claim") =>
+        "The claim that names the agent, for JWTs that match no agent's `claims`.";
 }
 
 table! { RATES:
@@ -405,7 +480,7 @@ table! { LIMITS:
         "`memory`, or the URL of a Redis server, Sentinel group or Cluster (`redis://…`, `redis-sentinel://…`, \
          `redis-cluster://…`) to count across replicas.";
     "on_store_error": Word(&["deny", "memory"]), default("deny") =>
-        "What happens if the store cannot be reached: refuse calls, or count locally.";
+        "Whether calls are refused or counted locally if the store is unavailable.";
     "timeout": Duration, default("50ms") =>
         "How long the store may take to answer a call.";
     "connect_timeout": Duration, default("1s") =>
@@ -466,8 +541,12 @@ table! { AUDIT:
         "How many refusals and listings of an agent are recorded individually; further ones are aggregated.";
     "reserve": Size, default("256 MiB") =>
         "Free space on the disk of the log below which `/readyz` and the log warn.";
-    "sinks": List(&Secret) =>
+    "sinks": List(&Secret), default("[]"), not_yet =>
         "Further sinks: `stdout`, `syslog`, an OTLP URL, a `postgres://` URL.";
+    "sign": Any, not_yet =>
+        "The key that signs the head of the log.";
+    "anchor": Any, not_yet =>
+        "A second place for signed heads.";
 }
 
 table! { ROTATE:
@@ -478,10 +557,14 @@ table! { ROTATE:
 }
 
 table! { TELEMETRY:
-    "otlp": SecretUrl =>
-        "Where traces are sent. Not in this version.";
-    "metrics": OnOff, default("on") =>
-        "Whether metrics are served. Not in this version.";
+    "otlp": SecretUrl, not_yet =>
+        "Where traces are sent.";
+    "metrics": OnOff, default("on"), not_yet =>
+        "Whether metrics are served.";
+    "sample": Any, not_yet =>
+        "The ratio of traces that are sampled.";
+    "labels": Any, not_yet =>
+        "Labels that are removed from metrics.";
     "log_format": Word(&["text", "json"]), default("text") =>
         "How log entries are written to standard error: lines of text, or one JSON object per line.";
     "log_level": Word(&["error", "warn", "info", "debug", "trace"]), default("info") =>
@@ -492,11 +575,14 @@ table! { TEST:
     "as": Text("an agent") =>
         "The calling agent; without it, an unnamed caller.";
     "allow": TEST_CALLS =>
-        "Calls that must be allowed: `server/tool`, or `server/tool {\"argument\": …}`.";
+        "Calls that must be allowed: `server/tool`, `server/tool {\"argument\": …}`, `prompt:server/name`, or \
+         `resource:server/uri`.";
     "deny": TEST_CALLS =>
         "Calls that must be denied.";
     "ask": TEST_CALLS =>
         "Calls that must require approval by a person.";
     "hidden": TEST_CALLS =>
-        "Tools that must not be in the agent's list.";
+        "Tools, prompts and resources that must not be in the agent's list.";
+    "never": Any, not_yet =>
+        "Calls that must never be allowed, also of tools that do not exist yet.";
 }

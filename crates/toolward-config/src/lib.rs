@@ -6,6 +6,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | [`splice`] | lossless edits of one entry in a file that belongs to others |
 //! | `output` | JSON Schema, reference page, redacted files, import |
 //! | `resolve` | from files, flags and environment to one configuration and one policy source |
 //! | `formats` | native rules and foreign policy formats |
@@ -35,6 +36,7 @@ mod keys;
 mod output;
 mod read;
 mod resolve;
+pub mod splice;
 
 pub use config::Config;
 pub use diagnostics::diagnostic::{Diagnostic, Level};
@@ -50,6 +52,7 @@ pub use resolve::environment::{ALLOWED_TOOLS_VARIABLE, READ_ONLY_VARIABLE};
 pub use resolve::inline::{Inline, load_inline};
 pub use resolve::load::{CONFIG_VARIABLE, Loader, Options, PolicyFile, PolicyFlag};
 pub use resolve::loaded::{LoadFailure, LoadedConfig};
+pub use resolve::merge::is_configuration;
 
 /// A size as it is written in the configuration, such as `4 MiB`, in bytes.
 pub fn size(text: &str) -> Result<u64, String> {

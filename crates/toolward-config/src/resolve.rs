@@ -10,5 +10,6 @@ pub(crate) mod loaded;
 pub(crate) mod main_file;
 pub(crate) mod merge;
 mod process;
+mod resources;
 pub(crate) mod servers;
 mod values;

@@ -1,4 +1,4 @@
-//! Configuration files of MCP clients, as they are.
+//! Unmodified configuration files of MCP clients.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ fn stdio(server: &Server) -> (String, Vec<String>, Vec<(String, String)>) {
 fn vs_code() {
     let loaded = good(
         r#"{
-          // Asked for once.
+          // Prompted for once.
           "inputs": [{"type": "promptString", "id": "key", "description": "API key", "password": true}],
           "servers": {
             "files": {
@@ -131,7 +131,7 @@ fn claude_desktop_has_other_keys_at_the_top() {
     }"#;
     let loaded = good(text, "/w/claude_desktop_config.json");
     assert_eq!(loaded.config.servers.len(), 1);
-    // In the project's own file an unknown key stays an error.
+    // In the project's own file, an unknown key remains an error.
     assert!(wrong(text, "/w/toolward.json").contains("unknown key `globalShortcut`"));
 }
 
@@ -154,14 +154,14 @@ fn restrictions_that_nothing_enforces_are_reported() {
 }
 
 #[test]
-fn a_value_that_a_person_is_asked_for_says_what_to_do() {
+fn a_prompted_value_gives_help() {
     for entry in [
         r#"{"command": "x", "env": {"K": "${input:key}"}}"#,
         r#"{"command": "x", "args": ["--key=${input:key}"]}"#,
         r#"{"type": "http", "url": "https://h.example", "headers": {"K": "Bearer ${input:key}"}}"#,
     ] {
         let said = wrong(&format!(r#"{{"servers": {{"s": {entry}}}}}"#), "/w/mcp.json");
-        assert!(said.contains("VS Code asks a person") && said.contains("${env:NAME}"), "{said}");
+        assert!(said.contains("VS Code prompts for") && said.contains("${env:NAME}"), "{said}");
     }
 }
 
@@ -194,10 +194,10 @@ fn servers_from_adds_the_servers_of_clients_beside_a_policy() {
         ("/home/u/.cursor/mcp.json", cursor),
     ]);
     let failed = load(&world, "/w/toolward.yaml").unwrap_err();
-    assert!(failed.diagnostics[0].to_line().contains("described in another file too"));
+    assert!(failed.diagnostics[0].to_line().contains("also described in another file"));
     let world = files(&[("/w/toolward.yaml", "servers_from: [x.json]\n"), ("/w/x.json", "{}")]);
     let failed = load(&world, "/w/toolward.yaml").unwrap_err();
-    assert!(failed.diagnostics[0].to_line().contains("no servers in the file"));
+    assert!(failed.diagnostics[0].to_line().contains("the file has no servers"));
 }
 
 #[test]
@@ -258,9 +258,9 @@ fn names_that_cannot_be_used_are_derived() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     let words = "the server `io.github.acme/files` is named `io.github.acme-files` here";
     assert!(lines[0].contains(words), "{lines:?}");
-    // The project's own files have names that can be used.
+    // The names of the project's own files are usable as server names.
     let message = wrong("servers: {\"a/b\": {command: x}}\n", "/w/toolward.yaml");
-    assert!(message.contains("a server's name may not hold `/`"), "{message}");
+    assert!(message.contains("a server's name must not contain `/`"), "{message}");
 }
 
 #[test]

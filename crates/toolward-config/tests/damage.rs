@@ -1,5 +1,5 @@
-//! Damaged files: cut at any byte, or with any byte changed, a file gives an error or exactly what
-//! the remaining text spells. Nothing panics.
+//! Damaged files: truncated at any byte, or with any byte changed, a file gives an error or exactly
+//! what the remaining text spells. Nothing panics.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn load(name: &str, bytes: &[u8]) -> Result<LoadedConfig, LoadFailure> {
     };
     let files = HashMap::from([(path, bytes)]);
     let loaded = Loader { files, env: HashMap::<String, String>::new() }.load(&options);
-    // Findings must be fit to be shown, whatever the text holds.
+    // Findings must be safe to print, whatever the text contains.
     let findings = match &loaded {
         Ok(loaded) => &loaded.warnings,
         Err(failed) => &failed.diagnostics,
@@ -72,7 +72,7 @@ fn a_file_with_any_byte_changed_never_panics() {
 }
 
 #[test]
-fn what_is_not_text_is_refused_with_a_place() {
+fn input_that_is_not_text_is_rejected_with_a_location() {
     for (name, text) in samples() {
         let mut bytes = text.as_bytes().to_vec();
         bytes.splice(10..10, [0xff, 0xfe]);

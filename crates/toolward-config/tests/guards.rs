@@ -1,4 +1,4 @@
-//! Limits and hooks as they are loaded.
+//! Loading of rate limits and hooks.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -56,7 +56,7 @@ fn load() -> LoadedConfig {
 }
 
 #[test]
-fn limits_are_read_from_every_place_they_may_stand_in() {
+fn limits_are_read_from_every_place_that_allows_them() {
     let LoadedConfig { config, source, .. } = load();
     let limits = &config.limits;
     let LimitStore::Redis(url) = &limits.store else { panic!("{limits:?}") };
@@ -74,7 +74,7 @@ fn limits_are_read_from_every_place_they_may_stand_in() {
     assert_eq!(rate(&server.calls).as_deref(), Some("1000/day"));
     assert_eq!(server.tools[0].0, "write_*");
 
-    // Each file with limits of agents, in order; also the agents that have none.
+    // Each file with limits for agents, in order; also the agents without limits.
     let files: Vec<&str> = config.agent_limits.iter().map(|one| &*one.file).collect();
     assert_eq!(files, ["conf/toolward.yaml", "conf/team.yaml"]);
     let own = &config.agent_limits[0].agents;

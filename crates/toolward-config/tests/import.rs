@@ -1,11 +1,11 @@
-//! What is imported means the same when it is loaded again.
+//! An imported policy means the same when it is loaded again.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use toolward_config::{Format, Inline, import, load_inline};
 use toolward_policy::source::{RulesSource, Source};
 
-/// The source without places, names of files and lists, and whether names were literal.
+/// The source without locations, file names and list names, and whether names were literal.
 fn meaning(mut source: Source) -> String {
     for layer in &mut source.layers {
         layer.name.clear();
@@ -31,7 +31,7 @@ fn same(format: Format, text: &str) -> String {
 }
 
 #[test]
-fn every_format_comes_back_the_same() {
+fn every_format_round_trips() {
     same(
         Format::Allowlist,
         "allowed_tools: [\"observe.*\", \"*\", 'a: b', '#x', \"\\u2028\", yes, \"true\"]\nallowed_prompts: []\ncase: sensitive\n",
@@ -79,7 +79,7 @@ fn a_list_for_every_server_needs_their_names() {
 }
 
 #[test]
-fn what_does_not_load_is_not_imported() {
+fn an_invalid_file_is_not_imported() {
     assert!(import(Format::Allowlist, "p", "", &[]).is_err());
     assert!(import(Format::Agents, "p", "allowed_tools: []", &[]).is_err());
     assert!(import(Format::Toml, "p", "x = 1", &[]).is_err());

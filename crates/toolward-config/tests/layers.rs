@@ -1,4 +1,4 @@
-//! What is loaded from where, and in which order.
+//! Sources of layers, and their order.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -110,14 +110,14 @@ fn the_main_files_agents_are_a_layer_once_one_has_rules() {
     assert!(order(&main_file(identities).unwrap()).is_empty());
     let with_rules = "agents: {dev: {tokens: ['${T}']}, ops: {deny: {}}}\n";
     assert_eq!(order(&main_file(with_rules).unwrap()), ["toolward.yaml:agents"]);
-    // A file that says nothing else is about agents all the same, and about none of them.
+    // A file with only an empty `agents` is an agents layer all the same, without any agent.
     for text in ["{}", "agents: {}", "defaults: {deny_on_missing_agent: true}"] {
         assert_eq!(order(&main_file(text).unwrap()), ["toolward.yaml:agents"], "{text}");
     }
 }
 
 #[test]
-fn a_layer_file_without_agents_denies_where_it_says_so() {
+fn a_layer_file_without_agents_denies_unless_configured() {
     for text in ["{}", "defaults: {deny_on_missing_agent: false}", "agents: {}"] {
         let loaded = layer_file("p.yaml", text).unwrap();
         let RulesSource::Agents(agents) = &loaded.source.layers[0].rules else { panic!("{text}") };
@@ -153,7 +153,7 @@ fn entries_carry_their_places() {
 }
 
 #[test]
-fn case_holds_where_the_contract_says() {
+fn case_matters_where_the_contract_requires_it() {
     let list = |text: &str, name: &str| {
         let loaded = layer_file(name, text).unwrap();
         let RulesSource::Allowlist(list) = &loaded.source.layers[0].rules else { panic!() };
@@ -310,8 +310,8 @@ agents:
     uid: 1000
     discovery: progressive
 identity: { jwt: { issuer: "https://id.example", jwks: keys.json, audience: a, leeway: 0s } }
-audit: { dir: log, durability: disk, retain: 30d, sinks: [stdout, "postgres://${T}@db/x"] }
-telemetry: { metrics: off, log_level: debug }
+audit: { dir: log, durability: disk, retain: 30d, sinks: [] }
+telemetry: { metrics: on, log_level: debug }
 "#;
     let list = [("conf/t.yaml", text)];
     let env = [("HOME", "/home/a"), ("T", "s3cret-of-16-characters")];
@@ -322,6 +322,8 @@ telemetry: { metrics: off, log_level: debug }
     assert_eq!(config.admin, None);
     assert_eq!(config.state, Some("/home/a/state".into()));
     assert_eq!(config.audit.dir, PathBuf::from("conf/log"));
+    // Keys that are not supported in this version accept their default.
+    assert!(config.audit.sinks.is_empty() && config.telemetry.metrics);
     assert_eq!(config.limits_of.request_bytes, 1024);
     assert_eq!(config.limits_of.response_bytes, 64 << 20);
     let Connect::Stdio { command, env: vars, cwd, .. } = &config.servers[0].connect else {
@@ -444,7 +446,7 @@ fn tests_are_collected_from_all_files() {
     assert_eq!(loaded.tests.len(), 2);
     let first = &loaded.tests[0];
     assert_eq!(first.agent.as_deref(), Some("dev"));
-    assert_eq!((first.cases[0].server.as_str(), first.cases[0].tool.as_str()), ("a", "b/c"));
+    assert_eq!((first.cases[0].server.as_str(), first.cases[0].name.as_str()), ("a", "b/c"));
     let arguments = first.cases[1].arguments.as_ref().unwrap();
     assert_eq!(&arguments.members, serde_json::json!({"path": "/x y"}).as_object().unwrap());
     assert_eq!(loaded.tests[1].agent, None);
@@ -490,7 +492,7 @@ fn wording_of_refusals_comes_from_files_agents_and_entries() {
                ['*']\n      tools: {s: [{tool: t, when: 'args.a == 1', message: of the entry}]}\n";
     let options = Options { main: Some("toolward.yaml".into()), ..Options::default() };
     let loaded = load(&[("toolward.yaml", main), ("one.yaml", one)], &[], &options).unwrap();
-    // An agent that is only an identity has words too.
+    // An agent that is only an identity has a message too.
     assert_eq!(order(&loaded), ["one.yaml:agents"]);
     let everyone = &loaded.source.refusals.everyone;
     assert_eq!(
@@ -509,21 +511,21 @@ fn wording_of_refusals_comes_from_files_agents_and_entries() {
     let entry = &rules.agents[0].1.allow.tools[0].entries[0];
     assert_eq!(entry.message.as_deref(), Some("of the entry"));
 
-    // Without a message of the main file, the first policy file's counts.
+    // Without a message in the main file, the first policy file's message is used.
     let loaded = layer_file("one.yaml", one).unwrap();
     assert_eq!(loaded.source.refusals.everyone.message.as_deref(), Some("of the file"));
 }
 
 #[test]
 fn a_message_never_makes_a_file_mean_something_else() {
-    // A file about no agent denies, with or without a message.
+    // A file without agents denies, with or without a message.
     for text in ["defaults: {deny_on_missing_agent: true}\n", "agents: {}\n"] {
         let with = format!("{text}message: ask Ann\n");
         assert_eq!(order(&main_file(text).unwrap()), ["toolward.yaml:agents"]);
         assert_eq!(order(&main_file(&with).unwrap()), ["toolward.yaml:agents"]);
         assert_eq!(order(&layer_file("a.yaml", &with).unwrap()), ["a.yaml:agents"]);
     }
-    // A message alone is no policy.
+    // A message alone is not a policy.
     let failed = layer_file("a.yaml", "message: ask Ann\n").unwrap_err();
-    assert!(messages(&failed).contains("the file holds no policy"), "{}", messages(&failed));
+    assert!(messages(&failed).contains("the file contains no policy"), "{}", messages(&failed));
 }

@@ -1,7 +1,7 @@
-//! Every mistake that a person can make in a file, and what the program says about it.
+//! Mistakes in files, and the diagnostics that the program prints.
 //!
-//! A case is a file in `tests/mistakes`: sections that begin with `=== `, the last of them what is
-//! expected. `UPDATE_EXPECTED=1 cargo test -p toolward-config --test mistakes` writes it anew.
+//! A case is a file in `tests/mistakes`: sections that begin with `=== `, the last of them the expected
+//! output. `UPDATE_EXPECTED=1 cargo test -p toolward-config --test mistakes` rewrites it.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -37,7 +37,7 @@ fn every_mistake_is_explained() {
 
 #[derive(Default)]
 struct Case {
-    /// Everything before the expectation, as it stands in the file.
+    /// Everything before the expected output, unchanged.
     given: String,
     expected: String,
     files: HashMap<PathBuf, String>,

@@ -1,4 +1,4 @@
-//! No finding repeats a secret: not in what it says, and not in the lines that it shows.
+//! No finding repeats a secret: neither in its message nor in the source lines that it shows.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use toolward_config::{Diagnostic, Loader, Options};
 
-/// What is said about a file that cannot be taken as it is.
+/// The findings about an invalid file.
 fn findings(name: &str, content: &[u8]) -> Vec<Diagnostic> {
     struct One<'a>(&'a [u8]);
     impl toolward_config::Files for One<'_> {
@@ -100,13 +100,13 @@ fn secrets_of_the_wrong_kind_are_not_repeated() {
 #[test]
 fn a_text_that_cannot_be_read_shows_no_secret() {
     for text in [
-        // A key twice, on one line or on several.
+        // A duplicate key, on one line or on several.
         format!("{SERVER}command: x\n    env: {{A: hunter2, A: hunter2}}\n"),
         format!("{SERVER}command: x\n    env:\n      A: hunter2\n      A: hunter2\n"),
         format!("{SERVER}url: https://h\n    headers: {{X: a, X: Bearer hunter2}}\n"),
         "agents:\n  r: {tokens: [hunter2], tokens: [hunter2]}\n".into(),
         "agents:\n  r:\n    tokens:\n    - hunter2\n    tokens:\n    - hunter2\n".into(),
-        // What YAML reads as something else.
+        // Values that YAML parses as another type.
         format!("{SERVER}url: https://h\n    headers:\n      Authorization: Bearer: hunter2\n"),
         format!("{SERVER}url: https://h\n    headers:\n      A: Bearer: hunter2: x\n"),
         format!("{SERVER}command: x\n    env:\n      A: *hunter2\n"),
@@ -138,7 +138,7 @@ fn a_text_that_cannot_be_read_shows_no_secret() {
 }
 
 #[test]
-fn what_is_no_secret_is_still_shown() {
+fn values_that_are_not_secrets_are_still_shown() {
     let text = "servers:\n  a: {url: \"https://host.example/mcp\", bogus: 1}\n\
                 agents:\n  r: {tokens: [\"${NAME}\"], bogus: 2}\n";
     let found = findings("c.yaml", text.as_bytes());

@@ -1,28 +1,32 @@
 //! The active configuration: policy, guards, servers, names and identities as one immutable value.
 //!
-//! A request takes the active configuration once, at admission, and keeps it to its end: no request is
-//! authenticated under one configuration and decided under another. A reload builds the next value beside it and
-//! swaps the two. Counters, connections and tool lists live outside and are shared by both, so that they survive
-//! the swap.
+//! A request reads the active configuration once, at admission, and keeps it to its end: no request is
+//! authenticated under one configuration and decided under another. A reload builds the next value and
+//! swaps it in. Counters, connections and tool lists live outside and are shared by both, so that they
+//! survive the swap.
 
+mod client_requests;
 pub mod reachable;
 pub(crate) mod startup;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock, Weak};
 
 use hashbrown::{HashMap, HashSet};
-use toolward_policy::{Policy, Verdict};
+use toolward_policy::reason::About;
+use toolward_policy::{Call, Decision, Policy, Step, Subject, Verdict};
+use toolward_wire::list::ListKind;
 
 use self::reachable::Reachable;
-use crate::audit::redact::Redact;
+use crate::audit::redact::{Redact, outside};
 use crate::authn::Identities;
 use crate::client::{Caller, Client, Scope, ServerId};
 use crate::guard::Guards;
 use crate::lock::RwLockUnpoisoned;
 use crate::metrics::rule_hits::Hits;
-use crate::metrics::unlisted::Unseen;
-use crate::permit::{CallDecision, DeniedCall};
+use crate::metrics::unlisted::UnlistedCalls;
+use crate::permit::{CallDecision, DeniedCall, Explanation};
 use crate::upstream::{All, Server};
 use crate::view::Rules;
 use crate::view::cache::ViewCache;
@@ -30,7 +34,7 @@ use crate::view::discovery::Discovery;
 use crate::view::names::Naming;
 use crate::view::unlisted::NameIndex;
 
-/// Everything of a configuration that requests are admitted and decided by.
+/// The parts of a configuration that admit and decide requests.
 pub struct Setup {
     pub policy: Policy,
     /// The hash of everything that decides, for the audit log.
@@ -40,47 +44,48 @@ pub struct Setup {
     /// Rate limits and hooks in front of allowed calls.
     pub guards: Guards,
     pub servers: All,
-    /// Names of tools where a client sees several servers.
+    /// Names of tools for clients of several servers.
     pub naming: Naming,
     /// Credentials of agents.
     pub identities: Identities,
     /// Hosts, origins and proxies of the HTTP endpoint.
     pub reachable: Reachable,
-    /// What is redacted in text that is repeated or recorded.
+    /// Redaction of text in responses and in the audit log.
     pub redact: Redact,
     /// How agents find tools.
     pub discovery: Discovery,
-    /// The configuration was not valid at start, and everything is denied until it is.
+    /// The configuration was invalid at startup: everything is denied until a valid one is activated.
     pub denies_all: bool,
 }
 
-/// The active configuration.
+/// The active configuration. Its [`Setup`] is read through `Deref`.
 pub struct Active {
     serial: u64,
-    pub policy: Policy,
-    pub version: String,
-    pub enforced: bool,
-    pub guards: Guards,
-    pub servers: All,
-    pub naming: Naming,
-    pub identities: Identities,
-    pub reachable: Reachable,
-    pub redact: Redact,
-    pub discovery: Discovery,
-    pub denies_all: bool,
+    setup: Setup,
     /// Calls decided by each rule.
     pub hits: Hits,
-    /// Calls of names that agents' listings do not contain.
-    pub unlisted: Arc<Unseen>,
+    /// Calls of unlisted names.
+    pub unlisted: Arc<UnlistedCalls>,
     pub(crate) views: ViewCache,
     names: NameIndex,
+    /// Names of prompts for clients of several servers, by the same scheme as tools.
+    prompt_naming: Naming,
+}
+
+impl Deref for Active {
+    type Target = Setup;
+
+    fn deref(&self) -> &Setup {
+        &self.setup
+    }
 }
 
 impl Active {
     /// The first configuration of a process.
     pub fn new(setup: Setup) -> Active {
         let hits = Hits::of(&setup.policy);
-        Active::with(setup, hits, Arc::default())
+        let prompt_naming = setup.naming.empty();
+        Active::with(setup, hits, Arc::default(), prompt_naming)
     }
 
     /// The configuration that replaces `before`: counters, fetched keys and the owners of flat names carry over.
@@ -94,42 +99,49 @@ impl Active {
             let shown = setup.servers.iter().map(|one| (one.id, shown_names(&setup.policy, one)));
             let shown: HashMap<_, _> = shown.collect();
             setup.naming = setup.naming.replacing(&before.naming, |id, name| {
-                // A server that stays and has not listed keeps its names.
+                // A server that stays and has not sent its list yet keeps its names.
                 let names = shown.get(&id);
                 names.is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(name)))
             });
         }
-        Active::with(setup, hits, before.unlisted.clone())
+        let stays = |id, _: &str| setup.servers.iter().any(|server| server.id == id);
+        let prompt_naming = setup.naming.empty().replacing(&before.prompt_naming, stays);
+        Active::with(setup, hits, before.unlisted.clone(), prompt_naming)
     }
 
-    fn with(setup: Setup, hits: Hits, unlisted: Arc<Unseen>) -> Active {
+    fn with(
+        setup: Setup,
+        hits: Hits,
+        unlisted: Arc<UnlistedCalls>,
+        prompt_naming: Naming,
+    ) -> Active {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
         Active {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            policy: setup.policy,
-            version: setup.version,
-            enforced: setup.enforced,
-            guards: setup.guards,
-            servers: setup.servers,
-            naming: setup.naming,
-            identities: setup.identities,
-            reachable: setup.reachable,
-            redact: setup.redact,
-            discovery: setup.discovery,
-            denies_all: setup.denies_all,
+            setup,
             hits,
             unlisted,
             views: ViewCache::default(),
             names: NameIndex::default(),
+            prompt_naming,
         }
     }
 
-    /// Identifies this value among all of the process.
+    /// How entries of a kind are named for clients of several servers; `None` if they keep their names.
+    pub(crate) fn naming_of(&self, kind: ListKind) -> Option<&Naming> {
+        match kind {
+            ListKind::Tools => Some(&self.naming),
+            ListKind::Prompts => Some(&self.prompt_naming),
+            ListKind::Resources | ListKind::ResourceTemplates => None,
+        }
+    }
+
+    /// A number that is unique within the process.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// What views and decisions are made from.
+    /// The part that views and decisions depend on.
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             policy: &self.policy,
@@ -144,24 +156,24 @@ impl Active {
         self.servers.iter().find(|server| server.name() == name)
     }
 
-    pub fn server_by_id(&self, id: ServerId) -> Option<&Arc<Server>> {
+    pub(crate) fn server_by_id(&self, id: ServerId) -> Option<&Arc<Server>> {
         self.servers.iter().find(|server| server.id == id)
     }
 
-    /// Whether the agent may use a server by its address. An agent with progressive discovery has only the gateway's
-    /// own server.
-    pub fn may_reach(&self, caller: &Caller, server: &Server) -> bool {
+    /// Whether the agent may use a server at its address. With progressive discovery, an agent has only
+    /// the built-in server.
+    pub(crate) fn may_reach(&self, caller: &Caller, server: &Server) -> bool {
         let direct = || !self.discovery.is_progressive(caller.agent.as_deref());
         self.may_use(caller, server.name()) && (server.is_own() || direct())
     }
 
     /// Whether the agent may use a server at all.
-    pub fn may_use(&self, caller: &Caller, server: &str) -> bool {
+    pub(crate) fn may_use(&self, caller: &Caller, server: &str) -> bool {
         let decision = self.policy.decide_server(caller.agent.as_deref(), server);
         decision.verdict != Verdict::Deny || !self.enforced
     }
 
-    /// The servers that a client reaches and may use, in the configuration's order.
+    /// The servers in a client's scope that it may use, in configuration order.
     pub(crate) fn usable(&self, client: &Client) -> Vec<Arc<Server>> {
         let caller = &client.caller;
         let usable = self.servers.iter().filter(|server| match client.scope {
@@ -172,7 +184,13 @@ impl Active {
         usable.cloned().collect()
     }
 
-    /// The decision about a call by a name that the agent's listing does not contain, for the audit log.
+    /// Whether an agent may read a resource of a server.
+    pub(crate) fn may_read(&self, caller: &Caller, server: &str, uri: &str) -> bool {
+        let cell = self.policy.cell(caller.agent.as_deref(), server, Subject::Resource(uri));
+        !self.enforced || cell.decide(caller.policy(), &Call::default()).is_allowed()
+    }
+
+    /// The decision about a call of an unlisted name, for the audit log.
     pub(crate) fn explain_unlisted(
         &self,
         client: &Client,
@@ -181,6 +199,62 @@ impl Active {
     ) -> CallDecision {
         let named = (&self.naming, &*self.servers);
         self.names.explain(self.rules(), named, client, name, denied)
+    }
+
+    /// The decision about an unlisted prompt, for the audit log.
+    pub(crate) fn explain_prompt(&self, client: &Client, name: &str) -> CallDecision {
+        let servers = self.servers.iter().filter_map(|server| match client.scope {
+            Scope::One(id) => (server.id == id).then_some((server.name(), name)),
+            _ => Some((server.name(), self.prompt_naming.rest(name, server.name())?)),
+        });
+        // The server that the name refers to: the longest one that matches as a prefix.
+        match servers.min_by_key(|(_, rest)| rest.len()) {
+            Some((server, name)) => {
+                let exposure = self.policy.prompt_exposure(server);
+                let original = exposure.and_then(|exposure| exposure.renamed_from(name));
+                self.explain_other(client, server, Subject::Prompt(original.unwrap_or(name)))
+            }
+            None => self.explain_other(client, "", Subject::Prompt(name)),
+        }
+    }
+
+    /// The decision about a resource that the agent may not see, for the audit log. `owner` is the server that owns it.
+    pub(crate) fn explain_resource(
+        &self,
+        client: &Client,
+        owner: Option<&str>,
+        uri: &str,
+    ) -> CallDecision {
+        let lists = |server: &&Arc<Server>| {
+            let listed = server.listed_as(ListKind::Resources);
+            listed.is_some_and(|list| list.catalogue.entries().iter().any(|one| one.name() == uri))
+        };
+        let server = owner.or_else(|| self.servers.iter().find(lists).map(|server| server.name()));
+        self.explain_other(client, server.unwrap_or_default(), Subject::Resource(uri))
+    }
+
+    fn explain_other(&self, client: &Client, server: &str, subject: Subject<'_>) -> CallDecision {
+        let agent = client.caller.agent.as_deref();
+        let name = match subject {
+            Subject::Prompt(name) | Subject::Resource(name) => outside(name),
+            _ => "".into(),
+        };
+        let cell = self.policy.cell(agent, server, subject);
+        let mut decision = cell.list(client.caller.policy()).decision;
+        if server.is_empty() || decision.verdict != Verdict::Deny {
+            let (verdict, step) = (Verdict::Deny, Step::NoSuchTool);
+            decision = Decision { verdict, step, layer: None, rule: None };
+        }
+        let about = About { agent, server, subject: &name, action: None };
+        let explanation = Explanation::new(&self.policy, &self.hits, &decision, about);
+        let explanation = match decision.step {
+            Step::NoSuchTool => {
+                explanation.because("no server has this, as far as the agent can see")
+            }
+            _ => explanation,
+        };
+        let original = (&*name).into();
+        CallDecision { server: server.into(), original, decision, explanation }
     }
 }
 
@@ -194,7 +268,22 @@ fn shown_names(policy: &Policy, server: &Server) -> Option<HashSet<Box<str>>> {
     })
 }
 
-/// The one place that holds the active configuration.
+/// The active configuration at any moment, for what outlives a request: held calls, subscriptions.
+#[derive(Clone, Default)]
+pub struct CurrentActive(Arc<OnceLock<Weak<ActiveSwap>>>);
+
+impl CurrentActive {
+    pub(crate) fn set(&self, swap: &Arc<ActiveSwap>) {
+        let _ = self.0.set(Arc::downgrade(swap));
+    }
+
+    /// `None` when the gateway has ended.
+    pub(crate) fn get(&self) -> Option<Arc<Active>> {
+        Some(self.0.get()?.upgrade()?.get())
+    }
+}
+
+/// Holds the active configuration.
 pub(crate) struct ActiveSwap(RwLock<Arc<Active>>);
 
 impl ActiveSwap {
@@ -206,7 +295,7 @@ impl ActiveSwap {
         self.0.read_locked().clone()
     }
 
-    /// Replaces the active configuration; gives the one before.
+    /// Replaces the active configuration and returns the previous one.
     pub(crate) fn swap(&self, active: Arc<Active>) -> Arc<Active> {
         let mut held = self.0.write_locked();
         std::mem::replace(&mut *held, active)

@@ -1,24 +1,24 @@
-//! The record of what was decided and what came of it: one JSON object a line, each with the hash of
-//! the one before it.
+//! The audit log: every decision and its outcome, one JSON object per line, each with the hash of
+//! the previous one.
 //!
-//! An [`Intent`] is written before a call is forwarded. Whoever holds it ends it with an outcome; one
-//! that is dropped records `aborted`. Where nothing can be written, nothing is forwarded.
+//! An [`Intent`] is written before a call is forwarded. Its holder ends it with an outcome; an
+//! intent that is dropped records `aborted`. If the log cannot be written, nothing is forwarded.
 //!
-//! | part | is |
+//! | module | contains |
 //! |---|---|
-//! | [`line`] | a record as it is written, and the chain of hashes |
-//! | `batch` | records that are written together, and who waits for them |
-//! | `ids` | ids that sort by time and tell nothing else |
-//! | `intent` | a call under way, which ends with an outcome |
+//! | [`line`] | the format of a record, and the hash chain |
+//! | `batch` | records that are written together, and the tasks that wait for them |
+//! | `ids` | ids that sort by time and reveal nothing else |
+//! | `intent` | a call in flight, which ends with an outcome |
 //! | `writer` | the file: whole lines, rotation, retention, repair |
-//! | `outage` | a time in which nothing could be written |
-//! | [`segment`] | where records lie |
-//! | `crowd` | requests that are counted, because anyone can send them |
+//! | `outage` | a period in which the log could not be written |
+//! | [`segment`] | the files of the log |
+//! | `rejected_counter` | rejected requests, which are only counted because anyone can send them |
 //! | [`arguments`] | the keyed hash of a call's arguments |
-//! | [`redact`] | what of a call's arguments is recorded |
+//! | [`redact`] | redaction of a call's arguments |
 //! | [`refusals`] | a limit on the records of an agent's refusals |
-//! | [`space`] | the free space on the disk |
-//! | [`read`] | records read back: whether they are whole, and one by one |
+//! | [`space`] | free disk space |
+//! | [`read`] | reading and verifying the log |
 
 pub mod arguments;
 mod batch;
@@ -50,7 +50,7 @@ use self::facts::Facts;
 use self::ids::Ids;
 use self::line::Lines;
 use self::refusals::Refusals;
-use self::rejected_counter::Crowd;
+use self::rejected_counter::RejectedRequests;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
 use crate::clock::micros;
@@ -61,24 +61,24 @@ pub use self::intent::{Intent, Outcome};
 pub(crate) use self::rejected_counter::{Source, source};
 pub use self::writer::Keep;
 
-/// How the record is kept.
+/// The configuration of the audit log.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub folder: PathBuf,
-    /// A record counts as written when the disk has it, not already when the kernel has it.
+    /// A record counts as written after fsync, not after the write.
     pub on_disk: bool,
-    /// Without a record nothing happens.
+    /// Calls are refused if they cannot be recorded.
     pub required: bool,
     pub keep: Keep,
     pub arguments: RecordedArguments,
-    /// How many refusals and listings of an agent are recorded one by one.
+    /// The rate up to which refusals and listings of an agent get individual records.
     pub refusals: Rate,
-    /// Free bytes of the disk below which there is a warning.
+    /// Warn if less disk space than this is free, in bytes.
     pub reserve: u64,
 }
 
 impl Setup {
-    /// The record of a folder, as it is kept unless something else is said.
+    /// The defaults, for a log in a directory.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Setup {
         let keep =
             Keep { rotate_size: 256 << 20, rotate_age: Duration::from_secs(86_400), retain: None };
@@ -88,38 +88,39 @@ impl Setup {
     }
 }
 
-/// What becomes of calls, given the state of the audit log.
+/// How calls are treated, given the state of the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recording {
     /// They are recorded.
     Recorded,
     /// The log cannot be written, and calls are refused.
     Refused,
-    /// The log cannot be written, and calls are forwarded without a record: `audit.required: false`.
+    /// The log cannot be written, and calls are forwarded without a record: `audit.required:
+    /// false`.
     Unrecorded,
 }
 
-/// Where records go.
+/// The audit log.
 pub struct Audit {
     slots: [Mutex<Batch>; SLOTS],
-    /// Threads that are about to write what nothing waits for.
+    /// Threads with a scheduled write of records that nothing waits for.
     settling: [AtomicBool; SLOTS],
-    /// Calls under way, by the thread on which they began.
+    /// Calls in flight, by the thread on which they began.
     under_way: [AtomicUsize; SLOTS],
     writer: Mutex<Writer>,
-    /// Who writes where the disk is waited for.
+    /// The thread that writes if records must be synced to disk.
     synced: Option<mpsc::Sender<Batch>>,
     required: bool,
     folder: PathBuf,
     ids: Ids,
-    /// How long the latest write was, where it failed.
+    /// The size of the latest write if it failed, otherwise 0.
     failed: AtomicUsize,
     pub arguments: RecordedArguments,
-    /// The segment that was written to last.
+    /// The segment of the latest write.
     segment: AtomicU64,
-    /// Views whose names the record has, and in which segment.
+    /// Views whose names are in the log, by segment.
     views: Mutex<HashMap<String, u64>>,
-    crowd: Crowd,
+    rejected: RejectedRequests,
     refusals: Refusals,
     space: Space,
 }
@@ -130,31 +131,31 @@ impl std::fmt::Debug for Audit {
     }
 }
 
-/// How soon a record is needed.
+/// How soon a record must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Something waits for it, and for nothing else.
+    /// A task waits for it, and no other record is expected.
     Now,
-    /// Something waits for it, together with others.
+    /// A task waits for it; others may be written with it.
     Soon,
     /// Nothing waits for it.
     Whenever,
 }
 
-/// A build that only measures what the record costs, and says so at its start.
+/// A build without audit records, for measuring their cost. It warns at startup.
 pub const UNRECORDED: bool = cfg!(feature = "unrecorded");
 
-/// What nothing waits for is written with the next record, or so much later; and the head, where
-/// records come fast. A call waits for one write.
-const LATER: Duration = Duration::from_millis(5);
+/// Records that nothing waits for are written with the next record, or after this time; so is the
+/// head if records come fast. That way a call waits for only one write.
+const WRITE_DELAY: Duration = Duration::from_millis(5);
 
-/// How long the end of a process waits for the disk.
-const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+/// How long shutdown waits for the disk.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many views are remembered.
-const MOST_VIEWS: usize = 10_000;
+/// The maximum number of views to remember.
+const MAX_VIEWS: usize = 10_000;
 
-/// The record could not be written, so that nothing may happen.
+/// The audit record could not be written, so the call must not be made.
 #[derive(Debug, Clone)]
 pub struct NotRecorded(Arc<Error>);
 
@@ -173,7 +174,7 @@ impl std::fmt::Display for NotRecorded {
 impl std::error::Error for NotRecorded {}
 
 impl Audit {
-    /// Opens the record in a folder, which is made if need be. Only this user can read it.
+    /// Opens the log in a directory, which is created if necessary, readable only by this user.
     pub fn open(setup: Setup) -> Result<Arc<Audit>, NotRecorded> {
         make_directory(&setup.folder)?;
         let ids = Ids::new()?;
@@ -193,7 +194,7 @@ impl Audit {
             arguments: setup.arguments,
             segment: AtomicU64::new(0),
             views: Mutex::default(),
-            crowd: Crowd::default(),
+            rejected: RejectedRequests::default(),
             refusals: Refusals::new(setup.refusals),
             space: Space::new(setup.reserve),
         });
@@ -223,7 +224,7 @@ impl Audit {
         self.ids.next()
     }
 
-    /// Writes one record of its own: a listing, a refusal, a start.
+    /// Writes a single record: a listing, a refusal, a start.
     pub async fn record(
         self: &Arc<Self>,
         id: &str,
@@ -234,8 +235,8 @@ impl Audit {
         if self.required { written } else { Ok(()) }
     }
 
-    /// Writes one record, at once where nobody else on this thread is at work: then there is nothing
-    /// to wait for.
+    /// Writes one record: immediately if no other call of this thread is in flight, because then
+    /// there is nothing to batch it with.
     async fn written(
         self: &Arc<Self>,
         id: &str,
@@ -250,7 +251,7 @@ impl Audit {
         self.push(id, kind, facts, if alone { When::Now } else { When::Soon }).await
     }
 
-    /// Puts a record with those that are written next.
+    /// Adds a record to the next batch.
     fn push(self: &Arc<Self>, id: &str, kind: &str, facts: &Facts, when: When) -> Wait {
         let slot = slot();
         let Some(batch) = self.slots.get(slot) else { return Wait(Arc::default()) };
@@ -271,7 +272,7 @@ impl Audit {
         Wait(written)
     }
 
-    /// Sees to it that what a thread leaves is written in a moment, and the head.
+    /// Schedules a write of the records that a thread leaves behind, and of the head.
     fn settle(self: &Arc<Self>, slot: usize) {
         if self.settling.get(slot).is_none_or(|settling| settling.swap(true, Ordering::Relaxed)) {
             return;
@@ -279,13 +280,13 @@ impl Audit {
         let settling = Settling { audit: self.clone(), slot };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                tokio::time::sleep(LATER).await;
+                tokio::time::sleep(WRITE_DELAY).await;
                 drop(settling);
             });
         }
     }
 
-    /// Writes what a thread has collected when everything that is ready now has added to it.
+    /// Writes a thread's batch after everything that is ready now has added to it.
     fn flush_soon(self: &Arc<Self>, slot: usize) {
         let audit = self.clone();
         match tokio::runtime::Handle::try_current() {
@@ -294,14 +295,14 @@ impl Audit {
         }
     }
 
-    /// Writes what a thread has collected.
+    /// Writes a thread's batch.
     fn flush(self: &Arc<Self>, slot: usize, head: Head) {
         let Some(batch) = self.slots.get(slot).map(|batch| std::mem::take(&mut *lock(batch)))
         else {
             return;
         };
         if batch.lines.is_empty() {
-            // Whoever waits for the disk has written it there and then.
+            // With sync, the head was written together with the records.
             if head == Head::Written && self.synced.is_none() {
                 lock(&self.writer).write_head(micros());
             }
@@ -309,7 +310,7 @@ impl Audit {
         }
         match &self.synced {
             None => {
-                batch.written.tell(self.write(&batch.lines, batch.awaited, head));
+                batch.written.set(self.write(&batch.lines, batch.awaited, head));
                 let room = batch.lines.reuse();
                 if let Some(slot) = self.slots.get(slot).map(lock).filter(|s| s.lines.is_empty()) {
                     let mut slot = slot;
@@ -318,7 +319,7 @@ impl Audit {
             }
             Some(synced) => {
                 if let Err(mpsc::SendError(batch)) = synced.send(batch) {
-                    batch.written.tell(Err(Error::from(ErrorKind::BrokenPipe).into()));
+                    batch.written.set(Err(Error::from(ErrorKind::BrokenPipe).into()));
                 }
             }
         }
@@ -330,21 +331,21 @@ impl Audit {
         self.noted(written, lines.bytes())
     }
 
-    /// Writes batches together with all that wait, and waits for the disk once.
+    /// Writes all waiting batches together, with one fsync.
     fn sync(&self, first: Batch, others: &mpsc::Receiver<Batch>) {
-        let mut told = vec![first.written];
+        let mut batches = vec![first.written];
         let mut lines = first.lines;
         for batch in others.try_iter() {
             lines.append(&batch.lines);
-            told.push(batch.written);
+            batches.push(batch.written);
         }
         let how = How { awaited: true, head: Head::Written, room: 0, on_disk: true };
         let written = lock(&self.writer).write(&lines, how, &self.ids);
         let written = self.noted(written, lines.bytes());
-        told.into_iter().for_each(|batch| batch.tell(written.clone()));
+        batches.into_iter().for_each(|batch| batch.set(written.clone()));
     }
 
-    /// Tells the operator when the record fails, and when it works again.
+    /// Logs when writing fails, and when it works again.
     fn noted(&self, written: std::io::Result<()>, bytes: usize) -> Result<(), NotRecorded> {
         let written = written.map_err(NotRecorded::from);
         let failed = if written.is_err() { bytes.max(1) } else { 0 };
@@ -366,13 +367,13 @@ impl Audit {
         written
     }
 
-    /// Whether calls are carried out: they are recorded, or need not be.
+    /// Whether calls are made: they are recorded, or need not be.
     pub async fn accepts(self: &Arc<Self>) -> bool {
         self.recording().await != Recording::Refused
     }
 
-    /// Whether calls are recorded. After a failed write, this tries to write a record of the same length;
-    /// if that works, the log gets a record of the outage.
+    /// Whether calls are recorded. After a failed write, tries to write a record of the same
+    /// length; if that works, the log gets a record of the outage.
     pub async fn recording(self: &Arc<Self>) -> Recording {
         let failed = self.failed.load(Ordering::Acquire);
         if failed == 0 {
@@ -392,7 +393,7 @@ impl Audit {
         }
     }
 
-    /// The segment that is written to, as far as is known without waiting for a disk.
+    /// The segment that is written to, as far as is known without waiting for the disk.
     fn segment(&self) -> u64 {
         if let Ok(mut writer) = self.writer.try_lock() {
             self.segment.store(writer.segment(&self.ids), Ordering::Relaxed);
@@ -400,7 +401,7 @@ impl Audit {
         self.segment.load(Ordering::Relaxed)
     }
 
-    /// Writes the record of a listing. `names` are written once per segment and view id.
+    /// Records a listing. `names` are written once per segment and view id.
     pub async fn listing(
         self: &Arc<Self>,
         agent: Option<&Arc<str>>,
@@ -408,7 +409,7 @@ impl Audit {
         names: impl Fn() -> String,
         mut facts: Facts,
     ) -> Result<(), NotRecorded> {
-        // Segments are removed when their time is over, and each has the names of its views.
+        // Segments are deleted when they expire, so each one contains the names of its views.
         let segment = self.segment();
         let new = lock(&self.views).get(view) != Some(&segment);
         if new {
@@ -418,8 +419,8 @@ impl Audit {
         self.record_ticket(&ticket, "list", "", &facts).await?;
         if new && !ticket.is_counted() {
             let mut views = lock(&self.views);
-            // Names that are written twice do no harm.
-            if views.len() >= MOST_VIEWS {
+            // Writing names twice is harmless.
+            if views.len() >= MAX_VIEWS {
                 views.clear();
             }
             views.insert(view.into(), segment);
@@ -427,20 +428,20 @@ impl Audit {
         Ok(())
     }
 
-    /// Writes the intent of a call. Without it nothing is forwarded.
-    pub async fn intend(
+    /// Writes the intent of a call. Without it, nothing is forwarded.
+    pub(crate) async fn intend(
         self: &Arc<Self>,
         id: String,
         facts: &Facts,
     ) -> Result<Intent, NotRecorded> {
-        // Whoever gives up while the intent is written leaves an outcome too.
+        // If the caller gives up while the intent is written, the outcome is recorded too.
         let (begun, slot) = (Instant::now(), slot());
         let mut intent = Intent { audit: self.clone(), id, begun, slot, ended: false };
         if let Some(count) = self.under_way.get(slot) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         let written = self.written(&intent.id, "intent", facts).await;
-        // What is not in the record has no outcome there.
+        // An intent that was not recorded gets no outcome.
         intent.ended = written.is_err();
         match written {
             Err(error) if self.required => Err(error),
@@ -448,47 +449,48 @@ impl Audit {
         }
     }
 
-    /// Counts a request that was turned away before anyone knew who sent it.
+    /// Counts a request that was rejected before authentication.
     pub fn turned_away(self: &Arc<Self>, source: &str, why: &'static str) {
         self.turn_away(Source::Place(source.into()), why);
     }
 
-    /// Counts a request that was turned away, of which there is no record of its own.
+    /// Counts a rejected request that has no record of its own.
     pub(crate) fn turn_away(self: &Arc<Self>, source: Source, why: &'static str) {
-        if self.crowd.count(source, why) {
+        if self.rejected.count(source, why) {
             let audit = self.clone();
             let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
             runtime.spawn(async move {
                 tokio::time::sleep(rejected_counter::SPAN).await;
-                audit.push_crowd();
+                audit.push_rejected();
             });
         }
     }
 
-    fn push_crowd(self: &Arc<Self>) {
-        for facts in self.crowd.take() {
+    fn push_rejected(self: &Arc<Self>) {
+        for facts in self.rejected.take() {
             drop(self.push(&self.id(), "turned-away", &facts, When::Whenever));
         }
     }
 
-    /// Writes everything that waits, and that the process ends.
+    /// Writes everything that is pending, and the `stop` record.
     pub fn close(self: &Arc<Self>) {
-        self.push_crowd();
+        self.push_rejected();
         self.push_refusals();
         (0..SLOTS).for_each(|slot| self.flush(slot, Head::Written));
-        // The last one: nothing follows it, and the head is to know it.
+        // The `stop` record is the last one, and the head must include it.
         lock(&self.writer).look();
         let Wait(stop) = self.push(&self.id(), "stop", &Facts::default(), When::Whenever);
         self.flush(slot(), Head::Written);
-        // Another thread writes where the disk is waited for, and must not be left behind.
+        // With sync, another thread writes: wait for it.
         let begun = Instant::now();
-        while !stop.is_told() && begun.elapsed() < LONGEST_CLOSE {
+        while !stop.is_known() && begun.elapsed() < CLOSE_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// A thread whose records are about to be written, also where its runtime ends first.
+/// A scheduled write of a thread's records. It is done on drop, even if the thread's runtime ends
+/// first.
 struct Settling {
     audit: Arc<Audit>,
     slot: usize,

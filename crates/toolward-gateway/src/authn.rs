@@ -1,8 +1,9 @@
-//! Which agent a credential names. What a client merely says of itself never decides.
+//! Authentication: maps credentials to agents. Unverified client info never identifies an agent.
 //!
-//! A caller can show a token or a JWT, come in by a connection that says who it is (a user on a unix
-//! socket, a certificate), or both: then both must name the same agent. What is shown and wrong is never
-//! "no name", and whatever cannot be found out, such as keys that cannot be fetched, names nobody.
+//! A caller can present a token or a JWT, use a connection that identifies it (a user id on a unix
+//! socket, a client certificate), or both; then both must identify the same agent. An invalid credential
+//! is always rejected, never treated as an unnamed caller. If something cannot be determined, such as
+//! keys that cannot be fetched, the caller is rejected.
 
 mod certificate;
 mod claims;
@@ -20,12 +21,12 @@ use tokio::sync::watch;
 
 pub(crate) use self::certificate::ends;
 pub use self::certificate::{Certificate, Mark};
-use self::claims::Named;
-pub use self::claims::Wanted;
+use self::claims::ClaimMatch;
+pub use self::claims::ClaimRule;
 pub use self::issuer::{Issuer, Settings};
-use self::issuer::{Remembered, Valid};
+use self::issuer::{TokenCache, ValidToken};
 pub use self::jwk::Algorithm;
-pub use self::keys::Source;
+pub use self::keys::{Source, check_key_file};
 pub use self::tokens::Tokens;
 use crate::client::{Caller, Claims};
 use crate::clock;
@@ -34,62 +35,64 @@ use crate::clock;
 #[derive(Default)]
 pub struct Identities {
     pub tokens: Tokens,
-    /// Users whose processes are an agent, on a unix socket.
+    /// Agents by the user id of their process, on a unix socket.
     pub uids: HashMap<u32, Arc<str>>,
-    /// Agents by the marks of their clients' certificates.
+    /// Agents by the marks of their client certificates.
     certificates: HashMap<Mark, Vec<Arc<str>>>,
-    /// Who issues JWTs.
+    /// The issuer of JWTs.
     pub issuer: Option<Issuer>,
-    /// The claims by which a JWT is an agent.
-    pub claims: Vec<Wanted>,
+    /// The claims that map a JWT to an agent.
+    pub claims: Vec<ClaimRule>,
+    /// The claim that names the agent of a JWT that matches none of `claims`.
+    pub agent_claim: Option<Box<str>>,
     /// Rules or hooks read claims.
     pub show_claims: bool,
-    /// Callers without a name are turned away.
+    /// Unnamed callers are rejected.
     pub required: bool,
-    known: Remembered<Bearer>,
+    known: TokenCache<Bearer>,
 }
 
-/// What a request and its connection show.
+/// The credentials that a request and its connection present.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Shown<'a> {
+pub struct PresentedCredentials<'a> {
     pub authorization: Option<&'a str>,
-    /// The path that is asked for.
+    /// The requested path.
     pub path: &'a str,
-    /// The user at the other end of a unix socket.
+    /// The user id of the peer of a unix socket.
     pub uid: Option<u32>,
-    /// The client's certificate, which an authority has signed.
+    /// The verified client certificate.
     pub certificate: Option<&'a Certificate>,
 }
 
-/// A caller who may go on.
+/// A caller that passed authentication.
 #[derive(Debug)]
-pub struct Known {
+pub struct AuthenticatedCaller {
     pub caller: Caller,
-    /// When its credential ends, in seconds since 1970.
+    /// When its credential expires, in seconds since the Unix epoch.
     pub until: Option<u64>,
 }
 
-/// Whoever holds a good JWT.
+/// The holder of a valid JWT.
 #[derive(Debug)]
 struct Bearer {
-    named: Named,
+    named: ClaimMatch,
     claims: Arc<Claims>,
 }
 
-/// Why a caller is turned away.
+/// Why a caller is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unidentified {
-    /// There is no credential, and one is needed.
+    /// There is no credential, and one is required.
     Missing,
-    /// There is a good one that is no agent's, and a name is needed.
+    /// The credential is valid but matches no agent, and an agent is required.
     Nobody,
-    /// There is one that must not be believed.
+    /// The credential is invalid.
     Wrong(Wrong),
-    /// It would be an agent's with these scopes.
+    /// The credential would match an agent if it had these scopes.
     Lacks(String),
 }
 
-/// What is wrong with a credential.
+/// Why a credential is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wrong {
     NotBearer,
@@ -111,7 +114,7 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    /// In a few words, for the record and for whoever showed it.
+    /// The reason, for the audit log and for the caller.
     pub fn words(self) -> &'static str {
         match self {
             Wrong::NotBearer => "the credential is not a bearer token",
@@ -125,11 +128,11 @@ impl Wrong {
             Wrong::NotYet => "the token is not valid yet",
             Wrong::NoKeys => "the keys of the token's issuer cannot be read",
             Wrong::UnknownKey => "the token is signed by a key that its issuer does not have",
-            Wrong::AmbiguousKey => "the token does not say by which key it is signed",
+            Wrong::AmbiguousKey => "the token does not name the key that signed it",
             Wrong::Signature => "the token's signature is wrong",
             Wrong::SeveralAgents => "the credential matches two agents",
             Wrong::Disagree => "two credentials name different agents",
-            Wrong::Certificate => "the client's certificate is not valid any more",
+            Wrong::Certificate => "the client's certificate is no longer valid",
         }
     }
 }
@@ -152,7 +155,7 @@ impl From<Wrong> for Unidentified {
 }
 
 impl Identities {
-    /// `required`: callers without a name are turned away. `show_claims`: rules or hooks read claims.
+    /// `required`: unnamed callers are rejected. `show_claims`: rules or hooks read claims.
     pub fn new(required: bool, show_claims: bool) -> Identities {
         Identities { required, show_claims, ..Identities::default() }
     }
@@ -162,7 +165,7 @@ impl Identities {
         self.tokens.add(Sha256::digest(token).into(), agent)
     }
 
-    /// Adds a mark by which the certificate of an agent is recognized.
+    /// Adds a mark that identifies an agent's certificate.
     pub fn add_certificate(&mut self, mark: Mark, agent: &Arc<str>) {
         let agents = self.certificates.entry(mark).or_default();
         if !agents.contains(agent) {
@@ -170,43 +173,49 @@ impl Identities {
         }
     }
 
-    /// Scopes that agents' claims ask for: those of any, and those of all.
-    pub fn scopes(&self) -> (Vec<String>, Vec<String>) {
+    /// The scopes that any agent's claims require, and those that all agents' claims require.
+    pub(crate) fn scopes(&self) -> (Vec<String>, Vec<String>) {
         claims::scopes(&self.claims)
     }
 
-    /// Whether some caller over a socket can have a name.
+    /// Whether any caller over a socket can be identified as an agent.
     pub fn can_name(&self) -> bool {
-        let by_claims = self.issuer.is_some() && !self.claims.is_empty();
+        let named = self.agent_claim.is_some() || !self.claims.is_empty();
+        let by_claims = self.issuer.is_some() && named;
         let listed = self.tokens.len() + self.uids.len() + self.certificates.len();
         by_claims || listed > 0
     }
 
-    /// Tells whenever the issuer's keys were read anew.
+    /// Changes after every fetch of the issuer's keys.
     pub(crate) fn keys_read(&self) -> Option<watch::Receiver<u64>> {
         Some(self.issuer.as_ref()?.keys_read())
     }
 
-    /// The agent that a listed token names.
+    /// The agent of a configured token.
     pub fn of_token(&self, token: &str) -> Option<Arc<str>> {
         self.tokens.agent(token).cloned()
     }
 
-    /// The caller behind a request.
-    pub async fn identify(&self, shown: &Shown<'_>) -> Result<Known, Unidentified> {
+    /// Authenticates the caller of a request.
+    pub async fn identify(
+        &self,
+        shown: &PresentedCredentials<'_>,
+    ) -> Result<AuthenticatedCaller, Unidentified> {
         let connection = self.by_connection(shown)?;
         let Some(authorization) = shown.authorization else {
             return match connection {
-                Some((agent, how)) => {
-                    Ok(Known { caller: Caller::new(Some(agent.clone()), how), until: None })
-                }
+                Some((agent, how)) => Ok(AuthenticatedCaller {
+                    caller: Caller::new(Some(agent.clone()), how),
+                    until: None,
+                }),
                 None if self.required => Err(Unidentified::Missing),
-                None => Ok(Known { caller: Caller::new(None, "none"), until: None }),
+                None => Ok(AuthenticatedCaller { caller: Caller::new(None, "none"), until: None }),
             };
         };
         let known = self.by_header(authorization, shown.path).await?;
         match connection {
-            // A connection may say nothing of who it is; a token that is no agent's says so.
+            // The connection need not identify the caller. If it does, a token that matches no agent
+            // contradicts it.
             Some((agent, _)) if known.caller.agent.as_ref() != Some(agent) => {
                 Err(Wrong::Disagree.into())
             }
@@ -215,8 +224,11 @@ impl Identities {
         }
     }
 
-    /// The agent that the connection itself names.
-    fn by_connection(&self, shown: &Shown<'_>) -> Result<Option<(&Arc<str>, &'static str)>, Wrong> {
+    /// The agent that the connection itself identifies.
+    fn by_connection(
+        &self,
+        shown: &PresentedCredentials<'_>,
+    ) -> Result<Option<(&Arc<str>, &'static str)>, Wrong> {
         if let Some(uid) = shown.uid {
             return Ok(self.uids.get(&uid).map(|agent| (agent, "uid")));
         }
@@ -231,7 +243,11 @@ impl Identities {
         Ok(found.map(|agent| (agent, "certificate")))
     }
 
-    async fn by_header(&self, authorization: &str, path: &str) -> Result<Known, Unidentified> {
+    async fn by_header(
+        &self,
+        authorization: &str,
+        path: &str,
+    ) -> Result<AuthenticatedCaller, Unidentified> {
         let (scheme, token) = authorization.split_once(' ').ok_or(Wrong::NotBearer)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(Wrong::NotBearer.into());
@@ -239,7 +255,10 @@ impl Identities {
         let token = token.trim_start_matches(' ');
         let hash: [u8; 32] = Sha256::digest(token).into();
         if let Some(agent) = self.tokens.find(&hash) {
-            return Ok(Known { caller: Caller::new(Some(agent.clone()), "token"), until: None });
+            return Ok(AuthenticatedCaller {
+                caller: Caller::new(Some(agent.clone()), "token"),
+                until: None,
+            });
         }
         let Some(issuer) = self.issuer.as_ref().filter(|_| token.contains('.')) else {
             return Err(Wrong::Unknown.into());
@@ -247,20 +266,23 @@ impl Identities {
         let now = clock::seconds();
         let bearer = match self.known.find(issuer, &hash, now) {
             Some(bearer) => bearer,
-            // Rare and large: it must not make every request's future larger.
+            // Boxed because it is rare and would otherwise enlarge the future of every request.
             None => Box::pin(self.check(issuer, token, hash, now)).await?,
         };
         if !issuer.is_for(&bearer, path) {
             return Err(Wrong::Audience.into());
         }
         let agent = match &bearer.what.named {
-            Named::Agent(agent) => Some(agent.clone()),
-            Named::Nobody => None,
-            Named::Several => return Err(Wrong::SeveralAgents.into()),
-            Named::Lacks(scopes) => return Err(Unidentified::Lacks(scopes.clone())),
+            ClaimMatch::Agent(agent) => Some(agent.clone()),
+            ClaimMatch::Nobody => None,
+            ClaimMatch::Several => return Err(Wrong::SeveralAgents.into()),
+            ClaimMatch::Lacks(scopes) => return Err(Unidentified::Lacks(scopes.clone())),
         };
         let claims = Some(bearer.what.claims.clone());
-        Ok(Known { caller: Caller { agent, identity: "jwt", claims }, until: Some(bearer.until) })
+        Ok(AuthenticatedCaller {
+            caller: Caller { agent, identity: "jwt", claims },
+            until: Some(bearer.until),
+        })
     }
 
     async fn check(
@@ -269,9 +291,9 @@ impl Identities {
         token: &str,
         hash: [u8; 32],
         now: u64,
-    ) -> Result<Arc<Valid<Bearer>>, Wrong> {
+    ) -> Result<Arc<ValidToken<Bearer>>, Wrong> {
         let valid = issuer.check(token, now).await?.map(|claims| Bearer {
-            named: claims::name(&self.claims, &claims),
+            named: claims::name(&self.claims, self.agent_claim.as_deref(), &claims),
             claims: Arc::new(Claims::new(claims, self.show_claims, &hash)),
         });
         Ok(self.known.keep(hash, valid, now))
@@ -282,17 +304,24 @@ impl Identities {
 mod tests {
     use super::*;
 
-    fn who(identities: &Identities, shown: Shown<'_>) -> Result<Option<Arc<str>>, Unidentified> {
+    fn who(
+        identities: &Identities,
+        shown: PresentedCredentials<'_>,
+    ) -> Result<Option<Arc<str>>, Unidentified> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(identities.identify(&shown)).map(|known| known.caller.agent)
     }
 
-    fn header(value: &str) -> Shown<'_> {
-        Shown { authorization: Some(value), path: "/mcp", ..Shown::default() }
+    fn header(value: &str) -> PresentedCredentials<'_> {
+        PresentedCredentials {
+            authorization: Some(value),
+            path: "/mcp",
+            ..PresentedCredentials::default()
+        }
     }
 
     #[test]
-    fn a_token_names_its_agent_and_anything_else_nobody() {
+    fn only_a_valid_token_identifies_its_agent() {
         let mut identities = Identities { required: true, ..Identities::default() };
         identities.add("secret-a", &"a".into()).unwrap();
         identities.add("secret-b", &"b".into()).unwrap();
@@ -310,10 +339,10 @@ mod tests {
             let told = who(&identities, header(wrong));
             assert!(matches!(told, Err(Unidentified::Wrong(_))), "{wrong}");
         }
-        assert_eq!(who(&identities, Shown::default()), Err(Unidentified::Missing));
+        assert_eq!(who(&identities, PresentedCredentials::default()), Err(Unidentified::Missing));
         identities.required = false;
-        assert_eq!(who(&identities, Shown::default()), Ok(None));
-        // A wrong token is never "no name".
+        assert_eq!(who(&identities, PresentedCredentials::default()), Ok(None));
+        // An invalid token never makes an unnamed caller.
         assert_eq!(who(&identities, header("Bearer x")), Err(Wrong::Unknown.into()));
     }
 
@@ -322,7 +351,11 @@ mod tests {
         let mut identities = Identities { required: true, ..Identities::default() };
         identities.add("secret-a", &"a".into()).unwrap();
         identities.uids = [(7, "a".into()), (8, "b".into())].into();
-        let on = |uid, value| Shown { uid: Some(uid), authorization: value, ..Shown::default() };
+        let on = |uid, value| PresentedCredentials {
+            uid: Some(uid),
+            authorization: value,
+            ..PresentedCredentials::default()
+        };
         assert_eq!(who(&identities, on(7, None)), Ok(Some("a".into())));
         assert_eq!(who(&identities, on(9, None)), Err(Unidentified::Missing));
         let token = Some("Bearer secret-a");

@@ -1,14 +1,14 @@
-//! One budget, in bytes, for everything the gateway holds for clients.
+//! The memory budget, in bytes, for everything the gateway holds for clients.
 //!
 //! Every holder (request bodies, results, queued notifications, replay logs, sessions) owns a
-//! [`Reservation`] for as long as it holds the bytes. Each agent has an [`Account`] with a share of the
+//! [`Reservation`] as long as it holds the bytes. Each agent has an [`Account`] with a share of the
 //! budget, a quarter, so that no agent can use up the memory of the others.
 //!
-//! Work that can still be refused takes what it needs with [`Account::try_reserve`] and is refused if
-//! there is no room. A result of a call that was carried out cannot be refused: it waits for room with
-//! [`Reservation::grow`], and reading from the server pauses meanwhile. Results that are half read could
-//! wait for each other forever, so one waiting result per agent may exceed the share, and one overall may
-//! exceed the budget. The excess is bounded by the largest result.
+//! Work that can still be rejected reserves memory with [`Account::try_reserve`], and is rejected if that
+//! fails. The result of a call that was carried out cannot be rejected: it waits for memory with
+//! [`Reservation::grow`], and reading from the server pauses meanwhile. Partly read results could
+//! deadlock waiting for each other, so one waiting result per agent may exceed the share, and one overall
+//! may exceed the budget. The excess is bounded by the largest result.
 //!
 //! Counters are atomic and waiting uses [`Notify`], which works between the runtimes of several threads.
 
@@ -21,10 +21,10 @@ use tokio::sync::Notify;
 use crate::lock::{LockUnpoisoned, RwLockUnpoisoned};
 
 /// An agent's share is the budget divided by this.
-const SHARES: usize = 4;
+pub const SHARES: usize = 4;
 /// Reserved for the result of a call before the call is forwarded. Most results are not larger.
-pub const RESULT_ROOM: usize = 64 << 10;
-/// Accounts that are kept without anything in them.
+pub(crate) const RESULT_ROOM: usize = 64 << 10;
+/// Number of accounts at which empty ones are evicted.
 const MAX_IDLE_ACCOUNTS: usize = 1024;
 
 /// The budget and its accounts.
@@ -32,7 +32,7 @@ const MAX_IDLE_ACCOUNTS: usize = 1024;
 pub struct Budget {
     total: Arc<Total>,
     accounts: RwLock<HashMap<Option<Arc<str>>, Arc<Account>>>,
-    /// For what is read before the caller is known: the heads of requests.
+    /// For input that is read before the caller is authenticated: the heads of requests.
     unidentified: Arc<Account>,
 }
 
@@ -42,14 +42,14 @@ struct Total {
     held: AtomicUsize,
     /// A reservation exceeds the budget.
     overdrawn: AtomicBool,
-    /// Tasks that wait for room.
+    /// The number of tasks that wait for memory.
     waiting: AtomicUsize,
     freed: Notify,
-    /// Held by a waiting task while it tries to take.
+    /// Locked by a waiting task while it tries to reserve.
     turn: Mutex<()>,
 }
 
-/// What is held for one agent, and its share.
+/// The memory held for one agent, and its share.
 #[derive(Debug)]
 pub struct Account {
     total: Arc<Total>,
@@ -59,7 +59,7 @@ pub struct Account {
     overdrawn: AtomicBool,
 }
 
-/// Bytes taken from an account; given back when dropped.
+/// Bytes reserved from an account; released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     account: Arc<Account>,
@@ -67,7 +67,7 @@ pub struct Reservation {
     /// Whether this is the reservation that exceeds the share, or the budget.
     exceeds_share: AtomicBool,
     exceeds_total: AtomicBool,
-    /// It waits for room, or waited when its last [`grow`](Reservation::grow) was given up.
+    /// It waits for memory, or waited when its last [`grow`](Reservation::grow) was abandoned.
     short: AtomicBool,
 }
 
@@ -86,8 +86,8 @@ impl Budget {
         Budget { total, accounts: RwLock::default(), unidentified }
     }
 
-    /// The account of an agent; callers without a name share one.
-    pub fn account(&self, agent: Option<&Arc<str>>) -> Arc<Account> {
+    /// The account of an agent; unnamed callers share one.
+    pub(crate) fn account(&self, agent: Option<&Arc<str>>) -> Arc<Account> {
         let key = agent.cloned();
         {
             let accounts = self.accounts.read_locked();
@@ -96,7 +96,7 @@ impl Budget {
             }
         }
         let mut accounts = self.accounts.write_locked();
-        // Agents come and go with reloads.
+        // Reloads add and remove agents.
         if accounts.len() >= MAX_IDLE_ACCOUNTS {
             accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.held() > 0);
         }
@@ -104,17 +104,17 @@ impl Budget {
         accounts.entry(key).or_insert_with(new).clone()
     }
 
-    /// The account of requests whose caller is not known yet.
-    pub fn unidentified(&self) -> &Arc<Account> {
+    /// The account of requests whose caller is not authenticated yet.
+    pub(crate) fn unidentified(&self) -> &Arc<Account> {
         &self.unidentified
     }
 
     /// An account with the whole budget as its share, for a process that serves a single client.
-    pub fn sole_account(&self) -> Arc<Account> {
+    pub(crate) fn sole_account(&self) -> Arc<Account> {
         Account::new(&self.total, self.total.limit)
     }
 
-    /// Bytes that are held now, for all agents.
+    /// Bytes currently held, for all agents.
     pub fn held(&self) -> usize {
         self.total.held.load(Ordering::SeqCst)
     }
@@ -132,31 +132,31 @@ impl Account {
     }
 
     /// Whether it has the whole budget as its share, because there is only one client.
-    pub fn is_sole(&self) -> bool {
+    pub(crate) fn is_sole(&self) -> bool {
         self.share == self.total.limit
     }
 
-    /// Bytes that are held now for this agent.
+    /// Bytes currently held for this agent.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Whether more than half of the share is in use. What is kept only for convenience, such as
-    /// events for a replay, is dropped then, so that it never takes the room of calls.
-    pub fn is_tight(&self) -> bool {
+    /// Whether more than half of the share or of the budget is in use. Memory held only for convenience,
+    /// such as events for a replay, is released then, so that it never displaces calls.
+    pub(crate) fn is_tight(&self) -> bool {
         let half = |held: usize, limit: usize| held > limit / 2;
         half(self.held(), self.share)
             || half(self.total.held.load(Ordering::SeqCst), self.total.limit)
     }
 
-    /// Takes bytes at once, or nothing.
-    pub fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+    /// Reserves bytes immediately, or nothing.
+    pub(crate) fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         let reservation = self.reserve_nothing();
         reservation.try_grow(bytes).then_some(reservation)
     }
 
     /// A reservation of no bytes, which can grow.
-    pub fn reserve_nothing(self: &Arc<Self>) -> Reservation {
+    pub(crate) fn reserve_nothing(self: &Arc<Self>) -> Reservation {
         Reservation {
             account: self.clone(),
             bytes: AtomicUsize::new(0),
@@ -166,16 +166,16 @@ impl Account {
         }
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn release(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::SeqCst);
         self.total.held.fetch_sub(bytes, Ordering::SeqCst);
-        self.total.tell();
+        self.total.wake_waiting();
     }
 }
 
 impl Total {
-    /// Wakes the tasks that wait for room.
-    fn tell(&self) {
+    /// Wakes the tasks that wait for memory.
+    fn wake_waiting(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.freed.notify_waiters();
         }
@@ -187,40 +187,40 @@ impl Reservation {
         self.bytes.load(Ordering::SeqCst)
     }
 
-    pub fn account(&self) -> &Arc<Account> {
+    pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 
-    /// Says whether it waits for room, if the bytes are reserved elsewhere while they arrive.
-    pub fn set_short(&self, short: bool) {
+    /// Sets whether it waits for memory, if the bytes are reserved elsewhere while they arrive.
+    pub(crate) fn set_short(&self, short: bool) {
         self.short.store(short, Ordering::SeqCst);
     }
 
-    /// Whether it waits for room, or did so until it was given up.
-    pub fn is_short(&self) -> bool {
+    /// Whether it waits for memory, or did so until it was abandoned.
+    pub(crate) fn is_short(&self) -> bool {
         self.short.load(Ordering::SeqCst)
     }
 
-    /// Takes more at once, or nothing more.
-    pub fn try_grow(&self, more: usize) -> bool {
+    /// Reserves more bytes immediately, or none.
+    pub(crate) fn try_grow(&self, more: usize) -> bool {
         self.take(more, false)
     }
 
-    /// Grows to at least `bytes` at once, or not at all.
-    pub fn try_grow_to(&self, bytes: usize) -> bool {
+    /// Grows to at least `bytes` immediately, or not at all.
+    pub(crate) fn try_grow_to(&self, bytes: usize) -> bool {
         self.try_grow(bytes.saturating_sub(self.bytes()))
     }
 
-    /// Takes more, and waits until there is room. Dropping the future takes nothing.
+    /// Reserves more bytes, and waits until they are available. Dropping the future reserves nothing.
     pub async fn grow(&self, more: usize) {
         if !self.try_grow(more) {
             self.wait_until(|| self.take(more, true)).await;
         }
     }
 
-    /// Takes over the bytes of another reservation of the same budget, and waits until there is room for
-    /// them in this one's account. Dropping the future moves nothing.
-    pub async fn absorb(&self, other: &Reservation) {
+    /// Takes over the bytes of another reservation of the same budget, and waits until this one's account
+    /// has room for them. Dropping the future moves nothing.
+    pub(crate) async fn absorb(&self, other: &Reservation) {
         if !self.take_over(other, false) {
             self.wait_until(|| self.take_over(other, true)).await;
         }
@@ -233,7 +233,7 @@ impl Reservation {
         loop {
             let freed = total.freed.notified();
             tokio::pin!(freed);
-            // Registered before looking, so that nothing freed in between is missed.
+            // Registered before the check, so that memory freed in between is not missed.
             freed.as_mut().enable();
             if is_done() {
                 self.set_short(false);
@@ -243,16 +243,16 @@ impl Reservation {
         }
     }
 
-    /// Grows to at least `bytes`, and waits until there is room.
-    pub async fn grow_to(&self, bytes: usize) {
+    /// Grows to at least `bytes`, and waits until they are available.
+    pub(crate) async fn grow_to(&self, bytes: usize) {
         self.grow(bytes.saturating_sub(self.bytes())).await;
     }
 
-    /// Gives back everything beyond `bytes`.
-    pub fn shrink_to(&self, bytes: usize) {
+    /// Releases everything beyond `bytes`.
+    pub(crate) fn shrink_to(&self, bytes: usize) {
         let before = self.bytes.fetch_min(bytes, Ordering::SeqCst);
         if before > bytes {
-            self.account.give_back(before - bytes);
+            self.account.release(before - bytes);
         }
     }
 
@@ -261,8 +261,8 @@ impl Reservation {
             return true;
         }
         let (account, total) = (&*self.account, &*self.account.total);
-        // One waiting task at a time: it may take from the account and give back at once, which another
-        // one must not take for a lack of room.
+        // One waiting task at a time: it may reserve from the account and release at once, which must not
+        // look like a lack of memory to another one.
         let _turn = may_exceed.then(|| total.turn.locked());
         if !add_within(&account.held, more, account.share) {
             if !may_exceed || !claim(&account.overdrawn, &self.exceeds_share) {
@@ -274,7 +274,7 @@ impl Reservation {
             if !may_exceed || !claim(&total.overdrawn, &self.exceeds_total) {
                 account.held.fetch_sub(more, Ordering::SeqCst);
                 if !may_exceed {
-                    total.tell();
+                    total.wake_waiting();
                 }
                 return false;
             }
@@ -310,8 +310,8 @@ impl Reservation {
         }
         other.bytes.fetch_sub(bytes, Ordering::SeqCst);
         self.bytes.fetch_add(bytes, Ordering::SeqCst);
-        // Others may wait for room in the account that the bytes have left.
-        total.tell();
+        // Others may wait for memory in the account that the bytes have left.
+        total.wake_waiting();
         true
     }
 }
@@ -325,7 +325,7 @@ impl Drop for Reservation {
             self.account.total.overdrawn.store(false, Ordering::SeqCst);
         }
         let bytes = *self.bytes.get_mut();
-        self.account.give_back(bytes);
+        self.account.release(bytes);
     }
 }
 
@@ -335,7 +335,7 @@ fn add_within(counter: &AtomicUsize, more: usize, limit: usize) -> bool {
     counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
 }
 
-/// Claims the right to exceed a limit, which one reservation has at a time.
+/// Claims the right to exceed a limit, which only one reservation can have at a time.
 fn claim(taken: &AtomicBool, mine: &AtomicBool) -> bool {
     if mine.load(Ordering::SeqCst) {
         return true;
@@ -347,7 +347,7 @@ fn claim(taken: &AtomicBool, mine: &AtomicBool) -> bool {
     claimed
 }
 
-/// Counts a task that waits for room.
+/// Counts a task that waits for memory.
 struct Waiting<'t>(&'t Total);
 
 impl<'t> Waiting<'t> {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_is_given_back_once() {
+    fn a_shrinking_reservation_is_released_once() {
         let budget = Budget::new(400);
         let held = budget.account(None).try_reserve(100).unwrap();
         held.shrink_to(10);
@@ -464,7 +464,7 @@ mod tests {
         result.absorb(&arriving).await;
         assert_eq!((result.bytes(), arriving.bytes()), (160, 0));
         assert_eq!((account.held(), unknown.held(), budget.held()), (220, 0, 220));
-        // The next one waits for room.
+        // The next one waits for memory.
         let next = unknown.reserve_nothing();
         next.grow(150).await;
         let wait = tokio::time::timeout(Duration::from_millis(20), before.absorb(&next)).await;

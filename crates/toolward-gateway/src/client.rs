@@ -1,47 +1,51 @@
-//! The client of a request: its agent, how that was authenticated, the servers in its scope, its revision.
+//! The client of a request: its agent and how that was authenticated, the servers in its scope, its
+//! protocol version.
 
 mod claims;
+pub(crate) mod outlet;
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
-use toolward_wire::{Era, Message, Raw, Revision, meta};
+use toolward_wire::{ClientCapabilities, Era, Message, Raw, Revision, meta};
 
 use crate::lock::LockUnpoisoned;
 
 pub use self::claims::Claims;
+pub use self::outlet::Outlet;
 
-/// The agent behind a request, as the gateway established it.
+/// The authenticated caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
     pub agent: Option<Arc<str>>,
-    /// How the name was established.
+    /// How the agent was identified.
     pub identity: &'static str,
-    /// What a JWT says of whoever holds it.
+    /// The claims of its JWT.
     pub claims: Option<Arc<Claims>>,
 }
 
 impl Caller {
-    /// A caller of whom nothing but the name is known.
+    /// A caller without claims.
     pub fn new(agent: Option<Arc<str>>, identity: &'static str) -> Caller {
         Caller { agent, identity, claims: None }
     }
 
-    /// The caller as policy sees it.
+    /// The caller for the policy engine.
     pub fn policy(&self) -> toolward_policy::Caller<'_> {
         let claims = self.claims.as_ref().and_then(|claims| claims.for_policy());
         toolward_policy::Caller { agent: self.agent.as_deref(), claims }
     }
 
-    /// The person or program behind the agent's name, as the issuer calls it.
+    /// The `sub` claim: the issuer's name for the person or program behind the agent.
     pub fn subject(&self) -> Option<&str> {
         self.claims.as_ref()?.subject()
     }
 }
 
-/// Identifies a server for as long as the process lives. Never reused: a removed server's id names nothing.
+/// Identifies a server for the lifetime of the process. Ids are never reused, so the id of a removed
+/// server matches nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerId(u64);
 
@@ -61,11 +65,11 @@ pub enum Scope {
     All,
     /// One server; tools keep their names.
     One(ServerId),
-    /// All servers but the gateway's own, which reaches them for its client.
+    /// All servers except the built-in one, which calls them for its client.
     Discovery,
 }
 
-/// Whom a link to a server belongs to.
+/// The owner of a connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
     Everyone,
@@ -82,11 +86,15 @@ pub struct Client {
     pub owner: Owner,
     /// `clientInfo` as the client wrote it.
     pub info: Option<Bytes>,
-    /// What the client said it can do, where it said so once for all requests.
+    /// The client's capabilities, if it declared them once for all requests.
     pub capabilities: Option<Bytes>,
+    /// The requests of servers that the client can handle.
+    pub declared: ClientCapabilities,
+    /// Sends requests to the client outside of its own requests, if it has a session.
+    pub outlet: Option<Arc<Outlet>>,
     /// When it began.
     pub(crate) since: Instant,
-    /// How a `clientInfo` calls the program, for the one that was read last.
+    /// The name and version of the last `clientInfo` that was parsed.
     label: Mutex<Option<(Bytes, Arc<str>)>>,
 }
 
@@ -99,6 +107,8 @@ impl Client {
             owner,
             info: None,
             capabilities: None,
+            declared: ClientCapabilities::NONE,
+            outlet: None,
             since: Instant::now(),
             label: Mutex::default(),
         }
@@ -109,10 +119,24 @@ impl Client {
         let (caller, owner) = (self.caller.clone(), self.owner.clone());
         let client = Client::new(caller, scope, self.revision, owner);
         let (info, capabilities) = (self.info.clone(), self.capabilities.clone());
-        Client { info, capabilities, ..client }
+        Client {
+            info,
+            capabilities,
+            declared: self.declared,
+            outlet: self.outlet.clone(),
+            ..client
+        }
     }
 
-    /// The name and version in `clientInfo`, sanitized for the audit log. They decide nothing.
+    /// Sets what the client stated in `initialize`.
+    pub(crate) fn state(&mut self, stated: ClientStatement) {
+        let read = |json: &Bytes| Raw::scan(json, json.len()).ok().map(ClientCapabilities::read);
+        self.declared = stated.capabilities.as_ref().and_then(read).unwrap_or_default();
+        (self.info, self.capabilities) = (stated.info, stated.capabilities);
+    }
+
+    /// The name and version in `clientInfo`, sanitized for the audit log. They do not affect any
+    /// decision.
     pub(crate) fn program(
         &self,
         message: &Message,
@@ -127,8 +151,8 @@ impl Client {
             return Some(label.clone());
         }
         let called = Arc::from(sanitize(&called(Raw::scan(info, info.len()).ok()?)?));
-        // Whoever sends something long sends it for itself alone.
-        if info.len() <= MOST_KEPT {
+        // A long `clientInfo` is not cached.
+        if info.len() <= MAX_CACHED_INFO {
             *label = Some((Bytes::copy_from_slice(info), Arc::clone(&called)));
         }
         Some(called)
@@ -139,37 +163,43 @@ impl Client {
     }
 }
 
-/// What a client says of itself in `initialize`, for all requests of its session.
+/// The capabilities that a modern client declares with each request.
+pub(crate) fn declared(message: &Message) -> ClientCapabilities {
+    let capabilities = message.meta(meta::CLIENT_CAPABILITIES).filter(|raw| raw.is_object());
+    capabilities.map(ClientCapabilities::read).unwrap_or_default()
+}
+
+/// The client info and capabilities of `initialize`, for all requests of its session.
 #[derive(Debug, Default)]
-pub(crate) struct Stated {
+pub(crate) struct ClientStatement {
     pub(crate) info: Option<Bytes>,
     pub(crate) capabilities: Option<Bytes>,
 }
 
-/// The longest `clientInfo`, and the longest `capabilities`: a session keeps them.
-const MAX_STATED: usize = 16 << 10;
+/// Maximum size of `clientInfo` and of `capabilities`, which a session stores.
+const MAX_STATED_BYTES: usize = 16 << 10;
 
-impl Stated {
-    /// An error names the member that is too long.
-    pub(crate) fn of(initialize: &Message) -> Result<Stated, String> {
+impl ClientStatement {
+    /// The error names the member that is too long.
+    pub(crate) fn of(initialize: &Message) -> Result<ClientStatement, String> {
         let member = |name: &str| {
             let Some(raw) = initialize.param(name).filter(|raw| raw.is_object()) else {
                 return Ok(None);
             };
             match raw.bytes() {
-                bytes if bytes.len() <= MAX_STATED => Ok(Some(Bytes::copy_from_slice(bytes))),
+                bytes if bytes.len() <= MAX_STATED_BYTES => Ok(Some(Bytes::copy_from_slice(bytes))),
                 bytes => {
                     let length = bytes.len();
-                    Err(format!("`{name}` has {length} bytes, and at most {MAX_STATED} are kept"))
+                    Err(format!("`{name}` has {length} bytes, and the limit is {MAX_STATED_BYTES}"))
                 }
             }
         };
-        Ok(Stated { info: member("clientInfo")?, capabilities: member("capabilities")? })
+        Ok(ClientStatement { info: member("clientInfo")?, capabilities: member("capabilities")? })
     }
 }
 
-/// The longest `clientInfo` that is kept to be known again.
-const MOST_KEPT: usize = 4096;
+/// Maximum size of a `clientInfo` that is cached.
+const MAX_CACHED_INFO: usize = 4096;
 
 fn called(info: Raw<'_>) -> Option<String> {
     let name = info.member("name")?.as_str()?;

@@ -1,7 +1,8 @@
-//! Where clients come in.
+//! Client connections: listeners, HTTP, stdio and TLS.
 
 pub mod accept;
 pub mod body;
+pub mod bridge;
 pub mod connection;
 mod connection_limit;
 pub mod cors;
@@ -11,7 +12,7 @@ mod frame;
 pub mod http;
 #[cfg(feature = "in-memory")]
 pub mod in_memory;
-pub mod oauth_metadata;
+pub(crate) mod oauth_metadata;
 mod oversized;
 mod peer;
 pub mod response;
@@ -27,8 +28,8 @@ use toolward_wire::{MAX_REQUEST_BYTES, Message, Sender};
 
 use crate::responses::{self, Body};
 
-/// The answer to a client's first request where the gateway cannot start; `None` for a line that is
-/// not a request.
+/// The response to a client's first request if the gateway cannot start; `None` if the line is not a
+/// request.
 pub fn startup_error(line: &[u8], why: &str) -> Option<Body> {
     let message =
         Message::parse(Bytes::copy_from_slice(line), MAX_REQUEST_BYTES, Sender::Client).ok()?;

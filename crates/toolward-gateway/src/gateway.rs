@@ -1,17 +1,21 @@
-//! The gateway: the entry for both listeners, the active configuration, method dispatch.
+//! The gateway: entry point for the HTTP and stdio listeners, the active configuration, method dispatch.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use toolward_wire::Era;
 use toolward_wire::jsonrpc::result_body;
+use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
 
 use crate::active::{Active, ActiveSwap, startup};
 use crate::client::Client;
+use crate::client::outlet::Gate;
 use crate::context::Context;
+use crate::held::Work;
 use crate::methods::request::Request;
-use crate::methods::{call, initialize, list, views};
+use crate::methods::{call, initialize, list, logging, subscriptions, views};
 use crate::notifications::Notes;
 use crate::responses::{self, Answer, Outbound};
 use crate::upstream::Unavailable;
@@ -21,29 +25,31 @@ use crate::view::changes;
 /// Everything between clients and servers.
 pub struct Gateway {
     pub context: Context,
-    active: ActiveSwap,
-    /// Counts activations, for streams that outlive the configuration they began under.
+    active: Arc<ActiveSwap>,
+    /// The number of activations, for streams that outlive the configuration they began under.
     activated: watch::Sender<u64>,
 }
 
 impl Gateway {
     pub fn new(context: Context, active: Active) -> Gateway {
-        let (active, activated) = (ActiveSwap::new(active), watch::Sender::new(0));
+        let (active, activated) = (Arc::new(ActiveSwap::new(active)), watch::Sender::new(0));
+        context.current.set(&active);
         Gateway { context, active, activated }
     }
 
-    /// The active configuration. A request takes it once.
+    /// The active configuration. A request reads it once.
     pub fn active(&self) -> Arc<Active> {
         self.active.get()
     }
 
-    /// Activates another configuration: requests from now on begin with it, and servers that it does not have are
-    /// retired. Must be called on a runtime that stays, for the processes of hooks.
+    /// Activates another configuration: new requests use it, and servers that it does not have are
+    /// retired. Must be called on a long-lived runtime, which runs the processes of hooks.
     pub fn activate(&self, active: Active) {
         let active = Arc::new(active);
         let before = self.active.swap(active.clone());
         active.guards.start();
         self.context.servers.retire(&before.servers, &active.servers);
+        self.context.held.retain(|agent| active.policy.has_rules_for(agent));
         self.activated.send_modify(|count| *count += 1);
     }
 
@@ -52,12 +58,13 @@ impl Gateway {
         self.activated.subscribe()
     }
 
-    /// Starts persistent hooks and eager servers. With flat names, two tools of one name are an error.
+    /// Starts persistent hooks and eager servers. With flat names, two tools with the same name are an
+    /// error.
     pub async fn start(&self) -> Result<(), String> {
         startup::start(&self.active(), &self.context.servers).await
     }
 
-    /// Answers a request. `None`: the client canceled it, and gets no response.
+    /// Handles a request. `None`: the client canceled it, so there is no response.
     pub async fn answer(&self, request: Request, notes: &Notes) -> Option<Answer> {
         let context = &self.context;
         let (id, era) = (&request.envelope.id, request.envelope.client.era());
@@ -65,32 +72,79 @@ impl Gateway {
             ("initialize", _) => Some(initialize::initialize(context, &request).await),
             ("server/discover", _) => Some(initialize::discover(context, &request).await),
             ("ping", _) => Some(result_body(id, b"{}").into()),
-            (_, PolicySubject::ToolList) => Some(list::list(context, &request).await),
-            (_, PolicySubject::Tool) => call::call(context, request, notes).await,
+            (_, subject) if let Some(kind) = ListKind::of(subject) => {
+                Some(list::list(context, &request, kind).await)
+            }
+            (_, PolicySubject::Tool | PolicySubject::Prompt | PolicySubject::Completion)
+            | ("resources/read", _) => call::call(context, request, notes).await,
+            ("resources/subscribe", _) => subscriptions::subscribe(context, request).await,
+            // Tasks of modern servers are an extension that is not declared to them.
+            ("tasks/get" | "tasks/result" | "tasks/cancel", _) if era == Era::Legacy => {
+                call::call(context, request, notes).await
+            }
+            ("logging/setLevel", _) => Some(logging::set_level(context, &request)),
+            ("resources/unsubscribe", _) => Some(subscriptions::unsubscribe(&request)),
+            ("subscriptions/listen", _) => {
+                // Boxed because it is rare and would otherwise enlarge the future of every call.
+                Box::pin(subscriptions::listen(context, request, notes)).await
+            }
             (method, _) => Some(responses::not_available(id, era, method)),
         }
     }
 
-    /// Whether the one server that a client reaches can be started. One of the other era can.
+    /// Whether a method lists, and the last known list of a server is shown because the server has not responded yet.
+    pub(crate) fn has_stored_list(&self, client: &Client, method: &str) -> bool {
+        let kind = ListKind::ALL.into_iter().find(|kind| kind.method() == method);
+        let shows = |kind| views::has_first_list(&self.context, &self.active(), (client, kind));
+        kind.is_some_and(shows)
+    }
+
+    /// Answers a request of a modern client. Its call is held if a server asks the client something.
+    pub(crate) async fn answer_stateless(
+        self: &Arc<Self>,
+        request: Request,
+        notes: Notes,
+    ) -> Option<Answer> {
+        if !request.envelope.row.may_request_input {
+            return self.answer(request, &notes).await;
+        }
+        let gateway = self.clone();
+        let begin = |request, notes: Notes| -> Work {
+            Box::pin(async move { gateway.answer(request, &notes).await })
+        };
+        call::hold::answer(&self.context, request, notes, begin).await
+    }
+
+    /// Whether the only server in a client's scope can be started. One that uses the other protocol
+    /// version counts as started.
     pub(crate) async fn ready(&self, client: &Client) -> Result<(), Unavailable> {
         initialize::ready(&self.context, &self.active(), client).await
     }
 
-    /// The same within the time that a client waits for `initialize`; `None` if it is not known by then.
+    /// Like [`ready`](Gateway::ready), within the time that a client waits for `initialize`; `None` if it
+    /// is not known by then.
     pub(crate) async fn ready_in_time(&self, client: &Client) -> Option<Result<(), Unavailable>> {
         initialize::ready_in_time(&self.context, &self.active(), client).await
     }
 
+    /// Decides about requests of servers to a client that belong to no call, under the configuration of the moment.
+    pub(crate) fn client_gate(self: &Arc<Self>, client: &Client) -> Gate {
+        let (gateway, client) = (Arc::downgrade(self), client.with_scope(client.scope));
+        Box::new(move |server, asked| {
+            gateway.upgrade()?.active().client_request(&client, server, asked).ok()
+        })
+    }
+
     /// Sends `list_changed` to a client with a session whenever its view changes, until it closes the channel.
-    pub fn follow_changes(
+    pub(crate) fn follow_changes(
         self: &Arc<Self>,
         client: &Arc<Viewer>,
         notifications: mpsc::Sender<Outbound>,
     ) -> AbortHandle {
         let (gateway, changes) = (Arc::downgrade(self), self.context.servers.changes());
-        changes::follow(Arc::downgrade(client), changes, notifications, move |client| {
+        changes::follow(Arc::downgrade(client), changes, notifications, move |client, kind| {
             let gateway = gateway.upgrade()?;
-            Some(views::remembered(&gateway.context, &gateway.active(), client))
+            Some(views::remembered(&gateway.context, &gateway.active(), (client, kind)))
         })
     }
 }

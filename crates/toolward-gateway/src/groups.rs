@@ -1,9 +1,10 @@
 //! Process groups of servers and hooks, and the guard that ends them.
 //!
-//! Every child leads a process group, which ends with the value that stands for it. A gateway that is killed
-//! ends nothing, so a second process watches over it: it learns of every group through a pipe, and when the
-//! pipe closes it ends the groups that are left. The kernel's own means, `PR_SET_PDEATHSIG`, reaches neither
-//! grandchildren nor a child after a `setuid` program, and setting it needs code between `fork` and `exec`.
+//! Every child leads a process group, which ends when its [`Group`] is dropped. A gateway that is
+//! killed cannot end them, so a second process watches it: it is notified of every group through a
+//! pipe, and when the pipe closes, it ends the remaining groups. The kernel's own mechanism,
+//! `PR_SET_PDEATHSIG`, covers neither grandchildren nor a child after a `setuid` program, and
+//! setting it needs code between `fork` and `exec`.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
@@ -17,13 +18,13 @@ use crate::lock::LockUnpoisoned;
 
 /// How long a group may take to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// A guard that could not be started is not tried again sooner.
+/// The time between attempts to start the guard.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// A guard that ends sooner than this is replaced only then.
+/// A guard that ends sooner than this is replaced only after this time.
 const MIN_GUARD_LIFETIME: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A child and everything it started, which end with this value.
+/// A child and all its descendants, which end when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Group(Option<Pid>);
 
@@ -57,8 +58,8 @@ impl Drop for Group {
     }
 }
 
-/// Starts the guard if it does not run. Called before a child is started, so that the guard can be told of it
-/// at once: a gateway that is killed in between would leave the child behind.
+/// Starts the guard if it is not running. Called before a child is started, so that the guard can
+/// be notified of it at once: a gateway that is killed in between would leave the child behind.
 pub(crate) fn prepare() {
     registry().tell("");
 }
@@ -70,12 +71,13 @@ pub fn end_all() {
     }
 }
 
-/// Sets the command that runs [`watch`] in a process of its own. It is started before the first child.
+/// Sets the command that runs [`watch`] in a separate process. It is started before the first
+/// child.
 pub fn guard_with(command: fn() -> Command) {
     let _ = GUARD.set(command);
 }
 
-/// The guard's work: reads which groups live, and ends them when the other end of the pipe is closed.
+/// The guard: reads which groups are alive, and ends them when the other end of the pipe is closed.
 pub fn watch(input: impl BufRead) {
     let mut groups = BTreeSet::new();
     for line in input.lines().map_while(Result::ok) {
@@ -110,9 +112,9 @@ static REGISTRY: Mutex<Registry> =
 struct Registry {
     live: BTreeSet<i32>,
     guard: Option<Guard>,
-    /// Counts the guards that were started.
+    /// The number of guards started.
     started: u64,
-    /// When the guard could not be started.
+    /// When starting the guard failed.
     failed: Option<Instant>,
 }
 
@@ -133,12 +135,12 @@ impl Registry {
         self.tell(&format!("-{group}\n"));
     }
 
-    /// A guard that is missing, has ended, or does not read, is replaced.
+    /// Notifies the guard. A guard that is missing, has ended, or does not read, is replaced.
     fn tell(&mut self, line: &str) {
         if self.guard.as_mut().is_some_and(|guard| guard.write(line).is_ok()) {
             return;
         }
-        // The old one must not take the closed pipe for the end of the gateway.
+        // The old guard must not mistake the closed pipe for the end of the gateway.
         self.guard = None;
         let live = self.live.iter().map(|group| format!("+{group}\n")).collect::<String>();
         if self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL) {
@@ -154,9 +156,10 @@ impl Registry {
     }
 }
 
-/// Waits until a guard has ended, and replaces it unless that has been done.
+/// Waits until a guard has ended, and replaces it unless it was replaced already.
 ///
-/// Without this, a gateway that is killed after its guard was killed would leave its children behind.
+/// Without this, a gateway that is killed after its guard was killed would leave its children
+/// behind.
 fn replace_when_ended(mut output: ChildStdout, number: u64) {
     let begun = Instant::now();
     // The guard writes nothing, so this returns when it has ended.
@@ -173,12 +176,12 @@ fn replace_when_ended(mut output: ChildStdout, number: u64) {
             }
             registry.failed.is_some()
         };
-        // The output is closed a moment before the end of the process can be seen.
+        // The output is closed a moment before the end of the process is visible.
         std::thread::sleep(if failed { RETRY_INTERVAL } else { POLL_INTERVAL });
     }
 }
 
-/// The process that watches over the gateway.
+/// The process that watches the gateway.
 struct Guard(Child);
 
 impl Guard {
@@ -192,18 +195,18 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            // Signals of a terminal are for the gateway.
+            // Signals of a terminal are meant for the gateway.
             .process_group(0);
         let guard = Guard(command.spawn()?);
         if let Some(stdin) = &guard.0.stdin {
-            // A guard that was stopped must not stop the gateway.
+            // A stopped guard must not block the gateway.
             rustix::io::ioctl_fionbio(stdin, true)?;
         }
         Ok(guard)
     }
 
-    /// Starts the thread that replaces this guard when it ends. If that fails, the guard is replaced when the
-    /// next child starts.
+    /// Starts the thread that replaces this guard when it ends. If that fails, the guard is
+    /// replaced when the next child starts.
     fn watch(&mut self, number: u64) {
         if let Some(output) = self.0.stdout.take() {
             let thread = std::thread::Builder::new().name("guard-watch".into());
@@ -212,7 +215,7 @@ impl Guard {
     }
 
     fn write(&mut self, lines: &str) -> io::Result<()> {
-        // A pipe takes what a process that has just ended does not read.
+        // A pipe accepts data that a process which has just ended will not read.
         if self.0.try_wait()?.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }

@@ -1,8 +1,8 @@
-//! What stands between a decision and a server: limits, then hooks. A guard can refuse a call that
-//! policy allows; it never allows what policy refuses, and it changes nothing.
+//! Guards between a decision and the server: rate limits, then hooks. A guard can refuse a call that the
+//! policy allows; it never allows a call that the policy denies, and it never changes a call.
 //!
-//! Which guards stand in front of a tool is found out once, when a view is made. A call first takes
-//! its part of all limits; a hook that refuses gives it back, so that a refused call costs nothing.
+//! The guards in front of a tool are computed once, when a view is built. A call first consumes units of
+//! all its limits; if a hook refuses it, they are returned, so that a refused call uses no quota.
 
 mod disconnect;
 mod hooks;
@@ -20,10 +20,10 @@ use toolward_policy::refusal::cut;
 use toolward_policy::{LimitedRule, Policy, Rate, Tool};
 use toolward_wire::{Id, code};
 
-use self::hooks::answer::{Denial, Said};
+use self::hooks::answer::{Denial, HookVerdict};
 use self::hooks::{Hook, order};
 use self::limits::{Limits, Reservation};
-use self::selection::{About, Covers};
+use self::selection::{CallSubject, Coverage};
 use self::store::counters::Counters;
 use crate::audit::facts::Facts;
 use crate::client::Client;
@@ -33,45 +33,56 @@ use crate::upstream::Server;
 pub(crate) use disconnect::OnDisconnect;
 
 pub use hooks::ShownHook;
-pub use hooks::{Environment, HookDefinition, HookKind, end_all, policy_file, runnable};
+pub use hooks::{Environment, HookDefinition, HookKind, Scripts};
+pub use hooks::{end_all, runnable, usable_policy_file};
 pub use limits::{Counts, LimitDefinition, StoreSetup};
-pub use selection::{Agents, ByAgent, Selection};
+pub use selection::{AgentNames, Agents, ByAgent, Selection};
 pub use shown::{InFront, ShownLimit};
 pub use store::redis::{Redis, StoreTimeouts};
 
 /// All limits and hooks of a configuration.
 pub struct Guards {
     limits: Limits,
-    /// In the order in which they are asked.
+    /// In the order in which they run.
     hooks: Vec<Hook>,
+    scripts: Scripts,
 }
 
-/// What guards are made of.
+/// The configuration of guards.
 pub struct Setup {
     pub limits: Vec<LimitDefinition>,
     pub store: StoreSetup,
     pub hooks: Vec<HookDefinition>,
+    /// The scripts of hooks as they ran before; one that was truncated since then is refused.
+    pub scripts: Scripts,
 }
 
 impl Default for Guards {
     fn default() -> Guards {
         let limits = Limits::new(Vec::new(), StoreSetup::default(), Arc::new(Counters::default()));
-        Guards { limits, hooks: Vec::new() }
+        Guards { limits, hooks: Vec::new(), scripts: Scripts::default() }
     }
 }
 
 impl Guards {
-    /// Guards that take the place of others go on counting where those are. An error says why a hook
-    /// may not be used.
+    /// Builds the guards. If they replace others, they keep their counters. The error is why a hook
+    /// cannot be used.
     pub fn new(setup: Setup, before: Option<&Guards>) -> Result<Guards, String> {
         let counters = before.map(|before| before.limits.counters.clone()).unwrap_or_default();
-        let hooks = setup.hooks.into_iter().map(Hook::new);
+        let mut scripts = Scripts::default();
+        let hooks = setup.hooks.into_iter();
+        let hooks = hooks.map(|hook| Hook::new(hook, &mut scripts, &setup.scripts));
         let mut hooks: Vec<Hook> = hooks.collect::<Result<_, _>>()?;
         hooks.sort_by_key(order);
-        Ok(Guards { limits: Limits::new(setup.limits, setup.store, counters), hooks })
+        Ok(Guards { limits: Limits::new(setup.limits, setup.store, counters), hooks, scripts })
     }
 
-    /// What stands in front of a tool, for an agent; `None`: nothing.
+    /// The scripts of hooks, for the guards that replace these.
+    pub fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    /// The guards in front of a tool, for an agent; `None` if it has no guards.
     pub(crate) fn before(
         &self,
         policy: &Policy,
@@ -80,11 +91,12 @@ impl Guards {
         tool: &Tool,
     ) -> Option<Arc<Plan>> {
         let hints = policy.hints(server, tool);
-        let about = About { agent, server, tool: tool.name(), hints: &hints };
+        let about = CallSubject { agent, server, tool: tool.name(), hints: &hints };
         let limits = self.limits.over(about);
-        let standing =
-            |(at, hook): (usize, &Hook)| Some(Standing { at, covers: hook.whom.covers(about)? });
-        let hooks: Box<[Standing]> = self.hooks.iter().enumerate().filter_map(standing).collect();
+        let applicable =
+            |(at, hook): (usize, &Hook)| Some(Applicable { at, covers: hook.whom.covers(about)? });
+        let hooks: Box<[Applicable]> =
+            self.hooks.iter().enumerate().filter_map(applicable).collect();
         if limits.is_empty() && hooks.is_empty() {
             return None;
         }
@@ -98,19 +110,31 @@ impl Guards {
         }))
     }
 
-    /// Starts persistent hooks before the first call. Must be called on a runtime that stays.
+    /// The guards in front of the prompts and resources of a server, for an agent: the rate limits that name no
+    /// tool. Hooks check calls of tools.
+    pub(crate) fn before_other(&self, agent: Option<&str>, server: &str) -> Option<Arc<Plan>> {
+        let limits = self.limits.over_other(agent, server);
+        let (hooks, action_keys, hints, metadata) = Default::default();
+        let definition = || Arc::from("{}");
+        (!limits.is_empty()).then(|| {
+            let definition = definition();
+            Arc::new(Plan { limits, hooks, action_keys, definition, hints, metadata })
+        })
+    }
+
+    /// Starts persistent hooks before the first call. Must be called on a long-lived runtime.
     pub fn start(&self) {
         self.hooks.iter().for_each(Hook::start);
     }
 
-    /// Whether some hook is told the arguments of calls.
+    /// Whether any hook gets the arguments of calls.
     pub(crate) fn read_arguments(&self) -> bool {
         self.hooks.iter().any(|hook| hook.arguments)
     }
 
-    /// Whether a call may be made. What it took is given back where the answer is dropped.
+    /// Checks whether a call may be made. Dropping the result returns the consumed units.
     pub(crate) async fn pass(&self, call: &GuardedCall<'_>) -> Result<Passed<'_>, Box<Stopped>> {
-        // A call through another one is both: each limit counts it once, and hooks are asked about both.
+        // A call inside another one counts as both: each limit counts it once, and hooks check both.
         let outer = call.through;
         let calls = || outer.into_iter().chain([call]);
         let mut wanted: Vec<usize> = Vec::new();
@@ -126,16 +150,19 @@ impl Guards {
 
         let mut failures = Vec::new();
         for call in calls() {
-            for hook in call.meant(|plan| &plan.hooks).filter_map(|at| self.hooks.get(at)) {
+            for at in call.meant(|plan| &plan.hooks) {
+                let hook = self.hook(at)?;
                 if hook.arguments
                     && let Some(number) = call.inexact_number()
                 {
                     return Err(Box::new(Stopped::inexact(hook, &number)));
                 }
-                // Hooks are rare, and what asking one takes is large.
+                // Boxed because hooks are rare and their future is large.
                 match Box::pin(hook.ask(call)).await {
-                    Ok(Said::Allow) => {}
-                    Ok(Said::Deny(denial)) => return Err(Box::new(Stopped::denied(hook, denial))),
+                    Ok(HookVerdict::Allow) => {}
+                    Ok(HookVerdict::Deny(denial)) => {
+                        return Err(Box::new(Stopped::denied(hook, denial)));
+                    }
                     Err(failed) if hook.critical => {
                         return Err(Box::new(Stopped::failed(hook, &failed.0)));
                     }
@@ -146,23 +173,29 @@ impl Guards {
         Ok(Passed { reservation, failures })
     }
 
-    /// The limits that can stand over calls of a tool, by their places.
-    pub(crate) fn over(&self, plan: Option<&Plan>, rules: &[LimitedRule]) -> Vec<usize> {
-        let standing = plan.map_or(&[][..], |plan| &plan.limits).iter().map(|one| one.at);
-        standing.chain(self.limits.of_rules(rules)).collect()
+    /// The hook at an index of a plan. A plan and its hooks belong to one configuration; if they ever did not, the
+    /// call must not pass without the hook.
+    fn hook(&self, at: usize) -> Result<&Hook, Box<Stopped>> {
+        self.hooks.get(at).ok_or_else(|| Box::new(Stopped::unknown_guard(Why::Failed, "hook")))
     }
 
-    /// The limits over an agent's listings and refused calls.
+    /// The indices of the limits that can apply to calls of a tool.
+    pub(crate) fn over(&self, plan: Option<&Plan>, rules: &[LimitedRule]) -> Vec<usize> {
+        let applicable = plan.map_or(&[][..], |plan| &plan.limits).iter().map(|one| one.at);
+        applicable.chain(self.limits.of_rules(rules)).collect()
+    }
+
+    /// The limits on an agent's listings and refused calls.
     pub(crate) fn of_agent(&self, agent: Option<&str>) -> Vec<usize> {
         [self.limits.of_lists(agent), self.limits.of_refused(agent)].concat()
     }
 
-    /// What a limit is called, and what it allows.
+    /// The name and rate of a limit.
     pub(crate) fn limit(&self, at: usize) -> Option<(&str, Rate)> {
         self.limits.named(at)
     }
 
-    /// Whether an agent may list now.
+    /// Checks the limits on an agent's listings.
     pub(crate) async fn list(&self, agent: Option<&str>) -> Result<(), Box<Stopped>> {
         let wanted = self.limits.of_lists(agent);
         if !wanted.is_empty() {
@@ -171,7 +204,7 @@ impl Guards {
         Ok(())
     }
 
-    /// Waits for as long as an agent with many refused calls has to.
+    /// Delays an agent that has many refused calls.
     pub(crate) async fn delay(&self, agent: Option<&str>) {
         let delay = self.limits.delay(agent);
         if !delay.is_zero() {
@@ -180,26 +213,26 @@ impl Guards {
     }
 }
 
-/// What stands in front of one tool.
+/// The guards in front of one tool.
 #[derive(Debug)]
 pub struct Plan {
-    limits: Box<[Standing]>,
-    hooks: Box<[Standing]>,
+    limits: Box<[Applicable]>,
+    hooks: Box<[Applicable]>,
     action_keys: Box<[Box<str>]>,
     definition: Arc<str>,
     hints: Box<[Box<str>]>,
-    /// The definition as a `policy_sh` gets it.
+    /// The definition for a `policy_sh`.
     metadata: OnceLock<Box<str>>,
 }
 
-/// A limit or hook, and the calls of the tool that it is about.
+/// A limit or hook that applies to a tool, and the calls that it covers.
 #[derive(Debug)]
-struct Standing {
+struct Applicable {
     at: usize,
-    covers: Covers,
+    covers: Coverage,
 }
 
-/// A call that policy allows.
+/// A call that the policy allows, for its guards to check.
 #[derive(Clone, Copy)]
 pub struct GuardedCall<'a> {
     pub(crate) client: &'a Client,
@@ -208,17 +241,17 @@ pub struct GuardedCall<'a> {
     pub(crate) server: &'a Server,
     /// The guards in front of it.
     pub(crate) plan: Option<&'a Plan>,
-    /// The call of `execute_tool` through which it is made.
+    /// The call of `execute_tool` that contains it.
     pub(crate) through: Option<&'a GuardedCall<'a>>,
 }
 
 impl<'a> GuardedCall<'a> {
-    /// What stands in front of this very call, of all that stands in front of its tool.
-    fn meant(&self, which: impl Fn(&'a Plan) -> &'a [Standing]) -> impl Iterator<Item = usize> {
+    /// The guards that apply to this call, among those of its tool.
+    fn meant(&self, which: impl Fn(&'a Plan) -> &'a [Applicable]) -> impl Iterator<Item = usize> {
         let (plan, arguments) = (self.plan, self.permit.message().arguments());
         let keys = plan.map_or(&[][..], |plan| &plan.action_keys);
-        let standing = plan.map_or(&[][..], which).iter();
-        standing.filter(move |one| one.covers.call(arguments, keys)).map(|one| one.at)
+        let applicable = plan.map_or(&[][..], which).iter();
+        applicable.filter(move |one| one.covers.call(arguments, keys)).map(|one| one.at)
     }
 }
 
@@ -229,31 +262,31 @@ impl GuardedCall<'_> {
         let given = self.permit.message().arguments()?;
         given.raw().numbers(&mut |text| {
             if found.is_none() && Precision::of(text) == Precision::Inexact {
-                found = Some(cut(text, LONGEST_NUMBER).into_owned());
+                found = Some(cut(text, MAX_QUOTED_NUMBER).into_owned());
             }
         });
         found
     }
 }
 
-/// So much of a number is repeated in a refusal.
-const LONGEST_NUMBER: usize = 40;
+/// Maximum length of a number quoted in a refusal.
+const MAX_QUOTED_NUMBER: usize = 40;
 
-/// A call that no guard refuses.
+/// A call that passed its guards.
 #[must_use]
 pub struct Passed<'g> {
     reservation: Reservation<'g>,
-    /// Hooks that failed and are not critical, and how.
+    /// Non-critical hooks that failed, and why.
     failures: Vec<(Arc<str>, String)>,
 }
 
 impl Passed<'_> {
-    /// The call is made: what it took is gone.
+    /// The call is made: the consumed units are not returned.
     pub(crate) fn commit(self) {
         self.reservation.keep();
     }
 
-    /// What the record says of a call that passed though something failed.
+    /// Members of the audit record for a call that passed although a guard failed.
     pub(crate) fn facts(&self, facts: &mut Facts) {
         if self.reservation.local {
             facts.text("limit_store", "memory");
@@ -270,21 +303,21 @@ impl Passed<'_> {
 #[derive(Debug)]
 pub struct Stopped {
     pub why: Why,
-    /// The limit or the hook, as a person calls it.
+    /// The name of the limit or hook.
     pub by: String,
-    /// For the record.
+    /// For the audit log.
     pub reason: String,
 }
 
 #[derive(Debug)]
 pub enum Why {
-    /// A limit is used up. `scope` is what it counts, in words for agents.
+    /// A limit is used up. `scope` is what it counts, in a text for agents.
     Full { scope: String, rate: String, wait: Duration },
     /// The store of limits cannot be used.
     Store,
     /// A hook refuses.
     Denied(Denial),
-    /// A hook could not be asked, or said nothing that can be understood.
+    /// A hook failed, or gave an invalid answer.
     Failed,
 }
 
@@ -305,7 +338,7 @@ impl Stopped {
         Stopped { why: Why::Denied(denial), by: hook.name.to_string(), reason }
     }
 
-    /// A hook would have to judge a number that has several readings.
+    /// A hook would have to check a number that it may read differently from the server.
     fn inexact(hook: &Hook, number: &str) -> Stopped {
         let message = format!(
             "the number {number} is not exact as a 64-bit integer or double, so it cannot be checked: \
@@ -319,7 +352,14 @@ impl Stopped {
         Stopped { why: Why::Failed, by: hook.name.to_string(), reason }
     }
 
-    /// The step that the record names.
+    /// A call needs a guard that the active configuration does not have. This cannot happen.
+    fn unknown_guard(why: Why, kind: &str) -> Stopped {
+        let reason = format!("a {kind} in front of this tool does not exist");
+        tracing::error!(target: "guard", "{reason}; the call is refused. This is a bug in Toolward");
+        Stopped { why, by: kind.into(), reason }
+    }
+
+    /// The step in the audit record.
     pub fn step(&self) -> &'static str {
         match self.why {
             Why::Full { .. } | Why::Store => "limit",
@@ -327,15 +367,31 @@ impl Stopped {
         }
     }
 
-    /// When to try again, where that is known.
-    pub fn retry_after(&self) -> Option<Duration> {
+    /// When to retry, if known.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self.why {
-            // Never sooner than it would pass.
+            // Rounded up, so that a retry is never too early.
             Why::Full { wait, .. } => {
                 let millis = wait.as_nanos().div_ceil(1_000_000);
                 Some(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guard_that_does_not_exist_refuses_the_call() {
+        let guards = Guards::default();
+        assert_eq!(guards.hook(0).err().map(|stopped| stopped.step()), Some("hook"));
+        assert_eq!(
+            guards.limits.take(&[0]).await.err().map(|stopped| stopped.step()),
+            Some("limit")
+        );
+        assert!(guards.limits.take(&[]).await.is_ok());
     }
 }

@@ -1,13 +1,13 @@
-//! HTTP/1.1 client for everything the gateway sends requests to: servers, hooks, signing keys and token
-//! endpoints.
+//! HTTP/1.1 client for everything the gateway sends requests to: servers, hooks, signing keys and
+//! token endpoints.
 //!
-//! A [`Client`] belongs to one origin. It finds the proxy in the environment, verifies the origin with the
-//! system's certificates or a private CA, and keeps idle connections per thread, so that a response wakes the
-//! task that waits for it without a hop between threads. Redirects are never followed: a server must not
-//! choose where credentials are sent.
+//! A [`Client`] belongs to one origin. It finds the proxy in the environment, verifies the origin
+//! with the system's certificates or a private CA, and keeps idle connections per thread, so that a
+//! response wakes the task that waits for it without a hop between threads. Redirects are never
+//! followed: a server must not choose where credentials are sent.
 //!
-//! Responses are read by the strict parser of `toolward_wire::http`, not by a general client library, so that
-//! the gateway and the server cannot disagree about where a response ends.
+//! Responses are read by the strict parser of `toolward_wire::http`, not by a general client
+//! library, so that the gateway and the server cannot disagree about where a response ends.
 
 mod address;
 mod connection;
@@ -75,8 +75,9 @@ impl Client {
 
     /// Writes a request on an idle connection, or a new one.
     ///
-    /// The other side can close an idle connection at the moment it is used. If that happens before a byte was
-    /// written, the request is written on a new connection, once; otherwise it could be carried out twice.
+    /// The other side can close an idle connection at the moment it is used. If that happens before
+    /// a byte was written, the request is written on a new connection, once; otherwise it could be
+    /// carried out twice.
     pub(crate) async fn send(&self, request: &[u8]) -> Result<Connection, SendError> {
         if let Some(mut idle) = self.pool.take() {
             match idle.write(request).await {

@@ -1,4 +1,4 @@
-//! What belongs to one connection or session of a client: the requests under way.
+//! The in-flight requests of a client's connection or session, and their cancellation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -11,21 +11,21 @@ use toolward_wire::{Id, Message, Raw};
 
 use crate::lock::LockUnpoisoned;
 
-/// Tells a request that its client gave up.
+/// Signals a request that its client has canceled it.
 #[derive(Debug, Default)]
 pub struct Cancel {
     cancelled: AtomicBool,
     reason: OnceLock<Bytes>,
-    told: Notify,
+    changed: Notify,
 }
 
 impl Cancel {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 
-    /// What the client says why, as a JSON string.
+    /// The client's reason, as a JSON string.
     pub fn reason(&self) -> Option<Bytes> {
         self.reason.get().cloned()
     }
@@ -34,31 +34,31 @@ impl Cancel {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// Resolves when the client gives up; one request waits for it.
+    /// Resolves when the client cancels; only one task may wait for it.
     pub async fn cancelled(&self) {
         while !self.is_cancelled() {
-            self.told.notified().await;
+            self.changed.notified().await;
         }
     }
 }
 
-/// Requests under way, by the id that the client gave them.
+/// In-flight requests, by the client's id.
 #[derive(Debug, Default, Clone)]
-pub struct Running(Arc<Mutex<HashMap<Vec<u8>, Arc<Cancel>>>>);
+pub struct InFlightRequests(Arc<Mutex<HashMap<Vec<u8>, Arc<Cancel>>>>);
 
-impl Running {
-    /// A request has arrived; `None` where its id is still in use.
-    pub fn begin(&self, id: &Id) -> Option<Underway> {
+impl InFlightRequests {
+    /// Registers a request; `None` if its id is still in use.
+    pub fn begin(&self, id: &Id) -> Option<InFlightRequest> {
         let mut running = self.requests();
         if running.contains_key(id.raw()) {
             return None;
         }
         let cancel = Arc::new(Cancel::default());
         running.insert(id.raw().to_vec(), cancel.clone());
-        Some(Underway { id: id.raw().to_vec(), cancel, all: self.clone() })
+        Some(InFlightRequest { id: id.raw().to_vec(), cancel, all: self.clone() })
     }
 
-    /// A notification of the client: one that cancels reaches the request it names.
+    /// Handles a notification of the client: a cancellation is passed to the request it names.
     pub fn notified(&self, message: &Message) {
         if message.method().as_deref() != Some("notifications/cancelled") {
             return;
@@ -73,7 +73,7 @@ impl Running {
         }
     }
 
-    /// The ids of all requests under way.
+    /// The ids of all in-flight requests.
     pub fn ids(&self) -> Vec<Id> {
         let id = |raw: &Vec<u8>| Id::of(Raw::scan(raw, raw.len()).ok()?);
         self.requests().keys().filter_map(id).collect()
@@ -88,15 +88,15 @@ impl Running {
     }
 }
 
-/// A request from its arrival to its end, so that it can be cancelled.
+/// A registered request. Dropping it frees its id.
 #[derive(Debug)]
-pub struct Underway {
+pub struct InFlightRequest {
     id: Vec<u8>,
     pub cancel: Arc<Cancel>,
-    all: Running,
+    all: InFlightRequests,
 }
 
-impl Drop for Underway {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.all.requests().remove(&self.id);
     }

@@ -24,7 +24,7 @@
 //! | [`upstream`] | servers and connections to them: child processes, HTTP, HTTP+SSE |
 //! | [`http_client`] | the HTTP client for servers, hooks, signing keys and token endpoints |
 //! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`budget`], [`log`] | shared types |
-//! | [`ownership`], [`program`], [`groups`] | files that other users could change; child processes and process groups |
+//! | [`ownership`], [`truncated`], [`program`], [`groups`] | files that other users could change, or that were truncated; child processes and process groups |
 
 pub mod active;
 pub mod audit;
@@ -37,8 +37,10 @@ pub mod downstream;
 pub mod gateway;
 pub mod groups;
 pub mod guard;
+mod held;
 pub mod http_client;
 mod in_flight;
+pub mod links;
 pub mod lock;
 pub mod log;
 pub mod methods;
@@ -49,7 +51,9 @@ pub mod ownership;
 mod parse;
 mod permit;
 pub mod program;
+mod random;
 mod responses;
+pub mod truncated;
 pub mod upstream;
 mod validate;
 pub mod view;

@@ -1,8 +1,8 @@
 //! Locks that survive a panic of their holder.
 //!
-//! A panic ends one request and must not end the gateway: what these locks guard is changed in single
-//! steps, so it is valid even if a holder panicked. Poisoning would turn one failed request into all
-//! following ones.
+//! A panic ends one request and must not end the gateway: the guarded data is changed in single
+//! steps, so it is valid even if a holder panicked. Poisoning would turn one failed request into
+//! the failure of all that follow.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,9 +1,9 @@
 //! The operator's log: standard error of child processes, and rate limits for noisy sources.
 //!
-//! The log consists of `tracing` events, which the program formats, sanitizes and writes. Their targets are short
-//! names of parts of the gateway: `audit`, `authn`, `downstream`, `guard`, `upstream`; `stderr` for lines of
-//! child processes. What needs an operator is an error or a warning; lines about single calls are at most
-//! `debug`.
+//! The log consists of `tracing` events, which the program formats, sanitizes and writes. Their
+//! targets are short names of modules: `audit`, `authn`, `downstream`, `guard`, `upstream`;
+//! `stderr` for lines of child processes. Events that an operator has to act on are errors or
+//! warnings; events about single calls are at most `debug`.
 
 mod rejected;
 
@@ -18,7 +18,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Logs a line of the standard error of the process, under a target that the gateway itself never uses.
+    /// Logs a line of the standard error of the process, under a target that the gateway itself
+    /// never uses.
     pub(crate) fn log_stderr(&self, line: &str) {
         match self {
             Source::Server(name) => tracing::info!(target: "stderr", server = name, "{line}"),

@@ -3,8 +3,11 @@
 //! | module | method |
 //! |---|---|
 //! | [`initialize`] | `initialize`, `server/discover` |
-//! | [`list`] | `tools/list` |
-//! | [`call`] | `tools/call`, in six stages |
+//! | `capabilities` | the capabilities in the handshake |
+//! | [`list`] | `tools/list`, `prompts/list`, `resources/list`, `resources/templates/list` |
+//! | [`call`] | `tools/call`, `prompts/get`, `resources/read`, `completion/complete`, in six stages |
+//! | [`logging`] | `logging/setLevel` |
+//! | [`subscriptions`] | `resources/subscribe`, `resources/unsubscribe`, `subscriptions/listen` |
 //! | [`meta_tools`] | calls of the gateway's own tools |
 //! | [`request`] | a request as a listener admitted it |
 //! | [`views`] | the view of a client, over the lists of its servers |
@@ -12,10 +15,13 @@
 //! | [`events`] | audit events |
 
 pub(crate) mod call;
+mod capabilities;
 pub mod events;
 pub(crate) mod initialize;
 pub(crate) mod list;
+pub(crate) mod logging;
 pub(crate) mod meta_tools;
 mod refusals;
 pub mod request;
+pub(crate) mod subscriptions;
 pub(crate) mod views;

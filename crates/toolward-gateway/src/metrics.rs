@@ -1,7 +1,7 @@
-//! Counters for people: hits of rules, calls and failures of servers.
+//! Metrics: hits of rules, calls and failures of servers.
 //!
-//! Each thread counts in a slot of its own, nothing is allocated on the call path, and sums are computed when
-//! somebody reads them.
+//! Each thread counts in its own slot, nothing is allocated on the request path, and sums are
+//! computed when they are read.
 //!
 //! | module | counts |
 //! |---|---|

@@ -1,26 +1,28 @@
-//! Notifications to a client beside the response: to its connection, or to the stream of one request.
+//! Notifications to a client besides the response: to its connection, or to the stream of one request.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
+use toolward_wire::exchange::Event;
+use toolward_wire::{Id, Message};
 
 use crate::budget::{Account, Reservation};
 use crate::lock::LockUnpoisoned;
 use crate::responses::Outbound;
 
-/// Notifications of one request that wait for its stream; more are dropped.
+/// Maximum number of queued notifications of one request; further ones are dropped.
 const MAX_NOTES: usize = 256;
-/// Their bytes; one notification may be longer if nothing else waits.
+/// Maximum bytes of queued notifications; a single one may be larger if the queue is empty.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
-/// What a queued notification costs beside its bytes.
+/// Memory overhead of a queued notification.
 const OVERHEAD: usize = 128;
 
-/// Where notifications go.
+/// The destination of notifications.
 #[derive(Debug, Clone)]
 pub enum Notes {
-    /// The connection itself, and its client's account. The sender waits until there is room.
+    /// The connection itself, and its client's account. The sender waits for memory.
     Connection(mpsc::Sender<Outbound>, Arc<Account>),
     /// The stream of one request, which most requests never need.
     Stream(Arc<Queue>),
@@ -35,30 +37,58 @@ impl Notes {
                 let room = Some(Arc::new(room));
                 drop(out.send(Outbound { body: note.into(), room }).await);
             }
-            Notes::Stream(queue) => queue.push(note),
+            Notes::Stream(queue) => drop(queue.push(note)),
+        }
+    }
+
+    /// Sends a request to the client. False if it cannot be delivered.
+    pub(crate) async fn ask(&self, request: Bytes) -> bool {
+        match self {
+            Notes::Connection(out, _) => out.send(request.into()).await.is_ok(),
+            Notes::Stream(queue) => queue.has_reader && queue.push(request),
         }
     }
 }
 
-/// Notifications in their order. Cheap to make, because nearly every request has one for nothing.
+/// A queue of notifications. Cheap to create, because nearly every request has one and few use it.
 ///
 /// The queue is bounded in number and in bytes, and the bytes count against the agent's budget. A client
-/// that does not read loses notifications, never answers.
-#[derive(Debug, Default)]
+/// that does not read loses notifications, never responses.
+#[derive(Debug)]
 pub struct Queue {
-    /// `None`: nobody is told anything.
+    /// `None`: all notifications are dropped.
     account: Option<Arc<Account>>,
     waiting: Mutex<Waiting>,
-    told: Notify,
+    changed: Notify,
+    /// The client reads the stream.
+    has_reader: bool,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     notes: VecDeque<Note>,
+    requests: VecDeque<(Id, Message)>,
     bytes: usize,
 }
 
-/// A notification, and the memory that it takes.
+/// An item of a queue between a connection to a server and a call.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    Note(Note),
+    /// A request of the server to the client, with the server's id.
+    Request(Id, Message),
+}
+
+impl From<Queued> for Event {
+    fn from(queued: Queued) -> Event {
+        match queued {
+            Queued::Note(note) => Event::Notify(note.bytes),
+            Queued::Request(id, message) => Event::ServerRequest(id, message),
+        }
+    }
+}
+
+/// A notification, with its reserved memory.
 #[derive(Debug)]
 pub struct Note {
     pub bytes: Bytes,
@@ -67,25 +97,52 @@ pub struct Note {
 
 impl Queue {
     pub fn new(account: Option<Arc<Account>>) -> Queue {
-        Queue { account, ..Queue::default() }
+        let (waiting, changed) = Default::default();
+        Queue { account, waiting, changed, has_reader: true }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.locked()
     }
 
-    pub fn push(&self, bytes: Bytes) {
-        let Some(account) = &self.account else { return };
+    /// The same for a client that does not read streams: notifications are dropped, and it cannot be asked.
+    pub fn without_stream(self) -> Queue {
+        Queue { has_reader: false, ..self }
+    }
+
+    /// Adds a notification. False if it is dropped.
+    pub fn push(&self, bytes: Bytes) -> bool {
+        let Some(account) = &self.account else { return false };
         let mut waiting = self.waiting();
         let full = waiting.bytes.saturating_add(bytes.len()) > MAX_QUEUED_BYTES;
         if waiting.notes.len() >= MAX_NOTES || (full && !waiting.notes.is_empty()) {
-            return;
+            return false;
         }
-        let Some(room) = account.try_reserve(bytes.len() + OVERHEAD) else { return };
+        let Some(room) = account.try_reserve(bytes.len() + OVERHEAD) else { return false };
         waiting.bytes += bytes.len();
         waiting.notes.push_back(Note { bytes, room });
         drop(waiting);
-        self.told.notify_one();
+        self.changed.notify_one();
+        true
+    }
+
+    /// Adds a request of the server. Exchanges bound their number.
+    pub(crate) fn push_request(&self, id: Id, message: Message) {
+        self.waiting().requests.push_back((id, message));
+        self.changed.notify_one();
+    }
+
+    /// The next notification or request, in this order: a request is sent after what led to it.
+    pub(crate) async fn next_queued(&self) -> Queued {
+        loop {
+            if let Some(note) = self.pop() {
+                return Queued::Note(note);
+            }
+            if let Some((id, message)) = self.waiting().requests.pop_front() {
+                return Queued::Request(id, message);
+            }
+            self.changed.notified().await;
+        }
     }
 
     pub fn pop(&self) -> Option<Note> {
@@ -95,13 +152,13 @@ impl Queue {
         Some(note)
     }
 
-    /// The next notification; one reader waits for it.
+    /// The next notification; only one reader may wait for it.
     pub async fn next(&self) -> Note {
         loop {
             if let Some(note) = self.pop() {
                 return note;
             }
-            self.told.notified().await;
+            self.changed.notified().await;
         }
     }
 }
@@ -121,7 +178,7 @@ mod tests {
         assert!(budget.held() <= MAX_QUEUED_BYTES + 100 * OVERHEAD, "{}", budget.held());
         while queue.pop().is_some() {}
         assert_eq!(budget.held(), 0);
-        // One that is longer than the bound passes when nothing waits before it.
+        // A notification above the bound passes if nothing is queued before it.
         queue.push(vec![0; 8 << 20].into());
         queue.push(vec![0; 8 << 20].into());
         assert_eq!(queue.pop().map(|note| note.bytes.len()), Some(8 << 20));

@@ -1,5 +1,5 @@
-//! Handles that clients hold: only the gateway can make them, and only the agent they were made for
-//! can use them. To everyone else they are unknown.
+//! Opaque, encrypted handles for clients: only the gateway can create them, and only the agent they were
+//! created for can use them. To everyone else they are unknown.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,27 +12,54 @@ use ring::hmac;
 
 use crate::client::Caller;
 use crate::clock;
+use crate::random::fill;
 
-/// No handle is longer; what is, is not looked at.
+/// Maximum length of a handle; longer ones are rejected unread.
 const LONGEST: usize = 1024;
-pub const KEY_FILE: &str = "seal.key";
+pub(crate) const KEY_FILE: &str = "seal.key";
 
-/// What a handle is for. One kind is never taken for another.
+/// The kind of a handle, which is authenticated: a handle of one kind is invalid as another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Session = 1,
     Event = 2,
+    /// The `requestState` of a call.
+    State = 3,
+    /// A held call.
+    Held = 4,
+    /// The position in a list.
+    Cursor = 5,
+    /// A task of a server.
+    Task = 6,
 }
 
-/// Makes handles and opens them.
+impl Kind {
+    /// Longer handles are rejected unread. A state contains that of a server.
+    fn max_length(self) -> usize {
+        match self {
+            Kind::Session | Kind::Event | Kind::Held | Kind::Cursor => LONGEST,
+            Kind::Task => 8 << 10,
+            Kind::State => 64 << 10,
+        }
+    }
+}
+
+/// Creates and opens handles.
 pub struct Sealer {
     key: LessSafeKey,
 }
 
 impl Sealer {
-    /// The key in a folder, made at first use, so that handles outlive the process.
-    pub fn in_folder(folder: &Path) -> io::Result<Sealer> {
-        Sealer::new(&key_in(folder)?)
+    /// Uses the key in a directory, created at first use, so that handles survive a restart.
+    pub fn in_directory(directory: &Path) -> io::Result<Sealer> {
+        Sealer::new(&key_in(directory)?)
+    }
+
+    /// A random key that is lost when the process exits.
+    pub fn random() -> io::Result<Sealer> {
+        let mut key = [0; 32];
+        fill(&mut key)?;
+        Sealer::new(&key)
     }
 
     fn new(key: &[u8; 32]) -> io::Result<Sealer> {
@@ -41,7 +68,7 @@ impl Sealer {
         Ok(Sealer { key: LessSafeKey::new(key) })
     }
 
-    /// A handle for an agent, valid for so many seconds.
+    /// Creates a handle for an agent, valid for this many seconds.
     pub fn seal(
         &self,
         kind: Kind,
@@ -53,46 +80,50 @@ impl Sealer {
         fill(&mut nonce)?;
         let mut sealed = (clock::seconds() + seconds).to_le_bytes().to_vec();
         sealed.extend_from_slice(payload);
-        let about = about(kind, caller);
+        let associated_data = associated_data(kind, caller);
         self.key
             .seal_in_place_append_tag(
                 Nonce::assume_unique_for_key(nonce),
-                Aad::from(&about[..]),
+                Aad::from(&associated_data[..]),
                 &mut sealed,
             )
             .map_err(|_| io::Error::other("it cannot be sealed"))?;
         let mut handle = nonce.to_vec();
         handle.append(&mut sealed);
-        Ok(URL_SAFE_NO_PAD.encode(handle))
+        let handle = URL_SAFE_NO_PAD.encode(handle);
+        match handle.len() <= kind.max_length() {
+            true => Ok(handle),
+            false => Err(io::Error::other("the handle is too long")),
+        }
     }
 
-    /// What a handle holds, for the agent it was made for.
+    /// Decrypts a handle, for the agent it was created for.
     pub fn open(&self, kind: Kind, caller: &Caller, handle: &str) -> Option<Vec<u8>> {
-        if handle.len() > LONGEST {
+        if handle.len() > kind.max_length() {
             return None;
         }
         let mut bytes = URL_SAFE_NO_PAD.decode(handle).ok()?;
         let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let about = about(kind, caller);
-        let opened = self.key.open_in_place(nonce, Aad::from(&about[..]), sealed).ok()?;
+        let associated_data = associated_data(kind, caller);
+        let opened = self.key.open_in_place(nonce, Aad::from(&associated_data[..]), sealed).ok()?;
         let (expires, payload) = opened.split_first_chunk::<8>()?;
         (clock::seconds() < u64::from_le_bytes(*expires)).then(|| payload.to_vec())
     }
 }
 
-/// The key of a state directory, made at first use.
-fn key_in(folder: &Path) -> io::Result<[u8; 32]> {
+/// The key of a state directory, created at first use.
+fn key_in(directory: &Path) -> io::Result<[u8; 32]> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    if let Some(key) = existing_key(folder)? {
+    if let Some(key) = existing_key(directory)? {
         return Ok(key);
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let path = folder.join(KEY_FILE);
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let path = directory.join(KEY_FILE);
     let mut key = [0; 32];
     fill(&mut key)?;
-    // Whole or not at all, also where two processes start together.
-    let own = folder.join(format!("{KEY_FILE}.{}", std::process::id()));
+    // Written to a temporary file and linked, so that it is atomic even if two processes start at once.
+    let own = directory.join(format!("{KEY_FILE}.{}", std::process::id()));
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&own)?;
@@ -101,15 +132,15 @@ fn key_in(folder: &Path) -> io::Result<[u8; 32]> {
     let linked = std::fs::hard_link(&own, &path);
     std::fs::remove_file(&own)?;
     match linked {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => key_in(folder),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => key_in(directory),
         linked => linked.map(|()| key),
     }
 }
 
 /// The key of a state directory, if there is one.
-fn existing_key(folder: &Path) -> io::Result<Option<[u8; 32]>> {
+fn existing_key(directory: &Path) -> io::Result<Option<[u8; 32]>> {
     use std::os::unix::fs::MetadataExt;
-    let path = folder.join(KEY_FILE);
+    let path = directory.join(KEY_FILE);
     let mut file = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
@@ -123,16 +154,16 @@ fn existing_key(folder: &Path) -> io::Result<Option<[u8; 32]>> {
     Ok(Some(key))
 }
 
-/// A key for another purpose, derived from that of a state directory. Where there is none, it is made, or
-/// the answer is `None`.
+/// A key for another purpose, derived from that of a state directory. If there is no key, it is created
+/// if `make` is set; otherwise the result is `None`.
 pub(crate) fn derived_key(
-    folder: &Path,
+    directory: &Path,
     purpose: &str,
     make: bool,
 ) -> io::Result<Option<[u8; 32]>> {
     let key = match make {
-        true => Some(key_in(folder)?),
-        false => existing_key(folder)?,
+        true => Some(key_in(directory)?),
+        false => existing_key(directory)?,
     };
     Ok(key.map(|key| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -145,27 +176,16 @@ pub(crate) fn derived_key(
     }))
 }
 
-/// What a handle is bound to beside its content.
-fn about(kind: Kind, caller: &Caller) -> Vec<u8> {
-    let mut about = vec![kind as u8, caller.agent.is_some().into()];
-    about.extend_from_slice(caller.agent.as_deref().unwrap_or_default().as_bytes());
-    // One holder of a JWT is not another, even where both are the same agent.
+/// The associated data that a handle is bound to.
+fn associated_data(kind: Kind, caller: &Caller) -> Vec<u8> {
+    let mut associated_data = vec![kind as u8, caller.agent.is_some().into()];
+    associated_data.extend_from_slice(caller.agent.as_deref().unwrap_or_default().as_bytes());
+    // Two holders of JWTs are different callers, even if both are the same agent.
     if let Some(claims) = &caller.claims {
-        about.push(0);
-        about.extend_from_slice(claims.digest());
+        associated_data.push(0);
+        associated_data.extend_from_slice(claims.digest());
     }
-    about
-}
-
-fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    getrandom::fill(bytes).map_err(|error| io::Error::other(error.to_string()))
-}
-
-/// A number that nobody can guess.
-pub(crate) fn random() -> io::Result<u128> {
-    let mut bytes = [0; 16];
-    fill(&mut bytes)?;
-    Ok(u128::from_le_bytes(bytes))
+    associated_data
 }
 
 #[cfg(test)]
@@ -217,15 +237,15 @@ mod tests {
     #[test]
     fn the_key_is_made_once_and_kept_from_others() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let anna = caller(Some("anna"));
-        let first = Sealer::in_folder(folder.path()).unwrap();
+        let first = Sealer::in_directory(directory.path()).unwrap();
         let handle = first.seal(Kind::Session, &anna, 60, b"x").unwrap();
-        let again = Sealer::in_folder(folder.path()).unwrap();
+        let again = Sealer::in_directory(directory.path()).unwrap();
         assert!(again.open(Kind::Session, &anna, &handle).is_some());
-        let path = folder.path().join(KEY_FILE);
+        let path = directory.path().join(KEY_FILE);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Sealer::in_folder(folder.path()).is_err());
+        assert!(Sealer::in_directory(directory.path()).is_err());
     }
 }

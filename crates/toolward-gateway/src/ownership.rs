@@ -1,8 +1,9 @@
-//! Who else could change a file.
+//! Files that other users could change.
 //!
-//! A file is only as trustworthy as the users who can write it, or replace it through a directory or a symbolic
-//! link on the way. Root is trusted, sticky directories such as `/tmp` are accepted for one's own files, and so
-//! is everything on a read-only mount, such as a Kubernetes secret volume.
+//! A file is only as trustworthy as the users who can write it, or replace it through a directory
+//! or a symbolic link on its path. Root is trusted, sticky directories such as `/tmp` are accepted
+//! for one's own files, and so is everything on a read-only mount, such as a Kubernetes secret
+//! volume.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +15,19 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 const MAX_LINKS: usize = 40;
 const STICKY: u32 = 0o1000;
 
-/// Why other users could change a file, and what to do about it.
+/// Why other users could change a file, and how to fix it.
 #[derive(Debug)]
 pub struct Exposed {
     pub why: String,
     pub help: String,
 }
 
-/// Whether users beside this one and root could change a file. A missing file is not exposed.
+/// Whether users other than this one and root could change a file. A missing file is not exposed.
 pub fn exposed(path: &Path) -> Option<Exposed> {
     exposed_to_others(path, rustix::process::geteuid().as_raw())
 }
 
-/// Looks at the file and at everything on the way to it.
+/// Checks the file and everything on its path.
 fn exposed_to_others(path: &Path, user: u32) -> Option<Exposed> {
     let mut way = PathBuf::new();
     let mut rest = components(&std::path::absolute(path).ok()?);
@@ -47,7 +48,7 @@ fn exposed_to_others(path: &Path, user: u32) -> Option<Exposed> {
                 return None;
             }
             rest.extend(components(&std::fs::read_link(&way).ok()?));
-            // A target that begins at the root goes on from there: joining does that.
+            // An absolute target continues at the root: `join` does that.
             way = before;
         }
     }
@@ -68,7 +69,7 @@ fn writable(path: &Path, found: &Metadata, user: u32) -> Option<Exposed> {
         let why = format!("{shown} belongs to another user (uid {})", found.uid());
         return Some(Exposed { why, help: format!("`chown` it to the gateway's user: {shown}") });
     }
-    // The mode of a link means nothing: it can be replaced by those who can write its directory.
+    // The mode of a link is irrelevant: anyone who can write to its directory can replace it.
     let is_sticky = found.is_dir() && found.mode() & STICKY != 0;
     if found.is_symlink() || is_sticky || found.mode() & 0o022 == 0 {
         return None;
@@ -113,7 +114,7 @@ mod tests {
         mode(&file, 0o600);
         mode(&inner, 0o777);
         assert!(why(&file).unwrap().ends_with("inner"));
-        // As in `/tmp`, nobody can replace what belongs to others.
+        // As in `/tmp`, users can only replace their own files.
         mode(&inner, 0o1777);
         assert_eq!(why(&file), None);
         mode(&inner, 0o755);

@@ -1,7 +1,7 @@
-//! Permits: the proof that a call was authorized, and the only way for its request to a server.
+//! Permits: proof that a call was authorized, without which no request reaches a server.
 //!
-//! A [`Permit`] owns the request that was decided on, so that nothing can change between the decision and the
-//! server. Only [`Permit::issue`] creates one, and only from a decision that allows the call.
+//! A [`Permit`] owns the request that was decided on, so that nothing can change it between the decision
+//! and the server. Only [`Permit::issue`] creates one, and only from a decision that allows the call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,11 +9,11 @@ use serde_json::Value;
 use toolward_policy::reason::About;
 use toolward_policy::why::Why;
 use toolward_policy::{Arguments, Decision, LimitedRule, Policy, Verdict};
-use toolward_wire::{Message, MethodRow};
+use toolward_wire::{ClientCapabilities, LogLevel, Message, MethodRow, Sender};
 
 use crate::budget::Reservation;
 use crate::client::ServerId;
-use crate::metrics::rule_hits::{Hits, Place};
+use crate::metrics::rule_hits::{CounterIndex, Hits};
 
 /// The decision about one call.
 #[derive(Debug)]
@@ -25,14 +25,14 @@ pub struct CallDecision {
     pub explanation: Arc<Explanation>,
 }
 
-/// A decision in words, as audit records have it.
+/// The explanation of a decision, for audit records.
 #[derive(Debug)]
 pub struct Explanation {
     /// The counter of the rule.
-    pub(crate) hit: Place,
+    pub(crate) hit: CounterIndex,
     /// The rule that decided, by its path in its file.
     pub rule: Option<String>,
-    /// The rule as written, and where.
+    /// The text of the rule, and its position.
     pub text: Option<(String, String)>,
     pub reason: String,
     /// The members of an audit record, serialized at first use.
@@ -86,6 +86,8 @@ pub(crate) struct DecidedCall {
     pub(crate) message: Message,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) limited: Vec<LimitedRule>,
+    /// The tool can only be called as a task.
+    pub(crate) needs_task: bool,
 }
 
 /// An authorized call.
@@ -98,21 +100,23 @@ pub struct Permit {
     exposed: Box<str>,
     action: Option<String>,
     decision: CallDecision,
-    /// Rules that allow the call up to a rate.
+    /// Rate-limited rules that allow the call.
     limited: Vec<LimitedRule>,
+    /// The tool can only be called as a task.
+    needs_task: bool,
 }
 
 impl Permit {
     /// Issues a permit if the decision allows the call, or if decisions are not enforced.
     pub(crate) fn issue(call: DecidedCall, enforced: bool) -> Result<Permit, Box<DeniedCall>> {
-        let DecidedCall { decision, why, server, exposed, action, message, headers, limited } =
-            call;
-        // `ask` denies: there is nobody to ask yet.
+        let DecidedCall { decision, why, server, exposed, action, message, .. } = call;
+        let (headers, limited, needs_task) = (call.headers, call.limited, call.needs_task);
+        // `ask` denies, because asking a person is not supported yet.
         if enforced && decision.decision.verdict != Verdict::Allow {
             let decision = Some(decision);
             return Err(Box::new(DeniedCall { why, action, decision, message }));
         }
-        Ok(Permit { server, headers, message, exposed, action, decision, limited })
+        Ok(Permit { server, headers, message, exposed, action, decision, limited, needs_task })
     }
 
     /// The server that the call was decided for.
@@ -120,9 +124,14 @@ impl Permit {
         self.server
     }
 
-    /// Rules that allow the call up to a rate.
+    /// Rate-limited rules that allow the call.
     pub(crate) fn limited(&self) -> &[LimitedRule] {
         &self.limited
+    }
+
+    /// Whether the gateway has to ask for a task, because the tool needs one and the client does not.
+    pub(crate) fn makes_task(&self) -> bool {
+        self.needs_task && self.message.param("task").is_none()
     }
 
     pub fn decision(&self) -> &CallDecision {
@@ -142,12 +151,16 @@ impl Permit {
         &self.message
     }
 
-    /// Consumes the permit: the request as the server gets it, with the server's own name for the tool.
+    /// Consumes the permit and returns the request for the server, with the server's own name for the
+    /// tool.
     pub(crate) fn spend(self, row: &'static MethodRow) -> Outgoing {
         let original = self.decision.original;
         let name = (*self.exposed != *original).then_some(original);
         let (longest, room) = (None, None);
-        Outgoing { message: self.message, row, name, headers: self.headers, longest, room }
+        let (message, headers) = (self.message, self.headers);
+        let declared = ClientCapabilities::NONE;
+        let (log_level, may_be_task) = (None, false);
+        Outgoing { message, row, name, headers, longest, room, declared, log_level, may_be_task }
     }
 }
 
@@ -163,6 +176,7 @@ pub struct DeniedCall {
 }
 
 /// A request to a server, before it has an id there.
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) message: Message,
     pub(crate) row: &'static MethodRow,
@@ -174,9 +188,26 @@ pub(crate) struct Outgoing {
     pub(crate) longest: Option<usize>,
     /// The memory of the response, which grows as it arrives. `None` for the gateway's own requests.
     pub(crate) room: Option<Arc<Reservation>>,
+    /// The client capabilities that are declared to a modern server.
+    pub(crate) declared: ClientCapabilities,
+    /// The log level of the client's session, if it set one.
+    pub(crate) log_level: Option<LogLevel>,
+    /// The server may answer with a task, if the client asks for one.
+    pub(crate) may_be_task: bool,
 }
 
-/// Arguments as the scanner left them: the policy reads the bytes that are forwarded.
+impl Outgoing {
+    /// The same request, for a task.
+    pub(crate) fn into_task(self) -> Outgoing {
+        let body = self.message.edit().set_param("task", &b"{}"[..]).finish();
+        match Message::parse(body, usize::MAX, Sender::Client) {
+            Ok(message) => Outgoing { message, ..self },
+            Err(_) => self,
+        }
+    }
+}
+
+/// Arguments as raw JSON: the policy reads the same bytes that are forwarded.
 pub(crate) struct RawArguments<'b>(pub(crate) toolward_wire::Arguments<'b>);
 
 impl Arguments for RawArguments<'_> {

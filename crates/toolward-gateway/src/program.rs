@@ -1,21 +1,22 @@
 //! Finds programs in `PATH`.
 //!
-//! A bare name is resolved once, when the configuration is loaded. Relative and empty `PATH` entries are
-//! skipped: they mean the working directory, in which anybody may have put a program of that name.
+//! A bare name is resolved once, when the configuration is loaded. Relative and empty `PATH`
+//! entries are skipped: they mean the working directory, where anyone may have put a program with
+//! that name.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where the C library looks if `PATH` is not set.
+/// The search path of the C library if `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Whether a program is given by its path, and not looked for in `PATH`.
+/// Whether a program is a path, and not searched in `PATH`.
 pub fn is_path(program: &OsStr) -> bool {
     program.as_encoded_bytes().contains(&b'/')
 }
 
-/// The file of a program: the path itself, or the first executable of this name in `search`.
+/// The file of a program: the path itself, or the first executable with this name in `search`.
 pub fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
     if is_path(program) {
         return Some(program.into());
@@ -27,7 +28,7 @@ pub fn find(program: &OsStr, search: Option<&OsStr>) -> Option<PathBuf> {
         .find(|file| !program.is_empty() && is_executable(file))
 }
 
-/// Whether a file can be executed by somebody.
+/// Whether a file has any execute permission.
 pub fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }

@@ -1,4 +1,4 @@
-//! Response bodies: results, refusals and errors as clients read them.
+//! Response bodies for clients: results, refusals and errors.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -6,27 +6,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_policy::refusal::{Refusal, cut};
+use toolward_policy::refusal::{Refusal, brief, cut};
 use toolward_wire::exchange::Failure;
 use toolward_wire::jsonrpc::{error_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code, status};
-use toolward_wire::{Era, Id, Message, MessageError};
+use toolward_wire::method::PolicySubject;
+use toolward_wire::{Era, Id, Message, MessageError, MethodRow, Raw};
 
 use crate::budget::Reservation;
 
-/// Where a refusal stands in a result's `_meta`.
+/// Maximum time that clients may cache a resource, in milliseconds.
+const MAX_TTL_MS: i64 = 5_000;
+/// The `_meta` key of a refusal in a result.
 const REFUSAL: &str = "io.toolward/refusal";
-/// So many characters say why a request is wrong, the caller's own words included.
-const MOST_WHY: usize = 500;
+/// Maximum length of an error message, including text from the caller.
+const MAX_REASON_CHARS: usize = 500;
 
-/// What a client gets to read, and the HTTP status that goes with it.
+/// A response to a client, with its HTTP status.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub body: Body,
-    /// When to try again; also told as a header.
+    /// When to retry; also sent as `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Why the request was refused, where no record of its own says so: such are counted.
+    /// Why the request was rejected, if it has no audit record of its own; such requests are counted.
     pub unrecorded: Option<&'static str>,
     /// The memory of the body, reserved until it is sent.
     pub room: Option<Arc<Reservation>>,
@@ -51,7 +54,7 @@ impl From<Body> for Answer {
     }
 }
 
-/// A message on its way to a client, and the memory that is reserved until it is written.
+/// An outgoing message, with the memory that is reserved until it is written.
 #[derive(Debug)]
 pub struct Outbound {
     pub body: Body,
@@ -102,20 +105,33 @@ impl Body {
     }
 }
 
-/// The response to a refused call: a result, which a model reads, if the tool is listed; otherwise the
-/// same JSON-RPC error for hidden and nonexistent names.
-pub fn refused(id: &Id, era: Era, refusal: &Refusal) -> Answer {
-    if refusal.listed {
-        return told_in_result(id, era, &refusal.text(), &refusal.data);
+/// The response to a refused request. For a tool: a result, which a model reads, if the tool is listed; otherwise the
+/// same JSON-RPC error for hidden and nonexistent names. Prompts have only the error.
+pub fn refused(id: &Id, era: Era, subject: PolicySubject, refusal: &Refusal) -> Answer {
+    if refusal.listed && subject == PolicySubject::Tool {
+        return error_result(id, era, &refusal.text(), &refusal.data);
     }
     let data = refusal.data.to_string();
     error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes())).into()
 }
 
-/// The answer to a call that was allowed and could not be carried out.
+/// The response to a request for a resource that does not exist, or that the agent may not read.
+pub fn resource_not_found(id: &Id, era: Era, uri: &str, decision: &str) -> Answer {
+    let code = match era {
+        Era::Legacy => code::RESOURCE_NOT_FOUND,
+        Era::Modern => code::INVALID_PARAMS,
+    };
+    let data = json!({
+        "error": "resource_not_found", "uri": brief(uri), "retryable": false,
+        "decision_id": decision,
+    });
+    error_body(Some(id), code, "Resource not found", Some(data.to_string().as_bytes())).into()
+}
+
+/// The response to an allowed call that failed.
 pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     let (error, message) = match failure {
-        // Whoever cancels hears nothing more.
+        // A canceled request gets no response.
         Failure::Cancelled => return None,
         Failure::Unsent => {
             let message = format!("{server}: the server cannot be reached; nothing was sent");
@@ -132,7 +148,7 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
         Failure::Asked => ("question_refused", "the server asked what it may not ask"),
         Failure::TooLarge { .. } => ("result_too_large", "the result is too large"),
     };
-    // The server has the request: a client that repeats the call may repeat its effects.
+    // The server has received the request: a retry may repeat its effects.
     let message = format!("{server}: {message}; the call may have been carried out");
     let data = json!({
         "error": error, "message": message, "retryable": false, "may_have_effects": true,
@@ -143,11 +159,11 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     )
 }
 
-/// The answer to a call that was carried out and whose result the gateway has no memory for.
+/// The response to a call that was carried out and whose result does not fit into the memory limit.
 fn undeliverable(id: &Id, server: &str) -> Answer {
     let message = format!(
-        "{server}: the call was carried out, but its result cannot be delivered: the gateway holds too \
-         much for this agent"
+        "{server}: the call was carried out, but its result cannot be delivered: the agent's \
+         memory limit is reached"
     );
     let data = json!({
         "error": "result_undeliverable", "message": message, "retryable": false, "carried_out": true,
@@ -156,42 +172,77 @@ fn undeliverable(id: &Id, server: &str) -> Answer {
     error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.to_string().as_bytes())).into()
 }
 
-/// The answer to a call that was not forwarded because too much is held for its agent already.
+/// The response to a call that was not forwarded because its agent's memory limit is reached.
 pub fn overloaded(id: &Id) -> Answer {
     let message = "too many calls are in flight for this agent; this call was not carried out";
     Answer {
         retry_after: Some(Duration::from_secs(1)),
-        unrecorded: Some("too much is held for the agent"),
+        unrecorded: Some("the agent's memory limit is reached"),
         ..internal(id, "overloaded", message, true)
     }
 }
 
-/// The answer to a request that was not read because there is no room for it.
+/// The response to a request that was not read because its agent's memory limit is reached.
 pub fn no_room(id: Option<&Id>) -> Answer {
-    let message = "there is no room for this request at the moment; it was not carried out";
+    let message = "this agent's memory limit is reached; the request was not carried out";
     let data = json!({"error": "overloaded", "message": message, "retryable": true}).to_string();
     let body = error_body(id, code::INTERNAL_ERROR, message, Some(data.as_bytes()));
-    Answer { unrecorded: Some("too much is held for the agent"), ..body.into() }
+    Answer { unrecorded: Some("the agent's memory limit is reached"), ..body.into() }
 }
 
-/// The answer to a call whose result has more bytes than may pass. A model reads it as a result; nothing
-/// of what the server said is in it.
-pub fn too_large(id: &Id, era: Era, name: &str, most: usize, size: Option<u64>) -> Answer {
+/// The response to a call during which the server asked the client something that was declined.
+pub fn question_declined(
+    id: &Id,
+    era: Era,
+    (subject, name): (PolicySubject, &str),
+    why: &str,
+) -> Answer {
+    let message = format!(
+        "{name} was stopped: its server asked for something that cannot be passed on ({why}). The call was \
+         canceled, and may have had effects."
+    );
+    let data = json!({
+        "error": "question_refused", "message": message, "tool": name, "retryable": false,
+        "may_have_effects": true,
+    });
+    error_text(id, era, subject, &message, &data)
+}
+
+/// The response to a call whose result exceeds the size limit: a result, so that a model reads it,
+/// without anything from the server.
+pub fn too_large(
+    id: &Id,
+    era: Era,
+    (subject, name): (PolicySubject, &str),
+    most: usize,
+    size: Option<u64>,
+) -> Answer {
     let had = size.map_or_else(|| format!("more than {most}"), |size| size.to_string());
-    let message = format!("the result of {name} has {had} bytes, and at most {most} may pass");
+    let message = format!("the result of {name} has {had} bytes, and the limit is {most}");
     let text =
-        format!("{message}\nNothing of it is shown. Ask for less: a part, a page, a filter.");
+        format!("{message}\nNone of it is included. Request less: a part, a page, a filter.");
     let mut data = json!({"error": "result_too_large", "message": message, "tool": name});
     data["limit_bytes"] = json!(most);
     if let Some(size) = size {
         data["result_bytes"] = json!(size);
     }
     data["retryable"] = json!(false);
-    told_in_result(id, era, &text, &data)
+    error_text(id, era, subject, &text, &data)
 }
 
-/// A refusal of a tool that the agent sees: a result, so that a model reads it.
-fn told_in_result(id: &Id, era: Era, text: &str, data: &Value) -> Answer {
+/// An error that a model should read: a result for tools, a JSON-RPC error for everything else.
+fn error_text(id: &Id, era: Era, subject: PolicySubject, text: &str, data: &Value) -> Answer {
+    match subject {
+        PolicySubject::Tool => error_result(id, era, text, data),
+        _ => {
+            let data = data.to_string();
+            error_body(Some(id), code::INTERNAL_ERROR, text, Some(data.as_bytes())).into()
+        }
+    }
+}
+
+/// An error as a tool result, so that a model reads it.
+fn error_result(id: &Id, era: Era, text: &str, data: &Value) -> Answer {
     let mut result = json!({
         "content": [{"type": "text", "text": text}],
         "isError": true,
@@ -208,24 +259,24 @@ pub fn not_recorded(id: &Id, error: &impl Display) -> Answer {
     internal(id, "not_recorded", &error.to_string(), true)
 }
 
-/// An error of the gateway's own.
+/// An error of the gateway itself.
 pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer {
     let data = json!({"error": error, "message": message, "retryable": retryable}).to_string();
     error_body(Some(id), code::INTERNAL_ERROR, message, Some(data.as_bytes())).into()
 }
 
-/// The answer to a message that is not read.
+/// The response to a malformed message.
 pub fn malformed(malformed: &MessageError, era: Era) -> Answer {
     let body = error_body(malformed.id.as_ref(), malformed.code(), &malformed.to_string(), None);
     let case = match malformed.problem.case() {
-        // Without an id nobody could be told with a status of 200.
+        // Without an id, a response with status 200 could not be matched to the request.
         StatusCase::BadParams if malformed.id.is_none() => StatusCase::MalformedEnvelope,
         case => case,
     };
     Answer::with(case, era, malformed.problem.summary(), body)
 }
 
-/// The answer to a request that is wrong in one of the ways of the status table.
+/// The response to an invalid request, with the HTTP status of its case.
 pub fn wrong(
     case: StatusCase,
     era: Era,
@@ -235,34 +286,35 @@ pub fn wrong(
     data: Option<Value>,
 ) -> Answer {
     let data = data.map(|data| data.to_string());
-    let body = error_body(Some(id), code, &cut(why, MOST_WHY), data.as_deref().map(str::as_bytes));
+    let body =
+        error_body(Some(id), code, &cut(why, MAX_REASON_CHARS), data.as_deref().map(str::as_bytes));
     let why = match case {
-        StatusCase::HeaderMismatch => "the headers say something else than the message",
-        StatusCase::UnsupportedVersion => "the protocol's version is not supported",
-        StatusCase::UnknownMethod => "the method does not pass",
+        StatusCase::HeaderMismatch => "the headers do not match the message",
+        StatusCase::UnsupportedVersion => "unsupported protocol version",
+        StatusCase::UnknownMethod => "the method is not supported",
         StatusCase::BadParams => "missing or invalid parameters",
-        _ => "the request does not fit here",
+        _ => "the request is not valid here",
     };
     Answer::with(case, era, why, body)
 }
 
-/// The answer to a request with wrong parameters.
+/// The response to a request with invalid parameters.
 pub fn bad_params(id: &Id, era: Era, why: &str) -> Answer {
     wrong(StatusCase::BadParams, era, id, code::INVALID_PARAMS, why, None)
 }
 
-/// The answer to a request that does not fit here.
+/// The response to a request that is not valid in the current state.
 pub fn bad_request(id: &Id, era: Era, why: &str) -> Answer {
     wrong(StatusCase::MalformedEnvelope, era, id, code::INVALID_REQUEST, why, None)
 }
 
-/// The answer to a method that exists and does not pass yet.
+/// The response to an MCP method that the gateway does not support.
 pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
     let why = format!("`{method}` is not available through this gateway");
     wrong(StatusCase::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
 }
 
-/// The answer to a request that is too large to be read. Its id is known if that was clear.
+/// The response to a request that is too large to be read. `id` is set if it is unambiguous.
 pub fn too_long(id: Option<&Id>, limit: usize) -> Answer {
     let message = format!("the request is larger than {limit} bytes, and was not read");
     let data = json!({
@@ -273,7 +325,7 @@ pub fn too_long(id: Option<&Id>, limit: usize) -> Answer {
     Answer { unrecorded: Some("the message is too large"), ..body.into() }
 }
 
-/// The HTTP status of a server's answer: a modern client reads from it that it lacks a capability.
+/// The HTTP status of a server's response: 400 tells a modern client that it lacks a capability.
 pub fn status_of(era: Era, message: &Message) -> u16 {
     let lacks = Some(i64::from(code::MISSING_CLIENT_CAPABILITY));
     match era {
@@ -282,7 +334,7 @@ pub fn status_of(era: Era, message: &Message) -> u16 {
     }
 }
 
-/// A result made of these members.
+/// A result with these members.
 pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Answer {
     let mut result = Vec::new();
     for (name, value) in members.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
@@ -297,7 +349,7 @@ pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Answer {
     result_body(id, &result).into()
 }
 
-/// What an answer holds that concerns the gateway, found in one pass over its members.
+/// The members of a response that the gateway handles, found in one pass.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Marks {
     /// A question, a task or a link that the client is to follow: none of these passes yet.
@@ -329,14 +381,31 @@ impl Marks {
     }
 }
 
-/// A server's answer without what only the gateway may say, and in the client's era where it was
-/// `spoken` in the other; `None` where it can be passed on as it is.
-pub fn answer(id: &Id, era: Era, spoken: Era, message: &Message, marks: Marks) -> Option<Body> {
+/// Removes members that only the gateway may set from a server's response, and translates it to the
+/// client's [`Era`] if the server used (`spoken`) the other one. `None` if it can be forwarded unchanged.
+///
+/// Only a resource may be cached, by its reader alone and for a short time: a reload may change what it may read.
+pub fn answer(
+    id: &Id,
+    (era, spoken): (Era, Era),
+    row: &MethodRow,
+    message: &Message,
+    marks: Marks,
+) -> Option<Body> {
     message.result()?;
     let translated = era != spoken;
+    if row.cacheable && era == Era::Modern {
+        let ttl = message.result_member("ttlMs").and_then(Raw::as_i64).unwrap_or(0);
+        let edit = message.edit().id(id).remove_own_meta();
+        let edit = edit
+            .set_result("resultType", &b"\"complete\""[..])
+            .set_result("ttlMs", ttl.clamp(0, MAX_TTL_MS).to_string().into_bytes())
+            .set_result("cacheScope", &b"\"private\""[..]);
+        return Some(edit.finish_shared().into());
+    }
     let drop_type = marks.result_type && translated && era == Era::Legacy;
     let add_type = !marks.result_type && translated && era == Era::Modern;
-    // What a call gives is never cached.
+    // Results of calls are never cached, and legacy results say nothing about it.
     let drop_cache = marks.cached && spoken == Era::Modern;
     if !(drop_type || add_type || drop_cache) {
         return None;

@@ -1,36 +1,47 @@
-//! Servers behind the gateway: which there are, and the links to them.
+//! Upstream servers, and the gateway's connections to them.
 //!
-//! A [`Link`] is one connection as the server sees it: a child process, or a session over HTTP. It
-//! belongs to a [`Key`]: links of sessions are shared only where the configuration says so, links to
-//! stateless servers always. It knows the server's list, and keeps it as fresh as the server says. In
-//! which era a server is spoken to is found out by a [search](search).
+//! A [`ServerConnection`] is one connection as the server sees it: a child process, or a session
+//! over HTTP. It belongs to a [`Key`]: sessions share a connection only if the configuration allows
+//! it; connections to stateless servers are always shared. A connection caches the server's tool
+//! list for as long as the server permits. [`negotiate`] finds the protocol version of a server.
 
 pub mod built_in;
 pub mod catalogue;
 mod connection;
 mod connections;
 mod era_cache;
+mod era_memory;
 mod error;
 mod evicted;
 pub(crate) mod handshake;
+mod list_store;
 mod negotiate;
 mod oauth;
 pub(crate) mod remote;
+mod roots;
 mod size_limit;
 pub(crate) mod stalls;
 mod timeouts;
 pub(crate) mod transport;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use toolward_wire::exchange::Event;
-use toolward_wire::{Era, Message, MethodRow, Revision};
+use toolward_wire::jsonrpc::request_body;
+use toolward_wire::list::ListKind;
+use toolward_wire::{
+    ClientCapabilities, Edit, Era, Id, LogLevel, Message, MethodRow, Revision, Sender, meta, method,
+};
 
-pub use self::connection::{Link, Listed};
+pub(crate) use self::connection::subscriptions::Deliver;
+pub use self::connection::{Listed, ServerConnection};
 pub use self::error::Unavailable;
 pub use self::size_limit::Caps;
 pub use self::transport::environment::Inherit;
@@ -38,13 +49,16 @@ pub use self::transport::line_server::InMemory;
 pub use self::transport::stdio::Launch;
 pub use oauth::OAuth;
 pub use remote::{Remote, Wire};
+pub use roots::{Roots, file_uri};
 pub use timeouts::Timeouts;
 
-use self::connections::Links;
-use self::era_cache::{Eras, Known};
-use self::evicted::Evicted;
+use self::connections::ConnectionPool;
+use self::era_cache::{EraSupport, Eras};
+use self::era_memory::EraMemory;
+use self::evicted::EvictedSessions;
 use self::handshake::Opening;
-use self::negotiate::{Searches, WAYS};
+use self::list_store::ListStore;
+use self::negotiate::{MAX_ATTEMPTS, Searches};
 use self::stalls::Stalls;
 use self::transport::environment::WithheldReport;
 use self::transport::reusable_process::Spare;
@@ -55,63 +69,82 @@ use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
 use crate::permit::{Outgoing, Permit};
 
-/// How a server is reached.
+/// The transport to a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reach {
     Child(Launch),
     /// A task of this process, for tests.
     InMemory(InMemory),
     Http(Remote),
-    /// It is the gateway itself.
+    /// The built-in server of the gateway.
     Own,
 }
 
-/// How a server is used.
+impl Reach {
+    /// Whether a connection is a process, or a task in its place.
+    fn is_stdio(&self) -> bool {
+        matches!(self, Reach::Child(_) | Reach::InMemory(_))
+    }
+}
+
+/// The configuration of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Definition {
     pub name: Box<str>,
     pub reach: Reach,
     pub timeouts: Timeouts,
-    /// All sessions use one link.
+    /// All sessions share one connection.
     pub share: bool,
     pub max_children: usize,
+    /// Its last known list is shown until it has started.
+    pub cache: bool,
     pub eager: bool,
-    /// The longest answer.
+    /// The maximum size of a response.
     pub answer_bytes: usize,
-    /// The largest results of calls.
+    /// The maximum size of tool results.
     pub results: Caps,
+    /// URI schemes of resources that belong to it: `jira`, or a scheme and host such as `https://docs.example`.
+    pub schemes: Vec<Box<str>>,
+    /// The gateway's answer to `roots/list`; `None`: the client's roots.
+    pub roots: Option<Roots>,
 }
 
-/// A server and the links to it.
+/// A server and the connections to it.
 pub struct Server {
     pub id: ServerId,
     pub definition: Definition,
-    links: Links,
-    /// Sessions that wait for one of its processes.
+    connections: ConnectionPool,
+    /// Held by the session that is next to get a process; the others queue for it.
     line: tokio::sync::Mutex<()>,
-    evicted: Arc<Evicted>,
+    evicted: Arc<EvictedSessions>,
     searches: Searches,
     eras: Mutex<Eras>,
-    /// What it said first to whoever asked last.
+    /// What earlier runs of the gateway found out, and under which name the server is known there.
+    memory: Option<(Arc<EraMemory>, String)>,
+    /// The response to the latest handshake.
     greeting: Mutex<Option<(Message, Era)>>,
-    /// It was found to speak HTTP+SSE.
+    /// Detected: the server uses the legacy HTTP+SSE transport.
     sse: AtomicBool,
     spare: Arc<Spare>,
     withheld: Arc<WithheldReport>,
-    /// How calls fared.
+    /// Metrics of calls.
     pub calls: Calls,
     /// Starts and failures.
     pub life: Arc<Life>,
     changes: Changes,
 }
 
-/// What a link belongs to.
+/// Identifies a connection: connections are shared between clients with the same key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub revision: Revision,
     pub owner: Owner,
-    /// Whose credentials are shown, where agents have their own.
+    /// The agent whose credentials are sent, if agents have their own.
     pub agent: Option<Arc<str>>,
+    /// The client capabilities that are declared to the server.
+    pub declared: ClientCapabilities,
+    /// Numbers connections that carry one call at a time, so that a request of the server has one owner.
+    pub lane: usize,
 }
 
 impl std::fmt::Debug for Server {
@@ -125,54 +158,60 @@ impl Server {
         &self.definition.name
     }
 
-    /// Whether it is the gateway itself.
+    /// Whether this is the built-in server.
     pub fn is_own(&self) -> bool {
         self.definition.reach == Reach::Own
     }
 
-    /// The gateway's own list.
-    pub(crate) fn own_list(&self, revision: Revision) -> Option<Listed> {
-        let catalogue = || built_in::catalogue(revision);
+    /// A list of the built-in server.
+    pub(crate) fn own_list(&self, kind: ListKind, revision: Revision) -> Option<Listed> {
+        let catalogue = || built_in::list(kind, revision);
         let listed = || Listed { catalogue: catalogue(), fresh_until: None, relist_at: None };
         self.is_own().then(listed)
     }
 
-    /// Whether somebody speaks to it now, and in which revisions.
+    /// The server's state, and the protocol versions in which it has responded.
     pub fn state(&self) -> (&'static str, Vec<Revision>) {
         if self.is_own() {
             return ("up", Vec::new());
         }
-        let mut spoken = self.links.spoken_in();
+        let mut spoken = self.connections.spoken_in();
         spoken.sort_by_key(|revision| revision.as_str());
         spoken.dedup();
-        match (self.links.is_empty(), spoken.is_empty()) {
+        match (self.connections.is_empty(), spoken.is_empty()) {
             (true, _) => ("idle", spoken),
             (false, true) if self.life.so_far().failing => ("down", spoken),
             (false, true) => ("starting", spoken),
-            // Its one process has ended; the next call starts another.
+            // Its only process has ended; the next call starts another one.
             (false, false) if self.has_ended() => ("down", spoken),
             (false, false) => ("up", spoken),
         }
     }
 
-    /// Whether the only process that it had is gone.
+    /// Whether the server's only process has ended.
     fn has_ended(&self) -> bool {
-        let child = matches!(self.definition.reach, Reach::Child(_) | Reach::InMemory(_));
-        child && self.links.len() == 1 && self.life.so_far().failing
+        self.is_stdio() && self.connections.len() == 1 && self.life.so_far().failing
     }
 
-    /// The server's list, where somebody has asked for it.
+    /// The server's tool list, if any client has requested it.
     pub fn listed(&self) -> Option<Listed> {
-        self.own_list(Revision::newest(Era::Modern)).or_else(|| self.links.listed())
+        self.listed_as(ListKind::Tools)
     }
 
-    /// How many bytes the answer to a call of a tool may have.
+    /// The server's list of one kind, if any client has requested it.
+    pub fn listed_as(&self, kind: ListKind) -> Option<Listed> {
+        let own = self.own_list(kind, Revision::newest(Era::Modern));
+        own.or_else(|| self.connections.listed(kind))
+    }
+
+    /// The maximum size in bytes of the response to a call of a tool.
     pub fn result_bytes(&self, tool: &str) -> usize {
         let longest = self.definition.answer_bytes;
         self.definition.results.of(tool).map_or(longest, |most| most.min(longest))
     }
 
-    /// What the server said first when it was asked last, unless agents have credentials of their own.
+    /// The response to the latest handshake. `None` if agents have their own credentials: the
+    /// response may be meant for one agent only.
     pub(crate) fn greeting(&self) -> Option<(Message, Era)> {
         self.greeting.locked().clone()
     }
@@ -188,20 +227,56 @@ impl Server {
         self.eras.locked()
     }
 
-    /// How many links there may be.
-    fn most_links(&self) -> Option<usize> {
+    /// The server responded in a protocol version.
+    fn speaks(&self, era: Era) {
+        self.learn(|eras| eras.speaks(era, Instant::now()));
+    }
+
+    /// The server ended when it was tried in a protocol version.
+    fn ends_in(&self, era: Era) {
+        self.eras().ended(era, Instant::now());
+    }
+
+    /// The server rejected a protocol version.
+    fn refuses(&self, era: Era) {
+        self.learn(|eras| eras.refused(era, Instant::now()));
+    }
+
+    fn learn(&self, learn: impl FnOnce(&mut Eras)) {
+        let only = {
+            let mut eras = self.eras();
+            learn(&mut eras);
+            eras.only()
+        };
+        if let Some((memory, identity)) = &self.memory {
+            memory.remember(identity, only);
+        }
+    }
+
+    /// Whether a connection is a process.
+    fn is_stdio(&self) -> bool {
+        self.definition.reach.is_stdio()
+    }
+
+    /// The first request on a connection for a client.
+    fn opening(&self, key: &Key, client: &Client) -> Opening {
+        Opening::new(key, client, self.definition.roots.as_ref())
+    }
+
+    /// The maximum number of connections.
+    fn max_connections(&self) -> Option<usize> {
         match self.definition.reach {
             Reach::Child(_) | Reach::InMemory(_) => Some(self.definition.max_children),
             Reach::Http(_) | Reach::Own => None,
         }
     }
 
-    /// Whether agents come to it with credentials of their own.
+    /// Whether agents have their own credentials for the server.
     fn is_personal(&self) -> bool {
         matches!(&self.definition.reach, Reach::Http(remote) if remote.is_personal())
     }
 
-    /// Whether the server speaks HTTP+SSE, by the configuration or by what was found.
+    /// Whether the server uses the legacy HTTP+SSE transport, as configured or detected.
     fn uses_sse(&self) -> bool {
         match &self.definition.reach {
             Reach::Http(remote) => match remote.transport {
@@ -217,28 +292,31 @@ impl Server {
     }
 }
 
-/// Creates servers and keeps what outlives a configuration: ids, connections of sessions, list changes.
+/// Creates servers, and owns the state that outlives a configuration: ids, evicted sessions, list
+/// changes.
 pub struct Servers {
     /// The id of the next server. Ids are never reused.
     next_id: AtomicU64,
-    evicted: Arc<Evicted>,
+    evicted: Arc<EvictedSessions>,
     changes: Changes,
+    memory: Option<Arc<EraMemory>>,
+    lists: Option<Arc<ListStore>>,
 }
 
 /// The servers of one configuration, in its order.
 pub type All = Arc<[Arc<Server>]>;
 
-/// Counts the changes of any server's list, so that whoever looks again knows whether to.
+/// Counts changes of any server's tool list, so that a cached view can be checked for staleness.
 #[derive(Clone)]
 pub(crate) struct Changes {
     count: Arc<AtomicU64>,
-    told: Arc<watch::Sender<u64>>,
+    sender: Arc<watch::Sender<u64>>,
 }
 
 impl Changes {
     pub(crate) fn bump(&self) {
         let count = self.count.fetch_add(1, Ordering::Release) + 1;
-        self.told.send_replace(count);
+        self.sender.send_replace(count);
     }
 
     fn now(&self) -> u64 {
@@ -254,12 +332,21 @@ impl Default for Servers {
 
 impl Servers {
     pub fn new() -> Servers {
-        let changes = Changes { count: Arc::default(), told: Arc::new(watch::Sender::new(0)) };
-        Servers { next_id: AtomicU64::new(0), evicted: Arc::default(), changes }
+        let changes = Changes { count: Arc::default(), sender: Arc::new(watch::Sender::new(0)) };
+        let (evicted, memory, lists) = Default::default();
+        Servers { next_id: AtomicU64::new(0), evicted, changes, memory, lists }
     }
 
-    /// The servers of a configuration that replaces another one. A server with an equal definition is the same value
-    /// in both, with its processes and sessions. A server of the same name keeps its id.
+    /// The same, with the protocol versions and lists that earlier runs kept in this state directory.
+    pub fn remembering(state: &Path) -> Servers {
+        let memory = Some(Arc::new(EraMemory::in_directory(state)));
+        let lists = ListStore::in_state(state).map(Arc::new);
+        Servers { memory, lists, ..Servers::new() }
+    }
+
+    /// The servers of a new configuration. A server whose definition did not change is the same
+    /// value in both configurations, with its processes and sessions. A server with the same name
+    /// keeps its id.
     pub fn create(&self, definitions: Vec<Definition>, before: &[Arc<Server>]) -> All {
         let server = |definition: Definition| {
             let old = before.iter().find(|server| *server.name() == *definition.name);
@@ -272,16 +359,21 @@ impl Servers {
     }
 
     fn server(&self, id: Option<ServerId>, definition: Definition) -> Server {
-        let (links, line, searches, eras, greeting, sse, spare, calls, life) = Default::default();
+        let (connections, line, searches, greeting, sse, spare, calls, life) = Default::default();
+        let memory = self.memory.clone().and_then(|memory| {
+            Some((memory, era_memory::identity(&definition.reach, &definition.name)?))
+        });
+        let only = memory.as_ref().and_then(|(memory, identity)| memory.only(identity));
         Server {
+            eras: Mutex::new(Eras::new(definition.reach.is_stdio(), only)),
+            memory,
             withheld: Arc::default(),
             id: id.unwrap_or_else(|| ServerId::new(self.next_id.fetch_add(1, Ordering::Relaxed))),
             definition,
-            links,
+            connections,
             line,
             evicted: self.evicted.clone(),
             searches,
-            eras,
             greeting,
             sse,
             spare,
@@ -291,84 +383,136 @@ impl Servers {
         }
     }
 
-    /// Retires the servers that are not in the new configuration. They end with the last call in flight.
+    /// Retires the servers that are not in the new configuration. They end with the last call in
+    /// flight.
     pub fn retire(&self, before: &[Arc<Server>], now: &[Arc<Server>]) {
         for gone in before.iter().filter(|old| !now.iter().any(|new| Arc::ptr_eq(old, new))) {
             gone.searches.stop();
-            drop(gone.links.drain());
+            drop(gone.connections.drain());
             drop(gone.spare.take());
         }
         self.changes.bump();
     }
 
-    /// A number that grows whenever a list may have changed.
+    /// A number that increases whenever a list may have changed.
     pub fn generation(&self) -> u64 {
         self.changes.now()
     }
 
-    /// Hears of every change.
+    /// Notifies of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changes.told.subscribe()
+        self.changes.sender.subscribe()
     }
 
-    /// The link of a client to a server, where there is one.
-    pub fn existing(&self, server: &Server, client: &Client) -> Option<Arc<Link>> {
-        server.links.seen(&keys(server, client), server.is_foreign(client.era()))
+    /// The client's connection to a server, if there is one.
+    pub fn existing(
+        &self,
+        server: &Server,
+        client: &Client,
+        declared: ClientCapabilities,
+    ) -> Option<Arc<ServerConnection>> {
+        server.connections.seen(&keys(server, client, declared), server.is_foreign(client.era()))
     }
 
-    /// What a server says first, in the client's era or else in the other.
+    /// The server's handshake response, in the client's protocol version, or else in the other one.
     pub async fn greet(
         &self,
         server: &Arc<Server>,
         client: &Client,
+        declared: ClientCapabilities,
     ) -> Result<(Message, Era), Unavailable> {
-        let keys = keys(server, client);
-        for _ in 0..WAYS {
-            let link = server.reach(client, &keys, None).await?;
-            match link.hello().await {
+        let keys = keys(server, client, declared);
+        for _ in 0..MAX_ATTEMPTS {
+            let connection = server.reach(client, &keys, None).await?;
+            match connection.hello().await {
                 Err(why) if why.is_otherwise() => {}
-                hello => return Ok((hello?, link.era())),
+                hello => return Ok((hello?, connection.era())),
             }
         }
         Err(Unavailable::OtherEra)
     }
 
-    /// What a server says first in the client's own era. Where it does not speak that, nothing is left
-    /// begun in the other.
-    pub async fn greet_in_own_era(
+    /// The client's connection to a server, on which the server has responded.
+    pub(crate) async fn connect(
         &self,
         server: &Arc<Server>,
         client: &Client,
-    ) -> Result<Message, Unavailable> {
-        let keys = keys(server, client);
-        if let Some(answer) = server.own_greeting(client, &keys).await {
-            return answer;
-        }
-        match self.greet(server, client).await? {
-            (hello, era) if era == client.era() => Ok(hello),
-            _ => {
-                let [_, other] = &keys;
-                server.links.remove_unlisted(other);
-                Err(Unavailable::OtherEra)
+        declared: ClientCapabilities,
+    ) -> Result<Arc<ServerConnection>, Unavailable> {
+        let keys = keys(server, client, declared);
+        for _ in 0..MAX_ATTEMPTS {
+            let connection = server.reach(client, &keys, None).await?;
+            match connection.hello().await {
+                Err(why) if why.is_otherwise() => {}
+                Err(why) => return Err(why),
+                Ok(_) => return Ok(connection.clone()),
             }
+        }
+        Err(Unavailable::OtherEra)
+    }
+
+    /// The server's handshake response in the client's own protocol version.
+    pub(crate) async fn greet_in_own_era(
+        &self,
+        server: &Arc<Server>,
+        client: &Client,
+        declared: ClientCapabilities,
+    ) -> Result<Message, Unavailable> {
+        if server.is_stdio() {
+            return server.own_greeting(client, &keys(server, client, declared)).await;
+        }
+        match self.greet(server, client, declared).await? {
+            (hello, era) if era == client.era() => Ok(hello),
+            _ => Err(Unavailable::OtherEra),
         }
     }
 
-    /// A server's list as a client gets it.
+    /// A server's list of one kind for a client.
     pub async fn list(
         &self,
-        server: &Arc<Server>,
-        client: &Client,
+        (server, kind): (&Arc<Server>, ListKind),
+        (client, declared): (&Client, ClientCapabilities),
         patience: Duration,
     ) -> Result<Listed, Unavailable> {
-        if let Some(listed) = server.own_list(client.revision) {
+        if let Some(listed) = server.own_list(kind, client.revision) {
             return Ok(listed);
         }
-        let keys = keys(server, client);
-        let deadline = tokio::time::Instant::now() + patience;
-        for _ in 0..WAYS {
-            let link = server.reach(client, &keys, Some(patience)).await?;
-            let listed = tokio::time::timeout_at(deadline, link.list(patience)).await;
+        let keys = keys(server, client, declared);
+        let listed = self.fetch_list((server, kind), client, &keys, patience).await;
+        if let Some(lists) = &self.lists {
+            let list = listed.as_ref().map(|listed| &listed.catalogue);
+            // Clients that were shown the stored list learn that the server failed.
+            if lists.heard(&server.definition, (&keys[0], kind), list) {
+                self.changes.bump();
+            }
+        }
+        listed
+    }
+
+    /// The list that a server sent in an earlier run, until it responds or fails. It is for listings only: nothing is
+    /// decided on it.
+    pub(crate) fn first_list(
+        &self,
+        (server, kind): (&Server, ListKind),
+        (client, declared): (&Client, ClientCapabilities),
+    ) -> Option<Listed> {
+        let [own, _] = &keys(server, client, declared);
+        let catalogue = self.lists.as_ref()?.first(&server.definition, (own, kind))?;
+        let now = Some(Instant::now());
+        Some(Listed { catalogue, fresh_until: now, relist_at: now })
+    }
+
+    async fn fetch_list(
+        &self,
+        (server, kind): (&Arc<Server>, ListKind),
+        client: &Client,
+        keys: &[Key; 2],
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
+        let deadline = Instant::now() + patience;
+        for _ in 0..MAX_ATTEMPTS {
+            let connection = server.reach(client, keys, Some(patience)).await?;
+            let listed = tokio::time::timeout_at(deadline, connection.list(kind, patience)).await;
             match listed.unwrap_or(Err(Unavailable::Slow)) {
                 Err(why) if why.is_otherwise() => {}
                 listed => return listed,
@@ -377,12 +521,12 @@ impl Servers {
         Err(Unavailable::OtherEra)
     }
 
-    /// Forwards a permitted call. The only way for a client's request to a server.
+    /// Forwards a permitted call. A client's request reaches a server in no other way.
     pub async fn open(
         &self,
         server: &Arc<Server>,
         permit: Permit,
-        client: &Client,
+        (client, declared): (&Client, ClientCapabilities),
         row: &'static MethodRow,
         room: &Arc<Reservation>,
     ) -> Result<Opened, Unavailable> {
@@ -391,35 +535,71 @@ impl Servers {
             tracing::error!(target: "upstream", server = server.name(), "{why}");
             return Err(Unavailable::Down(why.into()));
         }
-        let keys = keys(server, client);
-        let link = match server.links.used(&keys, server.is_foreign(client.era())) {
-            Some(link) => link,
-            // The link on which the list came had to make room.
+        let keys = keys(server, client, declared);
+        let connection = match server.connections.used(&keys, server.is_foreign(client.era())) {
+            Some(connection) => connection,
+            // The connection that the list came from was evicted.
             None => {
-                let speaks = |key: &&Key| server.known(key.revision.era()) == Known::Speaks;
-                let gone = || Unavailable::Down("it is not there any more".into());
+                let speaks = |key: &&Key| server.known(key.revision.era()) == EraSupport::Supported;
+                let gone = || Unavailable::Down("it is no longer available".into());
                 let key = keys.iter().find(speaks).ok_or_else(gone)?;
-                Box::pin(server.room_for(key, &Opening::new(key, client))).await?
+                Box::pin(server.room_for(key, &server.opening(key, client))).await?
             }
         };
+        let connection = match connection.runs_one_call() && connection.is_used_by_others() {
+            true => Box::pin(server.free_lane(connection.key(), client)).await?,
+            false => connection,
+        };
         let longest = Some(server.result_bytes(&permit.decision().original));
-        let outgoing = Outgoing { longest, room: Some(room.clone()), ..permit.spend(row) };
-        Ok(Link::send_on(link, outgoing))
+        let room = Some(room.clone());
+        let log_level = client.outlet.as_ref().and_then(|outlet| outlet.log_level());
+        let asked = || log_level.or_else(|| requested_log_level(permit.message()));
+        if connection.era() == Era::Legacy
+            && let Some(level) = asked()
+        {
+            connection.log_from(level);
+        }
+        let declared = match server.definition.roots {
+            Some(_) => declared | ClientCapabilities::ROOTS,
+            None => declared,
+        };
+        let wants_task =
+            permit.message().param("task").is_some() && client.revision == Revision::R2025_11_25;
+        let makes_task = permit.makes_task();
+        let may_be_task = (wants_task || makes_task) && Box::pin(connection.offers_tasks()).await;
+        let task = may_be_task && makes_task;
+        let outgoing =
+            Outgoing { longest, room, declared, log_level, may_be_task, ..permit.spend(row) };
+        // A legacy client cannot repeat a call with its input: the gateway does it, as it does with configured roots.
+        let is_asked_here = client.era() == Era::Legacy || server.definition.roots.is_some();
+        let outgoing = if task { outgoing.into_task() } else { outgoing };
+        let repeatable = connection.era() == Era::Modern && is_asked_here;
+        let original = (repeatable || task).then(|| Arc::new(outgoing.clone()));
+        Ok(Opened { original, ..ServerConnection::send_on(connection, outgoing) })
     }
 
-    /// A server's list in whichever era it speaks, asked for by nobody in particular.
+    /// A server's tool list in any protocol version, for the gateway itself rather than a client.
     pub async fn own_list(
         &self,
         server: &Arc<Server>,
         patience: Duration,
     ) -> Result<Listed, Unavailable> {
+        self.own_list_as((server, ListKind::Tools), patience).await
+    }
+
+    /// The same for a list of any kind.
+    pub async fn own_list_as(
+        &self,
+        list: (&Arc<Server>, ListKind),
+        patience: Duration,
+    ) -> Result<Listed, Unavailable> {
         let caller = Caller::new(None, "gateway");
         let revision = Revision::newest(Era::Modern);
         let client = Client::new(caller, Scope::All, revision, Owner::Everyone);
-        self.list(server, &client, patience).await
+        self.list(list, (&client, ClientCapabilities::NONE), patience).await
     }
 
-    /// Whether a process of this client was ended to make room for another client.
+    /// Whether a process of this client was evicted in favor of another client.
     pub(crate) fn has_evicted(&self, owner: &Owner) -> bool {
         self.evicted.contains(owner)
     }
@@ -429,14 +609,14 @@ impl Servers {
         self.evicted.forget(owner);
         for server in servers {
             server.searches.release(owner);
-            server.links.release(owner);
+            server.connections.release(owner);
         }
     }
 
     /// Ends idle connections.
-    pub fn sweep(&self, servers: &[Arc<Server>]) {
+    pub(crate) fn sweep(&self, servers: &[Arc<Server>]) {
         for server in servers {
-            server.links.sweep();
+            server.connections.sweep();
         }
     }
 
@@ -445,7 +625,9 @@ impl Servers {
         let mut ended = Vec::new();
         for server in servers {
             server.searches.stop();
-            ended.extend(server.links.drain().iter().filter_map(|link| link.ended()));
+            ended.extend(
+                server.connections.drain().iter().filter_map(|connection| connection.ended()),
+            );
         }
         for server in servers {
             if let Some(process) = server.spare.take() {
@@ -458,8 +640,13 @@ impl Servers {
     }
 }
 
-/// What a client's links to a server belong to: in its own era, and in the other.
-fn keys(server: &Server, client: &Client) -> [Key; 2] {
+/// The log level that a modern request asks for.
+fn requested_log_level(message: &Message) -> Option<LogLevel> {
+    LogLevel::parse(&message.meta(meta::LOG_LEVEL)?.as_str()?)
+}
+
+/// The keys of a client's connections to a server: in its own protocol version, and in the other.
+fn keys(server: &Server, client: &Client, declared: ClientCapabilities) -> [Key; 2] {
     let other = match client.era() {
         Era::Modern => Revision::newest(Era::Legacy),
         Era::Legacy => Revision::newest(Era::Modern),
@@ -471,29 +658,31 @@ fn keys(server: &Server, client: &Client) -> [Key; 2] {
             true => Owner::Everyone,
             false => client.owner.clone(),
         };
-        Key { revision, owner, agent }
+        Key { revision, owner, agent, declared, lane: 0 }
     })
 }
 
-/// A request under way at a server.
+/// A request in flight to a server.
 pub struct Opened {
-    /// The era in which the server was asked.
+    /// The protocol version of the connection to the server.
     pub era: Era,
-    /// Keeps the link from being taken for idle.
-    _busy: connection::Busy,
+    /// Keeps the connection from counting as idle.
+    busy: connection::Busy,
     carrier: Carrier,
+    /// The request, if it may have to be repeated with the client's input.
+    original: Option<Arc<Outgoing>>,
 }
 
-/// Why a request is given up.
+/// Why a request is abandoned.
 #[derive(Debug, Clone)]
 pub enum GiveUp {
     TimedOut,
-    /// The client canceled it, for a reason that is a JSON string.
+    /// The client canceled it, with this reason as a JSON string.
     Cancelled(Option<Bytes>),
 }
 
 impl GiveUp {
-    /// The client left, or does not say why.
+    /// The client disconnected, or canceled without a reason.
     pub(crate) const LEFT: GiveUp = GiveUp::Cancelled(None);
 }
 
@@ -503,8 +692,9 @@ enum Carrier {
 }
 
 impl Opened {
-    /// When nothing was read from the server because another result waited for room.
-    pub fn stalls(&self) -> Stalls {
+    /// The periods in which nothing was read from the server because another result waited for
+    /// memory.
+    pub(crate) fn stalls(&self) -> Stalls {
         match &self.carrier {
             Carrier::Child(call) => call.stalls().clone(),
             // Each call has a connection of its own.
@@ -512,7 +702,7 @@ impl Opened {
         }
     }
 
-    /// What happens next; after [`Event::Done`] nothing does.
+    /// The next event. [`Event::Done`] is the last one.
     pub async fn next(&mut self) -> Event {
         match &mut self.carrier {
             Carrier::Child(call) => call.next().await,
@@ -520,7 +710,44 @@ impl Opened {
         }
     }
 
-    /// Nobody waits any more: the server is told, and `Done` follows.
+    /// Passes on the client's response to a request of the server.
+    pub(crate) fn respond(&mut self, id: Id, response: Message) {
+        match &mut self.carrier {
+            Carrier::Child(call) => call.respond(id, response),
+            Carrier::Http(call) => call.respond(&id, &response),
+        }
+    }
+
+    /// Sends the request again, with these parameters changed: the client's input for a modern server. `None` if the
+    /// request cannot be repeated.
+    pub(crate) fn repeat(&self, change: impl FnOnce(Edit<'_>) -> Edit<'_>) -> Option<Opened> {
+        let original = self.original.as_deref()?;
+        let body = change(original.message.edit()).finish();
+        let message = Message::parse(body, usize::MAX, Sender::Client).ok()?;
+        let opened =
+            ServerConnection::send_on(self.busy.busy(), Outgoing { message, ..original.clone() });
+        Some(Opened { original: self.original.clone(), ..opened })
+    }
+
+    /// Asks for the result of a task that the gateway made for a client without tasks. `None` if it made none.
+    pub(crate) fn result_of_task(&self, id: &str) -> Option<Opened> {
+        let original = self.original.as_deref().filter(|original| original.may_be_task)?;
+        let row = method::lookup("tasks/result", Sender::Client, Era::Legacy)?;
+        let body = {
+            let mut params = json!({ "taskId": id });
+            if let Some(token) = original.message.progress_token() {
+                let token: Value = serde_json::from_slice(token.raw()).ok()?;
+                params["_meta"] = json!({ "progressToken": token });
+            }
+            request_body(original.message.id(), row.name, Some(params.to_string().as_bytes()))
+        };
+        let message = Message::parse(body, usize::MAX, Sender::Client).ok()?;
+        let (name, headers) = (None, Vec::new());
+        let outgoing = Outgoing { message, row, name, headers, ..original.clone() };
+        Some(ServerConnection::send_on(self.busy.busy(), outgoing))
+    }
+
+    /// Abandons the request: cancels it at the server. `Done` follows.
     pub fn give_up(&mut self, why: GiveUp) {
         match &mut self.carrier {
             Carrier::Child(call) => call.give_up(why),

@@ -1,5 +1,5 @@
-//! What a message is, before anyone acts on it. Nothing that is not in the table of methods goes any
-//! further, and a modern request must say what the protocol wants it to say.
+//! Validates incoming messages before dispatch. Only methods in the method table are accepted, and a
+//! modern request must declare what the protocol requires.
 
 use serde_json::json;
 use toolward_policy::refusal::brief;
@@ -9,28 +9,28 @@ use toolward_wire::{Era, Id, Kind, Message, MethodRow, Revision, Sender, meta, m
 
 use crate::responses::{self, Answer};
 
-/// A message that may go on.
+/// A valid message.
 pub enum Incoming {
     Request {
         id: Id,
         row: &'static MethodRow,
     },
     Notification,
-    /// An answer to a question; none is ever asked yet.
+    /// The client's response to a server request.
     Response,
 }
 
-/// The era that a message speaks: a modern request says so itself.
+/// Whether a message is legacy or modern: a modern request declares its protocol version.
 pub fn era(message: &Message) -> Era {
     if message.meta(meta::PROTOCOL_VERSION).is_some() { Era::Modern } else { Era::Legacy }
 }
 
-/// Takes in one message of a client.
+/// Validates a message from a client.
 pub fn admit(message: &Message, era: Era) -> Result<Incoming, Box<Answer>> {
     admit_with(message, era, None)
 }
 
-/// Takes in one message that came with headers.
+/// Validates a message that has HTTP headers.
 pub fn admit_with(
     message: &Message,
     era: Era,
@@ -47,20 +47,21 @@ pub fn admit_with(
     let Some(id) = message.id().cloned() else {
         return Ok(Incoming::Notification);
     };
-    // Tasks, and answers to questions that were never passed on, are not built.
-    let unbuilt: &[&str] = match era {
-        // Without tasks among the declared capabilities, `task` is ignored: it is not forwarded.
+    // Tasks are not supported. Without tasks among the declared capabilities, a legacy server ignores `task`, so it is
+    // removed instead. Input for a server comes only with a request that a server may ask something about.
+    let rejected: &[&str] = match era {
         Era::Legacy => &["inputResponses", "requestState"],
+        Era::Modern if row.may_request_input => &["task"],
         Era::Modern => &["task", "inputResponses", "requestState"],
     };
-    if let Some(member) = unbuilt.iter().find(|member| message.param(member).is_some()) {
+    if let Some(member) = rejected.iter().find(|member| message.param(member).is_some()) {
         let why = format!("`params.{member}` is not available through this gateway");
         return Err(responses::bad_params(&id, era, &why).into());
     }
     Ok(Incoming::Request { id, row })
 }
 
-/// Checks what a modern request must say of itself, and that its headers repeat it.
+/// Checks the members that a modern request must have, and that its headers match them.
 fn modern_terms(
     message: &Message,
     id: &Id,
@@ -72,7 +73,7 @@ fn modern_terms(
         message.request_meta().map_err(|malformed| responses::malformed(&malformed, era))?;
     let disagrees = |headers: &StandardHeaders<'_>| match row {
         Some(row) => headers.check(message, row).err(),
-        // Of a method that is not known, no name can be known either.
+        // For an unknown method, the position of the name is unknown too.
         None => {
             let row = method::lookup("server/discover", Sender::Client, era)?;
             StandardHeaders { name: None, ..*headers }.check(message, row).err()

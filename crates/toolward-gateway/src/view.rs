@@ -1,25 +1,27 @@
-//! Per-agent tool views: what an agent may see and call.
+//! Per-agent views: what an agent may see and use.
 //!
-//! A view is the filtered, renamed tool list of one agent: every server it may use, every tool the policy lists
-//! for it. Listing and calling come from the same policy cells, so that a listed tool and an allowed call cannot
-//! disagree. What is hidden from the agent is not in its view at all: a hidden name reads like one that does not
-//! exist.
+//! A view is the filtered, renamed list of one agent and one kind (tools, prompts, resources or templates): every
+//! server it may use, every entry the policy lists for it. Listing and calling use the same policy cells, so that a
+//! listed tool and an allowed call cannot disagree. Hidden entries are not in the view at all: a hidden name is
+//! treated like one that does not exist.
 //!
 //! | module | contains |
 //! |---|---|
 //! | [`build`] | building a view from tool lists and policy |
-//! | [`cache`] | views by what they depend on, and the views a client holds |
+//! | [`cache`] | cached views, and the views a client holds |
 //! | [`changes`] | `list_changed` notifications |
 //! | [`discovery`] | how agents find tools: in lists, or step by step with the meta tools |
-//! | [`names`] | names of tools where a client sees several servers |
+//! | [`names`] | names of tools and prompts for clients of several servers |
+//! | [`resources`] | the server that owns a resource URI |
 //! | [`search_index`] | full-text search over a view |
-//! | [`unlisted`] | explanations of denied calls to unlisted names, for the audit log alone |
+//! | [`unlisted`] | explanations of denied calls to unlisted names, only for the audit log |
 
 pub mod build;
 pub(crate) mod cache;
 pub(crate) mod changes;
 pub mod discovery;
 pub mod names;
+pub(crate) mod resources;
 pub(crate) mod search_index;
 pub(crate) mod unlisted;
 
@@ -30,13 +32,14 @@ use hashbrown::HashMap;
 use toolward_policy::allowed::Allowed;
 use toolward_policy::call::stated_action;
 use toolward_policy::reason::About;
-use toolward_policy::{Call, Cell, Policy, Verdict};
+use toolward_policy::{Call, Cell, Decision, Policy, Verdict};
 use toolward_wire::headers::ParamHeaders;
+use toolward_wire::list::ListKind;
 use toolward_wire::{Message, Raw};
 
 use self::discovery::Discovery;
 use self::names::Claims;
-use self::search_index::{Described, Index};
+use self::search_index::{Index, ToolDocument};
 use crate::audit::redact::outside;
 use crate::client::Caller;
 use crate::guard::{Guards, Plan};
@@ -44,7 +47,7 @@ use crate::metrics::rule_hits::Hits;
 use crate::permit::{CallDecision, DecidedCall, DeniedCall, Explanation, Permit, RawArguments};
 use crate::upstream::{Server, Unavailable};
 
-/// The part of the active configuration that views and decisions are made from.
+/// The part of the active configuration that views and decisions depend on.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
     pub policy: &'a Policy,
@@ -55,55 +58,60 @@ pub struct Rules<'a> {
     pub enforced: bool,
 }
 
-/// What one agent may see of the servers it may use.
+/// The entries of one kind that one agent may see, on the servers it may use.
 #[derive(Debug)]
 pub struct View {
-    shown: HashMap<Box<str>, ListedTool>,
+    kind: ListKind,
+    shown: HashMap<Box<str>, ListedEntry>,
     array: Bytes,
+    /// The positions in `array` at which pages begin; one more at its end.
+    page_starts: Vec<usize>,
     allowed: Allowed,
     servers: Vec<ServerView>,
-    /// A hash of everything that is shown and removed.
+    /// A hash of all shown and removed names.
     id: String,
-    /// What came of each server, for clients that see several.
+    /// The outcome of each server, for clients that see several.
     outcomes: Bytes,
-    /// For how long a client may keep the list.
+    /// How long a client may cache the list.
     ttl_ms: u64,
-    /// Who the only server says it is, beside its list.
+    /// The server info that came with the list, if there is only one server.
     server_info: Option<Bytes>,
     /// False: denied calls are recorded and forwarded.
     enforced: bool,
     /// The search index, built at first use.
     index: OnceLock<Index>,
-    /// Keeps the names of its tools from other tools.
+    /// Reserves the names of its tools.
     _claims: Vec<Claims>,
 }
 
-/// A tool under the name that clients use.
+/// An entry under the name that clients use, or under its normalized URI.
 #[derive(Debug)]
-struct ListedTool {
-    /// The server's place in the view.
+struct ListedEntry {
+    /// The server's index in the view.
     at: usize,
     original: Box<str>,
     cell: Cell,
     headers: Option<ParamHeaders>,
+    /// The tool can only be called as a task.
+    needs_task: bool,
     /// The explanation of a decision that does not depend on the call.
     settled: Option<Arc<Explanation>>,
     /// The guards in front of its calls.
     plan: Option<Arc<Plan>>,
 }
 
-/// What a view has of one server.
+/// The part of a view that belongs to one server.
 #[derive(Debug)]
 pub struct ServerView {
     pub name: Box<str>,
     pub offered: usize,
     /// Names that clients use.
     pub shown: Vec<String>,
-    /// Names that the server offers and the agent does not see; for the record only.
+    /// Names that the server offers and that are hidden from the agent; only for the audit log.
     pub removed: Vec<String>,
     pub unavailable: Option<Unavailable>,
     server: Arc<Server>,
-    /// What is shown, where tools are found step by step: one definition each, in their order.
+    /// The shown definitions in order, for progressive discovery.
     entries: Vec<Bytes>,
 }
 
@@ -122,23 +130,35 @@ pub struct Authorization {
 }
 
 impl View {
-    /// The tools as a JSON array: the servers' own bytes, but for what the gateway owns.
+    pub fn kind(&self) -> ListKind {
+        self.kind
+    }
+
+    /// The shown entries as a JSON array: the servers' own bytes, except for the members that the gateway sets.
     pub fn array(&self) -> &Bytes {
         &self.array
     }
 
-    /// Who the server says it is, if there is only one.
+    /// The entries of a page, separated by commas, and whether another page follows. `None` if there is no such page.
+    pub(crate) fn page(&self, page: usize) -> Option<(Bytes, bool)> {
+        let (start, end) = (*self.page_starts.get(page)?, *self.page_starts.get(page + 1)?);
+        let last = page + 2 == self.page_starts.len();
+        // The comma, or the bracket, after the last entry is not part of the page.
+        Some((self.array.slice(start..(end - 1).max(start)), !last))
+    }
+
+    /// The server info, if there is only one server.
     pub fn server_info(&self) -> Option<&Bytes> {
         self.server_info.as_ref()
     }
 
-    /// A JSON object with one word for each server.
+    /// A JSON object with the outcome of each server.
     pub fn outcomes(&self) -> &Bytes {
         &self.outcomes
     }
 
-    /// For how long a client may keep the list, in milliseconds.
-    pub fn ttl_ms(&self) -> u64 {
+    /// How long a client may cache the list, in milliseconds.
+    pub(crate) fn ttl_ms(&self) -> u64 {
         self.ttl_ms
     }
 
@@ -146,12 +166,12 @@ impl View {
         &self.servers
     }
 
-    /// What identifies the view in the record.
+    /// The id of the view in the audit log.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The words of what is shown.
+    /// The search index over the shown tools.
     pub(crate) fn index(&self) -> &Index {
         self.index.get_or_init(|| {
             let definition = |bytes: &Bytes| Raw::scan(bytes, bytes.len()).ok().map(Raw::to_json);
@@ -164,7 +184,7 @@ impl View {
                     }),
                 );
             }
-            Index::new(definitions.iter().map(|(at, server, definition)| Described {
+            Index::new(definitions.iter().map(|(at, server, definition)| ToolDocument {
                 at: *at,
                 server,
                 definition,
@@ -172,13 +192,13 @@ impl View {
         })
     }
 
-    /// Limits that can stand over calls of what is shown, by their places.
+    /// The indices of the rate limits that can apply to calls of the shown tools.
     pub(crate) fn limits(&self, guards: &Guards) -> Vec<usize> {
         let shown = self.shown.values();
         shown.flat_map(|seen| guards.over(seen.plan.as_deref(), &seen.cell.all_limits())).collect()
     }
 
-    /// What the agent can call, for refusals.
+    /// The tools that the agent can call, for refusals.
     pub fn allowed(&self) -> &Allowed {
         &self.allowed
     }
@@ -187,7 +207,19 @@ impl View {
         self.shown.contains_key(name)
     }
 
-    /// Whether every server's list is in it.
+    /// The name that clients use for an entry of a server.
+    pub(crate) fn exposed_name(&self, server: &str, original: &str) -> Option<&str> {
+        let at = self.servers.iter().position(|of| *of.name == *server)?;
+        let is = |entry: &ListedEntry| entry.at == at && *entry.original == *original;
+        self.shown.iter().find(|(_, entry)| is(entry)).map(|(name, _)| &**name)
+    }
+
+    /// The names that clients use, or normalized URIs.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.shown.keys().map(|name| &**name)
+    }
+
+    /// Whether it has the list of every server.
     pub fn is_complete(&self) -> bool {
         self.servers.iter().all(|server| server.unavailable.is_none())
     }
@@ -202,7 +234,7 @@ impl View {
         self.servers().iter().find_map(|of| Some((&*of.name, of.unavailable.as_ref()?)))
     }
 
-    /// Decides about a call.
+    /// Decides about a call of a tool, or a request for a prompt.
     pub fn decide(
         &self,
         rules: Rules<'_>,
@@ -210,36 +242,89 @@ impl View {
         name: &str,
         message: Message,
     ) -> Result<Authorization, Box<DeniedCall>> {
+        match self.shown.get(name) {
+            Some(listed) => self.decide_entry(rules, caller, (name, listed), message),
+            None => Err(unlisted(message)),
+        }
+    }
+
+    /// Decides about a completion, which follows the prompt or template that it refers to: it is allowed if that is
+    /// listed.
+    pub(crate) fn decide_reference(
+        &self,
+        rules: Rules<'_>,
+        caller: &Caller,
+        name: &str,
+        message: Message,
+    ) -> Result<Authorization, Box<DeniedCall>> {
+        self.decide_following(rules, caller, (name, None), message)
+    }
+
+    /// Decides about a request that follows a listed entry: it is allowed if that is listed. `other` is what is
+    /// requested, as the client and the server call it, if it is not the entry itself.
+    pub(crate) fn decide_following(
+        &self,
+        rules: Rules<'_>,
+        caller: &Caller,
+        (name, other): (&str, Option<(&str, &str)>),
+        message: Message,
+    ) -> Result<Authorization, Box<DeniedCall>> {
+        let Some(listed) = self.shown.get(name) else { return Err(unlisted(message)) };
+        let Some(of) = self.servers.get(listed.at) else { return Err(unlisted(message)) };
+        let decision =
+            Decision { verdict: Verdict::Allow, ..listed.cell.list(caller.policy()).decision };
+        let (agent, server, subject) = (caller.agent.as_deref(), &*of.name, &*listed.original);
+        let about = About { agent, server, subject, action: None };
+        let explanation = Explanation::new(rules.policy, rules.hits, &decision, about);
+        let original = other.map_or_else(|| listed.original.clone(), |(_, theirs)| theirs.into());
+        let decided = DecidedCall {
+            decision: CallDecision { server: server.into(), original, decision, explanation },
+            why: None,
+            server: of.server.id,
+            exposed: other.map_or(name, |(ours, _)| ours).into(),
+            action: None,
+            message,
+            headers: Vec::new(),
+            limited: Vec::new(),
+            needs_task: false,
+        };
+        let permit = Permit::issue(decided, self.enforced)?;
+        // Completions count as neither calls nor refusals.
+        Ok(Authorization { permit, server: of.server.clone(), plan: None })
+    }
+
+    fn decide_entry(
+        &self,
+        rules: Rules<'_>,
+        caller: &Caller,
+        (name, listed): (&str, &ListedEntry),
+        message: Message,
+    ) -> Result<Authorization, Box<DeniedCall>> {
         let policy = rules.policy;
+        let Some(of) = self.servers.get(listed.at) else { return Err(unlisted(message)) };
         let arguments = message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
-        let listed = self.shown.get(name);
-        let Some((tool, of)) = listed.and_then(|tool| Some((tool, self.servers.get(tool.at)?)))
-        else {
-            // The tool's own action keys would show that a hidden tool exists.
-            let action = stated_action(&call);
-            return Err(Box::new(DeniedCall { why: None, action, decision: None, message }));
-        };
-        let action = tool.cell.stated_action(&call);
-        let (server, subject) = (&*of.name, &*tool.original);
-        let decision = tool.cell.decide(caller.policy(), &call);
-        // It goes into the audit log, which shortens the caller's own text.
+        let has_actions = self.kind == ListKind::Tools;
+        let action = listed.cell.stated_action(&call).filter(|_| has_actions);
+        let (server, subject) = (&*of.name, &*listed.original);
+        let decision = listed.cell.decide(caller.policy(), &call);
+        // For the audit log, where caller-supplied text is shortened.
         let stated = action.as_deref().map(outside);
         let agent = caller.agent.as_deref();
         let about = About { agent, server, subject, action: stated.as_deref() };
-        let explanation = match &tool.settled {
+        let explanation = match &listed.settled {
             Some(settled) if action.is_none() => settled.clone(),
             _ => Explanation::new(policy, rules.hits, &decision, about),
         };
         let why = (decision.verdict != Verdict::Allow)
-            .then(|| policy.why(&tool.cell, caller.policy(), &call, decision));
+            .then(|| policy.why(&listed.cell, caller.policy(), &call, decision));
         let explanation = match &why {
             Some(why) => explanation.because(&policy.reason_why(why, about)),
             None => explanation,
         };
-        let limited = tool.cell.limits(caller.policy(), &call).into_owned();
-        let headers = tool.headers.as_ref().map(|marks| marks.make(message.arguments()));
-        let original = tool.original.clone();
+        let limited = listed.cell.limits(caller.policy(), &call).into_owned();
+        let headers = listed.headers.as_ref().map(|marks| marks.make(message.arguments()));
+        let original = listed.original.clone();
         let decision = CallDecision { server: server.into(), original, decision, explanation };
         let decided = DecidedCall {
             decision,
@@ -250,8 +335,18 @@ impl View {
             message,
             headers: headers.unwrap_or_default(),
             limited,
+            needs_task: listed.needs_task,
         };
         let permit = Permit::issue(decided, self.enforced)?;
-        Ok(Authorization { permit, server: of.server.clone(), plan: tool.plan.clone() })
+        Ok(Authorization { permit, server: of.server.clone(), plan: listed.plan.clone() })
     }
+}
+
+/// The denial of a name that the agent's listing does not contain. The action is that of the default keys: a tool's
+/// own action keys would show that it exists.
+fn unlisted(message: Message) -> Box<DeniedCall> {
+    let arguments = message.arguments().map(RawArguments);
+    let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
+    let action = stated_action(&call);
+    Box::new(DeniedCall { why: None, action, decision: None, message })
 }

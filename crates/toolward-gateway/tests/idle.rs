@@ -1,5 +1,5 @@
-//! A session that nobody uses ends, with everything that only it used. How long that takes is half an
-//! hour in the program, so that this is tried with the gateway alone.
+//! An idle session expires, with everything that only it used. The timeout of the program is half an
+//! hour, so this tests the gateway crate directly.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -60,10 +60,13 @@ fn definition(folder: &std::path::Path) -> Definition {
         reach: Reach::Child(launch),
         timeouts: Default::default(),
         share: false,
+        cache: true,
         max_children: 8,
         eager: false,
         answer_bytes: 1 << 20,
         results: Default::default(),
+        schemes: Vec::new(),
+        roots: None,
     }
 }
 
@@ -88,13 +91,17 @@ fn start() -> Gate {
     let context = Context {
         servers: Arc::new(servers),
         audit: Audit::open(audit::Setup::in_folder(path("audit"))).unwrap(),
+        sealer: Arc::new(Sealer::random().unwrap()),
+        held: Default::default(),
+        links: Default::default(),
+        current: Default::default(),
         budget: Budget::new(1 << 24),
         list_timeout: Duration::from_secs(20),
     };
     let gateway = Gateway::new(context, Active::new(active));
     let setup = Setup {
         tls: None,
-        sealer: Sealer::in_folder(&path("state")).unwrap(),
+        sealer: Sealer::in_directory(&path("state")).unwrap(),
         state: path("state"),
         request_bytes: 1 << 20,
         session_idle: Some(IDLE),
@@ -202,7 +209,7 @@ fn an_idle_session_ends_and_one_in_use_does_not() {
     let stream = listening.listen();
     std::thread::scope(|scope| {
         let busy = scope.spawn(|| {
-            // One request that takes longer than a session may be idle.
+            // One request that takes longer than the idle timeout of a session.
             let busy = gate.session();
             let pid = busy.pid();
             assert_eq!(busy.call("later", json!({"seconds": 5})), "later");
@@ -211,12 +218,12 @@ fn an_idle_session_ends_and_one_in_use_does_not() {
         wait::always("a session in use is kept", 3 * IDLE, || active.status() == 200);
         busy.join().unwrap();
     });
-    ends("what only the idle session used ends", idle_pid);
+    ends("the process of the idle session ends", idle_pid);
     assert_eq!(idle.status(), 404, "the session is not known any more");
     assert!(alive(active_pid) && alive(listening_pid));
-    assert_eq!(listening.status(), 200, "a session that somebody listens to goes on");
+    assert_eq!(listening.status(), 200, "a session with an open stream continues");
     assert_eq!(listening.pid(), listening_pid);
     drop(stream);
-    ends("nobody listens any more", listening_pid);
+    ends("the stream is closed", listening_pid);
     assert_eq!(listening.status(), 404);
 }

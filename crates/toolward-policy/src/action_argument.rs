@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::call::{Action, Ambiguity, Call, Caller};
 use crate::cell::Cell;
+use crate::fnmatch::Pattern;
 use crate::text::{brief, escaped};
 
 /// At most this many allowed values are listed.
@@ -49,7 +50,7 @@ impl ActionArgument {
         self.sent.as_ref().map(|(key, action)| (key.as_str(), action.as_str()))
     }
 
-    /// What a client needs to know to send an allowed action; empty if nothing is known.
+    /// How to send an allowed action, as text for the client; empty if unknown.
     pub(crate) fn advice(&self) -> String {
         let mut text = match (&self.sent, self.keys.as_slice()) {
             (Some(_), _) => String::new(),
@@ -66,9 +67,16 @@ impl ActionArgument {
             [one] => Some(one.as_str()),
             _ => None,
         };
+        // A pattern that covers the refused action would contradict the refusal.
+        let refused = self.sent.as_ref().map(|(_, action)| action.to_ascii_lowercase());
+        let covers =
+            |value: &str, action: &str| Pattern::new(&value.to_ascii_lowercase()).matches(action);
+        let is_allowed =
+            |value: &&String| !refused.as_deref().is_some_and(|action| covers(value, action));
+        let allowed: Vec<&String> = self.allowed.iter().filter(is_allowed).collect();
         let shown: Vec<String> =
-            self.allowed.iter().take(MAX_VALUES).map(|value| escaped(&brief(value))).collect();
-        let more = match self.allowed.len().saturating_sub(MAX_VALUES) {
+            allowed.iter().take(MAX_VALUES).map(|value| escaped(&brief(value))).collect();
+        let more = match allowed.len().saturating_sub(MAX_VALUES) {
             0 => String::new(),
             more => format!(" ({more} more)"),
         };
@@ -81,7 +89,7 @@ impl ActionArgument {
         }
     }
 
-    /// Why the action of a call is ambiguous, and the argument at fault.
+    /// The reason why the action of a call is ambiguous, and the argument that causes it.
     pub(crate) fn ambiguous<'a>(&self, ambiguity: &'a Ambiguity) -> (String, Option<&'a str>) {
         match ambiguity {
             Ambiguity::TwoActions { keys: [one, other], .. } => {

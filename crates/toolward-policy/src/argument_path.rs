@@ -1,16 +1,16 @@
-//! Which of a call's arguments an expression reads.
+//! The arguments that an expression reads.
 //!
-//! One walk over the expression serves two readers: [`crate::mention`] names arguments in refusals, and
+//! One walk over the expression has two users: [`crate::mention`] names arguments in refusals, and
 //! [`crate::exactness`] checks the numbers below them.
 
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue, operators};
 
-/// What an expression reads of the arguments, in the order in which it is written.
+/// The arguments that an expression reads, in source order.
 #[derive(Debug, Default)]
 pub(crate) struct ArgumentReads {
     pub(crate) paths: Vec<ArgumentPath>,
-    /// The expression has doubles of its own, with which integers are compared as doubles.
+    /// The expression contains doubles, so integers are compared as doubles.
     pub(crate) has_doubles: bool,
 }
 

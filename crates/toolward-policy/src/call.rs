@@ -1,13 +1,13 @@
-//! Who calls, and what a call says beyond the tool's name.
+//! The caller and the content of a call.
 
 use serde_json::{Map, Value};
 
 use crate::source::DEFAULT_ACTION_KEYS;
 
-/// The one who calls. The name was established by the gateway, never stated by the caller.
+/// The caller. Its name is established by the gateway, never claimed by the caller.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Caller<'a> {
-    /// `None`: a caller without a name.
+    /// `None` for an unnamed caller.
     pub agent: Option<&'a str>,
     /// Claims of the credential that established the name.
     pub claims: Option<&'a Map<String, Value>>,
@@ -19,17 +19,17 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// A call's arguments. Whoever parsed them implements this, so that policy never parses a request
-/// a second time.
+/// A call's arguments. The parser of the request implements this trait, so the policy never parses
+/// a request a second time.
 pub trait Arguments: Sync {
-    /// Shows each top-level member: its name, and its value where that is a string.
+    /// Visits each top-level member: its name, and its value if that is a string.
     fn members(&self, show: &mut dyn FnMut(&str, Option<&str>));
 
-    /// The whole object, asked for only when a condition reads `args`.
+    /// The whole object. Called only if a condition reads `args`.
     fn to_json(&self) -> Value;
 
-    /// Shows every number at or below a path of keys as it was written, asked for only when a condition
-    /// reads `args`. A tree has lost the digits that a double cannot hold.
+    /// Visits every number at or below a path of keys, as written. Called only if a condition reads
+    /// `args`. `to_json` is not enough: it loses digits that a double cannot hold.
     fn numbers(&self, path: &[Box<str>], show: &mut dyn FnMut(&str));
 }
 
@@ -66,10 +66,10 @@ fn numbers(value: &Value, show: &mut dyn FnMut(&str)) {
     }
 }
 
-/// What a call says.
+/// The content of a call, apart from the tool's name.
 #[derive(Clone, Copy, Default)]
 pub struct Call<'a> {
-    /// Given: this is the action, and the arguments are not searched for one.
+    /// If set, this is the action, and the arguments are not searched for one.
     pub action: Option<&'a str>,
     pub arguments: Option<&'a dyn Arguments>,
 }
@@ -80,26 +80,26 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The action of a call, as far as its arguments tell.
+/// The action of a call, as found in its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// No action key is there.
+    /// There is no action key.
     Missing,
     Is(Box<str>),
     Ambiguous(Ambiguity),
 }
 
-/// Why a call's action cannot be told. Servers differ in what they make of such arguments, so that
-/// any guess could be another action than the one carried out.
+/// Why a call's action is ambiguous. Servers interpret such arguments differently, so any guess
+/// could differ from the action that is executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// Two action keys hold different strings.
+    /// Two action keys have different strings.
     TwoActions { keys: [String; 2], first: String, second: String },
     /// The value under this key is not a string.
     NotAString { key: String },
     /// This argument equals an action key only after case folding.
     CaseVariant { argument: String, key: String },
-    /// No action key is there, and a deny rule speaks of an action.
+    /// There is no action key, but a deny rule depends on the action.
     Missing,
 }
 
@@ -163,8 +163,8 @@ impl Action {
     }
 }
 
-/// Equal for a server that ignores case. Unicode folding, because some do that too (`ſ` is an `s`
-/// to them); this is the one place where being too careful costs nothing.
+/// Equality for a server that ignores case. Uses Unicode folding, because some servers do (`ſ`
+/// equals `s` for them). Being too strict is harmless here.
 fn equal_folded(a: &str, b: &str) -> bool {
     fn folded(text: &str) -> impl Iterator<Item = char> {
         text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)

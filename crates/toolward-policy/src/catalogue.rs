@@ -1,15 +1,15 @@
-//! What is known of the servers' tools: the universe in which policy is asked, linted and tested.
+//! The known tools of all servers, for evaluating, linting and testing a policy.
 
 use crate::tool::{Tool, ToolSet};
 
-/// Servers and, where known, their tools, in the order of the configuration.
+/// Servers and their tools, if known, in configuration order.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     servers: Vec<(String, Option<ToolSet>)>,
 }
 
 impl Catalogue {
-    /// Adds a server, or what is known of its tools.
+    /// Adds a server, or sets its tools.
     pub fn insert(&mut self, server: &str, tools: Option<ToolSet>) {
         match self.servers.iter_mut().find(|(name, _)| name == server) {
             Some((_, known)) => *known = tools.or_else(|| known.take()),
@@ -25,7 +25,7 @@ impl Catalogue {
         self.servers().any(|name| name == server)
     }
 
-    /// A server's tools, where they are known.
+    /// A server's tools, if they are known.
     pub fn tools(&self, server: &str) -> Option<&ToolSet> {
         self.servers.iter().find(|(name, _)| name == server)?.1.as_ref()
     }
@@ -35,8 +35,8 @@ impl Catalogue {
         self.servers.iter().filter_map(|(name, tools)| Some((name.as_str(), tools.as_ref()?)))
     }
 
-    /// A tool: as its server described it, by its name alone where the server's list is not known,
-    /// and `None` where the list is known and lacks it.
+    /// A tool as its server describes it; by name alone if the server's list is unknown; `None` if
+    /// the list is known and does not contain it.
     pub fn tool(&self, server: &str, name: &str) -> Option<Tool> {
         match self.tools(server) {
             None => Some(Tool::named(name)),

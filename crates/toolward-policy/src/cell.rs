@@ -1,30 +1,32 @@
-//! The verdict of one subject for one agent, ready to be asked.
+//! The policy reduced to one subject for one agent.
 //!
-//! Most cells are a fixed decision: one copy. Where actions or conditions matter, a cell holds the
+//! Most cells are a fixed decision: one copy. If actions or conditions matter, a cell contains the
 //! few entries that can still decide.
+
+mod actions;
 
 use std::borrow::Cow;
 
 use crate::call::{Action, Ambiguity, Call, Caller, first_string, stated_action};
-use crate::condition::Facts;
+use crate::condition::{Condition, Facts};
 use crate::decision::{Answer, Decision, LimitedRule, Step, Verdict, strictest};
 use crate::hints::Hints;
 use crate::selector::fold;
 use crate::tool::Tool;
 use crate::view::{Asked, Candidate, LayerCell, Program};
 
-/// One subject's verdict for one agent on one server.
+/// The policy for one subject of one agent on one server.
 #[derive(Debug, Clone)]
 pub struct Cell(Inner);
 
 #[derive(Debug, Clone)]
 enum Inner {
-    /// A decision, and the limited rules that lead to it; nearly always none.
+    /// A decision, and the limited rules that lead to it; nearly always empty.
     Fixed(Decision, Option<std::sync::Arc<[LimitedRule]>>),
     Open(Box<Open>),
 }
 
-/// A cell whose answer depends on the call.
+/// A cell whose decision depends on the call.
 #[derive(Debug, Clone)]
 struct Open {
     layers: Box<[LayerCell]>,
@@ -33,25 +35,25 @@ struct Open {
     definition: std::sync::Arc<str>,
     hints: Hints,
     action_keys: Box<[Box<str>]>,
-    /// The values of the action, where the schema gives them as an `enum`.
+    /// The values of the action, if the schema has an `enum` for it.
     actions: Option<Box<[Option<Box<str>>]>>,
     /// Some rule that can decide has a `limit`.
     limited: bool,
 }
 
-/// What a listing shows of a subject.
+/// A subject's entry in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub decision: Decision,
-    /// The values that remain of the action's `enum`, where policy removes some.
+    /// The remaining values of the action's `enum`, if the policy removes some.
     pub actions: Option<Vec<String>>,
 }
 
-/// What became of one entry that could decide about a call.
+/// The outcome of one entry that could decide a call.
 #[derive(Debug)]
 pub(crate) struct Tried {
     pub(crate) answer: Answer,
-    /// It matches whatever the action is.
+    /// It matches regardless of the action.
     pub(crate) by_name: bool,
     /// It covers the call's action.
     pub(crate) covers: bool,
@@ -59,7 +61,7 @@ pub(crate) struct Tried {
     pub(crate) failed: bool,
     /// It matched, and would have decided.
     pub(crate) matched: bool,
-    pub(crate) when: Option<std::sync::Arc<crate::condition::Condition>>,
+    pub(crate) when: Option<std::sync::Arc<Condition>>,
 }
 
 impl Cell {
@@ -98,7 +100,7 @@ impl Cell {
         })))
     }
 
-    /// The decision about a call.
+    /// Decides a call.
     #[inline]
     pub fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
         match &self.0 {
@@ -107,7 +109,7 @@ impl Cell {
         }
     }
 
-    /// The decision about a call of a tool that a listing may hide: hidden means not callable.
+    /// Decides a call to a tool that a listing may hide: a hidden tool is not callable.
     #[inline]
     pub(crate) fn decide_listed(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
         match &self.0 {
@@ -123,7 +125,7 @@ impl Cell {
         }
     }
 
-    /// The decision about a listing, in which arguments are not known.
+    /// The listing verdict. Arguments are not known yet.
     pub fn list(&self, caller: Caller<'_>) -> Listing {
         match &self.0 {
             Inner::Fixed(decision, _) => Listing { decision: *decision, actions: None },
@@ -131,7 +133,7 @@ impl Cell {
         }
     }
 
-    /// The limited rules that let a call pass, one a layer at most. Only for calls that are allowed.
+    /// The limited rules that allow a call, at most one per layer. Only for allowed calls.
     #[inline]
     pub fn limits(&self, caller: Caller<'_>, call: &Call<'_>) -> Cow<'_, [LimitedRule]> {
         match &self.0 {
@@ -141,7 +143,7 @@ impl Cell {
         }
     }
 
-    /// All limited rules that could let a call pass.
+    /// All limited rules that could allow a call.
     pub fn all_limits(&self) -> Vec<LimitedRule> {
         let open = match &self.0 {
             Inner::Fixed(_, limits) => return limits.as_deref().unwrap_or_default().to_vec(),
@@ -161,7 +163,7 @@ impl Cell {
         open.layers.iter().enumerate().flat_map(of_layer).collect()
     }
 
-    /// The verdict of a listing, where it does not depend on the caller's claims.
+    /// The listing verdict, if it does not depend on the caller's claims.
     #[inline]
     pub fn settled(&self) -> Option<Decision> {
         match &self.0 {
@@ -170,8 +172,8 @@ impl Cell {
         }
     }
 
-    /// Whether more of the tool's definition than its hints can change the answer: the values of its
-    /// action, or what a condition reads.
+    /// Whether the decision can depend on more of the tool's definition than its hints: the values
+    /// of its action, or the parts that a condition reads.
     pub(crate) fn reads_definition(&self) -> bool {
         let Inner::Open(open) = &self.0 else { return false };
         open.layers.iter().any(|layer| match layer {
@@ -184,7 +186,7 @@ impl Cell {
         })
     }
 
-    /// What became of the entries of one layer that could decide about a call, in order.
+    /// The outcome of each entry of one layer that could decide a call, in order.
     pub(crate) fn tried(&self, caller: Caller<'_>, call: &Call<'_>, layer: u16) -> Vec<Tried> {
         let Inner::Open(open) = &self.0 else { return Vec::new() };
         let Some(LayerCell::Program(program)) = open.layers.get(usize::from(layer)) else {
@@ -216,40 +218,6 @@ impl Cell {
         program.candidates.iter().map(tried).collect()
     }
 
-    /// The actions that are allowed of a tool whose schema does not list them: patterns of the first
-    /// layer that allows by action alone, without those that another layer denies. `None`: the
-    /// tool's actions are not narrowed like this.
-    pub fn allowed_actions(&self, caller: Caller<'_>) -> Option<Vec<String>> {
-        let Inner::Open(open) = &self.0 else { return None };
-        let facts = open.facts(caller, &Call::default());
-        let programs = || {
-            open.layers.iter().filter_map(|layer| match layer {
-                LayerCell::Program(program) if program.names_action => Some(program),
-                _ => None,
-            })
-        };
-        let mut allows = programs().filter_map(|program| {
-            let allows = || {
-                let candidates = program.candidates.iter();
-                candidates.filter(|one| one.answer.verdict != Verdict::Deny)
-            };
-            let narrow = program.end.verdict == Verdict::Deny && !allows().any(|one| one.by_name);
-            narrow.then(|| allows().flat_map(|one| one.actions.iter()).collect::<Vec<_>>())
-        });
-        let mut actions: Vec<String> = Vec::new();
-        for glob in allows.next()? {
-            let text = glob.text();
-            let denied = |program: &Program| {
-                let known = !crate::fnmatch::is_pattern(text);
-                known && program.walk(Some(text), facts).verdict == Verdict::Deny
-            };
-            if !programs().any(denied) && !actions.iter().any(|known| known == text) {
-                actions.push(text.into());
-            }
-        }
-        Some(actions)
-    }
-
     /// The action that a refusal of this tool names: the first string under the tool's own action keys
     /// if rules depend on the action, otherwise as [`stated_action`] finds it.
     pub fn stated_action(&self, call: &Call<'_>) -> Option<String> {
@@ -257,6 +225,51 @@ impl Cell {
             Some((keys, _)) => first_string(call, keys),
             None => stated_action(call),
         }
+    }
+
+    /// The conditions that can matter, each once.
+    pub(crate) fn conditions(&self) -> Vec<std::sync::Arc<Condition>> {
+        let Inner::Open(open) = &self.0 else { return Vec::new() };
+        let mut found: Vec<std::sync::Arc<Condition>> = Vec::new();
+        for layer in &open.layers {
+            let LayerCell::Program(program) = layer else { continue };
+            for when in program.candidates.iter().filter_map(|candidate| candidate.when.as_ref()) {
+                if !found.iter().any(|known| known.source() == when.source()) {
+                    found.push(when.clone());
+                }
+            }
+        }
+        found
+    }
+
+    /// Decides a call with assumed outcomes of some conditions: true, false, or an error.
+    pub(crate) fn decide_assuming(
+        &self,
+        caller: Caller<'_>,
+        call: &Call<'_>,
+        assumed: &dyn Fn(&Condition) -> Option<Result<bool, ()>>,
+    ) -> Decision {
+        let open = match &self.0 {
+            Inner::Fixed(decision, _) => return *decision,
+            Inner::Open(open) => open,
+        };
+        let action = Action::of(call, &open.action_keys);
+        let missing = Action::Missing;
+        let answers = open.layers.iter().map(|layer| match layer {
+            LayerCell::Fixed(answer) => *answer,
+            LayerCell::Program(program) => {
+                let action = if program.looks_for_action { &action } else { &missing };
+                program.decide_by(action, open.facts(caller, call), |candidate, facts| {
+                    let outcome = candidate.when.as_deref().and_then(assumed);
+                    match outcome {
+                        Some(holds) => holds.unwrap_or(candidate.answer.verdict == Verdict::Deny),
+                        None => candidate.condition_holds(facts),
+                    }
+                })
+            }
+        });
+        let answers = answers.enumerate().map(|(at, answer)| answer.in_layer(at as u16));
+        strictest(answers).unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny))
     }
 
     /// The tool's action keys and its definition, if some rule depends on the call's action.
@@ -269,7 +282,7 @@ impl Cell {
         open.layers.iter().any(looks).then_some((&*open.action_keys, &*open.definition))
     }
 
-    /// Why the call's action cannot be told, where that is what denied it.
+    /// Why the call's action is ambiguous, if that is the reason for the denial.
     pub fn ambiguity(&self, call: &Call<'_>) -> Option<Ambiguity> {
         match &self.0 {
             Inner::Fixed(..) => None,
@@ -298,7 +311,7 @@ fn all_fixed(layers: &[LayerCell]) -> Option<Decision> {
     strictest(decisions)
 }
 
-/// The values of the action, if every action key that the schema has gives an `enum`.
+/// The values of the action, if every action key in the schema has an `enum`.
 pub(crate) fn declared_actions(
     tool: &Tool,
     action_keys: &[Box<str>],
@@ -327,7 +340,7 @@ impl Open {
         }
     }
 
-    /// What each layer says of a call.
+    /// The answer of each layer for a call.
     fn answers<'a>(&'a self, caller: Caller<'a>, call: &Call<'a>) -> impl Iterator<Item = Answer> {
         let mut looked_up = None;
         self.layers.iter().map(move |layer| match layer {
@@ -346,7 +359,7 @@ impl Open {
     fn decide(&self, caller: Caller<'_>, call: &Call<'_>) -> Decision {
         let answers = self.answers(caller, call).enumerate();
         let combined = strictest(answers.map(|(index, answer)| answer.in_layer(index as u16)));
-        // A cell always has a layer; denying is the answer that cannot be wrong.
+        // A cell always has a layer; denying is the safe fallback.
         combined.unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny))
     }
 
@@ -391,7 +404,7 @@ impl Open {
     }
 }
 
-/// The listing verdict from those of the action's values.
+/// Combines the listing verdicts of the action's values.
 pub(crate) fn of_all_actions(each: &[Answer]) -> Answer {
     let denied = each.iter().filter(|answer| answer.verdict == Verdict::Deny).count();
     let first_open = each.iter().find(|answer| answer.verdict != Verdict::Deny);
@@ -406,7 +419,17 @@ pub(crate) fn of_all_actions(each: &[Answer]) -> Answer {
 }
 
 impl Program {
-    fn decide<'a>(&'a self, action: &'a Action, mut facts: Facts<'a>) -> Answer {
+    fn decide<'a>(&'a self, action: &'a Action, facts: Facts<'a>) -> Answer {
+        self.decide_by(action, facts, Candidate::condition_holds)
+    }
+
+    /// Decides with another way to evaluate conditions.
+    fn decide_by<'a>(
+        &'a self,
+        action: &'a Action,
+        mut facts: Facts<'a>,
+        holds: impl Fn(&Candidate, &Facts<'_>) -> bool,
+    ) -> Answer {
         let action = match action {
             Action::Ambiguous(_) => return Answer::new(Verdict::Deny, Step::AmbiguousAction),
             Action::Missing if self.missing_action_denies => {
@@ -418,7 +441,7 @@ impl Program {
         facts.action = action;
         let folded = action.map(|action| fold(action, self.case));
         for candidate in &self.candidates {
-            if candidate.covers(folded.as_deref()) && candidate.condition_holds(&facts) {
+            if candidate.covers(folded.as_deref()) && holds(candidate, &facts) {
                 return candidate.answer;
             }
         }
@@ -428,14 +451,14 @@ impl Program {
     /// The listing verdict of one value of the action's `enum`.
     fn list_action<'a>(&'a self, action: Option<&'a str>, facts: Facts<'a>) -> Answer {
         match action {
-            // A call with it would hold something that is not a string.
+            // A call with this value would not have a string as its action.
             None => Answer::new(Verdict::Deny, Step::AmbiguousAction),
             Some(action) => self.walk(Some(action), facts),
         }
     }
 
-    /// Walks the candidates without arguments, and without an action unless it is given. Entries
-    /// that may or may not match leave both outcomes open.
+    /// Walks the candidates without arguments, and without an action unless one is given. For
+    /// entries that may or may not match, both outcomes stay possible.
     fn walk<'a>(&'a self, action: Option<&'a str>, mut facts: Facts<'a>) -> Answer {
         facts.action = action;
         let folded = action.map(|action| fold(action, self.case));
@@ -477,7 +500,7 @@ impl Program {
 }
 
 impl Candidate {
-    /// Whether the entry speaks of a call with this action, folded like the entry.
+    /// Whether the entry covers a call with this action, case-folded like the entry.
     fn covers(&self, action: Option<&str>) -> bool {
         self.by_name
             || action.is_some_and(|action| self.actions.iter().any(|glob| glob.matches(action)))

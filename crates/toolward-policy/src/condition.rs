@@ -23,7 +23,7 @@ use crate::mention::Mention;
 pub const VARIABLES: [&str; 8] =
     ["args", "agent", "server", "tool", "action", "hints", "claims", "definition"];
 
-/// The functions that an expression may call, beside operators and the macros `has`, `all`,
+/// The functions that an expression may call, in addition to operators and the macros `has`, `all`,
 /// `exists`, `exists_one`, `map` and `filter`.
 pub const FUNCTIONS: [&str; 12] = [
     "size",
@@ -40,21 +40,21 @@ pub const FUNCTIONS: [&str; 12] = [
     "dyn",
 ];
 
-/// Names of types, for `type(args.n) == int`.
+/// Type names, for `type(args.n) == int`.
 const TYPES: [&str; 9] =
     ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 static ENV: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::stdlib().with_optional_support(false)));
 
-/// The longest expression, in characters, and the deepest tree that it may have. The parser and the
-/// evaluator recurse, and a file must not be able to end the program.
+/// The maximum length of an expression in characters, and the maximum depth of its tree. The parser
+/// and the evaluator recurse, and a file must not be able to crash the program.
 const LONGEST: usize = 2000;
 const DEEPEST: usize = 48;
-/// Parsing the longest expression needs a fraction of this stack, also in a debug build.
+/// Parsing the longest expression needs a fraction of this stack, even in a debug build.
 const PARSER_STACK: usize = 64 << 20;
-/// An expression that loops over arguments has no answer beyond this many values: what a caller
-/// sends must not decide how long a decision takes.
+/// An expression that loops over more argument values than this fails to evaluate: a caller must
+/// not control how long a decision takes.
 const MOST_LOOPED: usize = 2000;
 
 /// A checked expression.
@@ -64,25 +64,25 @@ pub struct Condition {
     source: Box<str>,
     reads: Reads,
     loops: bool,
-    /// It reads nothing but `args` and `action`, which the caller chose itself.
+    /// It reads only `args` and `action`, which the caller chose itself.
     reads_call_alone: bool,
     mentions: Box<[Mention]>,
     numbers: NumbersRead,
 }
 
-/// Which of the variables that are not known while listing an expression reads.
+/// Which variables that are unknown during listing an expression reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reads {
     pub args: bool,
     pub action: bool,
-    /// Known while listing, but not to everyone who asks in an agent's name.
+    /// Known during listing, but not to everyone who queries on behalf of an agent.
     pub claims: bool,
-    /// Known where the server's list is.
+    /// Known if the server's list is.
     pub definition: bool,
 }
 
 impl Reads {
-    /// What either of two expressions reads.
+    /// The union of two expressions' reads.
     pub(crate) fn or(self, other: Reads) -> Reads {
         Reads {
             args: self.args || other.args,
@@ -93,21 +93,21 @@ impl Reads {
     }
 }
 
-/// Why an expression is refused at load.
+/// Why an expression is rejected at load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConditionError {
-    /// The parser's words, and the offset in characters where it stopped.
+    /// The parser's message, and the offset in characters where it stopped.
     Syntax {
         message: String,
         at: usize,
     },
     UnknownVariable(String),
     UnknownFunction(String),
-    /// It is too long, or its parts nest too deep.
+    /// It is too long or nests too deeply.
     TooComplex,
     /// `all`, `exists`, `map` or `filter` inside another one.
     NestedLoops,
-    /// It has the same answer for every call, and that is not true or false.
+    /// It has the same value for every call, and that value is not a boolean.
     NotACondition(String),
 }
 
@@ -123,17 +123,22 @@ impl std::fmt::Display for ConditionError {
             }
             Self::TooComplex => write!(
                 f,
-                "the condition is longer than {LONGEST} characters or nests deeper than {DEEPEST} parts"
+                "the condition is longer than {LONGEST} characters or nests deeper than {DEEPEST} \
+                    levels"
             ),
             Self::NestedLoops => {
-                write!(f, "the condition has a loop (`all`, `exists`, `map`, `filter`) in a loop")
+                write!(
+                    f,
+                    "the condition has a loop (`all`, `exists`, `map`, `filter`) inside \
+                    another loop"
+                )
             }
             Self::NotACondition(why) => write!(f, "the condition is never true or false: it {why}"),
         }
     }
 }
 
-/// What an expression can see.
+/// The values that an expression can read.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) caller: Caller<'a>,
@@ -199,9 +204,13 @@ impl Condition {
         self.reads
     }
 
-    /// Whether it reads nothing but `args` and `action`: then a caller may see its text.
+    /// Whether it reads only `args` and `action`: then its text may be shown to a caller.
     pub fn reads_call_alone(&self) -> bool {
         self.reads_call_alone
+    }
+
+    pub(crate) fn expression(&self) -> &IdedExpr {
+        self.program.expression()
     }
 
     /// The arguments that it mentions by name.
@@ -209,7 +218,7 @@ impl Condition {
         &self.mentions
     }
 
-    /// True, false, or why the expression has no answer.
+    /// Evaluates to true, false, or the reason why evaluation failed.
     pub(crate) fn holds(&self, facts: &Facts<'_>) -> Result<bool, String> {
         let scope = Scope::new(facts);
         if self.loops
@@ -230,13 +239,13 @@ impl Condition {
 fn truth(result: cel::ResolveResult) -> Result<bool, String> {
     match result {
         Ok(Value::Bool(answer)) => Ok(answer),
-        Ok(other) => Err(format!("gives {} instead of true or false", other.type_of())),
+        Ok(other) => Err(format!("evaluates to {} instead of true or false", other.type_of())),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Parses on a stack of its own, because the parser recurses. A tree that is too deep is taken apart
-/// there too.
+/// Parses on a separate stack, because the parser recurses. A tree that is too deep is also dropped
+/// there.
 pub(crate) fn parse(source: &str) -> Result<Program, ConditionError> {
     let parse = || {
         let program = ENV.compile(source).map_err(|errors| syntax_error(source, &errors))?;
@@ -256,7 +265,7 @@ pub(crate) fn parse(source: &str) -> Result<Program, ConditionError> {
     })
 }
 
-/// How deep the parts of an expression nest.
+/// The nesting depth of an expression.
 fn depth(node: &IdedExpr) -> usize {
     let deepest = |parts: &mut dyn Iterator<Item = &IdedExpr>| parts.map(depth).max().unwrap_or(0);
     let entries = |entries: &[IdedEntryExpr]| {
@@ -280,7 +289,7 @@ fn depth(node: &IdedExpr) -> usize {
     }
 }
 
-/// What depends on nothing must already be a condition.
+/// A constant expression must be a boolean.
 fn check_constant(program: &Program) -> Result<(), ConditionError> {
     let context = Context::with_env(ENV.clone());
     truth(program.execute(&context)).map(|_| ()).map_err(ConditionError::NotACondition)
@@ -295,7 +304,7 @@ fn count(value: &Json) -> usize {
 }
 
 fn is_function(name: &str) -> bool {
-    // Operators are spelled with signs: `_&&_`, `!_`, `@in`, `_?_:_`.
+    // Operators are spelled with punctuation: `_&&_`, `!_`, `@in`, `_?_:_`.
     FUNCTIONS.contains(&name) || !name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
@@ -307,11 +316,11 @@ fn syntax_error(source: &str, errors: &cel::ParseErrors) -> ConditionError {
     let before: usize =
         source.split_inclusive('\n').take(line - 1).map(|line| line.chars().count()).sum();
     let at = (before + column - 1).min(source.chars().count());
-    // The parser lists every token it would have taken, which helps nobody.
+    // The parser lists every token it would have accepted, which does not help.
     let words = first.msg.trim_start_matches("Syntax error: ");
     let words = words.split(" expecting ").next().unwrap_or(words);
     let message = if words.contains("<EOF>") || at >= source.chars().count() {
-        "it ends where something more is expected".into()
+        "unexpected end of the expression".into()
     } else {
         words.to_lowercase()
     };
@@ -323,7 +332,7 @@ fn syntax_error(source: &str, errors: &cel::ParseErrors) -> ConditionError {
 struct Names {
     variables: Vec<String>,
     functions: Vec<String>,
-    /// Patterns that are given to `matches` as they are.
+    /// Literal patterns that are passed to `matches`.
     regexes: Vec<String>,
     loops: usize,
     nested_loops: bool,
@@ -367,7 +376,7 @@ impl Names {
                 bound.push(comprehension.accu_var.clone());
                 bound.push(comprehension.iter_var.clone());
                 bound.extend(comprehension.iter_var2.clone());
-                // The variable in which a loop collects is bound in its body and nowhere else.
+                // The accumulator of a loop is bound in its body and nowhere else.
                 self.nested_loops |= bound[..depth].contains(&comprehension.accu_var);
                 self.loops += 1;
                 self.walk(&comprehension.loop_cond, bound);
@@ -391,8 +400,8 @@ impl Names {
     }
 }
 
-/// The variables of one evaluation. They are made when an expression reads them, and once: most
-/// calls never turn their arguments into CEL values.
+/// The variables of one evaluation. Each is created at most once, when an expression reads it: most
+/// calls never convert their arguments to CEL values.
 struct Scope<'a> {
     facts: &'a Facts<'a>,
     args: OnceLock<Option<Box<dyn Val>>>,

@@ -1,10 +1,10 @@
-//! What a decision says: verdict, layer, step, rule.
+//! Decisions: verdict, layer, step, rule.
 
 /// The answer to "may this agent do this?". The order is from lenient to strict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     Allow,
-    /// While listing: the arguments decide.
+    /// During listing: the arguments decide.
     Depends,
     /// A person must approve.
     Ask,
@@ -28,7 +28,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The step of the contract that decided.
+/// The step of the evaluation order that decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     UnknownAgent,
@@ -45,7 +45,7 @@ pub enum Step {
     AllowlistNone,
     NotExposed,
     AmbiguousAction,
-    /// A resource's URI that a server could read as another one.
+    /// A resource URI that a server could interpret as another one.
     UnsafeUri,
     ReadOnlyMode,
     NoPolicy,
@@ -83,15 +83,15 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// A decision: small, copied freely, and enough for
-/// [`Policy::describe`](crate::Policy::describe) to say the rest.
+/// A decision. It is small and `Copy`; [`Policy::describe`](crate::Policy::describe) gives the
+/// details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
-    /// The index of the layer that answers; `None` for exposure and for "no policy".
+    /// The index of the layer that decided; `None` for exposure and if there is no policy.
     pub layer: Option<u16>,
     pub step: Step,
-    /// `None` where no rule matched.
+    /// `None` if no rule matched.
     pub rule: Option<RuleRef>,
 }
 
@@ -105,14 +105,14 @@ impl Decision {
     }
 }
 
-/// Which rule of a layer: an address, not a text.
+/// The address of a rule in a layer, without its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RuleRef {
     pub(crate) side: Side,
     pub(crate) kind: Kind,
     /// Index of the agent; zero in an allowlist.
     pub(crate) agent: u32,
-    /// Index of the key below `tools`; zero where there are no keys.
+    /// Index of the key below `tools`; zero if there are no keys.
     pub(crate) key: u32,
     pub(crate) entry: u32,
 }
@@ -135,7 +135,7 @@ pub(crate) enum Side {
     Allowlist,
 }
 
-/// What kind of thing a list speaks of.
+/// The kind of subject that a list covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Servers,
@@ -157,7 +157,7 @@ impl Kind {
     }
 }
 
-/// One layer's part of a decision.
+/// One layer's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
@@ -176,7 +176,7 @@ impl Answer {
         Answer { verdict, step, rule: Some(rule), limited: false }
     }
 
-    /// The limited rule that gave this answer in a layer, where it has one.
+    /// The limited rule behind this answer in a layer, if there is one.
     pub(crate) fn limit_in(self, layer: u16) -> Option<LimitedRule> {
         let rule = self.rule.filter(|_| self.limited && self.verdict != Verdict::Deny)?;
         Some(LimitedRule { layer, rule })
@@ -187,8 +187,8 @@ impl Answer {
     }
 }
 
-/// Combines the answers of all layers: the strictest, from the first layer that gave it; the last
-/// layer's where all allow.
+/// Combines the answers of all layers: the strictest, from the first layer that gave it; if all
+/// allow, the last layer's.
 pub(crate) fn strictest(answers: impl IntoIterator<Item = Decision>) -> Option<Decision> {
     answers.into_iter().reduce(|held, next| {
         if next.verdict > held.verdict || (next.verdict == Verdict::Allow && held.is_allowed()) {
@@ -199,7 +199,7 @@ pub(crate) fn strictest(answers: impl IntoIterator<Item = Decision>) -> Option<D
     })
 }
 
-/// An entry that lets calls pass only so often, by its address.
+/// The address of an entry with a rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LimitedRule {
     pub layer: u16,

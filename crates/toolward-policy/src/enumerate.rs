@@ -1,4 +1,4 @@
-//! Every rule of a policy, one after the other.
+//! Enumerates all rules of a policy.
 
 use crate::decision::{Kind, LimitedRule, RuleRef, Side};
 use crate::layer::{List, Lists, Rules};
@@ -6,7 +6,7 @@ use crate::policy::Policy;
 use crate::rate::Rate;
 
 impl Policy {
-    /// The rules that can decide about a call, by layer, in the order of their files.
+    /// The rules that can decide a call, by layer, in file order.
     pub fn rules(&self) -> Vec<(u16, RuleRef)> {
         let mut all = Vec::new();
         for (layer, rules) in self.layers.iter().enumerate() {
@@ -32,7 +32,17 @@ impl Policy {
         all
     }
 
-    /// All entries with a `limit`, in the order of layers and files.
+    /// The agent whose rules include a limited entry, as written; `None` in an allowlist.
+    pub fn agent_of(&self, limited: LimitedRule) -> Option<&str> {
+        match &self.layers.get(usize::from(limited.layer))?.rules {
+            Rules::Agents(layer) => {
+                layer.agents.get(limited.rule.agent as usize).map(|agent| &*agent.name)
+            }
+            _ => None,
+        }
+    }
+
+    /// All entries with a `limit`, in layer and file order.
     pub fn limits(&self) -> Vec<(LimitedRule, Rate)> {
         let mut limits = Vec::new();
         for (layer, rules) in self.layers.iter().enumerate() {
@@ -99,8 +109,7 @@ mod tests {
             deny: SideSource { tools: vec![list("*", &["z"])], ..SideSource::default() },
             ..AgentSource::default()
         };
-        let agents =
-            AgentsSource { agents: vec![("d".into(), agent)], deny_on_missing_agent: true };
+        let agents = AgentsSource { agents: vec![("d".into(), agent)], ..AgentsSource::default() };
         let tools = vec!["x".into(), "z".into()];
         let allowlist = AllowlistSource {
             path: "allowed_tools".into(),

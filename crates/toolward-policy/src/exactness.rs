@@ -1,4 +1,4 @@
-//! Which numbers of a call a condition reads, and whether it can decide on them: see [`crate::number`].
+//! Checks that a condition reads only numbers it can compare exactly: see [`crate::number`].
 
 use crate::argument_path::ArgumentReads;
 use crate::call::Arguments;
@@ -8,12 +8,12 @@ use crate::text::cut;
 /// At most this many characters of a number are repeated in a message.
 const LONGEST_NUMBER: usize = 40;
 
-/// The arguments that an expression reads, by the keys that are written in it.
+/// The arguments that an expression reads, by the keys written in it.
 #[derive(Debug, Default)]
 pub(crate) struct NumbersRead {
-    /// Paths of keys; each stands for everything below it, and the empty one for all arguments.
+    /// Paths of keys. Each covers everything below it; the empty path covers all arguments.
     paths: Vec<Box<[Box<str>]>>,
-    /// The expression has doubles of its own, with which integers are compared as doubles.
+    /// The expression contains doubles, so integers are compared as doubles.
     has_doubles: bool,
 }
 
@@ -23,7 +23,7 @@ impl NumbersRead {
         NumbersRead { paths, has_doubles: reads.has_doubles }
     }
 
-    /// Fails on a number that the server may read more precisely than the condition evaluates it.
+    /// Fails on a number that the server may read with more precision than the condition does.
     pub(crate) fn check(&self, arguments: &dyn Arguments) -> Result<(), String> {
         let (mut inexact, mut wide, mut doubles) = (None, None, self.has_doubles);
         for path in &self.paths {

@@ -1,9 +1,9 @@
-//! The plain matcher: walks every layer and step as the contract reads, and writes down what it
+//! The reference matcher: walks every layer and step as the contract is written, and traces what it
 //! tried.
 //!
-//! It shares no index and no compiled cell with the fast path, only the meaning of one selector. A
-//! property test holds the two to the same decisions, so an explanation is never about another
-//! policy than the one that is enforced.
+//! It shares no index and no compiled cell with the fast path, only the matching of a single
+//! selector. A property test checks that both make the same decisions, so an explanation always
+//! describes the policy that is enforced.
 
 use crate::call::{Action, Ambiguity, Call, Caller};
 use crate::cell::{declared_actions, of_all_actions};
@@ -18,15 +18,15 @@ use crate::view::{
     server_step, step_of,
 };
 
-/// A decision, and the way to it.
+/// A decision and its trace.
 #[derive(Debug, Clone)]
 pub struct Explanation {
     pub decision: Decision,
-    /// One entry a layer; none where exposure or a missing policy already decided.
+    /// One entry per layer; empty if exposure or a missing policy already decided.
     pub layers: Vec<LayerTrace>,
 }
 
-/// What one layer did.
+/// The trace of one layer.
 #[derive(Debug, Clone)]
 pub struct LayerTrace {
     pub layer: u16,
@@ -40,12 +40,12 @@ pub struct LayerTrace {
 #[derive(Debug, Clone)]
 pub struct StepTrace {
     pub step: Step,
-    /// How many entries stood in this step for this server.
+    /// The number of entries of this step for this server.
     pub entries: usize,
-    /// The entries that speak of the subject, in order.
+    /// The entries that cover the subject, in order.
     pub tried: Vec<Tried>,
     pub note: Option<String>,
-    /// While listing a tool whose schema lists its actions: the one that this step was about.
+    /// When listing a tool whose schema lists its actions: the action that this step is about.
     pub action: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl StepTrace {
     }
 }
 
-/// An entry that speaks of the subject, and what came of it.
+/// An entry that covers the subject, and its outcome.
 #[derive(Debug, Clone)]
 pub struct Tried {
     pub rule: RuleRef,
@@ -64,19 +64,19 @@ pub struct Tried {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It matched, and decided.
+    /// It matched and decided.
     Matched,
-    /// While listing: the arguments decide whether it matches.
+    /// During listing: the arguments decide whether it matches.
     Maybe,
-    /// It names another action than the call's.
+    /// It names a different action.
     OtherAction,
     /// Its condition is false.
     ConditionFalse,
-    /// Its condition has no answer: that matches in a deny list, and never allows.
+    /// Its condition failed to evaluate: it then matches in a deny list, and never allows.
     ConditionFailed(String),
 }
 
-/// What is to be explained.
+/// The kind of question to explain.
 #[derive(Clone, Copy)]
 pub enum Query<'a> {
     Call(Call<'a>),
@@ -84,8 +84,7 @@ pub enum Query<'a> {
 }
 
 impl Policy {
-    /// Explains a decision by walking all layers. `subject`'s decision is the same as that of
-    /// [`Policy::cell`].
+    /// Explains a decision by walking all layers. The decision equals that of [`Policy::cell`].
     pub fn explain(
         &self,
         caller: Caller<'_>,
@@ -117,7 +116,7 @@ impl Policy {
             .map(|(index, layer)| walk.layer(index as u16, layer))
             .collect();
         let decision = strictest(layers.iter().map(|layer| layer.decision));
-        // There is a layer, so there is an answer.
+        // There is at least one layer, so there is an answer.
         let decision = decision.unwrap_or(Decision::outside(Verdict::Deny, Step::DefaultDeny));
         Explanation { decision, layers }
     }
@@ -142,12 +141,12 @@ struct Applied<'p> {
     key: u32,
 }
 
-/// Whether an entry speaks of the subject.
+/// Whether an entry covers the subject.
 #[derive(PartialEq)]
 enum Speaks {
     No,
     OfTheTool,
-    /// Only of an action of it.
+    /// Covers only some of its actions.
     OfAnAction,
 }
 
@@ -174,7 +173,7 @@ impl Walk<'_> {
         trace
     }
 
-    /// Writes down a step that has no entries of its own.
+    /// Traces a step that has no entries of its own.
     fn note(&self, trace: &mut LayerTrace, answer: Answer) -> Answer {
         let tried = answer.rule.map(|rule| Tried { rule, outcome: Outcome::Matched });
         trace.steps.push(StepTrace {
@@ -231,7 +230,7 @@ impl Walk<'_> {
         self.rules(&names, allowlist.case, &applied, &[Step::AllowlistMatch], none, trace)
     }
 
-    /// The entries of a layer: first the action, then step by step.
+    /// Evaluates the entries of a layer: the action first, then step by step.
     fn rules(
         &self,
         names: &[String],
@@ -319,8 +318,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Asks the entries in order. `action` is `None` where it is not known (while listing); `call`
-    /// is `None` where the arguments are not.
+    /// Evaluates the entries in order. `action` is `None` if it is unknown (during listing); `call`
+    /// is `None` if the arguments are unknown.
     fn walk(
         &self,
         steps: &Steps<'_>,
@@ -377,7 +376,7 @@ impl Walk<'_> {
         outcome_of(&maybes, end)
     }
 
-    /// What comes of one entry; `None` where it does not speak of the subject at all.
+    /// The outcome of one entry; `None` if it does not cover the subject.
     fn ask(
         &self,
         rule: &Rule,
@@ -444,7 +443,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a walk goes through.
+/// The input of a walk.
 struct Steps<'a> {
     names: &'a [String],
     case: Case,

@@ -1,10 +1,10 @@
 //! CPython 3.12's `fnmatch.fnmatchcase`, in time linear in the name.
 //!
-//! `*` is any run of characters, `?` one character, `[seq]` and `[!seq]` one character in or out of
-//! a class. There is no escape character and no invalid pattern. A `*` commits to the earliest
-//! place where what follows it up to the next `*` fits, so nothing is ever tried twice over.
+//! `*` matches any run of characters, `?` one character, `[seq]` and `[!seq]` one character in or
+//! outside a class. There is no escape character and no invalid pattern. A `*` commits to the
+//! earliest position at which the text up to the next `*` fits, so there is no backtracking.
 
-/// Whether `text` holds a character that makes it a pattern.
+/// Whether `text` has a character that makes it a pattern.
 pub fn is_pattern(text: &str) -> bool {
     text.bytes().any(|b| matches!(b, b'*' | b'?' | b'['))
 }
@@ -14,10 +14,10 @@ pub fn fnmatch(pattern: &str, name: &str) -> bool {
     Pattern::new(pattern).matches(name)
 }
 
-/// A compiled pattern, in the cheapest form that says the same.
+/// A compiled pattern, in the cheapest equivalent form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
-    /// No wildcard at all.
+    /// No wildcard.
     Exact(Box<str>),
     /// `*`
     Any,
@@ -31,7 +31,7 @@ pub enum Pattern {
 /// One element of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Token {
-    /// This character.
+    /// A literal character.
     Char(char),
     /// `?`
     One,
@@ -68,13 +68,25 @@ impl Pattern {
         Pattern::Tokens(tokens(text))
     }
 
-    /// Whether no name at all can match: a class is empty.
+    /// Whether no name can match: a class is empty.
     pub fn is_impossible(&self) -> bool {
         let Pattern::Tokens(tokens) = self else {
             return false;
         };
         let empty = |class: &Class| class.ranges.is_empty() && !class.negated;
         tokens.iter().any(|token| matches!(token, Token::Class(class) if empty(class)))
+    }
+
+    /// The pattern as a sequence of tokens, whatever its form.
+    pub(crate) fn into_tokens(self) -> Vec<Token> {
+        let text = |text: &str| text.chars().map(Token::Char).collect::<Vec<_>>();
+        match self {
+            Pattern::Exact(exact) => text(&exact),
+            Pattern::Any => vec![Token::Run],
+            Pattern::Prefix(prefix) => text(&prefix).into_iter().chain([Token::Run]).collect(),
+            Pattern::Suffix(suffix) => [Token::Run].into_iter().chain(text(&suffix)).collect(),
+            Pattern::Tokens(tokens) => tokens.into_vec(),
+        }
     }
 
     pub fn matches(&self, name: &str) -> bool {
@@ -88,8 +100,8 @@ impl Pattern {
     }
 }
 
-/// Greedy matching that falls back to the latest `*` only: an earlier one never needs another try,
-/// because whatever it could skip, the later one can skip too.
+/// Greedy matching that falls back to the latest `*` only. An earlier one never needs another
+/// attempt, because the later one can skip everything the earlier one could.
 fn walk(tokens: &[Token], name: &str) -> bool {
     let mut t = 0;
     let mut rest = name.chars();
@@ -129,7 +141,7 @@ fn walk(tokens: &[Token], name: &str) -> bool {
 }
 
 impl Token {
-    fn accepts(&self, c: char) -> bool {
+    pub(crate) fn accepts(&self, c: char) -> bool {
         match self {
             Token::Char(own) => *own == c,
             Token::One | Token::Run => true,
@@ -139,6 +151,10 @@ impl Token {
 }
 
 impl Class {
+    pub(crate) fn ranges(&self) -> &[(char, char)] {
+        &self.ranges
+    }
+
     fn accepts(&self, c: char) -> bool {
         self.ranges.iter().any(|&(low, high)| low <= c && c <= high) != self.negated
     }
@@ -146,7 +162,7 @@ impl Class {
 
 fn tokens(text: &str) -> Box<[Token]> {
     let chars: Vec<char> = text.chars().collect();
-    // Once no `]` is left, every further `[` is literal; knowing that keeps parsing linear.
+    // If no `]` is left, every further `[` is literal; checking this keeps parsing linear.
     let last_close = chars.iter().rposition(|&c| c == ']');
     let mut tokens = Vec::with_capacity(chars.len());
     let mut i = 0;
@@ -173,8 +189,8 @@ fn tokens(text: &str) -> Box<[Token]> {
     tokens.into()
 }
 
-/// The index of the `]` that closes a class whose content begins at `start`. A `]` that stands
-/// first (or behind a first `!`) belongs to the content.
+/// The index of the `]` that closes a class whose content begins at `start`. A `]` at the start (or
+/// right after a leading `!`) belongs to the content.
 fn class_end(chars: &[char], start: usize, last_close: Option<usize>) -> Option<usize> {
     let mut end = start;
     if chars.get(end) == Some(&'!') {
@@ -192,9 +208,9 @@ fn class_end(chars: &[char], start: usize, last_close: Option<usize>) -> Option<
     Some(end)
 }
 
-/// What stands between `[` and `]`. CPython splits the content at hyphens into chunks, so that the
-/// last character of a chunk and the first of the next are a range; a reversed range vanishes
-/// together with its two ends, and only then is a leading `!` looked at.
+/// The content between `[` and `]`. CPython splits it at hyphens into chunks, so that the last
+/// character of a chunk and the first of the next form a range. A reversed range is removed
+/// together with both ends, and a leading `!` is checked only after that.
 fn class(content: &[char]) -> Token {
     let mut chunks: Vec<Vec<char>> = Vec::new();
     let mut begin = 0;
@@ -223,12 +239,13 @@ fn class(content: &[char]) -> Token {
     }
     let mut ranges = Vec::new();
     for (k, chunk) in chunks.iter().enumerate() {
-        // Characters at both ends of a range are in the range too, so listing them does no harm.
+        // Characters at both ends of a range are in the range too, so adding them again is
+        // harmless.
         ranges.extend(chunk.iter().map(|&c| (c, c)));
         if let Some(next) = chunks.get(k + 1) {
             match (chunk.last(), next.first()) {
                 (Some(&low), Some(&high)) => ranges.push((low, high)),
-                // Nothing but a `!` stood before this hyphen: it is literal.
+                // Only a `!` precedes this hyphen: it is literal.
                 _ => ranges.push(('-', '-')),
             }
         }

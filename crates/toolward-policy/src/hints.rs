@@ -1,10 +1,10 @@
-//! Capability tags of a tool: from its server's annotations, or stated by the operator.
+//! Capability tags of a tool: from the server's annotations, or set by the operator.
 
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// The tags that annotations can give. Any other tag is an operator's own.
+/// The tags that annotations can produce. All other tags are defined by the operator.
 pub const BUILT_IN: [&str; 5] =
     ["read-only", "destructive", "idempotent", "open-world", "closed-world"];
 
@@ -20,7 +20,7 @@ impl Hints {
         Hints(tags.into())
     }
 
-    /// No tags at all: what prompts and resources carry.
+    /// No tags, as for prompts and resources.
     pub fn none() -> &'static Hints {
         static NONE: LazyLock<Hints> = LazyLock::new(Hints::default);
         &NONE
@@ -35,7 +35,7 @@ impl Hints {
     }
 }
 
-/// What a server claims of a tool. A field of the wrong type counts as missing.
+/// A server's claims about a tool. A field of the wrong type counts as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Annotations {
     pub read_only: Option<bool>,
@@ -45,7 +45,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// Reads the `annotations` member of a tool's definition.
+    /// Reads the `annotations` member of a tool definition.
     pub fn of(value: Option<&Value>) -> Annotations {
         let Some(Value::Object(members)) = value else {
             return Annotations::default();
@@ -58,8 +58,8 @@ impl Annotations {
         }
     }
 
-    /// The tags, with the protocol's defaults where a claim is missing: a tool about which nothing
-    /// is known is destructive and open-world.
+    /// The tags, with the protocol's defaults for missing claims: a tool without annotations is
+    /// destructive and open-world.
     pub fn hints(self) -> Hints {
         let mut tags = Vec::with_capacity(3);
         if self.read_only == Some(true) {

@@ -1,8 +1,8 @@
-//! Many selectors, asked about one name at once.
+//! An index over many selectors, for looking up one name.
 //!
-//! A list of ten thousand selectors costs a handful of hash look-ups a name: names and `X.*` by the
+//! A list of ten thousand selectors costs a few hash lookups per name: exact names and `X.*` by the
 //! whole name, `text*` and `*text` by each length that occurs, and only the remaining shapes one by
-//! one. What comes back is always a superset that the selector itself confirms.
+//! one. The result is always a superset that the selector itself confirms.
 
 use hashbrown::HashMap;
 
@@ -28,7 +28,7 @@ struct Globs {
     others: Vec<(Glob, u32)>,
 }
 
-/// Nearly every name stands in one entry only.
+/// Nearly every name occurs in one entry only.
 #[derive(Debug)]
 enum Entries {
     One(u32),

@@ -1,15 +1,22 @@
 //! Compiled layers: the same rules as in the source, with selectors parsed and indexed.
 
+mod compile;
+
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use self::compile::Compiler;
 use crate::condition::{Condition, ConditionError, Reads};
 use crate::decision::{Kind, RuleRef, Side};
+use crate::fnmatch::Pattern;
 use crate::index::Index;
 use crate::rate::Rate;
 use crate::selector::{Glob, LONGEST_SELECTOR, MOST_DOTS, Selector, fold};
 use crate::source::{self, Case, Place};
+
+/// The requests of a server that reach the client of an agent without `client_requests`, and beside an allowlist.
+pub(crate) const DEFAULT_CLIENT_REQUESTS: [&str; 2] = ["elicitation", "roots"];
 
 /// One policy source, compiled.
 #[derive(Debug)]
@@ -28,8 +35,11 @@ pub(crate) enum Rules {
 #[derive(Debug)]
 pub(crate) struct AgentsLayer {
     pub(crate) agents: Vec<Agent>,
+    /// Agents by their names as written, patterns included.
     by_name: HashMap<Box<str>, u32>,
-    /// Whose rules hold for a caller that this layer does not know.
+    /// Names that are patterns. No name matches two of them.
+    patterns: Vec<(Pattern, u32)>,
+    /// The agent whose rules apply to a caller without rules in this layer.
     fallback: Option<u32>,
 }
 
@@ -40,20 +50,29 @@ pub(crate) struct Agent {
     pub(crate) deny: Lists,
     pub(crate) allow: Lists,
     pub(crate) client_requests: Vec<Rule>,
+    /// The roles that the first of `client_requests` come from.
+    requests_from: Origins,
 }
 
-/// `allow` or `deny` of an agent.
-#[derive(Debug)]
+/// `allow` or `deny` of an agent: the lists of its roles, then its own. Agents share the lists of a role.
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Lists {
     pub(crate) servers: Vec<Rule>,
-    pub(crate) tools: Vec<List>,
-    pub(crate) prompts: Vec<List>,
-    pub(crate) resources: Vec<List>,
+    /// The roles that the first of `servers` come from.
+    servers_from: Origins,
+    pub(crate) tools: Vec<Arc<List>>,
+    pub(crate) prompts: Vec<Arc<List>>,
+    pub(crate) resources: Vec<Arc<List>>,
 }
+
+/// The roles that a list of entries begins with, and how many entries each of them has.
+type Origins = Vec<(Arc<str>, u32)>;
 
 /// The rules under one key.
 #[derive(Debug)]
 pub(crate) struct List {
+    /// The role that the list belongs to; `None` for an agent's own.
+    pub(crate) role: Option<Arc<str>>,
     pub(crate) key: Glob,
     pub(crate) key_written: Box<str>,
     pub(crate) key_place: Place,
@@ -70,12 +89,12 @@ pub(crate) struct Allowlist {
     pub(crate) tools: List,
     pub(crate) prompts: Option<List>,
     pub(crate) resources: Option<List>,
-    /// The entry `*`, which leaves a server's other offerings open too.
+    /// The entry `*`, which also covers the server's resources and prompts.
     pub(crate) everything: Option<u32>,
 }
 
 /// One compiled entry.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rule {
     pub(crate) selector: Selector,
     pub(crate) when: Option<Arc<Condition>>,
@@ -85,7 +104,7 @@ pub(crate) struct Rule {
     pub(crate) place: Place,
 }
 
-/// Why a policy does not compile, and where.
+/// Why a policy does not compile, with the location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompileError {
     /// Index of the layer, or `None` for a server's exposure.
@@ -106,7 +125,13 @@ pub enum CompileProblem {
     LimitInDeny,
     SelectorTooLong,
     TooManyDots,
-    /// A rule speaks of a tool by the name that clients see.
+    UnknownRole(String),
+    /// Two patterns of agents match the same name.
+    OverlappingAgents {
+        pattern: String,
+        name: String,
+    },
+    /// A rule uses the display name of a tool or prompt.
     DisplayName {
         selector: String,
         server: String,
@@ -122,15 +147,19 @@ impl std::fmt::Display for CompileProblem {
             Self::DenyInAllowlist(entry) => {
                 write!(f, "`{entry}` looks like a deny rule, but an allowlist only allows")
             }
-            Self::AskInDeny => write!(f, "`ask` makes no sense in a deny list"),
-            Self::LimitInDeny => write!(f, "`limit` makes no sense in a deny list"),
+            Self::AskInDeny => write!(f, "`ask` is not allowed in a deny list"),
+            Self::LimitInDeny => write!(f, "`limit` is not allowed in a deny list"),
             Self::SelectorTooLong => {
                 write!(f, "a selector is longer than {LONGEST_SELECTOR} bytes")
             }
             Self::TooManyDots => write!(f, "a selector has more than {MOST_DOTS} dots"),
+            Self::UnknownRole(role) => write!(f, "there is no role named `{role}`"),
+            Self::OverlappingAgents { pattern, name } => {
+                write!(f, "the agent `{name}` would match this pattern and `{pattern}`")
+            }
             Self::DisplayName { selector, server, .. } => write!(
                 f,
-                "`{selector}` is a display name on `{server}`: rules speak of original names"
+                "`{selector}` is a display name on `{server}`: rules match original names"
             ),
         }
     }
@@ -153,7 +182,7 @@ impl Layer {
         Layer { name: layer.name.into(), rules }
     }
 
-    /// What conditions of this layer's tool rules read.
+    /// The variables that conditions of this layer's tool rules read.
     pub(crate) fn reads(&self) -> Reads {
         let of_list = |list: &List| {
             let conditions = list.rules.iter().filter_map(|rule| rule.when.as_ref());
@@ -165,7 +194,7 @@ impl Layer {
             Rules::Agents(layer) => {
                 let sides = layer.agents.iter().flat_map(|agent| [&agent.deny, &agent.allow]);
                 let lists = sides.flat_map(|side| &side.tools);
-                lists.map(of_list).fold(Reads::default(), Reads::or)
+                lists.map(|list| of_list(list)).fold(Reads::default(), Reads::or)
             }
         }
     }
@@ -175,7 +204,7 @@ impl Layer {
         let list = match &self.rules {
             Rules::Agents(layer) => {
                 let agent = layer.agents.get(at.agent as usize)?;
-                let side = if at.side == Side::Deny { &agent.deny } else { &agent.allow };
+                let side = agent.side(at.side);
                 match at.kind {
                     Kind::Servers => return side.servers.get(at.entry as usize),
                     Kind::ClientRequests => return agent.client_requests.get(at.entry as usize),
@@ -188,10 +217,11 @@ impl Layer {
         list.rules.get(at.entry as usize)
     }
 
-    /// Exact rules that speak of this tool, with the key of the list they stand under; without one
-    /// in an allowlist, where `server.tool` counts too.
+    /// Exact rules for this tool or prompt, with the key of their list. Rules of an allowlist have no
+    /// key, and `server.tool` counts there too.
     pub(crate) fn exact_rules<'a>(
         &'a self,
+        kind: Kind,
         server: &str,
         tool: &str,
     ) -> Vec<(RuleRef, Option<(&'a Glob, Case)>)> {
@@ -200,14 +230,10 @@ impl Layer {
             Rules::Allowlist(list) => {
                 let names = [tool.to_string(), format!("{server}.{tool}")];
                 let names = names.map(|name| fold(&name, list.case).into_owned());
-                let at = |entry| RuleRef {
-                    side: Side::Allowlist,
-                    kind: Kind::Tools,
-                    agent: 0,
-                    key: 0,
-                    entry,
-                };
-                let found = names.iter().filter_map(|name| list.tools.exact(name));
+                let at = |entry| RuleRef { side: Side::Allowlist, kind, agent: 0, key: 0, entry };
+                let found = list.of(kind).into_iter();
+                let found =
+                    found.flat_map(|of| names.iter().filter_map(|name| of.exact(kind, name)));
                 found.map(|entry| (at(entry), None)).collect()
             }
             Rules::Agents(layer) => {
@@ -215,12 +241,11 @@ impl Layer {
                 for (at, agent) in layer.agents.iter().enumerate() {
                     let (server, tool) = (fold(server, agent.case), fold(tool, agent.case));
                     for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
-                        for (key, list) in lists.tools.iter().enumerate() {
+                        for (key, list) in lists.of(kind).iter().enumerate() {
                             if list.key.matches(&server)
-                                && let Some(entry) = list.exact(&tool)
+                                && let Some(entry) = list.exact(kind, &tool)
                             {
                                 let (agent_at, key) = (at as u32, key as u32);
-                                let kind = Kind::Tools;
                                 let rule = RuleRef { side, kind, agent: agent_at, key, entry };
                                 found.push((rule, Some((&list.key, agent.case))));
                             }
@@ -232,28 +257,22 @@ impl Layer {
         }
     }
 
-    /// The path of a rule, as a person would write it: `agents.dev.deny.tools.db[0]`.
+    /// The role that a rule belongs to.
+    pub(crate) fn role(&self, at: RuleRef) -> Option<&str> {
+        match &self.rules {
+            Rules::Agents(layer) => layer.agents.get(at.agent as usize)?.origin(at).0,
+            _ => None,
+        }
+    }
+
+    /// The path of a rule as a person would write it: `agents.dev.deny.tools.db[0]`.
     pub(crate) fn path(&self, at: RuleRef) -> String {
         let entry = at.entry;
         match &self.rules {
-            Rules::Agents(layer) => {
-                let agent = layer.agents.get(at.agent as usize);
-                let mut path = String::from("agents");
-                push_key(&mut path, agent.map_or("", |agent| &agent.name));
-                path.push_str(if at.side == Side::Deny { ".deny." } else { ".allow." });
-                path.push_str(at.kind.as_str());
-                let lists = agent.map(|agent| {
-                    if at.side == Side::Deny {
-                        agent.deny.of(at.kind)
-                    } else {
-                        agent.allow.of(at.kind)
-                    }
-                });
-                if let Some(list) = lists.and_then(|lists| lists.get(at.key as usize)) {
-                    push_key(&mut path, &list.key_written);
-                }
-                format!("{path}[{entry}]")
-            }
+            Rules::Agents(layer) => match layer.agents.get(at.agent as usize) {
+                Some(agent) => agent.path(at),
+                None => String::from("agents"),
+            },
             Rules::Allowlist(list) => match at.kind {
                 Kind::Prompts => format!("allowed_prompts[{entry}]"),
                 Kind::Resources => format!("allowed_resources[{entry}]"),
@@ -264,7 +283,7 @@ impl Layer {
     }
 }
 
-/// Appends a key of a mapping to a path; what is not a plain word is quoted.
+/// Appends a mapping key to a path; a key that is not a plain word is quoted.
 pub(crate) fn push_key(path: &mut String, key: &str) {
     let plain =
         !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
@@ -278,16 +297,69 @@ pub(crate) fn push_key(path: &mut String, key: &str) {
     }
 }
 
-impl AgentsLayer {
-    /// Whose rules hold for this caller: its own, the `default` agent's where the file says so, or
-    /// nobody's.
-    pub(crate) fn agent(&self, name: Option<&str>) -> Option<u32> {
-        name.and_then(|name| self.by_name.get(name).copied()).or(self.fallback)
+impl Agent {
+    fn side(&self, side: Side) -> &Lists {
+        if side == Side::Deny { &self.deny } else { &self.allow }
     }
 
-    /// Whether the layer has rules for this very name.
+    /// The role that a rule comes from, and the rule's index in its list there.
+    pub(crate) fn origin(&self, at: RuleRef) -> (Option<&str>, u32) {
+        let lists = self.side(at.side);
+        match at.kind {
+            Kind::Servers => origin(&lists.servers_from, at.entry),
+            Kind::ClientRequests => origin(&self.requests_from, at.entry),
+            kind => {
+                let list = lists.of(kind).get(at.key as usize);
+                (list.and_then(|list| list.role.as_deref()), at.entry)
+            }
+        }
+    }
+
+    /// `agents.dev.deny.tools.db[0]`, or `roles.reader.allow.tools.db[0]`.
+    fn path(&self, at: RuleRef) -> String {
+        let (role, entry) = self.origin(at);
+        let mut path = String::from(if role.is_some() { "roles" } else { "agents" });
+        push_key(&mut path, role.unwrap_or(&self.name));
+        path.push_str(if at.side == Side::Deny { ".deny." } else { ".allow." });
+        path.push_str(at.kind.as_str());
+        if let Some(list) = self.side(at.side).of(at.kind).get(at.key as usize) {
+            push_key(&mut path, &list.key_written);
+        }
+        format!("{path}[{entry}]")
+    }
+}
+
+fn origin(origins: &Origins, entry: u32) -> (Option<&str>, u32) {
+    let mut rest = entry;
+    for (role, entries) in origins {
+        match rest.checked_sub(*entries) {
+            None => return (Some(role), rest),
+            Some(after) => rest = after,
+        }
+    }
+    (None, rest)
+}
+
+impl AgentsLayer {
+    /// The agent whose rules apply to this caller: its own, those of a pattern that matches its name,
+    /// those of `default` if the file permits it, or none.
+    pub(crate) fn agent(&self, name: Option<&str>) -> Option<u32> {
+        name.and_then(|name| self.named(name)).or(self.fallback)
+    }
+
+    fn named(&self, name: &str) -> Option<u32> {
+        let by_pattern = || self.patterns.iter().find(|(pattern, _)| pattern.matches(name));
+        self.by_name.get(name).copied().or_else(|| by_pattern().map(|(_, at)| *at))
+    }
+
+    /// Whether the layer has rules for this name: exactly, or by a pattern.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name)
+        self.named(name).is_some()
+    }
+
+    /// Agents whose names are patterns.
+    pub(crate) fn pattern_names(&self) -> impl Iterator<Item = &str> {
+        self.patterns.iter().filter_map(|(_, at)| Some(&*self.agents.get(*at as usize)?.name))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -296,7 +368,18 @@ impl AgentsLayer {
 }
 
 impl Lists {
-    pub(crate) fn of(&self, kind: Kind) -> &[List] {
+    /// Adds the lists of a role, or the agent's own after those of its roles.
+    fn append(&mut self, role: Option<&Arc<str>>, lists: Lists) {
+        if let Some(role) = role {
+            self.servers_from.push((role.clone(), lists.servers.len() as u32));
+        }
+        self.servers.extend(lists.servers);
+        self.tools.extend(lists.tools);
+        self.prompts.extend(lists.prompts);
+        self.resources.extend(lists.resources);
+    }
+
+    pub(crate) fn of(&self, kind: Kind) -> &[Arc<List>] {
         match kind {
             Kind::Tools => &self.tools,
             Kind::Prompts => &self.prompts,
@@ -316,151 +399,20 @@ impl Allowlist {
     }
 }
 
-/// Compiles the parts of one layer, and collects what is wrong with it.
-struct Compiler<'e> {
-    layer: usize,
-    errors: &'e mut Vec<CompileError>,
-}
-
-impl Compiler<'_> {
-    fn agents(&mut self, layer: source::AgentsSource) -> AgentsLayer {
-        let mut agents = Vec::with_capacity(layer.agents.len());
-        let mut by_name = HashMap::with_capacity(layer.agents.len());
-        for (name, agent) in layer.agents {
-            by_name.insert(name.as_str().into(), agents.len() as u32);
-            let mut path = String::from("agents");
-            push_key(&mut path, &name);
-            let requests = agent.client_requests.unwrap_or_else(|| vec!["elicitation".into()]);
-            let requests = requests.into_iter().map(source::Entry::from).collect();
-            agents.push(Agent {
-                case: agent.case,
-                deny: self.lists(agent.deny, agent.case, &format!("{path}.deny"), true),
-                allow: self.lists(agent.allow, agent.case, &format!("{path}.allow"), false),
-                client_requests: self.rules(requests, Case::Sensitive, &path, false),
-                name: name.into(),
-            });
-        }
-        let fallback =
-            if layer.deny_on_missing_agent { None } else { by_name.get("default").copied() };
-        AgentsLayer { agents, by_name, fallback }
-    }
-
-    fn lists(&mut self, side: source::SideSource, case: Case, path: &str, deny: bool) -> Lists {
-        let mut keyed = |lists: Vec<source::KeyedList>, kind: Kind| {
-            let mut compiled = Vec::with_capacity(lists.len());
-            for list in lists {
-                let mut path = format!("{path}.{}", kind.as_str());
-                push_key(&mut path, &list.key);
-                let rules = self.rules(list.entries, case, &path, deny);
-                let rules = normalised(rules, kind, case);
-                compiled.push(List { key_place: list.place, ..List::new(&list.key, case, rules) });
-            }
-            compiled
-        };
-        Lists {
-            tools: keyed(side.tools, Kind::Tools),
-            prompts: keyed(side.prompts, Kind::Prompts),
-            resources: keyed(side.resources, Kind::Resources),
-            servers: self.rules(side.servers, case, &format!("{path}.servers"), deny),
-        }
-    }
-
-    fn allowlist(&mut self, source: source::AllowlistSource) -> Allowlist {
-        let mut list = |entries: Vec<source::Entry>, path: &str, kind: Kind| {
-            for (index, entry) in entries.iter().enumerate() {
-                if entry.selector.starts_with('!') {
-                    let problem = CompileProblem::DenyInAllowlist(entry.selector.clone());
-                    self.error(path, index, entry.place, problem);
-                }
-            }
-            let rules = self.rules(entries, source.case, path, false);
-            List::new("*", source.case, normalised(rules, kind, source.case))
-        };
-        let tools = list(source.tools, &source.path, Kind::Tools);
-        let everything = tools
-            .rules
-            .iter()
-            .position(|rule| rule.selector.written() == "*" && rule.when.is_none());
-        Allowlist {
-            prompts: source.prompts.map(|e| list(e, "allowed_prompts", Kind::Prompts)),
-            resources: source.resources.map(|e| list(e, "allowed_resources", Kind::Resources)),
-            everything: everything.map(|entry| entry as u32),
-            path: source.path.into(),
-            case: source.case,
-            tools,
-        }
-    }
-
-    fn rules(
-        &mut self,
-        entries: Vec<source::Entry>,
-        case: Case,
-        path: &str,
-        deny: bool,
-    ) -> Vec<Rule> {
-        let mut rules = Vec::with_capacity(entries.len());
-        for (index, entry) in entries.into_iter().enumerate() {
-            if entry.selector.len() > LONGEST_SELECTOR {
-                self.error(path, index, entry.place, CompileProblem::SelectorTooLong);
-                continue;
-            }
-            if entry.selector.bytes().filter(|b| *b == b'.').count() > MOST_DOTS {
-                self.error(path, index, entry.place, CompileProblem::TooManyDots);
-                continue;
-            }
-            if deny && entry.ask {
-                self.error(path, index, entry.place, CompileProblem::AskInDeny);
-            }
-            if deny && entry.limit.is_some() {
-                self.error(path, index, entry.place, CompileProblem::LimitInDeny);
-            }
-            let when = match entry.when.as_deref().map(Condition::new).transpose() {
-                Ok(when) => when.map(Arc::new),
-                Err(error) => {
-                    self.error(path, index, entry.place, CompileProblem::Condition(error));
-                    None
-                }
-            };
-            let selector = Selector::new(&entry.selector, case);
-            let source::Entry { ask, limit, message, place, .. } = entry;
-            let message = message.map(Into::into);
-            rules.push(Rule { selector, when, ask, limit, message, place });
-        }
-        rules
-    }
-
-    fn error(&mut self, path: &str, index: usize, place: Place, problem: CompileProblem) {
-        let path = format!("{path}[{index}]");
-        self.errors.push(CompileError { layer: Some(self.layer), path, place, problem });
-    }
-}
-
-/// URIs are compared after normalisation, so an exact selector of a URI is normalised too.
-fn normalised(mut rules: Vec<Rule>, kind: Kind, case: Case) -> Vec<Rule> {
-    if kind == Kind::Resources {
-        for rule in &mut rules {
-            if !rule.selector.is_wildcard()
-                && let Ok(uri) = crate::uri::normalise(rule.selector.written())
-            {
-                rule.selector = Selector::new(&uri, case);
-            }
-        }
-    }
-    rules
-}
-
 impl List {
-    /// An entry that is this very name, or an action of it.
-    fn exact(&self, name: &str) -> Option<u32> {
+    /// An entry that is exactly this name, or an action of the tool.
+    fn exact(&self, kind: Kind, name: &str) -> Option<u32> {
         let exact = |rule: &Rule| {
             let whole = rule.selector.name_form().is_some_and(|form| form.whole.equals(name));
-            !rule.selector.is_wildcard() && (whole || rule.selector.spells_action_of(name))
+            let action = kind == Kind::Tools && rule.selector.spells_action_of(name);
+            !rule.selector.is_wildcard() && (whole || action)
         };
         self.rules.iter().position(exact).map(|entry| entry as u32)
     }
 
     fn new(key: &str, case: Case, rules: Vec<Rule>) -> List {
         List {
+            role: None,
             key: Glob::new(key, case),
             key_written: key.into(),
             key_place: Place::default(),

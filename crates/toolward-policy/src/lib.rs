@@ -1,8 +1,8 @@
 //! The policy engine of Toolward: which agent may use which MCP tool, and why.
 //!
-//! This crate is the meaning of a policy and nothing else: it does no I/O, is not async, and knows
-//! neither configuration files nor JSON-RPC. A gateway asks it before every call; an MCP server or
-//! an agent framework can ask it in-process just as well.
+//! This crate only evaluates policies: it does no I/O, is not async, and knows neither configuration
+//! files nor JSON-RPC. The gateway calls it before every tool call; an MCP server or an agent
+//! framework can embed it in-process just as well.
 //!
 //! ```
 //! use toolward_policy::source::{AgentSource, AgentsSource, KeyedList, LayerSource, RulesSource};
@@ -26,7 +26,7 @@
 //!     name: "policy.yaml".into(),
 //!     rules: RulesSource::Agents(AgentsSource {
 //!         agents: vec![("reviewer".into(), reviewer)],
-//!         deny_on_missing_agent: true,
+//!         ..AgentsSource::default()
 //!     }),
 //! };
 //! let policy = Policy::compile(Source { layers: vec![layer], ..Source::default() }).unwrap();
@@ -44,33 +44,36 @@
 //! assert_eq!((decision.verdict, decision.step), (Verdict::Deny, Step::WildcardDeny));
 //! ```
 //!
-//! # The rooms
+//! # Modules
 //!
-//! | module | is |
+//! | module | contents |
 //! |---|---|
-//! | [`source`] | what a policy says, as plain data: loaders build it |
+//! | [`source`] | a policy as plain data, built by loaders |
 //! | [`Policy`] | the compiled policy: [`decide`](Policy::decide), [`list`](Policy::list), [`row`](Policy::row) |
-//! | [`selector`], [`fnmatch`] | what one entry matches |
+//! | [`selector`], [`fnmatch`] | matching of a single entry |
 //! | [`condition`] | `when`, in CEL |
-//! | [`tool`], [`hints`], [`exposure`], [`call`] | what is asked about |
-//! | [`cell`] | one tool's verdict for one agent, ready to be asked |
-//! | [`number`] | which numbers can be decided on |
-//! | [`rate`] | how often an entry lets calls pass |
-//! | [`explain`] | the plain matcher, step by step; a property test says that it agrees with the cells |
+//! | [`tool`], [`hints`], [`exposure`], [`call`] | the subjects of decisions |
+//! | [`cell`] | the policy reduced to one tool and one agent |
+//! | [`number`] | which numbers can be compared exactly |
+//! | [`rate`] | rate limits of entries |
+//! | [`explain`] | the reference matcher, step by step; a property test compares it with the cells |
 //! | [`reason`], [`why`] | decisions in words, for people |
-//! | [`allowed`], [`refusal`] | refusals, for agents: what they can call instead, and the text and data they get |
-//! | [`lint`], [`testing`] | rules that cannot mean what was wanted; tests that stand in a policy |
+//! | [`allowed`], [`refusal`] | refusals for agents: their text and data, and the calls an agent can make instead |
+//! | [`analyse`] | what policies decide about everything that could be called: differences, and whether a call can ever be allowed |
+//! | [`lint`], [`testing`] | lints for probable mistakes; tests inside a policy |
 //!
 //! # Deciding many times
 //!
-//! [`Policy::decide`] finds the entries that matter each time. Whoever decides often keeps a
-//! [`Row`]: the verdicts of all tools of a server for an agent, in which a call to a known tool is
-//! one look-up. A row belongs to one policy, one agent, one server and one list
-//! ([`ToolSet::hash`]); none of these change under it.
+//! [`Policy::decide`] looks up the relevant entries for each call. To decide often, keep a [`Row`]:
+//! the cells of all tools of a server for an agent, in which a call to a known tool is one lookup.
+//! A row belongs to one policy, one agent, one server and one tool list ([`ToolSet::hash`]), and is
+//! valid as long as none of them change.
 
 mod action_argument;
 pub mod allowed;
+pub mod analyse;
 mod argument_path;
+mod automaton;
 pub mod call;
 pub mod catalogue;
 pub mod cell;
@@ -94,6 +97,7 @@ pub mod reason;
 pub mod refusal;
 pub mod selector;
 pub mod source;
+mod spelling;
 mod stated_hints;
 pub mod testing;
 pub mod text;
@@ -103,13 +107,14 @@ mod view;
 pub mod why;
 mod wording;
 
+pub use automaton::common_name;
 pub use call::{Arguments, Call, Caller};
 pub use catalogue::Catalogue;
 pub use cell::{Cell, Listing};
 pub use decision::{Decision, LimitedRule, RuleRef, Step, Verdict};
 pub use hints::{Annotations, Hints};
 pub use layer::{CompileError, CompileProblem};
-pub use policy::{Policy, Row, Subject};
+pub use policy::{Family, Policy, Row, Subject};
 pub use rate::Rate;
 pub use source::Source;
 pub use tool::{Tool, ToolSet};

@@ -1,7 +1,9 @@
-//! Rules that load but cannot mean what somebody wanted.
+//! Lints: rules that load but are probably a mistake.
 //!
-//! Lints look at one agent's lists at a time, through the same indexes that decisions use, so that a
-//! policy of a hundred thousand rules is linted in the time of a load.
+//! Lints check one agent's lists at a time, through the indexes that decisions use, so a policy of
+//! a hundred thousand rules is linted in the time of a load.
+
+use hashbrown::HashSet;
 
 use crate::catalogue::Catalogue;
 use crate::decision::{Kind, RuleRef, Side, Verdict};
@@ -15,16 +17,16 @@ use crate::source::{Case, Place};
 use crate::tool::Tool;
 use crate::view::server_step;
 
-/// Something to look at, with the place it was found.
+/// A finding and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lint {
     pub kind: LintKind,
-    /// What the layer is called.
+    /// The name of the layer.
     pub layer: String,
     pub path: String,
     pub place: Place,
     pub message: String,
-    /// A word that may be misspelt, and the words it could have been.
+    /// A word that may be misspelled, and suggestions.
     pub misspelt: Option<(String, Vec<String>)>,
 }
 
@@ -56,12 +58,13 @@ impl LintKind {
 }
 
 impl Policy {
-    /// Looks at every rule. Lints that need to know servers or tools are silent about what the
-    /// catalogue does not know.
+    /// Lints every rule. Lints that need servers or tools are skipped for those that the catalogue
+    /// does not contain.
     pub fn lint(&self, catalogue: &Catalogue) -> Vec<Lint> {
         let mut lints = Vec::new();
         for layer in &self.layers {
-            let mut linter = Linter { policy: self, catalogue, layer, lints: &mut lints };
+            let (policy, lints) = (self, &mut lints);
+            let mut linter = Linter { policy, catalogue, layer, lints, seen: HashSet::new() };
             match &layer.rules {
                 Rules::ReadOnly => {}
                 Rules::Allowlist(allowlist) => {
@@ -84,14 +87,14 @@ impl Policy {
         lints
     }
 
-    /// Whether an empty allowlist says that nothing is allowed.
+    /// Whether an empty allowlist denies everything on purpose.
     pub fn allows_nothing_on_purpose(&self) -> bool {
         self.layers.iter().any(
             |layer| matches!(&layer.rules, Rules::Allowlist(list) if list.tools.rules.is_empty()),
         )
     }
 
-    /// Whether nobody sees any tool of the known catalogue; `None` where no list is known.
+    /// Whether no agent sees any tool of the known catalogue; `None` if no list is known.
     pub fn hides_everything(&self, catalogue: &Catalogue) -> Option<bool> {
         catalogue.lists().next()?;
         let agents = self.agents();
@@ -112,6 +115,8 @@ struct Linter<'a> {
     catalogue: &'a Catalogue,
     layer: &'a Layer,
     lints: &'a mut Vec<Lint>,
+    /// Lists of roles that are linted, by role and path.
+    seen: HashSet<String>,
 }
 
 impl Linter<'_> {
@@ -119,15 +124,25 @@ impl Linter<'_> {
         for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
             let at = |kind, key, entry| RuleRef { side, kind, agent: at, key, entry };
             for (entry, rule) in lists.servers.iter().enumerate() {
-                self.server(rule, agent.case, at(Kind::Servers, 0, entry as u32));
+                let at = at(Kind::Servers, 0, entry as u32);
+                if agent.origin(at).0.is_none() || self.seen.insert(self.layer.path(at)) {
+                    self.server(rule, agent.case, at);
+                }
             }
             for kind in [Kind::Tools, Kind::Prompts, Kind::Resources] {
                 for (key, list) in lists.of(kind).iter().enumerate() {
                     let at = |entry| at(kind, key as u32, entry);
-                    self.key(agent, list, &at);
+                    // A role is linted once. That one of its agents overrides it is no mistake.
+                    let of_role = list.role.is_some();
+                    if of_role && !self.seen.insert(self.layer.path(at(0))) {
+                        continue;
+                    }
+                    if !of_role || list.rules.is_empty() {
+                        self.key(agent, list, &at);
+                    }
                     if kind == Kind::Tools {
                         self.list(list, agent.case, Some(list), &at);
-                        if side == Side::Allow {
+                        if side == Side::Allow && !of_role {
                             self.denied(agent, list, &at);
                         }
                     }
@@ -180,7 +195,7 @@ impl Linter<'_> {
                 LintKind::NeverMatches,
                 address,
                 format!(
-                    "agent `{}` may not use the server `{}` at all, so these rules are never asked",
+                    "agent `{}` may not use the server `{}` at all, so these rules never apply",
                     agent.name, list.key_written
                 ),
                 None,
@@ -190,7 +205,7 @@ impl Linter<'_> {
 
     fn unknown_server(&mut self, name: &str, at: RuleRef, place: Place) {
         let words = self.catalogue.servers().map(String::from).collect();
-        let message = format!("no server is called `{name}`");
+        let message = format!("there is no server named `{name}`");
         self.push_at(LintKind::UnknownServer, at, place, message, Some((name.into(), words)));
     }
 
@@ -202,7 +217,7 @@ impl Linter<'_> {
             }
             if let Some(earlier) = covered_earlier(list, entry, address.side) {
                 let message = format!(
-                    "`{}` is never asked: `{}` before it covers the same",
+                    "`{}` is never reached: `{}` before it covers the same",
                     rule.selector.written(),
                     list.rules[earlier].selector.written()
                 );
@@ -213,7 +228,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Entries that are legal names and hardly ever meant.
+    /// Entries that are valid names but rarely intended.
     fn odd(&mut self, rule: &Rule, at: RuleRef) -> bool {
         let text = rule.selector.written();
         let message = if text.is_empty() {
@@ -225,7 +240,7 @@ impl Linter<'_> {
         } else if is_nearly_hint(text) {
             format!("`{text}` is the name of a tool here; a hint is written `hint:read-only`")
         } else if text.trim() != text {
-            format!("`{text}` has white space around it, which is part of the name")
+            format!("`{text}` has leading or trailing whitespace, which is part of the name")
         } else {
             return false;
         };
@@ -233,7 +248,7 @@ impl Linter<'_> {
         true
     }
 
-    /// Hints that no tool can carry, and patterns that match no text.
+    /// Hints that no tool can have, and patterns that match nothing.
     fn never(&mut self, rule: &Rule, at: RuleRef) -> bool {
         let selector = &rule.selector;
         if let Some(tags) = selector.tags() {
@@ -250,7 +265,7 @@ impl Linter<'_> {
             if let Some(tag) = tags.iter().find(|tag| !known(tag)) {
                 let words = BUILT_IN.iter().map(|tag| tag.to_string()).chain(stated.clone());
                 let message =
-                    format!("no tool carries the hint `{tag}`, and no server's `hints` state it");
+                    format!("no tool has the hint `{tag}`, and no server's `hints` define it");
                 self.push(
                     LintKind::NeverMatches,
                     at,
@@ -263,13 +278,14 @@ impl Linter<'_> {
         }
         let impossible = Pattern::new(selector.written()).is_impossible();
         if impossible {
-            let message = format!("`{}` holds a class that no character is in", selector.written());
+            let message =
+                format!("`{}` has a character class that matches no character", selector.written());
             self.push(LintKind::NeverMatches, at, message, None);
         }
         impossible
     }
 
-    /// What the known tools say about a rule.
+    /// Compares a rule with the known tools.
     fn tools(&mut self, rule: &Rule, case: Case, keyed: Option<&List>, at: RuleRef) {
         let applies = |server: &str| keyed.is_none_or(|list| list.key.matches(&fold(server, case)));
         let mut all_known = true;
@@ -293,7 +309,7 @@ impl Linter<'_> {
                 .is_some_and(|exposure| exposure.is_taken(rule.selector.written()));
             if renamed && !said_by_original(tools.tools(), rule) {
                 let message = format!(
-                    "`{}` is a display name on `{server}`; rules speak of original names",
+                    "`{}` is a display name on `{server}`; rules match original names",
                     rule.selector.written()
                 );
                 self.push(LintKind::DisplayName, at, message, None);
@@ -303,8 +319,8 @@ impl Linter<'_> {
         let text = rule.selector.written();
         if as_tool && as_action && !rule.selector.is_wildcard() {
             let message = format!(
-                "`{text}` is the name of a tool and also reads as an action of another one; it \
-                 covers both"
+                "`{text}` is the name of a tool and can also be read as an action of another one; \
+                 it covers both"
             );
             self.push(LintKind::ToolOrAction, at, message, None);
         } else if !matched && all_known && !words.is_empty() {
@@ -337,7 +353,7 @@ impl Linter<'_> {
         }
     }
 
-    /// Allow entries that a deny entry of the same agent takes back whole.
+    /// Allow entries that a deny entry of the same agent fully overrides.
     fn denied(&mut self, agent: &Agent, list: &List, at: &dyn Fn(u32) -> RuleRef) {
         for deny in &agent.deny.tools {
             let same_servers = deny.key_written == list.key_written || &*deny.key_written == "*";
@@ -400,7 +416,7 @@ struct Said {
     hint: bool,
 }
 
-/// `Hint:…`, `hint :…`: meant as a hint, and read as a name.
+/// `Hint:…`, `hint :…`: probably intended as a hint, but parsed as a name.
 fn is_nearly_hint(text: &str) -> bool {
     let before = text.split(':').next().filter(|before| before.len() < text.len());
     before.is_some_and(|before| before != "hint" && before.trim().eq_ignore_ascii_case("hint"))
@@ -410,7 +426,7 @@ fn said_by_original(tools: &[Tool], rule: &Rule) -> bool {
     tools.iter().any(|tool| tool.name() == rule.selector.written())
 }
 
-/// An entry before this one, asked in the same step, that covers it.
+/// An earlier entry of the same step that covers this one.
 fn covered_earlier(list: &List, entry: usize, side: Side) -> Option<usize> {
     let rule = &list.rules[entry];
     let mut found = Vec::new();
@@ -419,7 +435,7 @@ fn covered_earlier(list: &List, entry: usize, side: Side) -> Option<usize> {
     found.into_iter().map(|at| at as usize).find(|&at| {
         let other = &list.rules[at];
         let earlier = match side {
-            // An allowlist is asked in file order, the others exact entries first.
+            // An allowlist is evaluated in file order; in other lists, exact entries come first.
             Side::Allowlist => at < entry,
             _ => (other.selector.is_wildcard(), at) < (rule.selector.is_wildcard(), entry),
         };
@@ -427,7 +443,7 @@ fn covered_earlier(list: &List, entry: usize, side: Side) -> Option<usize> {
     })
 }
 
-/// Entries of a list that may cover a selector: found by the text that every match must hold.
+/// Entries of a list that may cover a selector, found by the text that every match must contain.
 fn candidates_covering(list: &List, selector: &Selector, found: &mut Vec<u32>) {
     match selector.name_form().map(|form| form.whole.pattern()) {
         None => {
@@ -444,7 +460,7 @@ fn candidates_covering(list: &List, selector: &Selector, found: &mut Vec<u32>) {
     found.dedup();
 }
 
-/// Whether everything that `narrow` matches, `wide` matches too. Silence means "not sure".
+/// Whether `wide` matches everything that `narrow` matches. `false` may also mean "not sure".
 fn covers(wide: &Selector, narrow: &Selector) -> bool {
     if wide.written() == narrow.written() || wide.written() == "*" {
         return true;
@@ -474,6 +490,7 @@ impl Lint {
             selector: String::new(),
             when: None,
             limit: None,
+            role: None,
             layer: self.layer.clone(),
             place: self.place,
         }

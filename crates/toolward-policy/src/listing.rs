@@ -1,14 +1,15 @@
-//! What follows `Allowed:` in a refusal: what the agent can really call instead.
+//! The list after `Allowed:` in a refusal: calls that the agent can make instead.
 //!
-//! Never in it: a tool that the agent's listing does not have, and anything that covers the refused
-//! call. For a name that is not listed, the result depends on the name as sent, the agent's policy and
-//! its listing, so that a hidden tool gets the same as one that does not exist.
+//! It never contains a tool that the agent's listing does not have, nor anything that covers the
+//! refused call. For an unlisted name, the result depends only on the name as sent, the agent's
+//! policy and its listing, so a hidden tool gets the same response as one that does not exist.
 
-use crate::allowed::{Allowed, Callable, covers_name};
+use crate::allowed::Allowed;
 use crate::call::Arguments;
 use crate::fnmatch::Pattern;
 use crate::layer::{Allowlist, Rule, Rules};
 use crate::policy::Policy;
+use crate::spelling::{Callable, Readable, covers_name};
 use crate::text::cut;
 
 /// At most this many callable names.
@@ -20,13 +21,13 @@ const MAX_CHARS: usize = 4000;
 /// At most this many characters of the sent name are compared with others.
 const MAX_COMPARED: usize = 256;
 
-/// A call as it was sent.
+/// A call as sent.
 #[derive(Clone, Copy)]
 pub struct Sent<'a> {
     /// The name, as the client sent it.
     pub tool: &'a str,
-    /// What [`Cell::stated_action`](crate::Cell::stated_action) finds, or for an unlisted name
-    /// [`stated_action`](crate::call::stated_action).
+    /// The result of [`Cell::stated_action`](crate::Cell::stated_action), or of
+    /// [`stated_action`](crate::call::stated_action) for an unlisted name.
     pub action: Option<&'a str>,
     pub arguments: Option<&'a dyn Arguments>,
 }
@@ -34,12 +35,12 @@ pub struct Sent<'a> {
 /// The refused call.
 pub(crate) struct What<'a> {
     pub(crate) sent: Sent<'a>,
-    /// As the message names it.
+    /// As messages name it.
     pub(crate) shown: &'a str,
     pub(crate) listed: bool,
 }
 
-/// A callable name, with an action where only some are allowed.
+/// A callable name, with an action if only some are allowed.
 struct Name<'a> {
     tool: &'a Callable,
     action: Option<&'a str>,
@@ -56,13 +57,13 @@ impl Name<'_> {
 }
 
 impl Allowed {
-    /// The list as text. `layer` is the one that refused, where the tool is listed.
+    /// The list as text. `layer` is the layer that refused, if the tool is listed.
     pub(crate) fn listing(&self, policy: &Policy, what: &What<'_>, layer: Option<u16>) -> String {
         let found = match policy.refusing_allowlist(what.listed, layer) {
             Some((layer, list)) => self.of_allowlist(policy, what, layer, list),
             None => Found { names: self.nearest(what, |_| true), ..Found::default() },
         };
-        // Names of tools that are found step by step are not in the agent's own list.
+        // Tools behind the discovery server are not in the agent's own list.
         let in_list = !self.servers.iter().any(|(_, prefix)| prefix.ends_with('/'));
         found.text(in_list)
     }
@@ -83,20 +84,24 @@ impl Allowed {
                 .iter()
                 .any(|(server, tool)| covers_name(&rule.selector, case, *server, tool, action))
         };
-        // Another layer can leave nothing of what a pattern covers.
+        // Other layers may deny everything that a pattern covers.
         let sole = policy.layers.len() == 1;
         let (mut entries, mut replaced) = (Vec::new(), Vec::new());
-        let exact = self.exact.get(&layer).map(Vec::as_slice).unwrap_or_default();
-        for (rule, exact) in list.tools.rules.iter().zip(exact) {
+        let readable = self.entries.get(&layer).map(Vec::as_slice).unwrap_or_default();
+        for (rule, readable) in list.tools.rules.iter().zip(readable) {
             let covers_some = || self.tools.iter().any(|tool| self.covers(rule, case, tool));
             if rule.selector.tags().is_some() || covers_call(rule) {
                 replaced.push(rule);
-            } else if let Some(exact) = exact {
-                entries.push(exact.clone());
-            } else if rule.selector.is_wildcard()
-                && (sole || entries.len() >= MAX_ENTRIES || covers_some())
-            {
-                entries.push(rule.selector.written().into());
+                continue;
+            }
+            match readable {
+                Readable::Named(name) if name.is_callable => entries.push(name.text.clone()),
+                Readable::Pattern(text)
+                    if sole || entries.len() >= MAX_ENTRIES || covers_some() =>
+                {
+                    entries.push(text.clone());
+                }
+                Readable::Named(_) | Readable::Pattern(_) | Readable::Hidden => {}
             }
         }
         entries.retain(|entry| entry != what.shown);
@@ -109,7 +114,7 @@ impl Allowed {
         Found { entries, names }
     }
 
-    /// Callable names, nearest to the name that was sent first, without what covers the call.
+    /// Callable names, closest to the sent name first, without those that cover the call.
     fn nearest<'a>(&'a self, what: &What<'_>, which: impl Fn(&Callable) -> bool) -> Names<'a> {
         let sent = cut(what.sent.tool, MAX_COMPARED);
         let mut names: Vec<Name<'a>> = Vec::new();
@@ -132,7 +137,7 @@ impl Allowed {
         };
         names.retain(|name| !contradicts(name));
         let all = names.len();
-        // Stable: equally near names stay in the order of the listing.
+        // Stable: equally close names keep the order of the listing.
         names.sort_by_key(|name| std::cmp::Reverse(name.nearness));
         names.truncate(MAX_NAMES);
         Names { first: names, all }
@@ -142,7 +147,7 @@ impl Allowed {
 #[derive(Default)]
 struct Names<'a> {
     first: Vec<Name<'a>>,
-    /// How many there are.
+    /// The total number.
     all: usize,
 }
 
@@ -183,8 +188,8 @@ impl Found<'_> {
 }
 
 impl Policy {
-    /// The allowlist whose entries a refusal names. For a tool that is not listed it follows from
-    /// the policy alone: the first allowlist, where no layer has agents.
+    /// The allowlist whose entries a refusal names. For an unlisted tool it depends on the policy
+    /// alone: the first allowlist, if no layer has agents.
     fn refusing_allowlist(&self, listed: bool, layer: Option<u16>) -> Option<(u16, &Allowlist)> {
         let allowlist = |(at, layer): (usize, &'_ crate::layer::Layer)| match &layer.rules {
             Rules::Allowlist(_) => Some(at),
@@ -207,8 +212,9 @@ impl Policy {
     }
 }
 
-/// How near two names are: the characters that they share at their beginnings and ends, ignoring
-/// case. Linear in the names, because any caller can make the gateway compare all of a long listing.
+/// The similarity of two names: the number of characters they share at the start and the end,
+/// ignoring case. Linear in the names, because any caller can make the gateway compare a long
+/// listing.
 fn nearness(sent: &str, name: &str) -> usize {
     let (sent, name) = (sent.as_bytes(), name.as_bytes());
     let same = |(one, other): &(&u8, &u8)| one.eq_ignore_ascii_case(other);

@@ -1,4 +1,4 @@
-//! The arguments that a condition mentions: what a refusal echoes, and what it reports as missing.
+//! The arguments that a condition mentions. Refusals echo them and report those that are missing.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use crate::argument_path::ArgumentReads;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mention {
     path: Box<[Box<str>]>,
-    /// Only inside `has(…)`, where a missing argument is an answer and not a failure.
+    /// Only inside `has(…)`, for which a missing argument is not an error.
     tested: bool,
 }
 
 impl Mention {
-    /// All arguments that an expression mentions by name, in order, each once.
+    /// All arguments that an expression mentions by name, in order, without duplicates.
     pub(crate) fn all(reads: &ArgumentReads) -> Box<[Mention]> {
         let mut found: Vec<Mention> = Vec::new();
         for read in reads.paths.iter().filter(|read| !read.keys.is_empty()) {

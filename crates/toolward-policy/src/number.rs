@@ -1,8 +1,8 @@
-//! Numbers as they are written, and whether a decision on them holds for every reader.
+//! Numbers as written, and whether every reader gets the same value.
 //!
-//! Conditions evaluate numbers as 64-bit integers or doubles, while the server gets the digits that were
-//! sent and may read them more precisely: `100.00000000000000001` is 100 as a double. A condition that
-//! reads such a number has no answer.
+//! Conditions evaluate numbers as 64-bit integers or doubles, but the server gets the digits that
+//! were sent and may read them with more precision: `100.00000000000000001` is 100 as a double. A
+//! condition that reads such a number fails to evaluate.
 
 /// How a JSON number is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// The precision of a number as it stands in JSON.
+    /// The precision of a number as written in JSON.
     ///
     /// ```
     /// use toolward_policy::number::Precision;
@@ -32,7 +32,7 @@ impl Precision {
         if let Some(integer) = integer
             && (i64::MIN.into()..=u64::MAX.into()).contains(&integer)
         {
-            // Both conversions saturate or round; a value that survives them is exact.
+            // Both conversions saturate or round; a value that survives the round trip is exact.
             return match (integer as f64) as i128 == integer {
                 true => Precision::Integer,
                 false => Precision::WideInteger,
@@ -61,7 +61,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// `None` for what is not a number, or has an exponent beyond all measure.
+    /// `None` if the text is not a number or its exponent is too large.
     fn parse(text: &str) -> Option<Decimal> {
         let (negative, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),

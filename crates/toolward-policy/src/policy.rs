@@ -1,4 +1,4 @@
-//! A compiled policy: immutable, shared by reference, asked by everything.
+//! A compiled policy: immutable and shared by reference.
 
 use std::borrow::Cow;
 
@@ -22,44 +22,54 @@ use crate::wording::Wordings;
 #[derive(Debug)]
 pub struct Policy {
     servers: HashMap<Box<str>, Server>,
-    /// What holds for a server about which nothing is said.
+    /// The settings of a server without an entry.
     any_server: Server,
     pub(crate) layers: Vec<Layer>,
-    /// What conditions of any rule read, computed once: every call asks.
+    /// The variables that conditions of any rule read. Computed once, because every call needs it.
     reads: Reads,
     pub(crate) wordings: Wordings,
 }
 
-/// What the operator says about a server, compiled.
-#[derive(Debug)]
+/// The operator's settings for a server, compiled.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) exposure: Option<Exposure>,
+    pub(crate) prompt_exposure: Option<Exposure>,
     stated: StatedHints,
     trust_annotations: bool,
     action_keys: ActionKeys,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 enum ActionKeys {
     All(Vec<Box<str>>),
     ByTool { keys: Vec<(Glob, bool, Vec<Box<str>>)>, otherwise: Vec<Box<str>> },
 }
 
-/// What a decision is about.
+/// The subject of a decision.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
-    /// A tool, with the hints that [`Policy::hints`] or somebody who knows better gives it.
+    /// A tool, with its hints: those of [`Policy::hints`], or more precise ones.
     Tool(&'a Tool, &'a Hints),
     Prompt(&'a str),
-    /// A resource by its URI, not yet normalised.
+    /// A resource by its URI, before normalization.
     Resource(&'a str),
     /// A resource template by its `uriTemplate`.
     Template(&'a str),
-    /// A server's request to the client: `sampling`, `elicitation` or `roots`.
+    /// A server's request to the client: `sampling`, `elicitation.form`, `elicitation.url` or `roots`. Sampling with
+    /// the context of servers is `sampling.thisServer` or `sampling.allServers` in addition.
     ClientRequest(&'a str),
 }
 
-/// A subject by the name under which rules speak of it.
+/// A family of subjects that rules have lists for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    Tools,
+    Prompts,
+    Resources,
+}
+
+/// A subject by the name that rules match.
 pub(crate) struct Named<'a> {
     kind: Kind,
     pub(crate) name: Cow<'a, str>,
@@ -91,8 +101,12 @@ impl Policy {
             push_key(&mut path, &server.name);
             let own = server.expose.as_ref();
             let own = own.and_then(|e| exposure(e, &format!("{path}.expose"), &mut errors));
+            let prompts = server.expose_prompts.as_ref();
+            let prompts =
+                prompts.and_then(|e| exposure(e, &format!("{path}.expose_prompts"), &mut errors));
             let compiled = Server {
                 exposure: own.or_else(|| everywhere.clone()),
+                prompt_exposure: prompts,
                 stated: StatedHints::new(&server.hints),
                 trust_annotations: server.trust_annotations,
                 action_keys: ActionKeys::new(&server.action_keys),
@@ -101,6 +115,7 @@ impl Policy {
         }
         let any_server = Server {
             exposure: everywhere,
+            prompt_exposure: None,
             stated: StatedHints::default(),
             trust_annotations: true,
             action_keys: ActionKeys::new(&ActionKeysSource::default()),
@@ -115,7 +130,7 @@ impl Policy {
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 
-    /// The decision about a call of a tool.
+    /// Decides a call to a tool.
     pub fn decide(
         &self,
         caller: Caller<'_>,
@@ -127,13 +142,13 @@ impl Policy {
         self.cell(caller.agent, server, Subject::Tool(tool, &hints)).decide(caller, call)
     }
 
-    /// What a listing shows of a tool.
+    /// A tool's entry in a listing.
     pub fn list(&self, caller: Caller<'_>, server: &str, tool: &Tool) -> Listing {
         let hints = self.hints(server, tool);
         self.cell(caller.agent, server, Subject::Tool(tool, &hints)).list(caller)
     }
 
-    /// The server step alone: may the agent use the server at all?
+    /// The server step alone: whether the agent may use the server at all.
     pub fn decide_server(&self, agent: Option<&str>, server: &str) -> Decision {
         let answers = self.layers.iter().enumerate().filter_map(|(index, layer)| {
             let Rules::Agents(agents) = &layer.rules else {
@@ -151,12 +166,12 @@ impl Policy {
         strictest(answers).unwrap_or(Decision::outside(Verdict::Allow, Step::ServerAllow))
     }
 
-    /// The verdict of a subject for an agent, ready to be asked about calls and listings.
+    /// The cell of a subject for an agent, for deciding calls and listings.
     pub fn cell(&self, agent: Option<&str>, server: &str, subject: Subject<'_>) -> Cell {
         self.cell_in(&self.views(agent, server), server, subject)
     }
 
-    /// The verdicts of all tools of a server for an agent.
+    /// The cells of all tools of a server for an agent.
     pub fn row(&self, agent: Option<&str>, server: &str, tools: &ToolSet) -> Row {
         let views = self.views(agent, server);
         let cell = |tool: &Tool| {
@@ -164,6 +179,41 @@ impl Policy {
             self.cell_in(&views, server, Subject::Tool(tool, &hints))
         };
         Row { cells: tools.tools().iter().map(cell).collect(), tools: tools.clone() }
+    }
+
+    /// The cells of several subjects of a server for an agent.
+    pub fn cells<'s>(
+        &self,
+        agent: Option<&str>,
+        server: &str,
+        subjects: impl IntoIterator<Item = Subject<'s>>,
+    ) -> Vec<Cell> {
+        let views = self.views(agent, server);
+        subjects.into_iter().map(|subject| self.cell_in(&views, server, subject)).collect()
+    }
+
+    /// Whether an agent may see a resource template: no rule denies it as written, and some expansion of it could be
+    /// allowed.
+    pub fn shows_template(&self, caller: Caller<'_>, server: &str, template: &str) -> bool {
+        let cell = self.cell(caller.agent, server, Subject::Template(template));
+        let decision = cell.list(caller).decision;
+        if decision.verdict != Verdict::Deny {
+            return true;
+        }
+        let by_default = matches!(decision.step, Step::DefaultDeny | Step::AllowlistNone);
+        let pattern = crate::uri::template_pattern(template);
+        let mut views = self.views(caller.agent, server).into_iter();
+        by_default && views.all(|view| view.may_allow_expansion(&pattern))
+    }
+
+    /// Whether the policy could allow an agent some tool, prompt or resource of a server, whatever its name.
+    pub fn may_allow(&self, agent: Option<&str>, server: &str, family: Family) -> bool {
+        let kind = match family {
+            Family::Tools => Kind::Tools,
+            Family::Prompts => Kind::Prompts,
+            Family::Resources => Kind::Resources,
+        };
+        self.views(agent, server).iter().all(|view| view.may_allow(kind))
     }
 
     fn views(&self, agent: Option<&str>, server: &str) -> Vec<View<'_>> {
@@ -181,7 +231,7 @@ impl Policy {
         Cell::new(layers, server, &asked, named.tool, action_keys)
     }
 
-    /// What comes before any layer: exposure, a URI that cannot be trusted, no layer at all.
+    /// Checks before any layer: exposure, unsafe URIs, a policy without layers.
     pub(crate) fn name<'a>(
         &self,
         server: &str,
@@ -194,7 +244,12 @@ impl Policy {
                 }
                 (Kind::Tools, tool.name().into(), Some(tool), hints)
             }
-            Subject::Prompt(name) => (Kind::Prompts, name.into(), None, Hints::none()),
+            Subject::Prompt(name) => {
+                if self.prompt_exposure(server).is_some_and(|e| e.show(name).is_none()) {
+                    return Err(Decision::outside(Verdict::Deny, Step::NotExposed));
+                }
+                (Kind::Prompts, name.into(), None, Hints::none())
+            }
             Subject::Template(name) => (Kind::Resources, name.into(), None, Hints::none()),
             Subject::ClientRequest(name) => {
                 (Kind::ClientRequests, name.into(), None, Hints::none())
@@ -210,7 +265,7 @@ impl Policy {
         Ok(Named { kind, name, tool, hints })
     }
 
-    /// A tool's final hints on a server: what the operator states, else what the server claims.
+    /// A tool's final hints on a server: the operator's if set, otherwise the server's claims.
     pub fn hints(&self, server: &str, tool: &Tool) -> Hints {
         let server = self.server(server);
         server.stated.of(tool.name()).unwrap_or_else(|| {
@@ -220,17 +275,33 @@ impl Policy {
         })
     }
 
-    /// The arguments that select what a tool does.
+    /// The arguments that select a tool's action.
     pub fn action_keys(&self, server: &str, tool: &str) -> &[Box<str>] {
         self.server(server).action_keys.of(tool)
     }
 
-    /// Which tools of a server exist for clients; `None`: all, under their own names.
+    /// Every argument that selects an action of some tool.
+    pub(crate) fn all_action_keys(&self, server: &str) -> Vec<&str> {
+        let keys: Vec<&Box<str>> = match &self.server(server).action_keys {
+            ActionKeys::All(keys) => keys.iter().collect(),
+            ActionKeys::ByTool { keys, otherwise } => {
+                keys.iter().flat_map(|(_, _, keys)| keys).chain(otherwise).collect()
+            }
+        };
+        keys.into_iter().map(|key| &**key).collect()
+    }
+
+    /// The tools of a server that exist for clients; `None`: all, under their own names.
     pub fn exposure(&self, server: &str) -> Option<&Exposure> {
         self.server(server).exposure.as_ref()
     }
 
-    /// The agents that some layer has rules for, in file order.
+    /// The prompts of a server that exist for clients; `None`: all, under their own names.
+    pub fn prompt_exposure(&self, server: &str) -> Option<&Exposure> {
+        self.server(server).prompt_exposure.as_ref()
+    }
+
+    /// The agents that some layer has rules for, in file order; patterns as they are written.
     pub fn agents(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         let mut seen = hashbrown::HashSet::new();
@@ -242,7 +313,16 @@ impl Policy {
         names
     }
 
-    /// Whether every layer that speaks of agents names this one. In the others it is `default`.
+    /// Whether some layer has rules for this agent, by its name or by a pattern.
+    pub fn knows_agent(&self, agent: &str) -> bool {
+        self.layers.iter().any(|layer| match &layer.rules {
+            Rules::Agents(agents) => agents.has(agent),
+            _ => false,
+        })
+    }
+
+    /// Whether every layer with agents has rules for this agent, by its name or by a pattern. In other
+    /// layers it gets the rules of `default`.
     pub fn has_rules_of(&self, agent: &str) -> bool {
         self.layers.iter().all(|layer| match &layer.rules {
             Rules::Agents(agents) => agents.has(agent),
@@ -259,7 +339,7 @@ impl Policy {
         })
     }
 
-    /// Whether only what is read-only may be used.
+    /// Whether only read-only tools may be used.
     pub fn is_read_only(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer.rules, Rules::ReadOnly))
     }
@@ -269,12 +349,12 @@ impl Policy {
         self.reads.args
     }
 
-    /// Whether a condition of some rule reads the claims of whoever calls.
+    /// Whether a condition of some rule reads the caller's claims.
     pub fn reads_claims(&self) -> bool {
         self.reads.claims
     }
 
-    /// What kinds of layers there are, in order.
+    /// The kinds of layers, in order.
     pub fn layer_kinds(&self) -> impl Iterator<Item = &'static str> {
         self.layers.iter().map(|layer| match layer.rules {
             Rules::Agents(_) => "agents",
@@ -283,13 +363,44 @@ impl Policy {
         })
     }
 
-    /// What the layers are called, in order.
+    /// The names of the layers, in order.
     pub fn layer_names(&self) -> impl Iterator<Item = &str> {
         self.layers.iter().map(|layer| &*layer.name)
     }
 
+    /// The names of servers with settings.
+    pub(crate) fn server_names(&self) -> impl Iterator<Item = &str> {
+        self.servers.keys().map(|name| &**name)
+    }
+
     pub(crate) fn server(&self, name: &str) -> &Server {
         self.servers.get(name).unwrap_or(&self.any_server)
+    }
+}
+
+impl Server {
+    /// The exposure of tools or prompts. Resources have none.
+    pub(crate) fn exposure_of(&self, kind: Kind) -> Option<&Exposure> {
+        match kind {
+            Kind::Tools => self.exposure.as_ref(),
+            Kind::Prompts => self.prompt_exposure.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The patterns by which the settings distinguish tools.
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+        let action_keys = match &self.action_keys {
+            ActionKeys::All(_) => [].iter(),
+            ActionKeys::ByTool { keys, .. } => keys.iter(),
+        };
+        let exposed = self.exposure.iter().flat_map(Exposure::patterns);
+        exposed.chain(self.stated.globs()).chain(action_keys.map(|(glob, _, _)| glob))
+    }
+
+    /// Whether the operator sets hints of some tools.
+    pub(crate) fn states_hints(&self) -> bool {
+        self.stated.globs().next().is_some()
     }
 }
 
@@ -330,7 +441,7 @@ impl ActionKeys {
         }
     }
 
-    /// An exact key beats pattern keys; among patterns the first in file order holds.
+    /// An exact key takes precedence over patterns; among patterns, the first in file order wins.
     fn of(&self, tool: &str) -> &[Box<str>] {
         match self {
             ActionKeys::All(keys) => keys,
@@ -343,7 +454,7 @@ impl ActionKeys {
     }
 }
 
-/// The verdicts of a server's tools for an agent: a call to a known tool is one look-up.
+/// The cells of a server's tools for an agent: a call to a known tool is one lookup.
 #[derive(Debug)]
 pub struct Row {
     tools: ToolSet,
@@ -351,9 +462,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// The decision about a call: a tool that the agent's listing does not show is not callable,
-    /// even with an action that its schema does not name. A name that the server does not have is
-    /// denied, and never remembered.
+    /// Decides a call. A tool that is not in the agent's listing is not callable, even with an
+    /// action that its schema does not list. A name that the server does not have is denied and
+    /// never cached.
     #[inline]
     pub fn decide(&self, caller: Caller<'_>, tool: &str, call: &Call<'_>) -> Decision {
         match self.cell(tool) {
@@ -373,25 +484,33 @@ impl Row {
     }
 }
 
-/// Rules that speak of a tool by the name that clients see would silently cover nothing.
+/// A rule with a display name would silently cover nothing.
 impl Policy {
     fn display_names_in_rules(&self) -> Vec<CompileError> {
         let mut errors = Vec::new();
         for (name, server) in &self.servers {
-            let Some(exposure) = &server.exposure else { continue };
-            for (display, original) in exposure.renames() {
+            let renames = [Kind::Tools, Kind::Prompts].into_iter().flat_map(|kind| {
+                let renames = server.exposure_of(kind).into_iter().flat_map(Exposure::renames);
+                renames.map(move |(display, original)| (kind, display, original))
+            });
+            for (kind, display, original) in renames {
                 for (layer, rules) in self.layers.iter().enumerate() {
-                    for (at, key) in rules.exact_rules(name, display) {
+                    let mut reported = hashbrown::HashSet::new();
+                    for (at, key) in rules.exact_rules(kind, name, display) {
                         let applies = |server: &str| {
                             key.is_none_or(|(key, case)| key.matches(&fold(server, case)))
                         };
-                        if self.could_be_original(display, applies) {
+                        if self.could_be_original(kind, display, applies) {
                             continue;
                         }
-                        let rule = rules.rule(at);
+                        let (rule, path) = (rules.rule(at), rules.path(at));
+                        // Agents share the rules of a role.
+                        if !reported.insert(path.clone()) {
+                            continue;
+                        }
                         errors.push(CompileError {
                             layer: Some(layer),
-                            path: rules.path(at),
+                            path,
                             place: rule.map(|rule| rule.place).unwrap_or_default(),
                             problem: CompileProblem::DisplayName {
                                 selector: rule.map_or(display, |r| r.selector.written()).into(),
@@ -406,14 +525,14 @@ impl Policy {
         errors
     }
 
-    /// Whether a server to which a rule applies may have a tool of that original name.
-    fn could_be_original(&self, name: &str, applies: impl Fn(&str) -> bool) -> bool {
+    /// Whether a server to which a rule applies may have an entry with that original name.
+    fn could_be_original(&self, kind: Kind, name: &str, applies: impl Fn(&str) -> bool) -> bool {
         self.servers.iter().filter(|(server, _)| applies(server)).any(|(_, server)| {
-            server.exposure.as_ref().is_none_or(|exposure| exposure.show(name).is_some())
+            server.exposure_of(kind).is_none_or(|exposure| exposure.show(name).is_some())
         })
     }
 
-    /// Hints of the operator's own that some server states.
+    /// Operator-defined hints that some server's settings use.
     pub(crate) fn stated_tags(&self) -> Vec<String> {
         let mut tags: Vec<String> =
             self.servers.values().flat_map(|server| server.stated.tags()).cloned().collect();

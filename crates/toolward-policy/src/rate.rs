@@ -1,19 +1,19 @@
-//! How often something may happen: `100/min`, `5/s burst 10`. Policy says so and counts nothing; who
-//! counts is told which entries let a call pass.
+//! Rate limits: `100/min`, `5/s burst 10`. The policy only defines them and reports which entries
+//! allowed a call; the gateway counts.
 
 use std::fmt;
 use std::time::Duration;
 
-/// So many in a stretch of time, and so many at once.
+/// A rate limit: a number of calls per period, and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub count: u64,
     pub per: Per,
-    /// How many may come at once; `None`: as many as come in the whole stretch.
+    /// The burst size; `None`: the number of calls per period.
     pub burst: Option<u64>,
 }
 
-/// A stretch of time.
+/// A period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Per {
     Second,
@@ -34,12 +34,12 @@ impl Per {
 }
 
 impl Rate {
-    /// How many may come at once.
+    /// The burst size.
     pub fn at_once(self) -> u64 {
         self.burst.unwrap_or(self.count).max(1)
     }
 
-    /// The time between two, where they come as fast as they may for long. At least a nanosecond.
+    /// The interval between two calls at the sustained rate. At least a nanosecond.
     pub fn interval_ns(self) -> u64 {
         let stretch = self.per.duration().as_secs() * 1_000_000_000;
         (stretch / self.count.max(1)).max(1)

@@ -1,4 +1,4 @@
-//! A decision in words: the rule it came from, and one sentence.
+//! Decisions in words: the rule behind a decision, and one sentence.
 
 use crate::decision::{Decision, Kind, RuleRef, Side, Step, Verdict};
 use crate::layer::Rules;
@@ -10,17 +10,19 @@ use crate::text::brief;
 /// The rule behind a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleText {
-    /// Where the rule stands in its file's structure: `agents.dev.deny.tools.db[0]`.
+    /// The rule's path in its file: `agents.dev.deny.tools.db[0]`.
     pub path: String,
     /// The selector as written.
     pub selector: String,
     /// The condition as written.
     pub when: Option<String>,
-    /// How often it lets calls pass.
+    /// Its rate limit.
     pub limit: Option<Rate>,
-    /// What its layer is called.
+    /// The role that the rule belongs to; `None` for an agent's own rule.
+    pub role: Option<String>,
+    /// The name of its layer.
     pub layer: String,
-    /// `line: 0` where the rule came from no file.
+    /// `line: 0` if the rule does not come from a file.
     pub place: Place,
 }
 
@@ -33,7 +35,7 @@ impl RuleText {
         }
     }
 
-    /// `file:line:column`, or the path of a rule that came from no file.
+    /// `file:line:column`, or the path of a rule that does not come from a file.
     pub fn location(&self) -> String {
         match self.place {
             Place { line: 0, .. } => self.path.clone(),
@@ -42,12 +44,12 @@ impl RuleText {
     }
 }
 
-/// What a decision was about, for its sentence.
+/// The subject of a decision, for its sentence.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
     pub agent: Option<&'a str>,
     pub server: &'a str,
-    /// A tool's name, or that of a prompt or resource.
+    /// The name of a tool, prompt or resource.
     pub subject: &'a str,
     pub action: Option<&'a str>,
 }
@@ -58,7 +60,7 @@ impl Policy {
         self.rule_at(decision.layer?, decision.rule?)
     }
 
-    /// The rule at an address, as an [`Explanation`](crate::explain::Explanation) names it.
+    /// The rule at an address, as in an [`Explanation`](crate::explain::Explanation).
     pub fn rule_at(&self, layer: u16, at: RuleRef) -> Option<RuleText> {
         let layer = self.layers.get(usize::from(layer))?;
         let rule = layer.rule(at)?;
@@ -67,12 +69,13 @@ impl Policy {
             selector: rule.selector.written().into(),
             when: rule.when.as_ref().map(|when| when.source().into()),
             limit: rule.limit,
+            role: layer.role(at).map(String::from),
             layer: layer.name.to_string(),
             place: rule.place,
         })
     }
 
-    /// Why, in one sentence.
+    /// The reason, in one sentence.
     pub fn reason(&self, decision: &Decision, about: About<'_>) -> String {
         let rule = self.rule(decision);
         let About { agent, server, subject, .. } = about;
@@ -82,7 +85,7 @@ impl Policy {
         };
         let caller = match agent {
             Some(agent) => format!("agent `{agent}`"),
-            None => "a caller without a name".into(),
+            None => "an unnamed caller".into(),
         };
         let whose = self.whose(decision, agent);
         let selector = rule.as_ref().map_or("?", |rule| rule.selector.as_str());
@@ -90,7 +93,7 @@ impl Policy {
         let depends = decision.verdict == Verdict::Depends;
         match decision.step {
             Step::UnknownAgent => {
-                format!("no rules are written for {caller}, and callers without rules are denied")
+                format!("there are no rules for {caller}, and callers without rules are denied")
             }
             Step::ServerDeny => format!(
                 "`{selector}` in deny.servers of {whose} covers the server `{server}` ({place})"
@@ -130,14 +133,14 @@ impl Policy {
             }
             Step::AllowlistNone => format!("no entry of the allowlist covers `{what}`"),
             Step::NotExposed => {
-                format!("the server `{server}` does not expose `{subject}` to anybody")
+                format!("the server `{server}` does not expose `{subject}`")
             }
             Step::AmbiguousAction => format!(
                 "a rule names an action of `{server}/{subject}`, and the action of this call is \
                  ambiguous"
             ),
             Step::UnsafeUri => {
-                "the URI has dot segments, encoded separators or characters that servers read \
+                "the URI has dot segments, encoded separators or characters that servers interpret \
                  differently"
                     .into()
             }
@@ -152,7 +155,7 @@ impl Policy {
         }
     }
 
-    /// Whose rules a decision came from: the agent's own, or those of `default`.
+    /// The agent whose rules decided: the caller's own, or `default`.
     fn whose(&self, decision: &Decision, agent: Option<&str>) -> String {
         let layer = decision.layer.and_then(|layer| self.layers.get(usize::from(layer)));
         let Some(Rules::Agents(agents)) = layer.map(|layer| &layer.rules) else {
@@ -160,18 +163,21 @@ impl Policy {
         };
         match agents.agent(agent).and_then(|at| agents.agents.get(at as usize)) {
             Some(own) if Some(&*own.name) == agent => format!("agent `{}`", own.name),
-            Some(other) => format!("agent `{}`, which stands in for unknown callers,", other.name),
+            Some(other) if agent.is_some_and(|agent| agents.has(agent)) => {
+                format!("agent `{}`, which matches the caller's name,", other.name)
+            }
+            Some(other) => format!("agent `{}`, the fallback for unknown callers,", other.name),
             None => "nobody".into(),
         }
     }
 }
 
 impl Policy {
-    /// Whether refusals tell this agent reasons, and the message that all of its refusals carry.
-    /// Both depend on agent and policy alone.
+    /// Whether refusals give this agent reasons, and the message that is appended to all of its
+    /// refusals. Both depend on agent and policy alone.
     pub fn wording(&self, agent: Option<&str>) -> (bool, Option<&str>) {
         let mut found = Wording::default();
-        // The agent itself, and whoever stands in for it in a layer that does not know it.
+        // The agent itself, and the fallback agent in layers that have no rules for it.
         let mut names: Vec<&str> = agent.into_iter().collect();
         for layer in &self.layers {
             if let Rules::Agents(agents) = &layer.rules
@@ -181,6 +187,11 @@ impl Policy {
             {
                 names.push(&used.name);
             }
+        }
+        if let Some(pattern) = agent.and_then(|agent| self.wordings.pattern_of(agent))
+            && !names.contains(&pattern)
+        {
+            names.push(pattern);
         }
         let mut message = None;
         for wording in names.iter().filter_map(|name| self.wordings.agents.get(*name)) {
@@ -198,7 +209,16 @@ impl Policy {
     }
 }
 
-/// Where in an agent's rules a rule stands, for readers of lints: `deny.tools`.
+/// Why a call is denied although a rule allows its action: the tool is hidden, because the listing knows its
+/// actions and none of them is allowed.
+pub fn hidden_tool(server: &str, tool: &str) -> String {
+    format!(
+        "`{server}/{tool}` is not in the agent's list, because no action of its schema is allowed; what is \
+         hidden cannot be called"
+    )
+}
+
+/// The name of a rule's list, for lints: `deny.tools`.
 pub(crate) fn list_name(side: Side, kind: Kind) -> String {
     match side {
         Side::Deny => format!("deny.{}", kind.as_str()),

@@ -1,8 +1,9 @@
-//! Refusals, worded: the one place that renders what an agent gets instead of a result.
+//! The text and data of refusals: the only place that renders the response an agent gets instead of
+//! a result.
 //!
-//! The gateway sends what [`Allowed::refuse`] returns, and `explain` and the admin UI show it, so that a
-//! person always sees the text that the agent got. Whether the tool is listed decides the shape; of a
-//! name that is not listed, nothing but the name itself and the agent's own listing is used.
+//! The gateway sends the result of [`Allowed::refuse`], and `explain` and the admin UI show it, so
+//! a person always sees the text that the agent got. The shape depends on whether the tool is
+//! listed. For an unlisted name, only the name itself and the agent's own listing are used.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,20 +19,22 @@ use crate::text::{MAX_ECHOED, escaped};
 pub use crate::text::{brief, cut};
 use crate::why::{Cause, MAX_QUOTED, Unmet, Why, one_line};
 
-/// At most this many selectors are in `data.allowed_tools`; `…` stands for the rest.
+/// At most this many selectors are in `data.allowed_tools`; `…` replaces the rest.
 const MAX_SELECTORS: usize = 50;
-/// At most this many arguments are repeated.
+/// At most this many arguments are echoed.
 const MAX_ECHOES: usize = 5;
+/// At most this many prompts are named.
+const MAX_PROMPTS: usize = 10;
 /// At most this many characters of a condition are quoted.
 const MAX_CONDITION: usize = 500;
 
-/// Removes secrets from what a refusal repeats of a call.
+/// Redacts secrets in the parts of a call that a refusal echoes.
 pub trait Redact {
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str>;
     fn value(&self, value: Value) -> Value;
 }
 
-/// Repeats everything: for callers that never show a refusal to anyone but the agent.
+/// Redacts nothing: for callers that show a refusal to the agent only.
 impl Redact for () {
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         text.into()
@@ -45,36 +48,64 @@ impl Redact for () {
 /// A rate limit that refuses a call.
 #[derive(Debug, Clone, Copy)]
 pub enum Limited<'a> {
-    /// What the limit counts, in words for the agent (`your calls`), its rate, and when to try again.
+    /// The limit in words for the agent (`your calls`), its rate, and when to try again.
     Exceeded { limit: &'a str, rate: &'a str, retry_after: Duration },
-    /// The store of the limits cannot be reached.
+    /// The store that counts the limits is unavailable.
     Unavailable,
 }
 
-/// What an agent gets instead of a result.
+/// The response an agent gets instead of a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
-    /// The tool is in the agent's listing: a tool result. Otherwise a JSON-RPC error.
+    /// Whether the tool is in the agent's listing: then the refusal is a tool result, otherwise a
+    /// JSON-RPC error.
     pub listed: bool,
-    /// What was refused and why, and the operator's message: the error's message.
+    /// The error's message: the call, the reason, and the operator's message.
     pub message: String,
     /// The error's `data`, or the result's `_meta["io.toolward/refusal"]`.
     pub data: Value,
     head: String,
-    /// Arguments that are repeated: path, and value as JSON.
+    /// Echoed arguments: path, and value as JSON.
     echoes: Vec<(String, String)>,
     advice: String,
     note: Option<String>,
     decision: String,
 }
 
+/// The subject of a refused request. Only calls of tools are answered with a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    Tool,
+    Prompt,
+    Resource,
+}
+
 impl Refusal {
+    /// The same refusal of a prompt or a resource: its data names that instead of a tool, and lists no tools.
+    pub fn of(mut self, refused: Refused) -> Refusal {
+        let (key, error) = match refused {
+            Refused::Tool => return self,
+            Refused::Prompt => ("prompt", "prompt_not_allowed"),
+            Refused::Resource => ("uri", "resource_not_allowed"),
+        };
+        let Some(data) = self.data.as_object_mut() else { return self };
+        if let Some(name) = data.remove("tool") {
+            data.insert(key.into(), name);
+        }
+        data.remove("allowed_tools");
+        data.remove("action");
+        if data.get("error").and_then(Value::as_str) == Some("tool_not_allowed") {
+            data.insert("error".into(), json!(error));
+        }
+        self
+    }
+
     /// The text that the agent reads.
     pub fn text(&self) -> String {
         self.with_values(|value| value)
     }
 
-    /// The same without the values of arguments, for an audit log that does not have them.
+    /// The same without argument values, for an audit log that does not contain them.
     pub fn text_without_values(&self) -> String {
         self.with_values(|_| "[not recorded]")
     }
@@ -100,8 +131,8 @@ impl Refusal {
 }
 
 impl Allowed {
-    /// The refusal of a call. `why` is the engine's reason; without one, the tool is not in the
-    /// agent's listing, hidden or nonexistent.
+    /// The refusal of a call. `why` is the engine's reason; `None` if the tool is not in the
+    /// agent's listing, whether hidden or nonexistent.
     pub fn refuse(
         &self,
         policy: &Policy,
@@ -157,8 +188,36 @@ impl Allowed {
         self.finish(sent, why.is_some(), parts, data)
     }
 
-    /// The refusal of a call that a rate limit stops. `entry` is the message of the entry that
-    /// allowed the call.
+    /// The refusal of a prompt that is not in the agent's listing, whether hidden or nonexistent. `listed` are the names
+    /// of the prompts in it.
+    pub fn refuse_prompt(
+        &self,
+        name: &str,
+        listed: &[&str],
+        redact: &dyn Redact,
+        decision: &str,
+    ) -> Refusal {
+        let sent = Sent { tool: name, action: None, arguments: None };
+        let what = shown(sent, redact);
+        let named: Vec<String> =
+            listed.iter().take(MAX_PROMPTS).map(|name| escaped(name)).collect();
+        let allowed = match listed.len().checked_sub(MAX_PROMPTS) {
+            _ if named.is_empty() => "nothing".into(),
+            None | Some(0) => named.join(", "),
+            Some(more) => format!("{} ({more} more in prompts/list)", named.join(", ")),
+        };
+        let head = match self.explain {
+            true => format!("{what} is not permitted. Allowed: {allowed}"),
+            false => format!("{what} is not permitted"),
+        };
+        let (echoes, advice) = (Vec::new(), String::new());
+        let parts = Parts { head, echoes, advice, entry: None, retryable: false, decision };
+        let data = json!({"error": "tool_not_allowed"});
+        self.finish(sent, false, parts, data).of(Refused::Prompt)
+    }
+
+    /// The refusal of a call over a rate limit. `entry` is the message of the entry that allowed
+    /// the call.
     pub fn limit(
         &self,
         sent: Sent<'_>,
@@ -213,7 +272,7 @@ impl Allowed {
         Refusal { listed, message, data, head, echoes, advice, note, decision }
     }
 
-    /// The selectors as refusals have them: at most 50, then `…`.
+    /// The selectors in a refusal: at most 50, then `…`.
     fn brief_selectors(&self) -> Vec<&str> {
         let all = self.selectors();
         let more = (all.len() > MAX_SELECTORS).then_some("…");
@@ -221,7 +280,7 @@ impl Allowed {
     }
 }
 
-/// What a refusal is put together from.
+/// The parts of a refusal.
 struct Parts<'a> {
     head: String,
     echoes: Vec<(String, String)>,
@@ -234,7 +293,8 @@ struct Parts<'a> {
 /// The call as messages name it: `tool`, or `tool.action`.
 fn shown(sent: Sent<'_>, redact: &dyn Redact) -> String {
     let word = |text: &str| {
-        // Secrets are recognized before the text is cut, but nobody reads megabytes for that.
+        // Secrets are redacted before the text is cut, but the text is bounded first to limit the
+        // work.
         let bounded = cut(text, 2 * MAX_ECHOED);
         escaped(&cut(&redact.text(&bounded), MAX_ECHOED))
     };
@@ -268,7 +328,7 @@ fn conditions(unmet: &[Unmet]) -> String {
     format!("it is allowed only {}", ways.join(", or "))
 }
 
-/// Why a condition could not be evaluated: " (a and b are missing)".
+/// Why a condition failed to evaluate: " (a and b are missing)".
 fn lacking(unmet: &Unmet) -> String {
     let names: Vec<String> = unmet.missing.iter().map(|name| escaped(name)).collect();
     match names.split_last() {
@@ -279,7 +339,7 @@ fn lacking(unmet: &Unmet) -> String {
     }
 }
 
-/// The arguments that quoted conditions read, as they were sent.
+/// The arguments that quoted conditions read, as sent.
 fn echoed(
     unmet: &[Unmet],
     arguments: Option<&dyn Arguments>,
@@ -301,7 +361,7 @@ fn echoed(
     echoes
 }
 
-/// A value as JSON without secrets, on one line and short.
+/// A value as JSON: redacted, on one line, and short.
 fn echo(key: &str, value: &Value, redact: &dyn Redact) -> String {
     // Whether a value is a secret can depend on its key.
     let named: Map<String, Value> = [(key.to_string(), value.clone())].into_iter().collect();
@@ -315,7 +375,7 @@ fn echo(key: &str, value: &Value, redact: &dyn Redact) -> String {
     }
 }
 
-/// A duration as people say it, rounded up.
+/// A duration in words, rounded up.
 pub fn in_words(wait: Duration) -> String {
     match wait.as_secs() {
         0 => format!("{} ms", wait.as_millis().max(1)),

@@ -1,18 +1,19 @@
-//! One entry of a rule list: what it matches, to the letter of the contract.
+//! Selectors: the entries of a rule list, exactly as the contract defines them.
 //!
-//! A selector speaks of a tool's original name, of an action (`interact.navigate`), or of hints
-//! (`hint:read-only+closed-world`). This file is the plain matcher: [`index`](crate::index) answers
-//! the same questions for many selectors at once, and a property test holds the two together.
+//! A selector matches a tool's original name, an action (`interact.navigate`), or hints
+//! (`hint:read-only+closed-world`). This file is the reference matcher: [`index`](crate::index)
+//! gives the same results for many selectors at once, and a property test compares the two.
 
 use crate::fnmatch::{Pattern, is_pattern};
 use crate::hints::Hints;
 use crate::source::Case;
 
-/// The longest selector that is accepted, in bytes. Tool names end at 128 characters in the
-/// protocol; the limit keeps the work for a selector with many dots small.
+/// The maximum length of a selector in bytes. Tool names have at most 128 characters in the
+/// protocol; the limit bounds the work for a selector with many dots.
 pub const LONGEST_SELECTOR: usize = 2048;
 
-/// The most dots of a selector: each is a way to read it as `tool.action`, and is kept.
+/// The maximum number of dots in a selector: each is stored as a way to split it into
+/// `tool.action`.
 pub const MOST_DOTS: usize = 32;
 
 /// A compiled selector.
@@ -24,7 +25,7 @@ pub struct Selector {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// Tags that must all be there.
+    /// Tags that a tool must have, all of them.
     Hints(Box<[Box<str>]>),
     Name(NameForm),
 }
@@ -36,18 +37,18 @@ pub(crate) struct NameForm {
     pub(crate) whole: Glob,
     /// `X` of a selector `X.*`, which also covers the tool `X` with any action or none.
     pub(crate) every_action: Option<Glob>,
-    /// The ways to read the selector as `tool.action`.
+    /// The ways to split the selector into `tool.action`.
     pub(crate) splits: Box<[Split]>,
 }
 
-/// A dotted selector read as a tool and one of its actions.
+/// A dotted selector split into a tool and one of its actions.
 #[derive(Debug, Clone)]
 pub(crate) struct Split {
     pub(crate) tool: Glob,
     pub(crate) action: Glob,
 }
 
-/// A pattern that a name also matches by being equal to it, letter by letter (`a[b]`).
+/// A pattern that a name also matches by being identical to it (`a[b]`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob {
     text: Box<str>,
@@ -55,7 +56,8 @@ pub struct Glob {
 }
 
 impl Glob {
-    /// Compiles `text`, folded to lower case where `case` says so: names must be folded alike.
+    /// Compiles `text`, folded to lower case if `case` requires it; names must be folded the same
+    /// way.
     pub fn new(text: &str, case: Case) -> Glob {
         let text = fold(text, case);
         Glob { pattern: Pattern::new(&text), text: text.into() }
@@ -78,7 +80,7 @@ impl Glob {
     }
 }
 
-/// ASCII folding, where the list folds. Agents, hints and argument names are never folded.
+/// ASCII folding, if the list uses it. Agents, hints and argument names are never folded.
 pub fn fold(text: &str, case: Case) -> std::borrow::Cow<'_, str> {
     match case {
         Case::Insensitive if text.bytes().any(|b| b.is_ascii_uppercase()) => {
@@ -97,12 +99,13 @@ impl Selector {
         Selector { written: text.into(), form }
     }
 
-    /// The selector as it stands in the file.
+    /// The selector as written in the file.
     pub fn written(&self) -> &str {
         &self.written
     }
 
-    /// Wildcard selectors are asked after exact ones: `hint:`, and whatever holds `*`, `?` or `[`.
+    /// Wildcard selectors are evaluated after exact ones: `hint:`, and everything with `*`, `?` or
+    /// `[`.
     pub fn is_wildcard(&self) -> bool {
         matches!(self.form, Form::Hints(_)) || is_pattern(&self.written)
     }
@@ -115,12 +118,12 @@ impl Selector {
         }
     }
 
-    /// Whether this is a `hint:` selector whose tags the tool carries.
+    /// Whether this is a `hint:` selector whose tags the tool has.
     pub fn carried_by(&self, hints: &Hints) -> bool {
         self.tags().is_some_and(|tags| tags.iter().all(|tag| hints.contains(tag)))
     }
 
-    /// Whether the selector covers the tool as a whole, whatever its action. `name` is folded like
+    /// Whether the selector covers the tool regardless of its action. `name` must be folded like
     /// the selector.
     pub fn names_tool(&self, name: &str) -> bool {
         self.name_form().is_some_and(|form| {
@@ -129,7 +132,8 @@ impl Selector {
         })
     }
 
-    /// Whether an entry of a server list covers the server. There every text is a name or a pattern.
+    /// Whether an entry of a server list covers the server. In such a list, every entry is a name
+    /// or a pattern.
     pub(crate) fn matches_server(&self, server: &str) -> bool {
         match &self.form {
             Form::Hints(_) => *self.written == *server,
@@ -137,9 +141,9 @@ impl Selector {
         }
     }
 
-    /// The action patterns of this selector, read as `tool.action`, for a tool of that name.
-    /// A pattern on the left counts only with `by_pattern`: in a deny list, or where the tool's
-    /// schema declares an action key.
+    /// The action patterns of this selector, read as `tool.action`, for a tool of that name. A
+    /// pattern on the left counts only with `by_pattern`: in a deny list, or if the tool's schema
+    /// declares an action key.
     pub fn actions_of<'a>(
         &'a self,
         name: &'a str,
@@ -153,7 +157,7 @@ impl Selector {
             .map(|split| &split.action)
     }
 
-    /// Whether the left part of one of the splits is this very name.
+    /// Whether the left part of a split is exactly this name.
     pub fn spells_action_of(&self, name: &str) -> bool {
         self.splits().iter().any(|split| split.tool.equals(name))
     }

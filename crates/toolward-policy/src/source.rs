@@ -1,30 +1,30 @@
-//! What a policy says, before it is compiled: the words of a policy file as plain data.
+//! A policy before compilation: the content of a policy file as plain data.
 //!
-//! Loaders build these values, [`Policy::compile`](crate::Policy::compile) consumes them. Nothing
-//! here decides; order is file order, and places (`line`, `column`, both from 1) are carried along
-//! so that every decision can name the rule that made it.
+//! Loaders build these values; [`Policy::compile`](crate::Policy::compile) consumes them. Nothing
+//! here decides. Order is file order, and locations (`line`, `column`, both from 1) are kept so
+//! that every decision can name the rule that made it.
 
 use crate::rate::Rate;
 
-/// A whole policy: the servers it knows something about, and the layers a call must pass.
+/// A whole policy: settings of servers, and the layers that a call must pass.
 #[derive(Debug, Clone, Default)]
 pub struct Source {
-    /// Servers in the order of the configuration. A server that is not named here has no exposure,
-    /// no stated hints and the default action keys.
+    /// Servers in configuration order. A server that is not in this list has no exposure, no
+    /// operator-defined hints and the default action keys.
     pub servers: Vec<ServerSource>,
-    /// An exposure that holds for every server (`_global` of a plugin file).
+    /// An exposure that applies to every server (`_global` of a plugin file).
     pub expose_everywhere: Option<ExposeSource>,
-    /// Policy sources, in the order in which they are asked.
+    /// Policy sources, in evaluation order.
     pub layers: Vec<LayerSource>,
-    /// What refusals tell agents.
+    /// The texts that refusals include.
     pub refusals: RefusalsSource,
 }
 
-/// What refusals tell agents, beside the engine's reason.
+/// The texts that refusals include in addition to the engine's reason.
 #[derive(Debug, Clone, Default)]
 pub struct RefusalsSource {
     pub everyone: Wording,
-    /// By agent. Several files may have the same one.
+    /// Per agent. Several files may have settings for the same one.
     pub agents: Vec<(String, Wording)>,
 }
 
@@ -36,7 +36,7 @@ pub struct Wording {
 }
 
 impl Source {
-    /// How many entries all rule lists have.
+    /// The number of entries in all rule lists.
     pub fn selectors(&self) -> usize {
         let keyed =
             |lists: &[KeyedList]| lists.iter().map(|list| list.entries.len()).sum::<usize>();
@@ -49,32 +49,37 @@ impl Source {
                 let others = [&list.prompts, &list.resources].into_iter().flatten();
                 list.tools.len() + others.map(Vec::len).sum::<usize>()
             }
-            RulesSource::Agents(agents) => {
-                agents.agents.iter().map(|(_, agent)| side(&agent.allow) + side(&agent.deny)).sum()
+            RulesSource::Agents(layer) => {
+                let agents = layer.agents.iter().map(|(_, agent)| (&agent.allow, &agent.deny));
+                let roles = layer.roles.iter().map(|(_, role)| (&role.allow, &role.deny));
+                agents.chain(roles).map(|(allow, deny)| side(allow) + side(deny)).sum()
             }
         };
         self.layers.iter().map(in_layer).sum()
     }
 }
 
-/// What the operator says about one server.
+/// The operator's settings for one server.
 #[derive(Debug, Clone)]
 pub struct ServerSource {
     pub name: String,
-    /// `None`: everything the server offers is exposed. An empty list exposes nothing.
+    /// `None`: every tool of the server is exposed. An empty list exposes nothing.
     pub expose: Option<ExposeSource>,
-    /// Tool name or pattern, and the hints stated for it.
+    /// The same for its prompts.
+    pub expose_prompts: Option<ExposeSource>,
+    /// Tool name or pattern, and its hints.
     pub hints: Vec<(String, Vec<String>)>,
     pub trust_annotations: bool,
     pub action_keys: ActionKeysSource,
 }
 
 impl ServerSource {
-    /// A server about which nothing is said but its name.
+    /// A server without settings.
     pub fn new(name: impl Into<String>) -> Self {
         ServerSource {
             name: name.into(),
             expose: None,
+            expose_prompts: None,
             hints: Vec::new(),
             trust_annotations: true,
             action_keys: ActionKeysSource::default(),
@@ -82,12 +87,12 @@ impl ServerSource {
     }
 }
 
-/// Which arguments of a server's tools select an action.
+/// The arguments that select an action of a server's tools.
 #[derive(Debug, Clone)]
 pub enum ActionKeysSource {
     /// The same keys for all tools.
     All(Vec<String>),
-    /// By tool name or pattern, first match in file order; tools that match none have the default.
+    /// By tool name or pattern, first match in file order; other tools have the default.
     ByTool(Vec<(String, Vec<String>)>),
 }
 
@@ -97,21 +102,21 @@ impl Default for ActionKeysSource {
     }
 }
 
-/// The action keys of a tool for which the configuration names none.
+/// The action keys of a tool without configured ones.
 pub const DEFAULT_ACTION_KEYS: [&str; 2] = ["what", "action"];
 
-/// An implicit allowlist of a server's tools, with renames.
+/// An implicit allowlist of a server's tools or prompts, with renames.
 #[derive(Debug, Clone, Default)]
 pub struct ExposeSource {
     pub entries: Vec<ExposeEntry>,
-    /// `true`: `tool` is a name to the letter even where it contains `*` (another system's file).
+    /// `true`: `name` is a literal name even if it contains `*` (for files of other systems).
     pub literal: bool,
 }
 
-/// One exposed tool, or a pattern of tools.
+/// One exposed tool or prompt, or a pattern.
 #[derive(Debug, Clone, Default)]
 pub struct ExposeEntry {
-    pub tool: String,
+    pub name: String,
     pub display_name: Option<String>,
     pub display_description: Option<String>,
     pub place: Place,
@@ -120,7 +125,7 @@ pub struct ExposeEntry {
 /// One policy source.
 #[derive(Debug, Clone)]
 pub struct LayerSource {
-    /// What a person calls this source: a file name, or the name of a variable or flag.
+    /// A name for people: of a file, a variable or a flag.
     pub name: String,
     pub rules: RulesSource,
 }
@@ -129,7 +134,7 @@ pub struct LayerSource {
 pub enum RulesSource {
     Agents(AgentsSource),
     Allowlist(AllowlistSource),
-    /// Only tools that carry `hint:read-only`.
+    /// Only tools with `hint:read-only`.
     ReadOnly,
 }
 
@@ -138,20 +143,48 @@ pub enum RulesSource {
 pub struct AgentsSource {
     /// Agents in file order; names are unique.
     pub agents: Vec<(String, AgentSource)>,
+    /// Lists that several agents share; names are unique.
+    pub roles: Vec<(String, RoleSource)>,
+    /// Whether an agent's name with `*`, `?` or `[` is a pattern of names. An exact name takes precedence,
+    /// and no name may match two patterns.
+    pub patterns: bool,
     pub deny_on_missing_agent: bool,
+}
+
+/// No agents: everything is denied.
+impl Default for AgentsSource {
+    fn default() -> Self {
+        AgentsSource {
+            agents: Vec::new(),
+            roles: Vec::new(),
+            patterns: false,
+            deny_on_missing_agent: true,
+        }
+    }
+}
+
+/// Lists that agents share, as if each had them in front of its own.
+#[derive(Debug, Clone, Default)]
+pub struct RoleSource {
+    pub allow: SideSource,
+    pub deny: SideSource,
+    /// `allow.client_requests`.
+    pub client_requests: Option<Vec<String>>,
 }
 
 /// The rules of one agent.
 #[derive(Debug, Clone, Default)]
 pub struct AgentSource {
     pub case: Case,
+    /// The roles whose lists precede the agent's own, in order.
+    pub roles: Vec<String>,
     pub allow: SideSource,
     pub deny: SideSource,
-    /// `allow.client_requests`; `None` is the default, elicitation alone.
+    /// `allow.client_requests`; if neither the agent nor a role has it, elicitation and roots are allowed.
     pub client_requests: Option<Vec<String>>,
 }
 
-/// `allow` or `deny` of an agent.
+/// `allow` or `deny` of an agent or a role.
 #[derive(Debug, Clone, Default)]
 pub struct SideSource {
     pub servers: Vec<Entry>,
@@ -166,14 +199,15 @@ pub struct KeyedList {
     /// A server's name or a pattern.
     pub key: String,
     pub entries: Vec<Entry>,
-    /// Where the key stands.
+    /// The location of the key.
     pub place: Place,
 }
 
-/// A layer that holds for all agents.
+/// A layer that applies to all agents.
 #[derive(Debug, Clone)]
 pub struct AllowlistSource {
-    /// Where the list stands, as a rule's path begins: `allowed_tools`, `chat.tools`.
+    /// The path of the list, with which the paths of its rules begin: `allowed_tools`,
+    /// `chat.tools`.
     pub path: String,
     pub case: Case,
     pub tools: Vec<Entry>,
@@ -185,11 +219,11 @@ pub struct AllowlistSource {
 #[derive(Debug, Clone, Default)]
 pub struct Entry {
     pub selector: String,
-    /// A CEL expression; the entry is skipped where it is false.
+    /// A CEL expression; the entry is skipped if it is false.
     pub when: Option<String>,
     /// A person must approve (allow entries only).
     pub ask: bool,
-    /// How often the entry lets calls pass (allow entries only).
+    /// The rate limit of the calls that the entry allows (allow entries only).
     pub limit: Option<Rate>,
     /// How to get permission; added to refusals of listed tools.
     pub message: Option<String>,
@@ -197,7 +231,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// A plain selector that came from no file.
+    /// A plain selector without a file.
     pub fn new(selector: impl Into<String>) -> Self {
         Entry { selector: selector.into(), ..Entry::default() }
     }
@@ -209,7 +243,7 @@ impl<S: Into<String>> From<S> for Entry {
     }
 }
 
-/// Whether a list's names are compared to the letter or after ASCII folding.
+/// Whether names are compared exactly or after ASCII folding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Case {
     #[default]
@@ -217,7 +251,7 @@ pub enum Case {
     Insensitive,
 }
 
-/// A line and column of the layer's file, both from 1; zero where there is no file.
+/// A line and column in the layer's file, both from 1; zero if there is no file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     pub line: u32,

@@ -1,11 +1,11 @@
-//! Hints that the operator states in the configuration, by tool name or pattern.
+//! Hints that the operator sets in the configuration, by tool name or pattern.
 
 use crate::hints::Hints;
 use crate::selector::Glob;
 use crate::source::Case;
 
-/// Hints that the operator states for a server's tools; they replace what the server claims.
-#[derive(Debug, Clone, Default)]
+/// Hints that the operator sets for a server's tools; they replace the server's claims.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StatedHints {
     by_tool: Vec<(Glob, bool, Vec<String>)>,
 }
@@ -22,11 +22,16 @@ impl StatedHints {
         StatedHints { by_tool }
     }
 
+    pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
+        self.by_tool.iter().map(|(glob, _, _)| glob)
+    }
+
     pub(crate) fn tags(&self) -> impl Iterator<Item = &String> {
         self.by_tool.iter().flat_map(|(_, _, tags)| tags)
     }
 
-    /// What is stated for this tool: an exact key beats pattern keys, several patterns unite.
+    /// The hints set for this tool: an exact key takes precedence over patterns; several patterns
+    /// are merged.
     pub(crate) fn of(&self, tool: &str) -> Option<Hints> {
         let exact = self.by_tool.iter().find(|(key, exact, _)| *exact && key.equals(tool));
         if let Some((_, _, tags)) = exact {
@@ -38,7 +43,7 @@ impl StatedHints {
     }
 }
 
-/// Adds the defaults for what is left open. Where statements contradict, the careful one holds.
+/// Adds defaults for unset hints. If settings contradict each other, the stricter one wins.
 fn complete(stated: &[String]) -> Hints {
     let says = |tag: &str| stated.iter().any(|own| own == tag);
     let mut tags: Vec<&str> = stated

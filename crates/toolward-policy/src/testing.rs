@@ -1,4 +1,4 @@
-//! Tests that stand in a policy: who may do what, said once more, and checked before every load.
+//! Policy tests: expectations in a policy file that are checked before every load.
 
 use serde_json::{Map, Value};
 
@@ -7,31 +7,33 @@ use crate::catalogue::Catalogue;
 use crate::cell::Cell;
 use crate::decision::{Decision, Step, Verdict};
 use crate::hints::Annotations;
-use crate::policy::{Policy, Subject};
+use crate::policy::{Family, Policy, Subject};
 use crate::source::Place;
 use crate::tool::Tool;
 
 /// One entry of `tests`.
 #[derive(Debug, Clone, Default)]
 pub struct PolicyTest {
-    /// `None`: a caller without a name.
+    /// `None` for an unnamed caller.
     pub agent: Option<String>,
     pub cases: Vec<TestCase>,
 }
 
-/// One thing that a test says.
+/// One expectation of a test.
 #[derive(Debug, Clone)]
 pub struct TestCase {
     pub expect: Expect,
+    pub family: Family,
     pub server: String,
-    pub tool: String,
+    /// The original name of the tool or prompt, or the resource's URI.
+    pub name: String,
     pub arguments: Option<TestArguments>,
     /// The case as written.
     pub written: String,
     pub place: Place,
 }
 
-/// The arguments of a test, with its numbers as they are written: a tree has lost the digits that a double
+/// The arguments of a test, with its numbers as written: a JSON tree loses digits that a double
 /// cannot hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TestArguments {
@@ -39,7 +41,7 @@ pub struct TestArguments {
     pub numbers: Vec<WrittenNumber>,
 }
 
-/// A number as it is written, and where.
+/// A number as written, and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenNumber {
     /// The keys that lead to it; `None` for an element of an array.
@@ -94,7 +96,7 @@ impl Expect {
     }
 }
 
-/// What came of one case.
+/// The outcome of one case.
 #[derive(Debug, Clone)]
 pub struct TestOutcome<'t> {
     pub agent: Option<&'t str>,
@@ -120,7 +122,7 @@ pub fn run<'t>(
         .collect()
 }
 
-/// Whether a case fails whatever the server says of its tool, as long as it has it.
+/// Whether a case fails regardless of the tool's definition, if the server has the tool.
 pub fn fails_anyway(policy: &Policy, agent: Option<&str>, case: &TestCase) -> bool {
     let claimed = [None, Some(true), Some(false)];
     let mut all = Vec::new();
@@ -138,7 +140,7 @@ pub fn fails_anyway(policy: &Policy, agent: Option<&str>, case: &TestCase) -> bo
         }
     }
     all.into_iter().all(|claims| {
-        let tool = Tool::named(&case.tool).with_annotations(claims);
+        let tool = Tool::named(&case.name).with_annotations(claims);
         [tool.clone().with_declared_action(), tool].iter().all(|tool| {
             let cell = cell(policy, agent, case, tool);
             let verdict = answer(&cell, agent, case).verdict;
@@ -153,7 +155,12 @@ fn decide(
     agent: Option<&str>,
     case: &TestCase,
 ) -> Decision {
-    match catalogue.tool(&case.server, &case.tool) {
+    // Only tools have definitions that a decision may depend on.
+    let tool = match case.family {
+        Family::Tools => catalogue.tool(&case.server, &case.name),
+        Family::Prompts | Family::Resources => Some(Tool::named(&case.name)),
+    };
+    match tool {
         Some(tool) => answer(&cell(policy, agent, case, &tool), agent, case),
         None => Decision::outside(Verdict::Deny, Step::NoSuchTool),
     }
@@ -161,7 +168,12 @@ fn decide(
 
 fn cell(policy: &Policy, agent: Option<&str>, case: &TestCase, tool: &Tool) -> Cell {
     let hints = policy.hints(&case.server, tool);
-    policy.cell(agent, &case.server, Subject::Tool(tool, &hints))
+    let subject = match case.family {
+        Family::Tools => Subject::Tool(tool, &hints),
+        Family::Prompts => Subject::Prompt(&case.name),
+        Family::Resources => Subject::Resource(&case.name),
+    };
+    policy.cell(agent, &case.server, subject)
 }
 
 fn answer(cell: &Cell, agent: Option<&str>, case: &TestCase) -> Decision {

@@ -1,16 +1,16 @@
-//! Cutting and escaping of text that a response repeats.
+//! Truncates and escapes text that a response echoes.
 
 use std::borrow::Cow;
 
-/// At most this many characters of a name or an argument are repeated.
+/// At most this many characters of a name or an argument are echoed.
 pub(crate) const MAX_ECHOED: usize = 200;
 
-/// Text of a caller, cut to the length that a response repeats: no response grows with the request.
+/// A caller's text, truncated for a response: no response grows with the request.
 pub fn brief(text: &str) -> Cow<'_, str> {
     cut(text, MAX_ECHOED)
 }
 
-/// The first `most` characters; `…` marks what was cut.
+/// The first `most` characters, followed by `…` if the text was cut.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
@@ -30,7 +30,8 @@ pub(crate) fn escaped(text: &str) -> String {
     clean
 }
 
-/// Whether a character could move the cursor, color a terminal, reorder a line or hide itself.
+/// Whether a character could move the cursor, change a terminal's colors, reorder a line or be
+/// invisible.
 pub fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,

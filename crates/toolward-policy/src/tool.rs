@@ -1,4 +1,4 @@
-//! A tool as its server described it, reduced to the facts that policy asks for.
+//! A tool as its server describes it, reduced to the facts that policies use.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Tool {
 #[derive(Debug, Clone)]
 pub(crate) struct Property {
     pub(crate) name: Box<str>,
-    /// The values of its `enum`; one that is not a string is `None`.
+    /// The values of its `enum`; `None` for a value that is not a string.
     pub(crate) values: Option<Box<[Option<Box<str>>]>>,
 }
 
@@ -38,7 +38,7 @@ impl Tool {
         }
     }
 
-    /// Reads a definition under a name; the definition's own `name` is not looked at.
+    /// Reads a definition under the given name; the definition's own `name` is ignored.
     pub fn new(name: &str, definition: &Map<String, Value>) -> Tool {
         let properties = definition
             .get("inputSchema")
@@ -48,7 +48,7 @@ impl Tool {
             name: name.into(),
             annotations: Annotations::of(definition.get("annotations")),
             properties: properties.into_iter().flatten().map(Property::of).collect(),
-            // A map always serialises; an empty object stands in for the impossible.
+            // A map always serializes; the empty object is unreachable.
             definition: serde_json::to_string(definition).unwrap_or_else(|_| "{}".into()).into(),
             declares_action: false,
         }
@@ -62,13 +62,13 @@ impl Tool {
         self.annotations
     }
 
-    /// The same tool under other claims.
+    /// The same tool with other annotations.
     pub fn with_annotations(mut self, annotations: Annotations) -> Tool {
         self.annotations = annotations;
         self
     }
 
-    /// The same tool, whose schema counts as declaring an action key.
+    /// The same tool, treated as if its schema declared an action key.
     pub fn with_declared_action(mut self) -> Tool {
         self.declares_action = true;
         self
@@ -79,7 +79,7 @@ impl Tool {
         self.declares_action || action_keys.iter().any(|key| self.property(key).is_some())
     }
 
-    /// The definition as JSON text, to be kept.
+    /// The definition as JSON text, shared.
     pub fn shared_definition(&self) -> Arc<str> {
         self.definition.clone()
     }
@@ -105,7 +105,7 @@ impl Property {
     }
 }
 
-/// A server's list of tools, addressed by the hash of what it holds.
+/// A server's tool list, with a hash of its content.
 #[derive(Debug, Clone)]
 pub struct ToolSet {
     tools: Arc<[Tool]>,
@@ -143,8 +143,8 @@ impl ToolSet {
         ToolSet { tools: tools.into(), ids: Arc::new(ids), hash: hasher.finalize().into() }
     }
 
-    /// Reads the `tools` array of a server's answer, entry by entry: what is not a usable tool is
-    /// dropped and reported, everything else is kept.
+    /// Reads the `tools` array of a server's response entry by entry: unusable entries are dropped
+    /// and reported, all others are kept.
     pub fn read(entries: &[Value]) -> (ToolSet, Vec<Dropped>) {
         let mut tools: Vec<Tool> = Vec::with_capacity(entries.len());
         let mut seen = hashbrown::HashSet::new();

@@ -1,20 +1,21 @@
-//! One layer, seen by one agent on one server: which lists apply, and what they say of a subject.
+//! One layer for one agent on one server: which lists apply, and their result for a subject.
 //!
-//! This is the compiled path. What depends only on agent and server is settled once; for each
-//! subject the indexes give the entries that can matter, in the order in which the contract asks
-//! them, cut after the first one that always matches.
+//! This is the compiled path. Everything that depends only on agent and server is computed once.
+//! For each subject, the indexes return the entries that can matter, in the order of the contract,
+//! cut after the first one that always matches.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::automaton::common_name;
 use crate::condition::Condition;
 use crate::decision::{Answer, Kind, RuleRef, Side, Step, Verdict};
 use crate::hints::Hints;
-use crate::layer::{Agent, Allowlist, Layer, List, Rule, Rules};
+use crate::layer::{Agent, Allowlist, DEFAULT_CLIENT_REQUESTS, Layer, List, Rule, Rules};
 use crate::selector::{Glob, fold};
 use crate::source::Case;
 
-/// What is asked about, as the layers see it.
+/// The subject of a question, as layers see it.
 pub(crate) struct Asked<'a> {
     pub(crate) kind: Kind,
     pub(crate) name: &'a str,
@@ -25,7 +26,7 @@ pub(crate) struct Asked<'a> {
 
 /// A layer for (agent, server).
 pub(crate) enum View<'p> {
-    /// Nothing about the tool matters: unknown agent, or a server it may not use.
+    /// The tool does not matter: unknown agent, or a server it may not use.
     Settled(Answer),
     Agent(AgentView<'p>),
     Allowlist(&'p Allowlist, String),
@@ -38,7 +39,7 @@ pub(crate) struct AgentView<'p> {
     server: String,
 }
 
-/// What a layer says of one subject.
+/// A layer's result for one subject.
 #[derive(Debug, Clone)]
 pub(crate) enum LayerCell {
     Fixed(Answer),
@@ -50,14 +51,14 @@ pub(crate) enum LayerCell {
 pub(crate) struct Program {
     /// A selector names an action of the tool.
     pub(crate) names_action: bool,
-    /// The call's action is looked for, and an ambiguous one is denied.
+    /// The call's action is determined, and an ambiguous one is denied.
     pub(crate) looks_for_action: bool,
-    /// A deny rule speaks of an action, so that a call without one is ambiguous.
+    /// A deny rule depends on the action, so a call without one is ambiguous.
     pub(crate) missing_action_denies: bool,
     /// How the candidates compare the action.
     pub(crate) case: Case,
     pub(crate) candidates: Box<[Candidate]>,
-    /// What holds where no candidate matches.
+    /// The answer if no candidate matches.
     pub(crate) end: Answer,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Program {
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     pub(crate) answer: Answer,
-    /// Matches whatever the action is; otherwise only these actions.
+    /// Matches regardless of the action; otherwise only these actions.
     pub(crate) by_name: bool,
     pub(crate) actions: Box<[Glob]>,
     pub(crate) when: Option<Arc<Condition>>,
@@ -101,6 +102,59 @@ impl<'p> View<'p> {
     }
 }
 
+impl View<'_> {
+    /// Whether some subject of a kind could be allowed.
+    pub(crate) fn may_allow(&self, kind: Kind) -> bool {
+        match self {
+            View::Settled(answer) => answer.verdict != Verdict::Deny,
+            View::ReadOnly => true,
+            View::Allowlist(list, _) => match list.of(kind) {
+                Some(list) => !list.rules.is_empty(),
+                None => list.everything.is_some(),
+            },
+            View::Agent(AgentView { agent, server, .. }) => {
+                let here = |list: &&Arc<List>| list.key.matches(server);
+                let all = |rule: &Rule| rule.selector.written() == "*" && rule.when.is_none();
+                let mut denied = agent.deny.of(kind).iter().filter(here);
+                let mut allowed = agent.allow.of(kind).iter().filter(here);
+                !denied.any(|list| list.rules.iter().any(all))
+                    && (allowed.any(|list| !list.rules.is_empty())
+                        || kind == Kind::Tools
+                        || !narrows_tools(agent, server))
+            }
+        }
+    }
+}
+
+impl View<'_> {
+    /// Whether some expansion of a resource template could be allowed. `pattern` is the template with `*` for its
+    /// expressions.
+    pub(crate) fn may_allow_expansion(&self, pattern: &str) -> bool {
+        let overlaps = |rules: &[Rule], case: Case| {
+            let pattern = fold(pattern, case);
+            rules
+                .iter()
+                .any(|rule| common_name(&fold(rule.selector.written(), case), &pattern).is_some())
+        };
+        match self {
+            View::Settled(answer) => answer.verdict != Verdict::Deny,
+            View::ReadOnly => true,
+            View::Allowlist(list, _) => match list.of(Kind::Resources) {
+                Some(rules) => overlaps(&rules.rules, list.case),
+                None => list.everything.is_some(),
+            },
+            View::Agent(AgentView { agent, server, .. }) => {
+                let here = |list: &&Arc<List>| list.key.matches(server) && !list.rules.is_empty();
+                let mut lists = agent.allow.of(Kind::Resources).iter().filter(here).peekable();
+                match lists.peek() {
+                    Some(_) => lists.any(|list| overlaps(&list.rules, agent.case)),
+                    None => !narrows_tools(agent, server),
+                }
+            }
+        }
+    }
+}
+
 /// The server step of an agent: `deny.servers`, then `allow.servers`, otherwise deny.
 pub(crate) fn server_step(agent: &Agent, index: u32, server: &str) -> Answer {
     let find = |rules: &[Rule]| rules.iter().position(|rule| rule.selector.matches_server(server));
@@ -121,7 +175,7 @@ pub(crate) fn server_step(agent: &Agent, index: u32, server: &str) -> Answer {
 }
 
 pub(crate) fn read_only(asked: &Asked<'_>) -> Answer {
-    // Reading a resource or a prompt changes nothing by its nature; only tools can write.
+    // Reading a resource or a prompt changes nothing; only tools can write.
     let reads = asked.kind != Kind::Tools || asked.hints.contains("read-only");
     Answer::new(if reads { Verdict::Allow } else { Verdict::Deny }, Step::ReadOnlyMode)
 }
@@ -159,8 +213,15 @@ pub(crate) fn narrows_tools(agent: &Agent, server: &str) -> bool {
     agent.allow.tools.iter().any(|list| !list.rules.is_empty() && list.key.matches(server))
 }
 
+/// Decides about a server's request to the client. `elicitation` covers `elicitation.form` and `elicitation.url`.
+/// Context of other servers in a sampling request is covered by its own name alone.
 pub(crate) fn client_request(agent: &Agent, index: u32, name: &str) -> Answer {
-    let matches = |rule: &Rule| rule.selector.names_tool(name);
+    let is_context = name.starts_with("sampling.");
+    let family = name.split_once('.').map_or(name, |(family, _)| family);
+    let matches = |rule: &Rule| match is_context {
+        true => !rule.selector.is_wildcard() && rule.selector.names_tool(name),
+        false => rule.selector.names_tool(name) || rule.selector.names_tool(family),
+    };
     let Some(entry) = agent.client_requests.iter().position(matches) else {
         return Answer::new(Verdict::Deny, Step::DefaultDeny);
     };
@@ -191,18 +252,22 @@ fn allowlist_cell(allowlist: &Allowlist, server: &str, asked: &Asked<'_>) -> Lay
     gathered.finish(none)
 }
 
-/// Prompts and resources beside an allowlist that does not speak of them: open with `*` alone.
+/// Prompts and resources with an allowlist that does not cover them: allowed only with `*`.
 pub(crate) fn allowlist_others(allowlist: &Allowlist) -> Option<Answer> {
     let entry = allowlist.everything?;
     let at = RuleRef { side: Side::Allowlist, kind: Kind::Tools, agent: 0, key: 0, entry };
     Some(Answer::by(Verdict::Allow, Step::AllowlistMatch, at))
 }
 
-/// An allowlist says nothing of a server's requests to the client: the default holds.
+/// An allowlist does not cover a server's requests to the client: the default applies.
 pub(crate) fn allowlist_client_request(name: &str) -> Answer {
-    match name {
-        "elicitation" => Answer::new(Verdict::Allow, Step::ImplicitGrant),
-        _ => Answer::new(Verdict::Deny, Step::AllowlistNone),
+    let family = match name.split_once('.') {
+        Some(("elicitation", _)) => "elicitation",
+        _ => name,
+    };
+    match DEFAULT_CLIENT_REQUESTS.contains(&family) {
+        true => Answer::new(Verdict::Allow, Step::ImplicitGrant),
+        false => Answer::new(Verdict::Deny, Step::AllowlistNone),
     }
 }
 
@@ -210,7 +275,7 @@ pub(crate) fn allowlist_client_request(name: &str) -> Answer {
 struct Gathered<'a, 'p> {
     asked: &'a Asked<'a>,
     case: Case,
-    /// The subject's name, and `server.name` in a list that stands under no server; folded.
+    /// The subject's name, and also `server.name` in a list without a server key; folded.
     names: Vec<Cow<'a, str>>,
     hits: Vec<Hit<'p>>,
     found: Vec<u32>,
@@ -333,7 +398,7 @@ impl<'a, 'p> Gathered<'a, 'p> {
     }
 }
 
-/// The step in which an entry is asked.
+/// The step in which an entry is evaluated.
 pub(crate) fn step_of(side: Side, rule: &Rule) -> Step {
     match (side, rule.selector.is_wildcard()) {
         (Side::Allowlist, _) => Step::AllowlistMatch,

@@ -1,4 +1,4 @@
-//! Why a call of a listed tool is refused: what became of the entries that could have allowed it.
+//! Why a call to a listed tool is refused: the outcome of the entries that could have allowed it.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::reason::About;
 /// At most this many conditions are quoted.
 pub(crate) const MAX_QUOTED: usize = 3;
 
-/// The engine's reason for a refused call of a tool that the agent's listing has.
+/// The engine's reason for refusing a call to a listed tool.
 #[derive(Debug, Clone)]
 pub struct Why {
     pub decision: Decision,
     pub cause: Cause,
     /// How the call selects its action, if that matters.
     pub(crate) action: Option<ActionArgument>,
-    /// The `message` of the entry behind it.
+    /// The `message` of the entry that decided.
     pub message: Option<String>,
 }
 
-/// What about the call was not allowed.
+/// The part of the call that was not allowed.
 #[derive(Debug, Clone)]
 pub enum Cause {
     /// The tool as a whole.
@@ -37,9 +37,9 @@ pub enum Cause {
     DeniedAction,
     /// A deny entry matched the arguments.
     DeniedArguments,
-    /// The conditions of all allow entries that cover the call were false, or failed.
+    /// The conditions of all allow entries that cover the call were false or failed to evaluate.
     Conditions(Vec<Unmet>),
-    /// The arguments do not select one action.
+    /// The arguments do not select a single action.
     Ambiguous(Ambiguity),
     /// A person must approve the call.
     Approval,
@@ -52,7 +52,7 @@ pub struct Unmet {
     pub(crate) condition: Arc<Condition>,
     /// It failed to evaluate.
     pub(crate) failed: bool,
-    /// Arguments that it needs and the call lacks, by their paths.
+    /// Arguments that it needs but the call does not have, by path.
     pub(crate) missing: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Unmet {
 }
 
 impl Policy {
-    /// Why `cell` did not allow a call. `decision` is the cell's own about this very call.
+    /// Why `cell` did not allow a call. `decision` must be the cell's decision about this call.
     pub fn why(&self, cell: &Cell, caller: Caller<'_>, call: &Call<'_>, decision: Decision) -> Why {
         let tried = decision.layer.map(|layer| (layer, cell.tried(caller, call, layer)));
         let (layer, tried) = tried.unwrap_or_default();
@@ -104,7 +104,8 @@ impl Policy {
         self.entry_message(decision.layer?, decision.rule?)
     }
 
-    /// Why, in one sentence for people: unlike the agent, they may see every condition and its place.
+    /// The reason in one sentence for people, who, unlike the agent, may see every condition and
+    /// its location.
     pub fn reason_why(&self, why: &Why, about: About<'_>) -> String {
         let plain = self.reason(&why.decision, about);
         match &why.cause {

@@ -1,4 +1,4 @@
-//! Sentences of the contract that the case files do not reach, each as a test.
+//! Statements of the contract that the case files do not cover, each as a test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use toolward_policy::reason::About;
 use toolward_policy::source::*;
 use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase};
 use toolward_policy::{
-    Call, Caller, Catalogue, CompileProblem, Policy, Step, Subject, Tool, ToolSet, Verdict,
+    Call, Caller, Catalogue, CompileProblem, Family, Policy, Step, Subject, Tool, ToolSet, Verdict,
 };
 
 fn decide(policy: &Policy, request: Value) -> (&'static str, &'static str) {
@@ -25,7 +25,7 @@ fn agent(allow: Value, deny: Value) -> Policy {
     policy(&json!({"agents": {"dev": {"allow": allow, "deny": deny}}}))
 }
 
-/// A policy with one server about which the operator says something.
+/// A policy with one server that has operator settings.
 fn with_server(value: &Value, server: ServerSource) -> Policy {
     let mut source = source(value);
     source.servers.push(server);
@@ -108,7 +108,7 @@ fn ambiguous_actions_are_denied_before_any_rule() {
 }
 
 #[test]
-fn a_missing_action_is_ambiguous_where_a_deny_rule_speaks_of_one() {
+fn a_missing_action_is_ambiguous_if_a_deny_rule_names_one() {
     let deny =
         |selector: &str| agent(json!({"servers": ["*"]}), json!({"tools": {"web": [selector]}}));
     let plain = json!({"agent": "dev", "server": "web", "tool": "interact"});
@@ -184,7 +184,7 @@ fn no_condition_can_end_the_program_or_take_forever() {
     let deep = |open: &str, close: &str, depth: usize| {
         format!("{}true{}", open.repeat(depth), close.repeat(depth))
     };
-    // Refused in one way or another, and never the end of the program.
+    // Rejected in one way or another, without a panic or a crash.
     for depth in [90, 300, 900, 100_000] {
         for (open, close) in
             [("[", "]"), ("bool(", ")"), ("{1: ", "}"), ("1 + ", ""), ("1 in ", "")]
@@ -204,7 +204,7 @@ fn no_condition_can_end_the_program_or_take_forever() {
         ConditionError::NestedLoops
     );
     assert!(Condition::new("args.l.filter(a, a > 1).all(a, a < 9)").is_ok());
-    // The deepest that is accepted can be evaluated on an ordinary stack.
+    // The deepest accepted nesting can be evaluated on an ordinary stack.
     let nested = deep("bool(", ")", 45).replace("true", "args.ok");
     let policy = policy(&json!({"allowed_tools": [
         {"tool": "deep", "when": nested}, {"tool": "loop", "when": "args.l.all(x, x == 1)"}
@@ -249,7 +249,7 @@ fn every_documented_function_can_be_called() {
 }
 
 #[test]
-fn conditions_see_what_the_contract_says() {
+fn conditions_see_the_context_of_the_contract() {
     let holds = |when: &str| {
         let policy = policy(&json!({"allowed_tools": [{"tool": "*", "when": when}]}));
         let definition = json!({"inputSchema": {"properties": {"action": {}}}, "title": "T"});
@@ -397,15 +397,15 @@ fn prompts_and_resources_beside_an_allowlist() {
 fn a_resource_cannot_be_spelled_around_a_rule() {
     let policy = agent(
         json!({"servers": ["*"]}),
-        json!({"resources": {"*": ["FILE://Host/%73ecret", "file:///etc/*"]}}),
+        json!({"resources": {"*": ["MEMO://Host/%73ecret", "file:///etc/*"]}}),
     );
     let resource = |uri: &str| {
         let cell = policy.cell(Some("dev"), "s", Subject::Resource(uri));
         cell.decide(Caller::named("dev"), &Call::default()).step
     };
     assert_eq!(resource("file:///srv/a"), Step::ImplicitGrant);
-    assert_eq!(resource("file://host/secret"), Step::ExactDeny);
-    assert_eq!(resource("fIle://HOST/s%65cret"), Step::ExactDeny);
+    assert_eq!(resource("memo://host/secret"), Step::ExactDeny);
+    assert_eq!(resource("mEmo://HOST/s%65cret"), Step::ExactDeny);
     assert_eq!(resource("FILE:///%65tc/passwd"), Step::WildcardDeny);
     for uri in [
         "file:///srv/../etc/passwd",
@@ -445,7 +445,7 @@ fn a_web_resource_cannot_be_spelled_around_a_rule() {
 }
 
 #[test]
-fn client_requests_are_elicitation_unless_the_agent_says_otherwise() {
+fn client_requests_are_elicitation_and_roots_by_default() {
     let request = |allow: Value, name: &str| {
         let policy = agent(allow, json!({}));
         policy
@@ -454,7 +454,17 @@ fn client_requests_are_elicitation_unless_the_agent_says_otherwise() {
             .is_allowed()
     };
     assert!(request(json!({"servers": ["*"]}), "elicitation"));
+    assert!(request(json!({"servers": ["*"]}), "roots"));
+    assert!(request(json!({"servers": ["*"]}), "elicitation.url"));
     assert!(!request(json!({"servers": ["*"]}), "sampling"));
+    let form = json!({"servers": ["*"], "client_requests": ["elicitation.form"]});
+    assert!(request(form.clone(), "elicitation.form") && !request(form.clone(), "elicitation.url"));
+    assert!(!request(form, "roots"));
+    // Context of other servers must be named.
+    for (entry, allowed) in [("*", false), ("sampling", false), ("sampling.allServers", true)] {
+        let allow = json!({"servers": ["*"], "client_requests": [entry]});
+        assert_eq!(request(allow, "sampling.allServers"), allowed, "{entry}");
+    }
     assert!(request(json!({"servers": ["*"], "client_requests": ["*"]}), "sampling"));
     assert!(!request(json!({"servers": ["*"], "client_requests": []}), "elicitation"));
     assert!(!request(json!({"servers": ["other"]}), "elicitation"));
@@ -473,7 +483,7 @@ fn read_only_mode_is_a_layer_like_any_other() {
 #[test]
 fn without_any_layer_everything_exposed_is_allowed() {
     let expose = ExposeSource {
-        entries: vec![ExposeEntry { tool: "t".into(), ..ExposeEntry::default() }],
+        entries: vec![ExposeEntry { name: "t".into(), ..ExposeEntry::default() }],
         literal: false,
     };
     let source = Source {
@@ -490,7 +500,7 @@ fn without_any_layer_everything_exposed_is_allowed() {
 fn a_rule_that_names_a_tool_by_its_display_name_is_refused() {
     let expose = ExposeSource {
         entries: vec![ExposeEntry {
-            tool: "internal_read".into(),
+            name: "internal_read".into(),
             display_name: Some("read".into()),
             ..ExposeEntry::default()
         }],
@@ -504,6 +514,60 @@ fn a_rule_that_names_a_tool_by_its_display_name_is_refused() {
     assert!(
         matches!(&errors[0].problem, CompileProblem::DisplayName { original, .. } if original == "internal_read")
     );
+}
+
+/// The settings of the server `s`, which exposes `review` as `check`, and what matches `plan_*`.
+fn with_exposed_prompts() -> ServerSource {
+    let entry = |name: &str, display_name: Option<&str>| ExposeEntry {
+        name: name.into(),
+        display_name: display_name.map(String::from),
+        ..ExposeEntry::default()
+    };
+    let entries = vec![entry("review", Some("check")), entry("plan_*", None)];
+    let expose_prompts = Some(ExposeSource { entries, literal: false });
+    ServerSource { expose_prompts, ..ServerSource::new("s") }
+}
+
+#[test]
+fn prompts_that_are_not_exposed_are_denied_before_any_rule() {
+    let rules = json!({"agents": {"dev": {"allow": {"servers": ["s"]}}}});
+    let policy = with_server(&rules, with_exposed_prompts());
+    let step = |subject: Subject<'_>| {
+        let cell = policy.cell(Some("dev"), "s", subject);
+        cell.decide(Caller { agent: Some("dev"), claims: None }, &Call::default()).step
+    };
+    assert_eq!(step(Subject::Prompt("review")), Step::ImplicitGrant);
+    assert_eq!(step(Subject::Prompt("plan_week")), Step::ImplicitGrant);
+    assert_eq!(step(Subject::Prompt("check")), Step::NotExposed);
+    assert_eq!(step(Subject::Prompt("secret")), Step::NotExposed);
+    // Tools and resources have exposures of their own, or none.
+    assert_eq!(
+        step(Subject::Tool(&Tool::named("secret"), &Default::default())),
+        Step::ImplicitGrant
+    );
+    assert_eq!(step(Subject::Resource("note:secret")), Step::ImplicitGrant);
+}
+
+#[test]
+fn a_rule_that_names_a_prompt_by_its_display_name_is_refused() {
+    let compile = |rules: Value| {
+        let mut source = source(&rules);
+        source.servers.push(with_exposed_prompts());
+        Policy::compile(source)
+    };
+    for rules in [
+        json!({"agents": {"dev": {"deny": {"prompts": {"s": ["check"]}}}}}),
+        json!({"allowed_tools": ["x"], "allowed_prompts": ["s.check"]}),
+    ] {
+        let errors = compile(rules).unwrap_err();
+        assert!(
+            matches!(&errors[0].problem, CompileProblem::DisplayName { original, .. } if original == "review")
+        );
+    }
+    // The same name in a list of tools, and a longer name of a prompt, are other things.
+    for (list, name) in [("tools", "check"), ("prompts", "check.fast")] {
+        assert!(compile(json!({"agents": {"dev": {"deny": {list: {"s": [name]}}}}})).is_ok());
+    }
 }
 
 #[test]
@@ -623,19 +687,25 @@ fn a_policy_that_hides_everything_is_noticed() {
 #[test]
 fn policy_tests_are_run_against_calls_and_listings() {
     let policy = agent(
-        json!({"servers": ["s"], "tools": {"s": ["t.go", {"tool": "w", "when": "args.p == 'x'"}]}}),
+        json!({
+            "servers": ["s"], "tools": {"s": ["t.go", {"tool": "w", "when": "args.p == 'x'"}]},
+            "prompts": {"s": ["p"]}, "resources": {"s": ["note:*"]},
+        }),
         json!({}),
     );
     let case = |expect, server: &str, tool: &str, arguments: Value| TestCase {
         expect,
+        family: Family::Tools,
         server: server.into(),
-        tool: tool.into(),
+        name: tool.into(),
         arguments: arguments
             .as_object()
             .map(|members| TestArguments { members: members.clone(), numbers: Vec::new() }),
         written: String::new(),
         place: Place::default(),
     };
+    let other =
+        |expect, family, name: &str| TestCase { family, ..case(expect, "s", name, json!(null)) };
     let tests = [PolicyTest {
         agent: Some("dev".into()),
         cases: vec![
@@ -644,11 +714,16 @@ fn policy_tests_are_run_against_calls_and_listings() {
             case(Expect::Hidden, "s", "t", json!(null)),
             case(Expect::Allow, "s", "w", json!({"p": "x"})),
             case(Expect::Hidden, "z", "t", json!(null)),
+            other(Expect::Allow, Family::Prompts, "p"),
+            other(Expect::Hidden, Family::Prompts, "q"),
+            other(Expect::Allow, Family::Resources, "note:1"),
+            other(Expect::Deny, Family::Resources, "note:../1"),
+            other(Expect::Deny, Family::Resources, "memo:1"),
         ],
     }];
     let outcomes = toolward_policy::testing::run(&policy, &Catalogue::default(), &tests);
     let passed: Vec<bool> = outcomes.iter().map(|outcome| outcome.passed).collect();
-    assert_eq!(passed, [true, true, false, true, true]);
+    assert_eq!(passed, [true, true, false, true, true, true, true, true, true, true]);
 }
 
 #[test]

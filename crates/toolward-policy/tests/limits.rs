@@ -1,4 +1,4 @@
-//! Which limited entries let a call pass. Counting is somebody else's.
+//! Limited entries through which a call passes. Counting is done elsewhere.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,7 +22,7 @@ fn agents(allow: Vec<Entry>, deny: Vec<Entry>) -> LayerSource {
     let agent = AgentSource { allow: side(allow), deny: side(deny), ..AgentSource::default() };
     let agent = AgentSource { deny: SideSource { servers: Vec::new(), ..agent.deny }, ..agent };
     let agents = vec![("dev".into(), agent)];
-    let rules = RulesSource::Agents(AgentsSource { agents, deny_on_missing_agent: true });
+    let rules = RulesSource::Agents(AgentsSource { agents, ..AgentsSource::default() });
     LayerSource { name: "agents".into(), rules }
 }
 
@@ -68,7 +68,7 @@ fn every_layer_counts_the_entry_that_decided_in_it() {
     assert_eq!(paths, [first, second, "allowed_tools[1]"]);
     assert_eq!(through(&policy, "a", json!({})), [first, "allowed_tools[1]"]);
     assert_eq!(through(&policy, "b", json!({})), [second, "allowed_tools[1]"]);
-    // An exact entry comes before a pattern, whatever the order in the file.
+    // An exact entry takes precedence over a pattern, whatever the order in the file.
     assert_eq!(through(&policy, "free", json!({})), [""; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! What must hold for every policy and every request.
+//! Properties of every policy and every request.
 
 #![allow(clippy::unwrap_used)]
 
@@ -366,7 +366,7 @@ proptest! {
             source.servers.push(ServerSource {
                 expose: Some(ExposeSource {
                     entries: vec![ExposeEntry {
-                        tool: request.tool.name().into(),
+                        name: request.tool.name().into(),
                         display_name: display_name.map(String::from),
                         ..ExposeEntry::default()
                     }],
@@ -443,8 +443,8 @@ proptest! {
     }
 }
 
-/// Whether the arguments are a call that the schema permits and that says which action it means,
-/// where the schema lists actions.
+/// Whether the arguments are a call that the schema permits, with an explicit action if the schema
+/// lists actions.
 fn fits_schema(request: &Value) -> bool {
     let properties = request["definition"]["inputSchema"]["properties"].as_object().unwrap();
     let no_arguments = Map::new();

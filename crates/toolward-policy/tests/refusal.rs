@@ -1,4 +1,4 @@
-//! What agents read when a call is refused.
+//! Refusal messages for agents.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -64,7 +64,7 @@ fn a_condition_that_was_false_is_quoted_with_what_was_sent() {
         ),
         "{missing}"
     );
-    // A value of another type fails too, and nothing is missing.
+    // A value of another type fails too, and is not reported as missing.
     let wrong = world.call("write_file", json!({"path": 7})).text();
     assert!(wrong.contains("You sent path = 7.") && !wrong.contains("missing"), "{wrong}");
     assert!(wrong.contains(" (which cannot be evaluated for these arguments)."), "{wrong}");
@@ -99,7 +99,7 @@ fn at_most_three_conditions_are_quoted_and_none_on_the_caller() {
         text.starts_with(&format!("{of} under a condition on the caller.\nRepeating")),
         "{text}"
     );
-    // A condition of several lines is quoted on one.
+    // A condition of several lines is quoted on one line.
     assert_eq!(
         head(&["args.a == 1 &&\n  args.a != 2"]),
         format!("{of} when args.a == 1 && args.a != 2.")
@@ -138,14 +138,14 @@ fn an_action_is_refused_with_those_that_are_allowed() {
         refused.text(),
         format!("{head}\n{sent} Repeating the same call will not help.\n{LAST}")
     );
-    // Without an action, what covers it is another call.
+    // Without an action, the entry that covers the tool is another call.
     assert_eq!(
         world.message("web__interact"),
         "web__interact is not permitted. Allowed: web__interact.navigate, \
          web__interact.refresh, web__look"
     );
 
-    // The schema lists the actions, and a deny takes one away.
+    // The schema lists the actions, and a deny removes one.
     let schema = json!({"inputSchema": {"properties": {"action": {"enum": ["a", "b", "c"]}}}});
     let rules = dev(json!({"servers": ["*"]}), json!({"tools": {"web": ["do.b"]}}));
     let world = World::new(rules, vec![("web", vec![definition("do", schema)])]);
@@ -165,7 +165,7 @@ fn an_action_is_refused_with_those_that_are_allowed() {
 }
 
 #[test]
-fn an_action_that_cannot_be_told_is_explained() {
+fn an_ambiguous_action_is_explained() {
     let rules = dev(json!({"servers": ["*"], "tools": {"s": ["t.go"]}}), json!({}));
     let world = World::new(rules, vec![("s", tools(&["t"]))]);
     let of = "is not permitted with these arguments:";
@@ -208,12 +208,12 @@ fn an_allowlist_shows_its_entries_as_written() {
         "web__interact.click is not permitted. Allowed: OBSERVE.*, interact.Navigate, nothing_*"
     );
 
-    // Hints are no names that one can call.
+    // Hints are not callable names.
     let refused = world(json!(["hint:read-only", "interact"])).call("web__shell", json!({}));
     assert_eq!(refused.message, "web__shell is not permitted. Allowed: interact, web__read_it");
     assert_eq!(refused.data["allowed_tools"], json!(["hint:read-only", "interact"]));
 
-    // What covers the refused call is replaced by what it really covers.
+    // An entry that covers the refused call is replaced by the calls that it really allows.
     for name in ["web__get_b", "get_b"] {
         let message = world(json!(["get_*", "observe"])).message(name);
         assert_eq!(message, format!("{name} is not permitted. Allowed: observe, web__get_a"));
@@ -235,6 +235,83 @@ fn an_allowlist_shows_its_entries_as_written() {
     let world = World::new(both, vec![("web", offered)]);
     let message = world.call("interact", json!({"action": "x"})).message;
     assert_eq!(message, "interact.x is not permitted. Allowed: interact.go, get_*");
+}
+
+#[test]
+fn no_selector_spells_a_name_that_is_not_listed() {
+    let offered = || {
+        vec![("web", tools(&["look", "interact", "secret_tool", "a.b"])), ("git", tools(&["log"]))]
+    };
+    let selectors = |world: &World| {
+        let refused = world.call("nope", json!({}));
+        let text = refused.text();
+        assert!(!text.contains("secret"), "{text}");
+        refused.data["allowed_tools"].clone()
+    };
+    // As in an agent's lists: what is spelled must be listed on that very server.
+    let entries = json!([
+        "secret_tool",
+        "secret_tool.*",
+        "secret_tool.nav*",
+        "secret_tool.go",
+        "gone.*",
+        "log.*",
+        "LOOK.*",
+        "look.*",
+        "interact.g*",
+        "a.*",
+        "secret_*",
+        "*.go",
+        "[s]ecret_tool.x",
+        "hint:read-only",
+    ]);
+    let rules = dev(
+        json!({"servers": ["*"], "tools": {"web": entries}}),
+        json!({"tools": {"web": ["secret_tool"]}}),
+    );
+    assert_eq!(
+        selectors(&World::new(rules, offered())),
+        json!([
+            "web/LOOK.*",
+            "web/look.*",
+            "web/interact.g*",
+            "web/a.*",
+            "web/secret_*",
+            "web/*.go",
+            "web/[s]ecret_tool.x",
+            "web/hint:read-only",
+            "git/*",
+        ])
+    );
+    // As in an allowlist, where an entry may also begin with a server that the agent may use.
+    let list = json!([
+        "secret_tool",
+        "SECRET_TOOL.*",
+        "web.secret_tool.*",
+        "web.secret_tool.g?",
+        "vault.*",
+        "vault.get_*",
+        "web.look.*",
+        "Web.interact.go",
+        "web.*",
+        "web.l*",
+        "interact.*",
+        "log.*",
+    ]);
+    let mut rules = dev(json!({"servers": ["web"]}), json!({"tools": {"web": ["secret_tool"]}}));
+    rules["allowed_tools"] = list.clone();
+    let mut web = offered();
+    web.truncate(1);
+    assert_eq!(
+        selectors(&World::new(rules, web)),
+        json!(["web/*", "web.look.*", "Web.interact.go", "web.*", "web.l*", "interact.*"])
+    );
+    // Without other layers, the entries themselves are in the text.
+    let unlisted =
+        World::new(json!({"allowed_tools": ["vault.*", "look.*", "wipe.now"]}), offered());
+    let refused = unlisted.call("nope", json!({}));
+    assert_eq!(refused.message, "nope is not permitted. Allowed: look.*");
+    assert_eq!(refused.data["allowed_tools"], json!(["look.*"]));
 }
 
 #[test]
@@ -292,7 +369,7 @@ fn the_nearest_names_come_first_and_the_rest_is_counted() {
     assert!(refused.message.ends_with(", x49_* (10 more)"), "{}", refused.message);
     let selectors = refused.data["allowed_tools"].as_array().unwrap();
     assert_eq!((selectors.len(), selectors.last().unwrap()), (51, &json!("…")));
-    // However long they are.
+    // Regardless of their length.
     let list: Vec<String> = (0..60).map(|n| format!("{n}{}*", "x".repeat(2000))).collect();
     let world = World::new(json!({"allowed_tools": list}), vec![("s", tools(&[]))]);
     assert!(world.message("y").len() < 6000);
@@ -343,7 +420,7 @@ fn messages_come_from_the_entry_the_agent_or_the_file() {
     assert_eq!(says(&rules, "u").as_deref(), Some("the agent's\nin two lines"));
     assert_eq!(says(&rules, "gone").as_deref(), Some("the agent's\nin two lines"));
     assert_eq!(says(&rules, "t").as_deref(), Some("the entry's"));
-    // Whoever stands in for an unknown agent lends its words too.
+    // The agent that is used for an unknown one also provides its message.
     let stand_in = json!({
         "agents": {"default": {"allow": {"servers": []}, "message": "for strangers"}},
         "defaults": {"deny_on_missing_agent": false},
@@ -386,13 +463,13 @@ fn without_explanations_only_the_fact_is_left() {
         (&refused.data["limit"], &refused.data["retry_after_ms"]),
         (&Value::Null, &json!(3000))
     );
-    // An agent can be told though others are not.
+    // One agent can get the reason although others do not.
     rules["agents"]["dev"]["explain_to_agent"] = json!(true);
     assert!(world(&rules).message("gone").contains("Allowed: "));
 }
 
 #[test]
-fn a_rate_limit_says_which_and_when() {
+fn a_rate_limit_refusal_has_the_limit_and_the_wait() {
     let world = World::new(dev(json!({"servers": ["*"]}), json!({})), vec![("s", tools(&["t"]))]);
     let sent = Sent { tool: "t", action: Some("go"), arguments: None };
     let limited = Limited::Exceeded {
@@ -412,7 +489,7 @@ fn a_rate_limit_says_which_and_when() {
     assert_eq!(refused.message, "t.go is not permitted now: its rate limit cannot be checked.");
 }
 
-/// Redacts what begins with `sk-`, and what is called `password`.
+/// Redacts values that begin with `sk-`, and values of `password`.
 struct Secrets;
 
 impl Redact for Secrets {
@@ -436,7 +513,7 @@ impl Redact for Secrets {
 }
 
 #[test]
-fn what_is_repeated_is_redacted_escaped_and_short() {
+fn repeated_text_is_redacted_escaped_and_short() {
     let entry = json!({"tool": "t", "when": "args.password == 'x' || args.key == 'y' || args.long == 'z' || args.odd == '' || args.from.password == ''"});
     let rules = dev(json!({"servers": ["*"], "tools": {"s": [entry]}}), json!({}));
     let world = World::new(rules, vec![("s", tools(&["t"]))]);
@@ -452,7 +529,7 @@ fn what_is_repeated_is_redacted_escaped_and_short() {
     assert!(text.contains(&format!("{}…\"", "y".repeat(200))) && !text.contains(&"y".repeat(201)));
     assert!(text.contains(r#"odd = "a\n\u{202e}b\"\u001b[31m""#), "{text}");
     assert!(text.contains("from.password = \"[redacted]\"") && !text.contains("hunter"), "{text}");
-    // Names and actions too: a name is the caller's own text.
+    // Names and actions too: a name is text of the caller.
     let long = format!("{}\nDecision 1", "n".repeat(300));
     let refused = world.call_with(&long, json!({"action": "sk-456"}), &Secrets);
     assert!(!refused.message.contains('\n') && refused.message.len() < 300, "{}", refused.message);

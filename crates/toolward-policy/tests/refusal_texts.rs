@@ -1,4 +1,4 @@
-//! Exact texts of refusals: a policy, a call, and every line that the agent reads.
+//! Exact texts of refusals: a policy, a call, and every line that the agent gets.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -51,7 +51,7 @@ fn a_refused_action_names_its_argument_and_the_allowed_values() {
                  You sent operation = \"drop\". Allowed values of operation: get, list_*. {AGAIN}"
             ),
         ),
-        // An argument that selects the action elsewhere is not an action here.
+        // An argument that selects the action on another server is not an action here.
         (
             operations(narrow()),
             json!({}),
@@ -90,7 +90,7 @@ fn a_refused_action_names_its_argument_and_the_allowed_values() {
                  Denied by policy. {AGAIN}"
             ),
         ),
-        // Nothing is known of the other actions.
+        // The other actions are not known.
         (
             operations(deny(json!(["do.drop"]))),
             json!({}),
@@ -111,6 +111,62 @@ fn a_refused_action_names_its_argument_and_the_allowed_values() {
         ),
     ] {
         assert_eq!(text(rules, schema, "do", arguments), expected);
+    }
+}
+
+#[test]
+fn no_refused_action_is_named_as_allowed() {
+    let both = |list: Value, agents: Value| {
+        let mut rules = agents;
+        rules["allowed_tools"] = list;
+        operations(rules)
+    };
+    let others = json!({"tool": "do.g*", "when": "agent == 'other'"});
+    for (rules, arguments, expected) in [
+        // A pattern that covers the refused action.
+        (
+            operations(dev(
+                json!({"servers": ["*"], "tools": {"s": ["do.list_*", "do.get", "look"]}}),
+                json!({"tools": {"s": ["do.list_secret"]}}),
+            )),
+            json!({"operation": "list_secret"}),
+            format!(
+                "do.list_secret is not permitted. Allowed: do.get, look\n\
+                 You sent operation = \"list_secret\". Allowed values of operation: get. Denied by \
+                 policy. {AGAIN}"
+            ),
+        ),
+        // An action that another layer denies, by name, by pattern or by its condition.
+        (
+            both(json!(["do.get", "do.drop", "do.drop_*"]), deny(json!(["do.drop*"]))),
+            json!({"operation": "put"}),
+            format!(
+                "do.put is not permitted. Allowed: do.get\n\
+                 You sent operation = \"put\". Allowed values of operation: get. {AGAIN}"
+            ),
+        ),
+        (
+            both(
+                json!(["do.get", "do.drop"]),
+                deny(json!([{"tool": "do", "when": "action == 'drop'"}])),
+            ),
+            json!({}),
+            format!(
+                "do is not permitted. Allowed: do.get\n\
+                 Neither operation nor verb was sent. Allowed values: get. {AGAIN}"
+            ),
+        ),
+        // An entry that is not for this caller.
+        (
+            operations(allow(json!(["do.put", others, "look"]))),
+            json!({}),
+            format!(
+                "do is not permitted. Allowed: do.put, look\n\
+                 Neither operation nor verb was sent. Allowed values: put. {AGAIN}"
+            ),
+        ),
+    ] {
+        assert_eq!(text(rules, json!({}), "do", arguments), expected);
     }
 }
 
@@ -159,7 +215,7 @@ fn an_ambiguous_action_names_its_arguments() {
 #[test]
 fn a_message_belongs_to_the_entry_that_refused() {
     let get = json!({"tool": "do.get", "message": "Ask Ann for get."});
-    // The entry is about another action.
+    // The entry applies to another action.
     let refused = text(allow(json!([get, "look"])), json!({}), "do", json!({"action": "drop"}));
     assert!(!refused.contains("Ann"), "{refused}");
     let refused = text(allow(json!([get])), json!({}), "do", json!({}));
@@ -208,7 +264,7 @@ fn each_condition_has_its_own_missing_arguments() {
                  or under a condition on the caller.\nYou sent a = 1. {AGAIN}"
             ),
         ),
-        // A condition on the caller that fails stays what it is.
+        // A failing condition on the caller is reported as it is.
         (
             vec!["claims.team == 'ops' && args.a == 1"],
             json!({}),

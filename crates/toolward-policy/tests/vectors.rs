@@ -89,7 +89,7 @@ fn fnmatch_agrees_with_cpython() {
     }
 }
 
-/// A tool manager's configuration as an exposure, where its shape is right at all.
+/// A tool manager's configuration as an exposure, if its structure is valid.
 fn exposure(config: &Value) -> Option<Exposure> {
     const KEYS: [&str; 4] = ["enabled", "priority", "critical", "tools"];
     const ENTRY_KEYS: [&str; 3] = ["tool", "display_name", "display_description"];
@@ -113,7 +113,7 @@ fn exposure(config: &Value) -> Option<Exposure> {
             Some(value) => value.as_str().map(|text| Some(text.to_string())),
         };
         entries.push(ExposeEntry {
-            tool: entry.get("tool")?.as_str()?.into(),
+            name: entry.get("tool")?.as_str()?.into(),
             display_name: optional("display_name")?,
             display_description: optional("display_description")?,
             ..ExposeEntry::default()

@@ -1,4 +1,4 @@
-//! Echo server: an MCP server for both eras whose calls return their arguments.
+//! Echo server: an MCP server, legacy and modern, whose calls return their arguments.
 
 pub mod http;
 pub mod stdio;
@@ -52,7 +52,7 @@ pub enum Outcome {
     /// None: the message was a notification or a response.
     Nothing,
     Result,
-    /// An error, with its HTTP status in the modern era.
+    /// An error, with its HTTP status for modern clients.
     Error(u16),
 }
 
@@ -217,7 +217,7 @@ pub fn tools(count: usize, bytes: usize) -> String {
             "inputSchema": {
                 "type": "object",
                 "properties": {
-                    "message": {"type": "string", "description": "What to say"},
+                    "message": {"type": "string", "description": "The text to echo"},
                     "number": {"type": "integer", "minimum": 0},
                 },
             },

@@ -1,7 +1,7 @@
 //! A scripted MCP server in the process of the test.
 //!
-//! It reads and writes one JSON message per line on an in-memory stream, so a test with paused time decides when
-//! each byte arrives. What it received can be read at any moment.
+//! It reads and writes one JSON message per line on an in-memory stream, so a test with paused time
+//! decides when each byte arrives. The messages it received can be read at any time.
 //!
 //! ```
 //! use serde_json::json;
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
-/// Bytes that fit into a stream before its writer waits.
+/// The capacity of a stream: a writer waits when it is full.
 const STREAM_BYTES: usize = 64 << 10;
 
 const MODERN: &str = "2026-07-28";
 
-/// One step of what a server does about a message.
+/// One step of a server's reaction to a message.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// A message, as a line.
@@ -40,7 +40,7 @@ pub enum Step {
     Wait(Duration),
     /// Waits until the test calls [`Server::release`].
     Hold,
-    /// Closes the connection, as a process that ends does.
+    /// Closes the connection, as a process that exits does.
     Close,
 }
 
@@ -64,15 +64,21 @@ struct Shared {
     /// Counts received messages.
     arrived: watch::Sender<usize>,
     released: watch::Sender<bool>,
+    /// A message for every connection.
+    told: watch::Sender<Option<Value>>,
 }
 
 #[derive(Default)]
 struct State {
     tools: Vec<Value>,
+    prompts: Vec<Value>,
+    resources: Vec<Value>,
+    templates: Vec<Value>,
     scripts: HashMap<String, Script>,
     received: Vec<Value>,
     connections: usize,
     does_not_start: bool,
+    start_takes: Duration,
 }
 
 impl Server {
@@ -94,14 +100,15 @@ impl Server {
         let tool = |name: &&str| json!({"name": name, "inputSchema": {"type": "object"}});
         let state = State { tools: tools.iter().map(tool).collect(), ..State::default() };
         let (arrived, released) = (watch::Sender::new(0), watch::Sender::new(false));
-        Server(Arc::new(Shared { versions, state: Mutex::new(state), arrived, released }))
+        let (state, told) = (Mutex::new(state), watch::Sender::new(None));
+        Server(Arc::new(Shared { versions, state, arrived, released, told }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the server does about messages of a method, instead of what it usually does.
+    /// Replaces the server's default reaction to messages of a method.
     pub fn on(
         &self,
         method: &str,
@@ -111,7 +118,7 @@ impl Server {
         self
     }
 
-    /// Does the usual again.
+    /// Restores the default reaction.
     pub fn forget(&self, method: &str) {
         self.state().scripts.remove(method);
     }
@@ -120,9 +127,53 @@ impl Server {
         self.state().tools = tools;
     }
 
+    /// Sets its prompts, by name. It declares prompts if it has some when it is started.
+    pub fn set_prompts(&self, prompts: &[&str]) -> &Server {
+        self.state().prompts = prompts.iter().map(|name| json!({ "name": name })).collect();
+        self
+    }
+
+    /// Sets its resources, by URI. It declares resources if it has some when it is started.
+    pub fn set_resources(&self, uris: &[&str]) -> &Server {
+        let resource = |uri: &&str| json!({"uri": uri, "name": uri});
+        self.state().resources = uris.iter().map(resource).collect();
+        self
+    }
+
+    /// Sets its resource templates.
+    pub fn set_templates(&self, templates: &[&str]) -> &Server {
+        let template = |text: &&str| json!({"uriTemplate": text, "name": text});
+        self.state().templates = templates.iter().map(template).collect();
+        self
+    }
+
+    /// Sends a message on every connection.
+    pub fn tell(&self, message: Value) {
+        self.0.told.send_replace(Some(message));
+    }
+
+    fn capabilities(&self, is_legacy: bool) -> Value {
+        let state = self.state();
+        let changes = if is_legacy { json!({"listChanged": true}) } else { json!({}) };
+        let mut all = json!({ "tools": changes });
+        if !state.prompts.is_empty() {
+            all["prompts"] = changes.clone();
+        }
+        if !state.resources.is_empty() || !state.templates.is_empty() {
+            all["resources"] = changes;
+            all["resources"]["subscribe"] = json!(true);
+        }
+        all
+    }
+
     /// Whether the next start fails.
     pub fn set_unstartable(&self, fails: bool) {
         self.state().does_not_start = fails;
+    }
+
+    /// How long the server reads nothing after each start.
+    pub fn set_start_takes(&self, time: Duration) {
+        self.state().start_takes = time;
     }
 
     /// Ends all [`Step::Hold`], now and later.
@@ -130,7 +181,7 @@ impl Server {
         self.0.released.send_replace(true);
     }
 
-    /// How often the server was started.
+    /// The number of times the server was started.
     pub fn connections(&self) -> usize {
         self.state().connections
     }
@@ -164,7 +215,8 @@ impl Server {
         }
     }
 
-    /// Starts the server: gives the stream on which it reads and writes. Must be called on a runtime.
+    /// Starts the server and returns the stream on which it reads and writes. Must be called on a
+    /// runtime.
     pub fn connect(&self) -> io::Result<DuplexStream> {
         let mut state = self.state();
         if state.does_not_start {
@@ -177,14 +229,23 @@ impl Server {
     }
 
     async fn serve(self, stream: DuplexStream) {
+        let start_takes = self.state().start_takes;
+        tokio::time::sleep(start_takes).await;
         let (read, write) = tokio::io::split(stream);
         let mut lines = BufReader::new(read).lines();
         let closed = watch::Sender::new(false);
         let mut closing = closed.subscribe();
         let output = Arc::new(AsyncMutex::new(write));
+        let mut told = self.0.told.subscribe();
         loop {
             let line = tokio::select! {
                 line = lines.next_line() => line,
+                Ok(()) = told.changed() => {
+                    let steps = told.borrow_and_update().clone().map(Step::Send);
+                    let steps = steps.into_iter().collect();
+                    tokio::spawn(self.clone().work(steps, output.clone(), closed.clone()));
+                    continue;
+                }
                 _ = closing.wait_for(|closed| *closed) => return,
             };
             let Ok(Some(line)) = line else { return };
@@ -259,19 +320,31 @@ impl Server {
         let mut result = match method {
             "initialize" if legacy => json!({
                 "protocolVersion": message["params"]["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": true}},
+                "capabilities": self.capabilities(true),
                 "serverInfo": {"name": "memory", "version": "1"},
             }),
             "server/discover" if modern => json!({
                 "supportedVersions": [MODERN],
-                "capabilities": {"tools": {}},
+                "capabilities": self.capabilities(false),
                 "ttlMs": 60000,
                 "cacheScope": "private",
             }),
-            "tools/list" if is_modern => {
-                json!({"tools": self.state().tools, "ttlMs": 60000, "cacheScope": "private"})
-            }
             "tools/list" => json!({"tools": self.state().tools}),
+            "prompts/list" => json!({"prompts": self.state().prompts}),
+            "resources/list" => json!({"resources": self.state().resources}),
+            "resources/templates/list" => json!({"resourceTemplates": self.state().templates}),
+            "prompts/get" => {
+                let said = message["params"].to_string();
+                json!({"messages": [{"role": "user", "content": {"type": "text", "text": said}}]})
+            }
+            "resources/read" => {
+                let uri = &message["params"]["uri"];
+                json!({"contents": [{"uri": uri, "text": "content"}]})
+            }
+            "resources/subscribe" | "resources/unsubscribe" => json!({}),
+            // The stream stays open.
+            "subscriptions/listen" => return Vec::new(),
+            "completion/complete" => json!({"completion": {"values": ["one", "two"]}}),
             "tools/call" => {
                 let said = message["params"]["arguments"].to_string();
                 json!({"content": [{"type": "text", "text": said}]})
@@ -281,6 +354,10 @@ impl Server {
         };
         if is_modern {
             result["resultType"] = json!("complete");
+            if method.ends_with("/list") || method == "resources/read" {
+                result["ttlMs"] = json!(60000);
+                result["cacheScope"] = json!("private");
+            }
         }
         vec![Step::Result(id, result)]
     }

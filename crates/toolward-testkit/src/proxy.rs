@@ -52,12 +52,7 @@ fn serve(
     required: &Mutex<Option<String>>,
 ) -> io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head)? == 0 {
-            return Ok(());
-        }
-    }
+    let head = read_head(&mut reader)?;
     locked(heads).push(head.clone());
     let field = |name: &str| {
         let mut fields = head.lines().filter_map(|line| line.split_once(": "));
@@ -68,7 +63,8 @@ fn serve(
     if let Some(required) = &*locked(required)
         && field("proxy-authorization") != Some(required)
     {
-        return client.write_all(b"HTTP/1.1 407 Denied\r\nContent-Length: 0\r\n\r\n");
+        return client
+            .write_all(b"HTTP/1.1 407 Denied\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     }
     let mut words = head.split(' ');
     let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
@@ -77,17 +73,34 @@ fn serve(
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
         return relay(client, server);
     }
-    // One connection for each request: the response ends when the server closes it.
+    // One connection for each request, announced to both sides: a client that reused it would lose
+    // its next request.
     let rest = target.strip_prefix("http://").unwrap_or(target);
     let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
     let mut server = connect(authority)?;
     let path = rest.get(authority.len()..).unwrap_or("/");
-    let head = head.replacen(target, path, 1);
-    let head = head.replacen("\r\n", "\r\nConnection: close\r\n", 1);
-    server.write_all(head.as_bytes())?;
+    server.write_all(closing(&head.replacen(target, path, 1)).as_bytes())?;
     server.write_all(&body)?;
-    io::copy(&mut server, &mut client)?;
+    let mut response = BufReader::new(server);
+    client.write_all(closing(&read_head(&mut response)?).as_bytes())?;
+    io::copy(&mut response, &mut client)?;
     client.shutdown(Shutdown::Both)
+}
+
+/// The head of a message, with the empty line after it.
+fn read_head(reader: &mut impl BufRead) -> io::Result<String> {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(head)
+}
+
+/// The head of the last message on a connection.
+fn closing(head: &str) -> String {
+    head.replacen("\r\n", "\r\nConnection: close\r\n", 1)
 }
 
 /// Connects to the port of `HOST:PORT`, on loopback.

@@ -1,7 +1,7 @@
 //! Waiting in tests.
 //!
-//! A test never sleeps for a guessed time and never asserts how long something took: both fail on a busy
-//! machine. It waits for a condition by name, so a timeout says what did not happen.
+//! A test never sleeps for a guessed time and never asserts how long something took: both fail on a
+//! busy machine. It waits for a named condition, so that a timeout shows what did not happen.
 //!
 //! ```
 //! use toolward_testkit::wait::eventually;
@@ -17,7 +17,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Far more than anything takes, so only a condition that never becomes true runs into it.
+/// Far longer than anything takes, so that only a condition that never becomes true times out.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -42,7 +42,8 @@ impl<T> Poll for Option<T> {
     }
 }
 
-/// Polls until the condition is true and returns its value; panics after [`TIMEOUT`], naming what is missing.
+/// Polls until the condition is true and returns its value; panics after [`TIMEOUT`], naming what
+/// is missing.
 pub fn eventually<P: Poll>(what: &str, mut poll: impl FnMut() -> P) -> P::Value {
     let begun = Instant::now();
     loop {
@@ -56,8 +57,8 @@ pub fn eventually<P: Poll>(what: &str, mut poll: impl FnMut() -> P) -> P::Value 
 
 /// Polls for some time and panics if the condition is ever false.
 ///
-/// For what must not happen. A busy machine makes fewer polls, which can hide a failure and cannot
-/// cause one.
+/// For events that must not happen. On a busy machine there are fewer polls, which can hide a
+/// failure but not cause one.
 pub fn always(what: &str, during: Duration, mut poll: impl FnMut() -> bool) {
     let begun = Instant::now();
     while begun.elapsed() < during {

@@ -1,6 +1,6 @@
 //! Detection of duplicate keys.
 //!
-//! The scanner adds each key once and asks whether the same object already has it. Keys are
+//! The scanner adds each key once and checks whether the same object already has it. Keys are
 //! compared after unescaping.
 
 use std::ops::Range;

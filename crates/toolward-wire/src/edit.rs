@@ -9,6 +9,7 @@ use crate::member_index::{Member, Section};
 use crate::message::{Kind, Message};
 use crate::names::meta;
 use crate::own_meta;
+use crate::raw::Raw;
 use crate::span::Span;
 use crate::string;
 
@@ -93,6 +94,26 @@ impl<'a> Splice<'a> {
         });
         length
     }
+}
+
+/// A value without the keys that only the gateway writes, for values that are copied into other messages.
+///
+/// ```
+/// use toolward_wire::{Raw, without_own_meta};
+///
+/// let info = Raw::scan(br#"{"name":"s","_meta":{"io.toolward/x":1}}"#, 1024).unwrap();
+/// assert_eq!(&without_own_meta(info)[..], br#"{"name":"s"}"#);
+/// ```
+pub fn without_own_meta(value: Raw<'_>) -> Cow<'_, [u8]> {
+    let cuts = own_meta::cuts_in_value(value.bytes());
+    if cuts.is_empty() {
+        return value.bytes().into();
+    }
+    let mut splice = Splice::new();
+    for cut in cuts {
+        splice.replace(cut, &b""[..]);
+    }
+    splice.apply(value.bytes()).into()
 }
 
 /// A member of an object with the spans of its key and value.

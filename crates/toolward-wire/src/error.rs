@@ -47,7 +47,7 @@ pub enum MessageProblem {
     MissingMeta {
         key: &'static str,
     },
-    /// A method that is not in the table for this sender and era.
+    /// A method that is not in the table for this sender and protocol version.
     UnknownMethod {
         method: String,
     },

@@ -11,6 +11,7 @@ use crate::edit::Edit;
 use crate::id::Id;
 use crate::jsonrpc::{error_body, request_body, result_body};
 use crate::jsonrpc_error::code;
+use crate::log_level::LogLevel;
 use crate::message::{Kind, Message};
 use crate::method::{Era, MethodRow, server_request};
 use crate::names::meta;
@@ -18,6 +19,8 @@ use crate::raw::Raw;
 
 /// The longest reason of a cancellation that is passed on.
 const MAX_REASON_BYTES: usize = 1024;
+/// Requests of a server that wait for the client at the same time, for one request of the client.
+const MAX_OPEN_REQUESTS: usize = 16;
 
 /// A request in flight.
 ///
@@ -46,10 +49,11 @@ pub struct Exchange {
     token: Option<Id>,
     /// The id and progress token that the server sees.
     minted: Id,
-    /// The era of the server.
+    /// Whether the server is legacy or modern.
     era: Era,
     row: &'static MethodRow,
-    wants_log: bool,
+    /// Log messages below this level are dropped; `None`: all of them.
+    log_level: Option<LogLevel>,
     questions: ServerRequests,
     /// The server's ids of requests that the client has not responded to yet.
     open: Vec<Id>,
@@ -60,8 +64,6 @@ pub struct Exchange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExchangeState {
     Running,
-    /// A modern server returned `input_required`. The request is repeated with the client's input.
-    Parked,
     Done,
 }
 
@@ -78,19 +80,11 @@ pub enum ServerRequests {
 pub enum Event {
     /// A notification, ready to send.
     Notify(Bytes),
-    /// A request from the server.
-    ServerRequest(ServerRequest),
+    /// A legacy request from the server, as the server wrote it. Pass the response to
+    /// [`Exchange::answered`] with its id.
+    ServerRequest(Id, Message),
     /// The end of the exchange. No event follows.
     Done(ExchangeEnd),
-}
-
-/// A request from the server to the client, as the server wrote it.
-#[derive(Debug)]
-pub enum ServerRequest {
-    /// A legacy request. Pass the response to [`Exchange::answered`] with this id.
-    Legacy { id: Id, message: Message },
-    /// A modern `input_required` result. The exchange is parked until [`Exchange::resume`].
-    InputRequired { message: Message },
 }
 
 /// The end of an exchange.
@@ -104,6 +98,9 @@ pub enum ExchangeEnd {
         message: Message,
         body: [Bytes; 3],
     },
+    /// A modern `input_required` result, as the server wrote it. The request is repeated with the
+    /// client's input.
+    InputRequired(Message),
     Failed(Failure),
 }
 
@@ -130,7 +127,7 @@ pub enum Failure {
     Undeliverable,
 }
 
-/// What the caller has to do after an event.
+/// The actions that the caller must take after an event.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Step {
@@ -160,13 +157,31 @@ impl Exchange {
             era,
             row,
             // A modern client opts in to log messages with each request.
-            wants_log: request.meta(meta::PROTOCOL_VERSION).is_none()
-                || request.meta(meta::LOG_LEVEL).is_some(),
+            log_level: match request.meta(meta::PROTOCOL_VERSION) {
+                None => Some(LogLevel::Debug),
+                Some(_) => {
+                    let asked = request.meta(meta::LOG_LEVEL).and_then(Raw::as_str);
+                    asked.and_then(|level| LogLevel::parse(&level))
+                }
+            },
             questions,
             open: Vec::new(),
             state: ExchangeState::Running,
             dropped: 0,
         }
+    }
+
+    /// Drops log messages below a level that the client set for its session.
+    pub fn log_from(mut self, level: Option<LogLevel>) -> Exchange {
+        self.log_level = level.or(self.log_level);
+        self
+    }
+
+    /// Whether the client wants a log message.
+    fn wants(&self, message: &Message) -> bool {
+        let level = message.param("level").and_then(Raw::as_str);
+        let level = level.and_then(|level| LogLevel::parse(&level));
+        self.log_level.is_some_and(|least| level.is_none_or(|level| level >= least))
     }
 
     /// Replaces the client's id and progress token with the ones for the server.
@@ -208,7 +223,7 @@ impl Exchange {
         self.cancelled_because(None)
     }
 
-    /// The client cancelled the request, and gave this reason: a JSON string.
+    /// The client canceled the request and gave a reason, which is a JSON string.
     pub fn cancelled_because(&mut self, reason: Option<&[u8]>) -> Step {
         self.give_up(Failure::Cancelled, reason)
     }
@@ -216,6 +231,11 @@ impl Exchange {
     /// The request timed out.
     pub fn timed_out(&mut self) -> Step {
         self.give_up(Failure::TimedOut, None)
+    }
+
+    /// The server asked the client something that was declined.
+    pub fn declined(&mut self) -> Step {
+        self.give_up(Failure::Asked, None)
     }
 
     /// The request was not sent.
@@ -259,17 +279,6 @@ impl Exchange {
         }
     }
 
-    /// Resumes a parked exchange under a new id. The caller sends the request again, with the
-    /// client's input. Returns false if the exchange is not parked.
-    pub fn resume(&mut self, minted: u64) -> bool {
-        let parked = self.state == ExchangeState::Parked;
-        if parked {
-            self.minted = Id::number(minted);
-            self.state = ExchangeState::Running;
-        }
-        parked
-    }
-
     fn answer(&mut self, message: Message) -> Step {
         // An error without an id, on the stream of this request, can only refer to this request.
         let ours = match message.id() {
@@ -286,8 +295,8 @@ impl Exchange {
                 if self.questions == ServerRequests::Refuse {
                     return self.fail(Failure::Asked);
                 }
-                self.state = ExchangeState::Parked;
-                return Step::event(Event::ServerRequest(ServerRequest::InputRequired { message }));
+                self.state = ExchangeState::Done;
+                return Step::event(Event::Done(ExchangeEnd::InputRequired(message)));
             }
             if !kind.is_str("complete") {
                 return self.fail(Failure::BadAnswer);
@@ -315,7 +324,7 @@ impl Exchange {
                 }
             }
             Some("notifications/message")
-                if self.wants_log && self.state == ExchangeState::Running =>
+                if self.state == ExchangeState::Running && self.wants(&message) =>
             {
                 Step::event(Event::Notify(message.edit().remove_own_meta().finish()))
             }
@@ -341,8 +350,11 @@ impl Exchange {
         if self.open.contains(&id) {
             return self.drop_one();
         }
+        if self.open.len() >= MAX_OPEN_REQUESTS {
+            return reply(error_body(Some(&id), code::INTERNAL_ERROR, "too many requests", None));
+        }
         self.open.push(id.clone());
-        Step::event(Event::ServerRequest(ServerRequest::Legacy { id, message }))
+        Step::event(Event::ServerRequest(id, message))
     }
 
     /// Ends the exchange and sends the server a `notifications/cancelled`.
@@ -382,8 +394,8 @@ impl Step {
     }
 }
 
-/// The reason in a `notifications/cancelled`, as JSON. One that is no string, or very long, is left
-/// out.
+/// The reason in a `notifications/cancelled`, as JSON. A reason that is not a string, or is too
+/// long, is ignored.
 pub fn cancel_reason(message: &Message) -> Option<&[u8]> {
     let reason = message.param("reason").filter(|raw| raw.is_string())?.bytes();
     Some(reason).filter(|reason| reason.len() <= MAX_REASON_BYTES)

@@ -48,7 +48,7 @@ pub struct Status {
     pub code: Option<i32>,
 }
 
-/// The HTTP status of a case, or `None` if the case cannot occur in the era.
+/// The HTTP status of a case, or `None` if the case cannot occur in this protocol version.
 pub const fn status(case: StatusCase, era: Era) -> Option<Status> {
     let modern = matches!(era, Era::Modern);
     let (http, code) = match case {

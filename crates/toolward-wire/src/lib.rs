@@ -36,7 +36,7 @@
 //! |---|---|
 //! | [`scan`] | the strict JSON scanner; [`Raw`] traverses values that it accepted |
 //! | [`Message`], [`Edit`], [`Id`] | the JSON-RPC envelope: members by name, edits in place |
-//! | [`method`] | the table of methods, protocol revisions and eras |
+//! | [`method`] | the table of methods and protocol versions |
 //! | [`Arguments`] | the arguments of a call, for policy conditions |
 //! | [`list`] | tool, prompt and resource lists, entry by entry |
 //! | [`mod@line`], [`sse`] | framing on stdio and on HTTP |
@@ -45,10 +45,12 @@
 //! | [`names`] | member, `_meta` and header names of the protocol |
 //! | [`jsonrpc`], [`jsonrpc_error`] | messages the gateway builds itself, error codes, HTTP statuses |
 //! | [`exchange`] | the state machine of one request |
+//! | [`input_requests`], [`ClientCapabilities`] | requests of servers to the client |
 //!
 //! A module imports only modules below it; there are no cycles.
 
 mod arguments;
+mod client_capabilities;
 mod decimal;
 mod duplicate_keys;
 mod edit;
@@ -57,11 +59,13 @@ pub mod exchange;
 pub mod headers;
 pub mod http;
 mod id;
+pub mod input_requests;
 pub mod jsonrpc;
 pub mod jsonrpc_error;
 mod limits;
 pub mod line;
 pub mod list;
+mod log_level;
 mod member_index;
 mod message;
 pub mod method;
@@ -77,11 +81,13 @@ pub mod string;
 mod swar;
 
 pub use arguments::Arguments;
-pub use edit::{Edit, Splice};
+pub use client_capabilities::ClientCapabilities;
+pub use edit::{Edit, Splice, without_own_meta};
 pub use error::{MessageError, MessageProblem};
 pub use id::Id;
 pub use jsonrpc_error::code;
 pub use limits::{MAX_DEPTH, MAX_MEMBERS, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
+pub use log_level::LogLevel;
 pub use message::{Kind, Message, RequestMeta};
 pub use method::{Era, MethodRow, Revision, Sender};
 pub use names::meta;

@@ -19,7 +19,7 @@ use crate::span::Span;
 use crate::string;
 
 /// The kind of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ListKind {
     Tools,
     Prompts,
@@ -28,6 +28,52 @@ pub enum ListKind {
 }
 
 impl ListKind {
+    pub const ALL: [ListKind; 4] =
+        [Self::Tools, Self::Prompts, Self::Resources, Self::ResourceTemplates];
+
+    /// The position in [`ALL`](Self::ALL).
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The method that lists it.
+    pub const fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "tools/list",
+            Self::Prompts => "prompts/list",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+        }
+    }
+
+    /// The server capability that it belongs to.
+    pub const fn capability(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Prompts => "prompts",
+            Self::Resources | Self::ResourceTemplates => "resources",
+        }
+    }
+
+    /// The notification that announces a change. Resources and templates share one.
+    pub const fn changed(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+            Self::Resources | Self::ResourceTemplates => "notifications/resources/list_changed",
+        }
+    }
+
+    /// The name of an entry's kind in messages.
+    pub const fn noun(self) -> &'static str {
+        match self {
+            Self::Tools => "tool",
+            Self::Prompts => "prompt",
+            Self::Resources => "resource",
+            Self::ResourceTemplates => "resource template",
+        }
+    }
+
     pub fn of(subject: PolicySubject) -> Option<ListKind> {
         match subject {
             PolicySubject::ToolList => Some(Self::Tools),

@@ -313,6 +313,13 @@ impl Message {
             }
             NameAt::Ref => {
                 let reference = self.param("ref");
+                let known = ["type", "name", "uri"];
+                let is_variant = |name: &str| {
+                    known.iter().any(|known| known.eq_ignore_ascii_case(name) && *known != name)
+                };
+                let mut members = reference.into_iter().flat_map(|raw| raw.members());
+                let reference =
+                    reference.filter(|_| !members.any(|member| is_variant(&member.name())));
                 let member = |name| reference.and_then(|raw| raw.member(name)?.as_str());
                 let name = match member("type").as_deref() {
                     Some("ref/prompt") => member("name"),

@@ -1,7 +1,7 @@
 //! The method table: one row for each MCP method.
 //!
 //! Differences between methods are data in this table, not code paths. A method that the table does
-//! not list for a sender and an era is rejected as unknown.
+//! not list for a sender and a protocol version is rejected as unknown.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl Revision {
         Self::R2026_07_28,
     ];
 
-    /// The newest revision of an era.
+    /// The newest legacy or modern version.
     pub const fn newest(era: Era) -> Revision {
         match era {
             Era::Legacy => Revision::R2025_11_25,

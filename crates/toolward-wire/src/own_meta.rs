@@ -1,15 +1,15 @@
 //! Removal of `_meta` keys that only the gateway writes.
 //!
 //! Keys under `io.toolward/` are the gateway's own statements, such as the reason for a refusal. A
-//! peer that could write them would speak in the gateway's name, so they are removed from every
-//! `_meta` that the protocol defines: of a message, a list entry, a content block or a resource.
-//! Payload is not touched: `arguments`, `structuredContent`, schemas and the like may contain a
-//! member `_meta` of their own.
+//! peer that could write them could impersonate the gateway, so they are removed from every `_meta`
+//! that the protocol defines: of a message, a list entry, a content block, a resource, or the
+//! description of a client or server. Payload is not touched: `arguments`, `structuredContent`,
+//! schemas and the like may contain a member `_meta` of their own.
 //!
-//! The scanner reports whether any key has the prefix. Only then is the body traversed again, in one
-//! pass with an explicit stack.
+//! The scanner reports whether any key has the prefix. Only then is the body traversed again, in
+//! one pass with an explicit stack.
 
-use crate::names::is_own_key;
+use crate::names::{is_own_key, meta};
 use crate::raw::{content, skip_space, value_end};
 use crate::span::Span;
 use crate::string;
@@ -31,8 +31,11 @@ const DATA: &[&[u8]] = &[
 /// Members whose value maps ids, which the peer chooses, to messages.
 const MAPS: &[&[u8]] = &[b"inputRequests", b"inputResponses"];
 
-/// Finds what to cut from a message: own keys in every protocol-level `_meta` except that of `params`
-/// and `result`, which are indexed.
+/// Members of a `_meta` whose value has a `_meta` itself.
+const DESCRIPTIONS: &[&str] = &[meta::CLIENT_INFO, meta::SERVER_INFO];
+
+/// Finds what to cut from a message: own keys in every protocol-level `_meta` except that of
+/// `params` and `result`, which are indexed.
 ///
 /// `root` is the span of the message in `body`.
 pub(crate) fn cuts_in_message(body: &[u8], root: Span) -> Vec<Span> {
@@ -56,7 +59,7 @@ struct Walk<'b> {
 #[derive(Clone, Copy)]
 struct Container {
     kind: Kind,
-    /// The start of the current member's key. Of no meaning in an array.
+    /// The start of the current member's key. Unused in an array.
     key: usize,
     /// The end of the previous member.
     last_end: usize,
@@ -75,6 +78,8 @@ enum Kind {
     /// An object whose keys are ids.
     Map,
     Meta,
+    /// The `_meta` of a [`Section`](Kind::Section), whose own keys are removed through the index.
+    IndexedMeta,
 }
 
 impl<'b> Walk<'b> {
@@ -129,9 +134,9 @@ impl<'b> Walk<'b> {
         let key = if escaped { string::unescaped(key) } else { key.into() };
         let colon = skip_space(self.bytes, key_end);
         let value = skip_space(self.bytes, colon + 1);
-        if kind == Kind::Meta {
+        if kind == Kind::Meta && is_own_key(&key) {
             let end = value_end(self.bytes, value);
-            self.end_member(end, is_own_key(&key));
+            self.end_member(end, true);
             return end;
         }
         self.value(self.kind_of_value(kind, &key), value)
@@ -142,7 +147,11 @@ impl<'b> Walk<'b> {
         let is = |names: &[&[u8]]| names.contains(&key);
         match parent {
             Kind::Map => Some(Kind::Object),
-            Kind::Section if key == b"_meta" => None,
+            Kind::Meta | Kind::IndexedMeta => {
+                let is_description = DESCRIPTIONS.iter().any(|name| name.as_bytes() == key);
+                is_description.then_some(Kind::Object)
+            }
+            Kind::Section if key == b"_meta" => Some(Kind::IndexedMeta),
             _ if key.eq_ignore_ascii_case(b"_meta") => Some(Kind::Meta),
             _ if is(DATA) => None,
             _ if is(MAPS) => Some(Kind::Map),
@@ -177,8 +186,8 @@ impl<'b> Walk<'b> {
 
     /// The current member of the innermost container ends at `end`.
     ///
-    /// With a member that is removed, the comma before it is removed too if an earlier member is kept,
-    /// otherwise the one after it.
+    /// With a member that is removed, the comma before it is removed too if an earlier member is
+    /// kept, otherwise the one after it.
     fn end_member(&mut self, end: usize, is_removed: bool) {
         let Some(container) = self.open.last_mut() else { return };
         if is_removed {

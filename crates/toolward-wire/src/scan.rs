@@ -84,7 +84,7 @@ struct Frame {
     value_section: Option<Section>,
     /// The number of tracked keys that belong to enclosing containers.
     keys_from: u32,
-    /// The indexed member whose value is being read, as index + 1; 0 if there is none.
+    /// The indexed member whose value is being read, as index + 1; 0 if no value is.
     pending: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The id of a request that is too large to be kept.
+//! The id of a request that is too large to be held in memory.
 
 use crate::id::Id;
 use crate::raw::Raw;
@@ -8,8 +8,9 @@ const MAX_KEPT_BYTES: usize = 256;
 
 /// Reads a request piece by piece and keeps nothing but its id.
 ///
-/// It finds the `id` among the members of the outermost object, wherever that is. Anything unclear, such
-/// as two ids or a key with escapes, gives no id: a wrong one would answer another request.
+/// It finds `id` among the members of the outermost object, at any position. In doubtful cases,
+/// such as two ids or a key with escape sequences, it returns no id: with a wrong one, the error
+/// would be sent as the response to another request.
 ///
 /// ```
 /// use toolward_wire::skim::Skim;
@@ -26,7 +27,7 @@ pub struct Skim {
     depth: usize,
     /// The key or value that is being read.
     text: Vec<u8>,
-    /// The value under way is the id.
+    /// The current value is the id.
     is_id: bool,
     id: Option<Vec<u8>>,
     has_method: bool,
@@ -43,13 +44,13 @@ enum State {
     Colon,
     /// Before a value.
     Value,
-    /// In a string that is a member's whole value; `true` after a backslash.
+    /// In a string that is the whole value of a member; `true` after a backslash.
     Text(bool),
-    /// In a number, or a word.
+    /// In a number or literal.
     Word,
     /// In an object or array.
     Nested,
-    /// In a string inside of that; `true` after a backslash.
+    /// In a string inside an object or array; `true` after a backslash.
     NestedText(bool),
     /// After a value.
     Comma,
@@ -89,7 +90,7 @@ impl Skim {
             },
             State::InKey => match byte {
                 b'"' => self.key(),
-                // A key that is written with escapes may be `id` as well.
+                // A key with escape sequences may be `id` as well.
                 b'\\' => State::Unclear,
                 _ => self.keep(byte, State::InKey),
             },
@@ -150,7 +151,7 @@ impl Skim {
     fn keep(&mut self, byte: u8, next: State) -> State {
         let is_kept = self.is_id || matches!(self.state, State::InKey);
         match is_kept && self.text.len() >= MAX_KEPT_BYTES {
-            // Neither `id` nor a usable id.
+            // A key of this length is not `id`, and an id of this length is not usable.
             true if self.is_id => State::Unclear,
             true => next,
             false => {
@@ -162,14 +163,14 @@ impl Skim {
         }
     }
 
-    /// A key has ended.
+    /// Handles the end of a key.
     fn key(&mut self) -> State {
         self.has_method |= self.text == b"method";
         self.is_id = self.text == b"id";
         if self.is_id && self.id.is_some() { State::Unclear } else { State::Colon }
     }
 
-    /// A value has ended.
+    /// Handles the end of a value.
     fn value(&mut self) -> State {
         if std::mem::take(&mut self.is_id) {
             self.id = Some(std::mem::take(&mut self.text));
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     fn id_of(body: &str) -> Option<String> {
-        // In pieces of every size: what is found does not depend on them.
+        // In pieces of every size, which must not change the result.
         let all: Vec<Option<String>> = (1..=body.len())
             .map(|size| {
                 let mut skim = Skim::default();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_has_no_id() {
+    fn an_ambiguous_message_has_no_id() {
         for body in [
             "",
             "[]",

@@ -70,7 +70,7 @@ pub(crate) const fn lowest(marks: u64) -> usize {
     (marks.trailing_zeros() / 8) as usize
 }
 
-/// The offset of the first marked byte, or the length if there is none.
+/// The offset of the first marked byte, or the length if no byte is marked.
 #[inline(always)]
 pub(crate) fn find(bytes: &[u8], marks: impl Fn(u64) -> u64) -> usize {
     let (chunks, rest) = bytes.as_chunks();

@@ -1,5 +1,5 @@
-// Decisions as they happen: rows come from the server, escaped, and are put in front. A bounded number
-// stays; while paused, the newest are kept aside.
+// The Live view: rows come from the server, escaped, and are inserted at the top. Their number is
+// limited; while paused, the newest are buffered.
 "use strict";
 
 (() => {
@@ -27,12 +27,12 @@
     const said = [];
     if (paused) said.push(aside.length ? `paused, ${aside.length}${aside.length >= MOST ? "+" : ""} new` : "paused");
     if (more) said.push(`about ${more.toLocaleString()} more than are shown`);
-    else if (uncounted) said.push("more came than is shown");
+    else if (uncounted) said.push("not all decisions are shown");
     pace.textContent = said.join("; ");
   };
 
   const put = (list) => {
-    // Who reads further down keeps their place.
+    // Keep the scroll position of a reader further down.
     const top = scrollY > 80 ? document.documentElement.scrollHeight : 0;
     for (const row of list) {
       const known = document.getElementById(row.id);
@@ -83,10 +83,10 @@
     row.focus();
   };
 
-  // The decision that is open, also where the page came with one.
+  // The open decision, which the page may already contain.
   let opened = $("told")?.querySelector(".one")?.dataset.id ?? null;
 
-  // Asks what is open, and shows the answer or that there is none.
+  // Requests the open decision, and shows it or the error.
   const tell = (shown) => {
     const own = opened;
     const show = () => {
@@ -121,7 +121,7 @@
   const toggle = () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
     if (!paused) {
       const list = aside;
       aside = [];
@@ -159,16 +159,16 @@
     });
     const wanted = $("wanted");
     wanted.addEventListener("change", () => wanted.requestSubmit());
-    // Fields that say nothing do not stand in the address.
+    // Empty fields are left out of the URL.
     wanted.addEventListener("submit", () => {
       for (const field of wanted.elements) if (field.name && !field.value) field.disabled = true;
     });
     addEventListener("pageshow", () => { for (const field of wanted.elements) field.disabled = false; });
     document.addEventListener("stream", (event) => listen(event.detail));
-    // What the policy in force says may be another thing now.
+    // The active policy may decide differently now.
     document.body.addEventListener("changed", () => {
       if (!opened) return;
-      // Its parts come one after the other: who reads keeps their place.
+      // Its parts arrive one after the other: keep the height, so that the text does not move.
       $("told").style.minHeight = `${$("told").offsetHeight}px`;
       tell();
     });

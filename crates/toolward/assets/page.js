@@ -1,14 +1,13 @@
-// The page's own script: tells views of changes, brings the table's lines as they are needed, moves
-// through its cells by keys, and opens explanations. All texts come from the server, escaped.
+// The script of the admin UI: refreshes views on changes, loads rows of the matrix as they are needed,
+// handles keyboard navigation, and opens explanations. All texts come from the server, escaped.
 "use strict";
 
 (() => {
-  // Views that can be seen hear of changes. A browser has few connections to one host, so that a page
-  // has one stream, which brings decisions too where they are shown, and lets go of it in the
-  // background.
+  // A visible view is notified of changes. A browser allows few connections per host, so a page has one
+  // event stream, which also delivers decisions to the Live view, and closes it in the background.
   let events = null;
   let missed = false;
-  // What the view was made of: changes since then are told at once.
+  // The version that the view shows: later changes are delivered as soon as the stream opens.
   let { seen } = document.body.dataset;
   const address = () => {
     const rows = document.getElementById("rows");
@@ -38,7 +37,7 @@
       missed = true;
       said.textContent = "not connected";
       said.classList.add("lost");
-      // The browser gives up where it was turned away; a gateway that starts anew may let it in.
+      // The browser does not reconnect after an error response; a restarted gateway may accept the connection.
       if (own.readyState !== EventSource.CLOSED || events !== own) return;
       events = null;
       setTimeout(() => follow(Math.min(2 * pause, 60000)), pause);
@@ -52,8 +51,8 @@
   addEventListener("pagehide", leave);
   addEventListener("pageshow", () => follow());
 
-  // A view that is replaced cannot request a refresh for changes that arrive while its own response is on the
-  // way: htmx drops requests of elements that are gone. Its replacement requests it.
+  // A view that is replaced cannot request a refresh for changes that arrive before its own response:
+  // htmx drops requests of removed elements. Its replacement requests it.
   let changes = 0;
   const sent = new WeakMap();
   document.addEventListener("changed", () => { changes += 1; }, true);
@@ -64,15 +63,15 @@
     htmx.trigger(document.body, "changed");
   });
 
-  // Whoever is not let in any more is shown the door. An answer that does not come takes away what was
-  // shown before it, which is of another question.
+  // After a 401, the login form is shown. If a request fails, the old content of its target is replaced
+  // by the error, because it answers another request.
   const failed = (event) => {
     const { target, xhr } = event.detail;
     if (xhr.status === 401) return location.reload();
     if (!["panel-body", "told", "answer"].includes(target.id)) return;
     const said = document.createElement("p");
     said.className = "wrong";
-    said.textContent = xhr.status ? `There is no answer: the gateway says ${xhr.status}.` : "The gateway does not answer.";
+    said.textContent = xhr.status ? `The request failed with status ${xhr.status}.` : "The gateway does not respond.";
     target.replaceChildren(said);
   };
   document.addEventListener("htmx:responseError", failed);
@@ -80,13 +79,13 @@
 
   const CHUNK = 64;
   const $ = (id) => document.getElementById(id);
-  // Where the keyboard is: a line's number and a column.
+  // The keyboard position: a row number and a column.
   let at = { line: null, column: 0 };
   let watcher = null;
 
   const rowHeight = () => parseFloat(getComputedStyle($("grid")).getPropertyValue("--row")) || 30;
 
-  // Lines hold nothing for htmx to look at, and there are many: they are put in as they come.
+  // Rows contain nothing for htmx to process, and there are many: they are inserted directly.
   const load = (chunk) => {
     if (chunk.childElementCount || chunk.loading) return chunk.loading || Promise.resolve();
     const filter = $("scroll").dataset.filter;
@@ -115,7 +114,7 @@
       for (const { target: chunk, isIntersecting } of entries) {
         chunk.near = isIntersecting;
         clearTimeout(chunk.timer);
-        // What is scrolled past is not asked for.
+        // Rows that are scrolled past quickly are not requested.
         if (isIntersecting) chunk.timer = setTimeout(() => chunk.near && load(chunk), chunk.childElementCount ? 0 : 40);
         else if (chunk.loading && !chunk.wanted) chunk.stop.abort();
         else if (!chunk.loading && !chunk.contains(document.activeElement)) chunk.replaceChildren();
@@ -130,7 +129,7 @@
     reachable();
   };
 
-  // Tab reaches one place of the table: a cell, a server's headline or the head of a column.
+  // One element of the table is in the tab order: a cell, a server row or a column header.
   const PLACES = "i, a.fold, .c a";
   const reachable = () => {
     const grid = $("grid");
@@ -139,7 +138,7 @@
     if (first) first.tabIndex = 0;
   };
 
-  // The head of the table is line -1.
+  // The header row is line -1.
   const lineOf = (row) => Number(row.getAttribute("aria-rowindex")) - 2;
   const cellsOf = (row) => row.querySelectorAll(PLACES);
   const rowAt = (line) => $("grid").querySelector(`[aria-rowindex="${line + 2}"]`);
@@ -151,12 +150,12 @@
     for (const old of $("grid").querySelectorAll("[tabindex='0']")) old.tabIndex = -1;
     cell.tabIndex = 0;
     cell.focus({ preventScroll: true });
-    // A headline has one place: the column is that of the cells above and below.
+    // A server row has one element: the column of the cells above and below is kept.
     at = { line: lineOf(row), column: row.classList.contains("g") ? Math.max(0, column) : [...cells].indexOf(cell) };
     if (!row.classList.contains("head")) reveal(cell);
   };
 
-  // Scrolls so that neither the headline nor the column of names hides the cell.
+  // Scrolls so that neither the header row nor the tool column covers the cell.
   const reveal = (cell) => {
     const scroll = $("scroll");
     const view = scroll.getBoundingClientRect();
@@ -170,7 +169,7 @@
     else if (box.right > view.left + scroll.clientWidth) scroll.scrollLeft += box.right - view.left - scroll.clientWidth;
   };
 
-  // Goes to a line, wherever it is, over those that have no place for the keyboard.
+  // Moves the focus to a row, loading it if needed and skipping rows that cannot have the focus.
   const go = async (line, step, column) => {
     const lines = Number($("scroll").dataset.lines);
     if (line === -1) return focusCell(rowAt(-1), column);
@@ -207,13 +206,13 @@
       " ": () => choose(cell),
     };
     const move = moves[event.key];
-    // Enter follows the link of a column's head.
+    // Enter follows the link in a column header.
     if (!move || (event.key === "Enter" && cell.matches(".c a"))) return;
     event.preventDefault();
     move();
   };
 
-  // Shows the table of another address, such as with a server collapsed.
+  // Shows the table at another address, for example with a server collapsed.
   const show = (address) => htmx.ajax("GET", address, { target: "#matrix", swap: "outerHTML" }).then(() => {
     if ($("matrix")) history.pushState({ htmx: true }, "", address);
   });
@@ -240,7 +239,7 @@
 
   let opened = null;
 
-  // Asks what is open, and shows the answer or that there is none.
+  // Requests the open explanation, and shows it or the error.
   const tell = (shown) => {
     const own = opened;
     const show = () => {
@@ -253,7 +252,7 @@
 
   const explain = (cell) => {
     const { server, tool } = cell.parentElement.dataset;
-    // These stand in the page as they stand in an address.
+    // The data attributes are already URL-encoded.
     const asked = `agent=${agentOf(cell)}&server=${server}&tool=${tool}`;
     $("grid").querySelector("i.open")?.classList.remove("open");
     cell.classList.add("open");
@@ -262,7 +261,7 @@
     tell(() => { $("panel").scrollTop = 0; reveal(cell); });
   };
 
-  // What is open is asked anew when something has changed.
+  // An open explanation is requested again after a change.
   document.body.addEventListener("changed", () => { if (opened) tell(); });
 
   const close = () => {
@@ -312,7 +311,7 @@
     }
   });
 
-  // The agent of the cell that is pointed at.
+  // Highlights the column header of the cell under the pointer.
   let pointed = null;
   document.addEventListener("mouseover", (event) => {
     const cell = event.target.closest?.("#grid .r i");
@@ -324,7 +323,7 @@
     pointed = now;
   });
 
-  // Lists of views that are exchanged stay open.
+  // Expanded details stay expanded when a view is replaced.
   let unfolded = [];
   document.addEventListener("htmx:beforeSwap", (event) => {
     unfolded = [...event.detail.target.querySelectorAll("details[open][id]:not(.pick)")].map((one) => one.id);
@@ -334,14 +333,14 @@
     unfolded = [];
   });
 
-  // A table that was exchanged stays where it was looked at, with its lists open as they were.
+  // A table that is replaced keeps its scroll position, its focus and its open filters.
   let kept = null;
   document.addEventListener("htmx:beforeSwap", (event) => {
     const matrix = $("matrix");
     if (!matrix || event.detail.target !== matrix) return;
     const scroll = $("scroll");
     const focused = document.activeElement?.closest?.("#grid") ? { ...at } : null;
-    // Collapsing a server changes the address, and its headline stays where it is.
+    // Collapsing a server changes the address; the focus stays on its row.
     if (focused) focused.server = document.activeElement.closest(".g")?.dataset.server;
     kept = {
       filter: scroll.dataset.filter,
@@ -358,7 +357,7 @@
     const { filter, typed, top, left, open, focused } = kept;
     kept = null;
     for (const id of open) { const pick = $(id); if (pick) pick.open = true; }
-    // What was typed while the answer was on its way is asked for next.
+    // Text that was typed before the response arrived is searched for next.
     if (document.activeElement === $("q") && $("q").value !== typed) {
       $("q").value = typed;
       // htmx attaches the new form's listeners when it settles: an event before that is lost.
@@ -371,6 +370,6 @@
   });
 
   begin();
-  // Scripts of views come after this one, and want to know of the stream.
+  // Scripts of views are loaded after this one, and listen for the stream.
   document.addEventListener("DOMContentLoaded", () => follow());
 })();

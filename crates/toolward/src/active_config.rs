@@ -8,7 +8,7 @@ use toolward_gateway::active::Active;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::Server;
-use toolward_policy::{Caller, Catalogue, Verdict};
+use toolward_policy::{Caller, Catalogue, Family, Verdict};
 
 use crate::load::{CheckedPolicy, Input};
 use crate::policy_gate;
@@ -19,8 +19,8 @@ use crate::report::{findings, policy_tests};
 pub(crate) struct ActiveConfig {
     /// Its secrets are not resolved.
     pub(crate) loaded: LoadedConfig,
-    /// Who may come in: agents of the policy, agents with credentials and no rules of their own, and
-    /// `None` for callers without a name, where they are let in.
+    /// Callers that are accepted: agents of the policy, agents with credentials and no rules of their own,
+    /// and `None` for unnamed callers, if they are accepted.
     pub(crate) callers: Arc<Vec<Option<String>>>,
     exposed: Vec<String>,
     selectors: usize,
@@ -61,9 +61,9 @@ impl<T> Cached<T> {
 pub(crate) struct ToolVisibility {
     pub(crate) server: String,
     pub(crate) offered: usize,
-    /// To at least one agent.
+    /// Tools shown to at least one agent.
     pub(crate) shown: usize,
-    /// By agent; `None`: callers without a name.
+    /// By agent; `None`: unnamed callers.
     pub(crate) by_agent: Vec<(Option<String>, usize)>,
 }
 
@@ -118,19 +118,19 @@ impl ActiveConfig {
         self.report.get(gateway, active, || self.make(active))
     }
 
-    /// The names by which clients may call for tools.
+    /// The names by which clients may call tools.
     pub(crate) fn names(&self, gateway: &Gateway, active: &Active) -> Arc<Names> {
         self.names.get(gateway, active, || Names::new(gateway, active))
     }
 
-    /// What of each server is shown to whom; servers whose tools are not known are left out.
+    /// How many tools of each server each caller sees; servers whose tools are not known are left out.
     pub(crate) fn sees(&self, gateway: &Gateway, active: &Active) -> Arc<Vec<ToolVisibility>> {
         self.sees.get(gateway, active, || {
             active.servers.iter().filter_map(|server| seen(active, &self.callers, server)).collect()
         })
     }
 
-    /// Tests of the policy that fail with the lists that servers have given.
+    /// Tests of the policy that fail with the current tool lists.
     pub(crate) fn failing_tests(&self, active: &Active) -> Vec<String> {
         policy_gate::failing(&self.checked(active, &known(active)))
     }
@@ -156,7 +156,9 @@ impl ActiveConfig {
             toolward_policy::testing::run(&active.policy, &catalogue, &self.loaded.tests);
         let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
             passed: outcome.passed,
-            unknown: !outcome.passed && catalogue.tools(&outcome.case.server).is_none(),
+            unknown: !outcome.passed
+                && outcome.case.family == Family::Tools
+                && catalogue.tools(&outcome.case.server).is_none(),
             agent: policy_tests::who(outcome).into(),
             expected: outcome.case.expect.as_str(),
             written: outcome.case.written.clone(),
@@ -172,7 +174,7 @@ impl ActiveConfig {
     }
 }
 
-/// What servers have listed so far.
+/// The tools that servers have listed so far.
 fn known(active: &Active) -> Catalogue {
     let mut catalogue = Catalogue::default();
     for server in active.servers.iter() {
@@ -187,7 +189,7 @@ fn callers(input: &Input) -> Vec<Option<String>> {
     let mut known: HashSet<String> = names.iter().cloned().collect();
     let configured = input.loaded.config.agents.iter().map(|agent| agent.name.clone());
     names.extend(configured.filter(|name| known.insert(name.clone())));
-    // Somebody there must be to show verdicts for.
+    // There must be at least one caller to show verdicts for.
     let nameless = names.is_empty() || !input.needs_name();
     names.into_iter().map(Some).chain(nameless.then_some(None)).collect()
 }
@@ -216,7 +218,7 @@ fn seen(active: &Active, callers: &[Option<String>], server: &Server) -> Option<
     Some(sees)
 }
 
-/// A finding without the line of the file: that line may hold what is not to be seen.
+/// A finding without the line of the file, which may contain a secret.
 fn finding(found: &Diagnostic) -> Finding {
     let place = found.file().zip(found.place());
     let help = found.help_text();

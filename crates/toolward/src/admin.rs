@@ -37,14 +37,14 @@ pub(crate) use self::layout::Layout;
 pub(crate) use self::listen::{Admin, ServeContext};
 pub(crate) use self::query::Query;
 
-/// Everything that views are made of.
+/// The data that views are rendered from.
 pub(crate) struct AdminUi {
     pub(crate) reloader: Arc<Reloader>,
     /// The servers' tools, as they were listed last.
     pub(crate) lists: Lists,
     begun: Instant,
     door: TokenAuth,
-    /// Host names by which the admin UI may be reached.
+    /// Host names under which the admin UI can be reached.
     reachable: Reachable,
     tries: Tries,
     rejected: RejectedCredentials,
@@ -56,26 +56,26 @@ impl AdminUi {
         self.reloader.gateway()
     }
 
-    /// Remembers what a reload is about to replace, so that its changes can be marked.
+    /// Keeps the matrix before a reload, so that changed cells can be marked.
     fn reloading(&self, active: &Active) {
         let lists = self.lists.now(self.gateway());
         self.matrix.reloading(active, self.reloader.callers(), &lists, micros());
     }
 }
 
-/// What a view answers.
+/// The response of a view.
 pub(crate) enum ViewResponse {
     /// A whole page, or a part of one.
     Html(String),
     /// Events, ready to be sent.
     Events(mpsc::Receiver<Frame>),
     Missing,
-    /// The question cannot be answered as it was put.
+    /// The request is invalid.
     Wrong(String),
 }
 
 impl ViewResponse {
-    /// What a template makes.
+    /// Renders a template.
     pub(crate) fn of(template: &impl Template) -> ViewResponse {
         match template.render() {
             Ok(html) => ViewResponse::Html(html),

@@ -8,8 +8,7 @@ use toolward_config::node::Node;
 use toolward_policy::Arguments;
 use toolward_wire::Raw;
 
-/// A JSON object and its text. The text decides which numbers are exact, as it does in a request that
-/// the gateway gets.
+/// A JSON object and its text. The text determines which numbers are exact, as in a request to the gateway.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ArgumentsText {
     members: Map<String, Value>,
@@ -27,10 +26,10 @@ impl ArgumentsText {
             format!("{} (line {row}, column {column})", fault.message)
         })?;
         ArgumentsText::of(&parsed, text)
-            .ok_or_else(|| "an object looks like '{\"path\": \"/a\"}'".into())
+            .ok_or_else(|| "write an object such as '{\"path\": \"/a\"}'".into())
     }
 
-    /// The object that a node of a JSON text is; `None` for anything else.
+    /// A node of a JSON text as an object; `None` for any other type.
     pub(crate) fn of(node: &Node<'_>, text: &str) -> Option<ArgumentsText> {
         let Value::Object(members) = node.to_json() else { return None };
         let (start, end) = (node.span.start as usize, node.span.end as usize);

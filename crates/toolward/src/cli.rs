@@ -4,21 +4,27 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod analysis;
 mod audit;
 mod demo;
+mod init;
 mod token;
 mod tools;
 
+pub use analysis::*;
 pub use audit::*;
 pub use demo::*;
+pub use init::*;
 pub use token::*;
 pub use tools::*;
 
 /// Policy gateway for MCP: decides which agent may use which tool, and explains why.
 #[derive(Debug, Parser)]
 #[command(name = "toolward", version, arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = "Exit codes: 0 yes or ok, 1 denied or a failed test, 2 wrong usage, \
-3 invalid configuration.")]
+#[command(
+    after_help = "Exit codes: 0 success or allowed, 1 denied or a failed test, 2 wrong usage, \
+3 invalid configuration, 4 undecided (`diff`, `equal`, `can-ever`)."
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -35,12 +41,21 @@ pub enum Command {
     Serve(ServeArgs),
     Stdio(StdioArgs),
     Wrap(WrapArgs),
+    Init(InitArgs),
+    Uninit(UninitArgs),
+    Doctor(DoctorArgs),
     Check(CheckArgs),
     Ls(LsArgs),
     #[command(name = "can-i")]
     CanI(CanIArgs),
     Explain(ExplainArgs),
     Decide(DecideArgs),
+    Diff(DiffArgs),
+    Equal(EqualArgs),
+    #[command(name = "can-ever")]
+    CanEver(CanEverArgs),
+    #[command(name = "who-can")]
+    WhoCan(WhoCanArgs),
     Status(StatusArgs),
     Reload(ReloadArgs),
     Audit(AuditArgs),
@@ -52,14 +67,15 @@ pub enum Command {
     Import(ImportArgs),
     Schema(SchemaArgs),
     Completions(CompletionsArgs),
+    Man(ManArgs),
     #[command(name = "demo-server", hide = true)]
     DemoServer(DemoServerArgs),
-    /// Ends the process groups named on standard input when it is closed
+    /// End the process groups given on standard input when it is closed
     #[command(name = "guard", hide = true)]
     Guard,
 }
 
-/// Where the policy comes from.
+/// Selects the policy.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Policy")]
 pub struct PolicyArgs {
@@ -67,13 +83,13 @@ pub struct PolicyArgs {
     /// ~/.config/toolward/toolward.yaml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A further policy layer, in any format that loads; may be given several times
+    /// A further policy layer, in any supported format; may be given several times
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<PathBuf>,
     /// An `allowed_tools` file as a layer; it may be empty, which allows everything
     #[arg(long, value_name = "FILE")]
     pub allowlist_config: Vec<PathBuf>,
-    /// Read the --policy files as this format instead of telling it by their content
+    /// Read the --policy files as this format instead of detecting it from their content
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub format: Option<Format>,
     /// Add the read-only layer: only tools with `hint:read-only`
@@ -145,7 +161,7 @@ pub struct ServeArgs {
     pub policy: PolicyArgs,
 }
 
-/// What a gateway does if its configuration is invalid at start.
+/// The behavior of a gateway whose configuration is invalid at startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OnInvalid {
     /// Do not start
@@ -187,9 +203,8 @@ pub struct StatusArgs {
 
 /// Reload the configuration of running gateways
 ///
-/// Files are watched, so this is only needed if changes cannot be noticed. If the configuration is
-/// invalid, the errors are printed and the old one stays active: exit code 3. Exits with 5 if no
-/// gateway is running.
+/// Files are watched, so this is only needed if changes cannot be detected. If the configuration is invalid,
+/// the errors are printed and the old one stays active: exit code 3. Exits with 5 if no gateway is running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward reload
@@ -209,10 +224,13 @@ pub struct ReloadArgs {
 /// Run the gateway for one client on standard input and output
 ///
 /// The client starts this process as it would start a server, and sees the tools of all servers of
-/// the configuration that its agent may use, named SERVER__TOOL.
+/// the configuration that its agent may use, named SERVER__TOOL. With --server it sees one of them,
+/// under the tools' own names. With --connect it uses a gateway that is already running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward stdio --agent reviewer
+  toolward stdio --agent reviewer --server tracker
+  TOOLWARD_TOKEN=... toolward stdio --connect https://gateway.example/mcp
   toolward stdio -c toolward.yaml --agent reviewer --read-only
   # in a client's .mcp.json:
   # {\"mcpServers\": {\"toolward\": {\"command\": \"toolward\", \"args\": [\"stdio\", \"--agent\", \"reviewer\"]}}}")]
@@ -223,6 +241,17 @@ pub struct StdioArgs {
     /// The agent that calls; or set TOOLWARD_TOKEN to one of its tokens
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
+    /// Serve only this server of the configuration, under its own tool names. Secrets of the others
+    /// are not needed
+    #[arg(long, value_name = "SERVER")]
+    pub server: Option<String>,
+    /// Connect the client to the gateway at this URL instead. The token comes from TOOLWARD_TOKEN; the
+    /// policy is the gateway's
+    #[arg(long, value_name = "URL", conflicts_with_all = [
+        "on_invalid_policy", "agent", "server", "allow_all", "config", "policy", "allowlist_config",
+        "format", "read_only",
+    ])]
+    pub connect: Option<String>,
     /// For debugging: policy is evaluated and recorded, not enforced
     #[arg(long)]
     pub allow_all: bool,
@@ -236,16 +265,14 @@ pub struct StdioArgs {
 /// Apply a policy to one stdio server; tool names stay as they are
 ///
 /// The client talks to this process as it would to the server. The agent sees only the tools that
-/// policy allows, calls only what it sees, and every call is recorded before it is forwarded.
-/// This version forwards tools only: prompts, resources and requests from the server to the client
-/// are not forwarded, and their capabilities are not announced.
+/// the policy allows and can call nothing else, and every call is recorded before it is forwarded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward wrap --allowlist-config allow.yaml -- npx -y @modelcontextprotocol/server-filesystem .
   toolward wrap --policy policy.yaml --agent reviewer --name github -- github-mcp-server stdio
   toolward wrap --read-only --clean-env --env GITHUB_TOKEN -- github-mcp-server stdio")]
 pub struct WrapArgs {
-    /// A policy layer, in any format that loads; may be given several times
+    /// A policy layer, in any supported format; may be given several times
     #[arg(long, value_name = "FILE")]
     pub policy: Vec<PathBuf>,
     /// An `allowed_tools` file as a layer; it may be empty, which allows everything
@@ -266,14 +293,14 @@ pub struct WrapArgs {
     /// Set a variable of the server: NAME=VALUE, or NAME to pass it on; may be given several times
     #[arg(long, value_name = "NAME")]
     pub env: Vec<String>,
-    /// Pass on only the variables that connectivity needs and those of --env, instead of all but
+    /// Pass on only the variables that servers need to connect and those of --env, instead of all except
     /// TOOLWARD_*
     #[arg(long)]
     pub clean_env: bool,
     /// The directory of the audit log. Default: ~/.local/state/toolward/audit
     #[arg(long, value_name = "DIR")]
     pub audit: Option<PathBuf>,
-    /// How long a call may go without an answer or progress, in seconds
+    /// How long a call may go without a response or progress, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout: u64,
     /// How long a call may take in total, in seconds. Default: 600, or --timeout if that is longer
@@ -309,17 +336,25 @@ pub struct CheckArgs {
     pub output: OutputArgs,
 }
 
-/// Show what an agent may do: tool, verdict, hints, and the deciding rule
+/// Show what an agent may do: tool, verdict, hints, and the deciding rule; or its prompts or resources
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward ls --as reviewer --tools lists/
   toolward ls --as reviewer --tools github.json --all
-  toolward ls --as reviewer --tools github.json --json")]
+  toolward ls --as reviewer --tools github.json --json
+  toolward ls --as reviewer --prompts
+  toolward ls --as reviewer --resources --server files --all")]
 pub struct LsArgs {
     /// The agent. Default: an unnamed caller
     #[arg(long = "as", value_name = "AGENT")]
     pub agent: Option<String>,
-    /// Also show denied tools
+    /// Show prompts instead of tools
+    #[arg(long, conflicts_with = "lists")]
+    pub prompts: bool,
+    /// Show resources and resource templates instead of tools
+    #[arg(long, conflicts_with_all = ["lists", "prompts"])]
+    pub resources: bool,
+    /// Also show what is denied
     #[arg(long)]
     pub all: bool,
     /// Only this server
@@ -333,20 +368,19 @@ pub struct LsArgs {
     pub output: OutputArgs,
 }
 
-/// The call that a question is about.
+/// The call that a query is about.
 #[derive(Debug, Args)]
 pub struct QuestionArgs {
     /// The agent. Default: an unnamed caller
     #[arg(long = "as", value_name = "AGENT")]
     pub agent: Option<String>,
-    /// SERVER/TOOL, with the tool's original name
+    /// SERVER/TOOL, with the tool's original name; with --prompt SERVER/PROMPT, with --resource SERVER/URI
     #[arg(value_name = "SERVER/TOOL")]
     pub subject: String,
     /// The call's arguments, as a JSON object
     #[arg(value_name = "ARGS_JSON")]
     pub arguments: Option<String>,
-    /// Ask about a prompt or a resource instead of a tool
-    #[arg(long, value_enum, default_value_t = Kind::Tool, value_name = "KIND")]
+    #[command(flatten)]
     pub kind: Kind,
     /// Ask what a listing shows instead of asking about a call
     #[arg(long, conflicts_with = "arguments")]
@@ -359,12 +393,43 @@ pub struct QuestionArgs {
     pub output: OutputArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What a query is about: a tool, unless `--prompt` or `--resource` is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Tool,
     Prompt,
-    /// A resource, by its URI
+    /// A resource, by its URI.
     Resource,
+}
+
+impl Args for Kind {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flag = |name: &'static str, help: &'static str| {
+            clap::Arg::new(name).long(name).help(help).action(clap::ArgAction::SetTrue)
+        };
+        command.arg(flag("prompt", "Ask about a prompt instead of a tool")).arg(
+            flag("resource", "Ask about a resource instead of a tool").conflicts_with("prompt"),
+        )
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Kind::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Kind {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Kind, clap::Error> {
+        Ok(match (matches.get_flag("prompt"), matches.get_flag("resource")) {
+            (true, _) => Kind::Prompt,
+            (false, true) => Kind::Resource,
+            (false, false) => Kind::Tool,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Kind::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Check whether one call is allowed; exit code 0: yes, 1: no
@@ -372,7 +437,8 @@ pub enum Kind {
 #[command(after_help = "Examples:
   toolward can-i --as reviewer github/delete_repo
   toolward can-i --as reviewer files/write_file '{\"path\": \"/srv/project/a.txt\"}'
-  toolward can-i --as reviewer --kind resource files/file:///etc/passwd")]
+  toolward can-i --as reviewer --prompt notes/summarize '{\"style\": \"short\"}'
+  toolward can-i --as reviewer --resource files/file:///etc/passwd")]
 pub struct CanIArgs {
     #[command(flatten)]
     pub question: QuestionArgs,
@@ -380,13 +446,14 @@ pub struct CanIArgs {
 
 /// Show every layer and step of a decision, and the response the agent would get
 ///
-/// With the id of a past decision instead of SERVER/TOOL: the verdict, the rule and the outcome, from
-/// the audit log.
+/// With the id of a past decision instead of SERVER/TOOL, show its verdict, rule and outcome from the audit
+/// log.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward explain --as reviewer github/delete_repo
   toolward explain --as tester browser/interact '{\"action\": \"execute_js\"}'
   toolward explain --as tester browser/interact --list --tools browser.json
+  toolward explain --as reviewer --resource files/file:///etc/passwd
   toolward explain 65fab2e81c3d0-9c1f00d2-1a")]
 pub struct ExplainArgs {
     #[command(flatten)]
@@ -401,13 +468,16 @@ pub struct ExplainArgs {
 
 /// Answer one JSON request per line, for scripts and CI
 #[derive(Debug, Args)]
-#[command(after_help = "A request holds `agent`, `server`, `tool`, and optionally `action`, \
-`arguments`, `definition`,
-`annotations`, `hints`, `query` (call, list or server) and `policy` (an inline policy).
+#[command(
+    after_help = "A request holds `agent`, `server`, `tool` (or `prompt`, or `resource` with a URI), \
+and optionally `action`,
+`arguments`, `definition`, `annotations`, `hints`, `query` (call, list or server) and `policy` (an inline policy).
 
 Examples:
   echo '{\"agent\":\"dev\",\"server\":\"db\",\"tool\":\"drop_table\"}' | toolward decide --policy p.yaml
-  toolward decide < requests.jsonl > answers.jsonl")]
+  echo '{\"agent\":\"dev\",\"server\":\"notes\",\"resource\":\"note:1\"}' | toolward decide
+  toolward decide < requests.jsonl > answers.jsonl"
+)]
 pub struct DecideArgs {
     #[command(flatten)]
     pub policy: PolicyArgs,
@@ -479,11 +549,30 @@ pub struct SchemaArgs {
 }
 
 /// Print a completion script for a shell
+///
+/// The shell then also completes agents, servers and tools of your configuration. Tools are those of a running
+/// gateway.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward completions bash > ~/.local/share/bash-completion/completions/toolward
-  toolward completions zsh > ~/.zfunc/_toolward")]
+  echo 'source <(toolward completions zsh)' >> ~/.zshrc
+  toolward completions fish > ~/.config/fish/completions/toolward.fish")]
 pub struct CompletionsArgs {
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: clap_complete::Shell,
+}
+
+/// Print a manual page, or write all of them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  toolward man init | man -l -
+  toolward man audit query
+  toolward man --dir ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// The command, such as `audit query`. Default: the program
+    #[arg(value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Write the pages of all commands into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub dir: Option<PathBuf>,
 }

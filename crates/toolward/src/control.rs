@@ -12,8 +12,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
+use toolward_wire::list::ListKind;
 
-use crate::control_client::{ACCEPT_OF, PATIENCE, directory};
+use crate::control_client::{ACCEPT_OF, CONTROL_TIMEOUT, directory};
 use crate::handover::Handover;
 use crate::reload::Reloader;
 use crate::running::RunningGateway;
@@ -85,7 +86,7 @@ impl Control {
                 let (from, mut to) = stream.split();
                 let mut word = String::new();
                 let mut from = tokio::io::BufReader::new(from.take(MAX_WORD));
-                let read = tokio::time::timeout(PATIENCE, from.read_line(&mut word)).await;
+                let read = tokio::time::timeout(CONTROL_TIMEOUT, from.read_line(&mut word)).await;
                 if !matches!(read, Ok(Ok(_))) {
                     return;
                 }
@@ -94,7 +95,7 @@ impl Control {
                     "reload --accept" => {
                         reloaded(reloader.reload_accepting("toolward reload --accept").await)
                     }
-                    // A person looked at one configuration; other gateways may share the directory.
+                    // The user accepted one configuration; other gateways may share the state directory.
                     word if word.starts_with(ACCEPT_OF) => {
                         let meant = serde_json::from_str(&word[ACCEPT_OF.len()..]).ok();
                         if meant.is_some_and(|meant: PathBuf| Some(meant) == config) {
@@ -104,7 +105,10 @@ impl Control {
                         }
                     }
                     "status" => status(&reloader, begun).await,
-                    "tools" => tools(&reloader),
+                    "tools" => lists(&reloader, ListKind::Tools),
+                    "prompts" => lists(&reloader, ListKind::Prompts),
+                    "resources" => lists(&reloader, ListKind::Resources),
+                    "templates" => lists(&reloader, ListKind::ResourceTemplates),
                     "sockets" => {
                         let Some(heir) = heir else { return };
                         drop((from, to));
@@ -118,7 +122,7 @@ impl Control {
                         }
                         json!({"retired": true})
                     }
-                    _ => json!({"error": "there are `status` and `reload`"}),
+                    _ => json!({"error": "the commands are `status` and `reload`"}),
                 };
                 let _ = to.write_all(format!("{answer}\n").as_bytes()).await;
             });
@@ -133,12 +137,12 @@ fn reloaded(outcome: Result<String, String>) -> Value {
     }
 }
 
-/// The tools that servers have listed, as they were sent.
-fn tools(reloader: &Reloader) -> Value {
+/// The lists of one kind that servers have sent, unchanged.
+fn lists(reloader: &Reloader, kind: ListKind) -> Value {
     let active = reloader.gateway().active();
     let mut lists = serde_json::Map::new();
     for server in active.servers.iter() {
-        if let Some(listed) = server.listed() {
+        if let Some(listed) = server.listed_as(kind) {
             let entries = listed.catalogue.entries().iter();
             lists
                 .insert(server.name().into(), entries.map(|entry| entry.raw().to_json()).collect());

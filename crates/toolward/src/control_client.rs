@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde_json::{Value, json};
 
 /// Timeout of control requests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) fn directory(state: &Path) -> PathBuf {
     state.join("control")
 }
@@ -60,12 +60,12 @@ pub(crate) struct Replies {
 }
 
 /// Sends a request to every gateway of these state directories concurrently.
-pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Replies {
+pub(crate) fn ask(states: &[PathBuf], word: &str, timeout: Duration) -> Replies {
     let all: Vec<(u32, PathBuf)> = states.iter().flat_map(|state| sockets_of(state)).collect();
     let answers: Vec<_> = std::thread::scope(|scope| {
         let asking = |(_, path): &(u32, PathBuf)| {
             let path = path.clone();
-            scope.spawn(move || ask_one(&path, word, patience))
+            scope.spawn(move || ask_one(&path, word, timeout))
         };
         let asking: Vec<_> = all.iter().map(asking).collect();
         asking.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
@@ -74,10 +74,10 @@ pub(crate) fn ask(states: &[PathBuf], word: &str, patience: Duration) -> Replies
     for ((process, path), answer) in all.into_iter().zip(answers) {
         use std::io::ErrorKind::{ConnectionRefused, TimedOut, WouldBlock};
         match answer {
-            // A gateway with another configuration, which was not meant.
+            // A gateway with another configuration.
             Ok(Ok(answer)) if answer["another"] == true => {}
             Ok(Ok(answer)) => asked.answers.push((process, answer)),
-            // Nobody listens there any more.
+            // The process no longer listens.
             Ok(Err(error)) if error.kind() == ConnectionRefused => {
                 let _ = std::fs::remove_file(&path);
             }
@@ -99,17 +99,17 @@ pub(crate) fn sockets_of(state: &Path) -> Vec<(u32, PathBuf)> {
         Some((process, path))
     });
     let mut found: Vec<(u32, PathBuf)> = named.collect();
-    // The newest first: it has the sockets.
+    // The newest first, because it has the sockets.
     let age = |path: &PathBuf| path.metadata().and_then(|found| found.modified()).ok();
     found.sort_by_key(|(_, path)| std::cmp::Reverse(age(path)));
     found
 }
 
-pub(crate) fn ask_one(path: &Path, word: &str, patience: Duration) -> std::io::Result<Value> {
+pub(crate) fn ask_one(path: &Path, word: &str, timeout: Duration) -> std::io::Result<Value> {
     let mut stream = dial(path)?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     writeln!(stream, "{word}")?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;

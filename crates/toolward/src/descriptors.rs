@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// For listening sockets, logs, servers, hooks: all that is not a client's connection.
+/// File descriptors for listening sockets, logs, servers and hooks.
 const RESERVED: u64 = 256;
 
-/// Raises the limit of open files to what `streams` needs, as far as the hard limit allows; gives how
+/// Raises the limit of open files for `streams` connections, as far as the hard limit allows; returns how
 /// many connections fit.
 pub(crate) fn connections(streams: usize) -> usize {
     // A connection may need another one to its server.

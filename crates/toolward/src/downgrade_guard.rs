@@ -41,8 +41,8 @@ impl Protection {
     pub(crate) fn holds_against(&self, next: &Protection) -> Result<(), Failure> {
         let refuse = |what: String| {
             Err(Failure::invalid(format!(
-                "error: {what}\n  help: a file that was cut short looks like this, so that it is not \
-                 taken up; to mean it, restart the gateway"
+                "error: {what}\n  help: this may be caused by a truncated file, so it is rejected; if \
+                 it is intended, restart the gateway"
             )))
         };
         if !self.layers.is_empty() && next.layers.is_empty() {
@@ -57,7 +57,7 @@ impl Protection {
                 Some(left) => *left -= 1,
                 None => {
                     let (file, kind) = (&layer.0, layer.1);
-                    return refuse(format!("the {kind} layer of {file} would be gone"));
+                    return refuse(format!("the {kind} layer of {file} would be removed"));
                 }
             }
         }
@@ -65,7 +65,7 @@ impl Protection {
             return refuse("callers would no longer need a name".into());
         }
         if self.agents > 0 && next.agents == 0 {
-            return refuse(format!("no agent would be left of {}", self.agents));
+            return refuse("no agent would be left".into());
         }
         if self.tests > 0 && next.tests == 0 {
             let tests = count(self.tests, "test");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use toolward_config::Diagnostic;
 
 use crate::log;
-/// Yes, or done.
+/// Success, or allowed.
 pub(crate) const OK: u8 = 0;
 /// Denied, or a test that failed.
 pub(crate) const NO: u8 = 1;
@@ -15,16 +15,19 @@ pub(crate) const USAGE: u8 = 2;
 /// The configuration or a policy is not valid.
 pub(crate) const INVALID: u8 = 3;
 
+/// The answer could not be found out.
+pub(crate) const UNDECIDED: u8 = 4;
+
 /// No gateway can be reached.
 pub(crate) const UNREACHABLE: u8 = 5;
 
-/// Why a command could not do its work.
+/// The error of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    /// Already fit for a terminal.
+    /// Already sanitized for a terminal.
     message: String,
-    /// The same without lines of files, which may hold what others must not see.
+    /// The same without file excerpts, which may contain secrets.
     brief: Option<String>,
 }
 
@@ -41,17 +44,17 @@ impl Failure {
         Failure { code: INVALID, message: message.into(), brief: None }
     }
 
-    /// The same failure, with a text that shows no lines of files.
+    /// The same failure, with a text without file excerpts.
     pub(crate) fn briefly(self, brief: String) -> Failure {
         Failure { brief: Some(brief), ..self }
     }
 
-    /// What is wrong, without lines of files.
+    /// The message without file excerpts.
     pub(crate) fn brief(&self) -> String {
         self.brief.clone().unwrap_or_else(|| self.text())
     }
 
-    /// What is wrong, without colours.
+    /// The message without colors.
     pub(crate) fn text(&self) -> String {
         anstream::adapter::strip_str(&self.message).to_string()
     }
@@ -79,14 +82,14 @@ impl Failure {
         }
         let mut stderr = anstream::stderr();
         let text = self.message.trim_end();
-        // Diagnostics bring their own headline.
+        // Diagnostics have their own heading.
         let headline = if text.contains("error") { "" } else { "error: " };
         let _ = writeln!(stderr, "{headline}{text}");
         ExitCode::from(self.code)
     }
 }
 
-/// A reader that has gone away ends the command quietly, any other write error loudly.
+/// A closed pipe ends the command silently; any other write error is reported.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {

@@ -14,11 +14,12 @@ use toolward_gateway::budget::Budget;
 use toolward_gateway::context::Context;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::methods::events;
+use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Servers;
 
 use crate::exit::Failure;
 use crate::load::Input;
-use crate::prepared::{Prepare, Prepared};
+use crate::prepared::{Predecessor, Prepare, Prepared};
 use crate::render::count;
 
 /// The log lines about a policy, for when it becomes active.
@@ -71,8 +72,9 @@ impl Announcement {
 pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config), Failure> {
     let denies_all = input.denying.is_some();
     Announcement::of(&input, prepare.allow_all).log("enabled");
-    let servers = Servers::new();
-    let Prepared { config, setup } = Prepared::from(input, prepare, (&servers, None))?;
+    let servers = servers(input.loaded.config.state.as_deref());
+    let nothing = Predecessor { servers: &servers, active: None, accept: false };
+    let Prepared { config, setup } = Prepared::from(input, prepare, nothing)?;
     if setup.servers.is_empty() && !denies_all {
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         return Err(Failure::invalid(format!("error: there are no servers\n  help: {help}")));
@@ -80,10 +82,33 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
     let context = Context {
         servers: Arc::new(servers),
         audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?)?,
+        sealer: sealer(config.state.as_deref())?,
+        held: Default::default(),
+        links: Default::default(),
+        current: Default::default(),
         budget: Budget::new(usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX)),
         list_timeout: config.list_timeout,
     };
     Ok((Gateway::new(context, Active::new(setup)), config))
+}
+
+/// Creates servers, with what earlier runs remembered in the state directory.
+pub(crate) fn servers(state: Option<&Path>) -> Servers {
+    state.map_or_else(Servers::new, Servers::remembering)
+}
+
+/// Encrypts session ids and event ids, with the key of the state directory if there is one.
+pub(crate) fn sealer(state: Option<&Path>) -> Result<Arc<Sealer>, Failure> {
+    let sealer = match state {
+        Some(state) => Sealer::in_directory(state),
+        None => Sealer::random(),
+    };
+    let failed = |error| {
+        Failure::invalid(format!(
+            "error: the key that encrypts session ids cannot be used: {error}"
+        ))
+    };
+    sealer.map(Arc::new).map_err(failed)
 }
 
 /// The audit log settings of the configuration.
@@ -140,7 +165,7 @@ pub(crate) async fn began(gateway: &Gateway) {
 /// The state directory.
 pub(crate) fn state_folder(config: &Config) -> Result<PathBuf, Failure> {
     config.state.clone().ok_or_else(|| {
-        Failure::invalid("error: HOME is not set\n  help: say where the state goes: `state: DIR`")
+        Failure::invalid("error: HOME is not set\n  help: set the state directory: `state: DIR`")
     })
 }
 

@@ -3,7 +3,7 @@
 mod scope;
 mod unused;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,15 +14,16 @@ use toolward_config::config::{
 };
 use toolward_config::sanitize;
 use toolward_gateway::guard::{
-    self, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis, Selection,
-    Setup, StoreSetup, StoreTimeouts,
+    self, AgentNames, Agents, Counts, Environment, Guards, HookDefinition, LimitDefinition, Redis,
+    Selection, Setup, StoreSetup, StoreTimeouts,
 };
 use toolward_gateway::http_client::Address;
 use toolward_gateway::view::discovery::Discovery;
+use toolward_policy::fnmatch::is_pattern;
 use toolward_policy::reason::RuleText;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
-use toolward_policy::{Policy, Rate};
+use toolward_policy::{LimitedRule, Policy, Rate};
 
 use self::scope::{LimitScope, Scope};
 use crate::exit::Failure;
@@ -34,13 +35,15 @@ pub(crate) use unused::unused;
 const STORE_TIMEOUTS: StoreTimeouts =
     StoreTimeouts { request: Duration::from_millis(50), connect: Duration::from_secs(1) };
 
-/// What the gateway's own server needs to know.
+/// The settings of the built-in server.
 pub(crate) fn discovery(config: &Config) -> Discovery {
     let progressive =
         config.agents.iter().filter(|a| a.discovery == config::Discovery::Progressive);
+    let names = || config.agents.iter().map(|agent| agent.name.as_str());
+    let all = Arc::new(names().collect());
     let progressive = progressive.map(|agent| match agent.name.as_str() {
-        "default" => others(config.agents.iter().map(|agent| agent.name.as_str())),
-        name => Agents::One(name.into()),
+        "default" => others(names()),
+        name => Agents::entry(name, &all),
     });
     let described =
         |server: &config::Server| Some((server.name.clone(), server.description.clone()?));
@@ -50,27 +53,29 @@ pub(crate) fn discovery(config: &Config) -> Discovery {
     }
 }
 
-/// Callers that a file does not name, to which its `default` applies.
+/// Callers that a file does not name, to which the rules of its `default` apply.
 fn others<'a>(named: impl Iterator<Item = &'a str>) -> Agents {
     Agents::except(named.filter(|name| *name != "default"))
 }
 
-/// Agents that no layer takes for `default`.
-fn own_agents(config: &Config, policy: &Policy) -> Arc<HashSet<Arc<str>>> {
+/// Agents that have rules of their own in every layer with agents.
+fn own_agents(config: &Config, policy: &Policy) -> Arc<AgentNames> {
     let names = config.agents.iter().map(|agent| agent.name.as_str()).chain(policy.agents());
     let own = names.filter(|name| *name != "default" && policy.has_rules_of(name));
-    Arc::new(own.map(Into::into).collect())
+    Arc::new(own.collect())
 }
 
 fn enabled(config: &Config) -> impl Iterator<Item = &Hook> {
     config.hooks.iter().filter(|hook| hook.enabled)
 }
 
-/// The guards of a configuration. They count on where those of `before` are.
+/// The guards of a configuration. Unchanged limits keep the counters of `before`. `accept`: truncated hook
+/// scripts are accepted.
 pub(crate) fn guards(
     config: &Config,
     policy: &Policy,
     before: Option<&Guards>,
+    accept: bool,
 ) -> Result<Guards, Failure> {
     let limits = limits(config, policy);
     let own = own_agents(config, policy);
@@ -82,7 +87,8 @@ pub(crate) fn guards(
         let (limits, hooks) = (count(limits.len(), "limit"), count(hooks.len(), "hook"));
         tracing::info!(target: "guard", "{limits} counted in {place}, {hooks}");
     }
-    let setup = Setup { limits, store, hooks };
+    let scripts = before.filter(|_| !accept).map(Guards::scripts).cloned().unwrap_or_default();
+    let setup = Setup { limits, store, hooks, scripts };
     Guards::new(setup, before).map_err(|why| Failure::invalid(format!("error: {}", sanitize(&why))))
 }
 
@@ -96,12 +102,12 @@ fn store(config: &Config) -> Result<StoreSetup, Failure> {
         connect: config.limits.connect_timeout.unwrap_or(STORE_TIMEOUTS.connect),
     };
     let redis = Redis::new(url.value().unwrap_or_default(), timeouts);
-    // The URL may hold a password, and is not shown.
+    // The URL may contain a password, so it is not shown.
     let redis = redis.map_err(|why| Failure::invalid(format!("error: `limits.store`: {why}")))?;
     Ok(StoreSetup { redis: Some(Arc::new(redis.falling_back(fall_back))), fall_back })
 }
 
-/// All limits, each with what tells it from the others wherever the same configuration is used.
+/// All limits, each with an identity that is the same in every gateway with this configuration.
 fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     let mut limits = Vec::new();
     let all = Selection::default();
@@ -119,13 +125,15 @@ fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
         add(&mut limits, &path, (&whom, &scope), &server.limits, false);
     }
     for file in &config.agent_limits {
+        let all = Arc::new(file.agents.iter().map(|(name, _)| name.as_str()).collect());
         for (name, rates) in &file.agents {
             let (whom, sharing) = match name.as_str() {
                 // Its limits apply to every agent that the file does not name.
                 "default" => {
                     (others(file.agents.iter().map(|(name, _)| name.as_str())), LimitScope::Unnamed)
                 }
-                name => (Agents::One(name.into()), LimitScope::Agent),
+                name if is_pattern(name) => (Agents::entry(name, &all), LimitScope::Pattern),
+                name => (Agents::entry(name, &all), LimitScope::Agent),
             };
             let path = format!("agents{}.limits", key(name));
             let whom = Selection::of(whom);
@@ -134,12 +142,12 @@ fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     }
     for (rule, rate) in policy.limits() {
         let Some(text) = policy.rule_at(rule.layer, rule.rule) else { continue };
-        let identity = entry(&text);
+        let identity = entry(policy, rule, &text);
         let counts = Counts::Rule(rule);
-        let scope = Scope::of_rule(&text).calls(Some(&text.selector));
+        let scope = Scope::of_rule(policy.agent_of(rule)).calls(Some(&text.selector));
         limits.push(LimitDefinition { identity, name: text.path, scope, counts, rate });
     }
-    // What is written twice is counted twice.
+    // An entry that is written twice has two counters.
     let mut seen: HashMap<String, usize> = HashMap::new();
     for limit in &mut limits {
         let count = seen.entry(format!("{} {}", limit.identity, limit.rate)).or_default();
@@ -151,11 +159,15 @@ fn limits(config: &Config, policy: &Policy) -> Vec<LimitDefinition> {
     limits
 }
 
-/// An entry of the policy by what it is, not by its place among others: that changes when another is
-/// put before it.
-fn entry(rule: &RuleText) -> String {
+/// The identity of a policy entry: its content rather than its position, which changes when another entry is
+/// inserted before it.
+fn entry(policy: &Policy, at: LimitedRule, rule: &RuleText) -> String {
     let list = rule.path.rsplit_once('[').map_or(rule.path.as_str(), |(list, _)| list);
-    json!([list, rule.selector, rule.when]).to_string()
+    match policy.agent_of(at).filter(|_| rule.role.is_some()) {
+        // Each agent with the role has a limit of its own.
+        Some(agent) => json!([list, rule.selector, rule.when, agent]).to_string(),
+        None => json!([list, rule.selector, rule.when]).to_string(),
+    }
 }
 
 fn add(
@@ -189,7 +201,7 @@ fn add(
     }
 }
 
-/// A key of a mapping in a path, as decisions name rules.
+/// A mapping key in the path of a rule.
 fn key(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     match !name.is_empty() && name.chars().all(plain) {
@@ -203,7 +215,7 @@ pub(crate) fn any(config: &Config, policy: &Policy) -> bool {
     enabled(config).next().is_some() || !limits(config, policy).is_empty()
 }
 
-/// Whether limits and hooks can be made of a configuration whose secrets are resolved.
+/// Checks that limits and hooks can be built from a configuration with resolved secrets.
 pub(crate) fn can_be_built(config: &Config, policy: &Policy) -> Result<(), Failure> {
     let own = own_agents(config, policy);
     for one in enabled(config) {
@@ -212,13 +224,13 @@ pub(crate) fn can_be_built(config: &Config, policy: &Policy) -> Result<(), Failu
     store(config).map(drop)
 }
 
-/// Hooks that could not be asked as they are.
+/// Hooks that would fail as configured.
 pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
     let finding = |hook: &Hook| {
         let name = &hook.name;
         match &hook.kind {
             HookKind::PolicySh(file) => {
-                let why = guard::policy_file(file).err()?;
+                let why = guard::usable_policy_file(file).err()?;
                 let help = "the gateway does not start like this";
                 Some(Diagnostic::error(format!("the hook `{name}`: {why}")).help(help))
             }
@@ -234,8 +246,8 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
             }
             HookKind::Http(url) => {
                 let address = Address::parse(url.value()?).ok()?;
-                let message = format!("the hook `{name}` is asked over `http`, in the clear");
-                let help = "whoever stands between could answer for it: use `https`";
+                let message = format!("the hook `{name}` uses unencrypted `http`");
+                let help = "anyone on the network path could answer for it: use `https`";
                 let open = !address.tls && !address.is_loopback();
                 open.then(|| Diagnostic::warning(message).help(help))
             }
@@ -244,7 +256,7 @@ pub(crate) fn findings(config: &Config) -> Vec<Diagnostic> {
     enabled(config).filter_map(finding).collect()
 }
 
-fn hook(hook: &Hook, own: &Arc<HashSet<Arc<str>>>) -> Result<HookDefinition, Failure> {
+fn hook(hook: &Hook, own: &Arc<AgentNames>) -> Result<HookDefinition, Failure> {
     let name = &hook.name;
     let value = |secret: &Secret| {
         secret.value().map(String::from).ok_or_else(|| {

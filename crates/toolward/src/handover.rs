@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use toolward_gateway::downstream::accept::{Ending, Socket};
 use toolward_gateway::lock::LockUnpoisoned;
 
-use crate::control_client::{PATIENCE, ask_one, directory, is_of_this_user, sockets_of};
+use crate::control_client::{CONTROL_TIMEOUT, ask_one, directory, is_of_this_user, sockets_of};
 use crate::ownership;
 
 /// Ancillary buffer size, sufficient for some hundred sockets.
-const MOST_ROOM: usize = 2048;
+const ANCILLARY_BYTES: usize = 2048;
 
 /// The listening sockets that another process takes over.
 pub(crate) struct Handover {
@@ -39,7 +39,7 @@ impl Handover {
         Handover { sockets: Mutex::new(sockets), kept, end }
     }
 
-    /// Ends this process's service: another process has taken its place.
+    /// Starts draining: another process has taken over.
     pub(crate) fn end(&self) {
         let _ = self.end.send(Ending::HandedOver);
     }
@@ -55,7 +55,7 @@ impl Handover {
         let addresses: Vec<String> = sockets.iter().map(Socket::address).collect();
         let line = format!("{}\n", json!([addresses, self.kept]));
         let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(Socket::as_fd).collect();
-        let mut space = vec![MaybeUninit::uninit(); MOST_ROOM];
+        let mut space = vec![MaybeUninit::uninit(); ANCILLARY_BYTES];
         let mut passed = SendAncillaryBuffer::new(&mut space);
         if !passed.push(SendAncillaryMessage::ScmRights(&sockets)) {
             return Err(std::io::Error::other("there are too many sockets"));
@@ -66,7 +66,7 @@ impl Handover {
     }
 }
 
-/// The process that hands over, and its sockets by address.
+/// The process that is replaced, and its sockets by address.
 pub(crate) struct InheritedSockets {
     pub(crate) process: u32,
     pub(crate) sockets: Vec<(String, OwnedFd)>,
@@ -78,7 +78,7 @@ pub(crate) struct InheritedSockets {
 /// gateways may share the directory, and are not affected.
 pub(crate) fn inherit(state: &Path, wanted: &[String]) -> Option<InheritedSockets> {
     let own = std::process::id();
-    // Whoever can put a socket there could hand over listeners of their own, and read what clients send.
+    // A user who could put a socket there could hand over their own listeners and read requests.
     if !ownership::is_own_directory(&directory(state)) {
         tracing::warn!(
             target: "handover",
@@ -116,10 +116,10 @@ type SocketsAndAddresses = (Vec<(String, OwnedFd)>, Vec<String>);
 fn take(path: &Path) -> std::io::Result<SocketsAndAddresses> {
     let mut stream = UnixStream::connect(path)?;
     is_of_this_user(&stream)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CONTROL_TIMEOUT))?;
     writeln!(stream, "sockets")?;
     let mut line = vec![0; 64 << 10];
-    let mut space = vec![MaybeUninit::uninit(); MOST_ROOM];
+    let mut space = vec![MaybeUninit::uninit(); ANCILLARY_BYTES];
     let mut passed = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [std::io::IoSliceMut::new(&mut line)];
     let read = recvmsg(&stream, &mut bytes, &mut passed, RecvFlags::CMSG_CLOEXEC)?.bytes;
@@ -132,10 +132,10 @@ fn take(path: &Path) -> std::io::Result<SocketsAndAddresses> {
     Ok((addresses.into_iter().zip(sockets.flatten()).collect(), kept))
 }
 
-/// Tells the old gateway that it was replaced.
+/// Notifies the old gateway that it was replaced.
 pub(crate) fn retire(state: &Path, process: u32) {
     let found = sockets_of(state).into_iter().find(|(found, _)| *found == process);
     if let Some((_, path)) = found {
-        let _ = ask_one(&path, "retire", PATIENCE);
+        let _ = ask_one(&path, "retire", CONTROL_TIMEOUT);
     }
 }

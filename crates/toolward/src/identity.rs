@@ -7,14 +7,16 @@ use toolward_config::config::{CertificateMark, Config, Jwks, Jwt, Listen, Token}
 use toolward_config::sanitize;
 use toolward_gateway::active::reachable::Base;
 use toolward_gateway::active::reachable::Reachable;
-use toolward_gateway::authn::{Algorithm, Identities, Issuer, Mark, Settings, Source, Wanted};
+use toolward_gateway::authn::{
+    Algorithm, ClaimRule, Identities, Issuer, Mark, Settings, Source, check_key_file,
+};
 use toolward_gateway::downstream::tls::{Files, Tls};
 use toolward_gateway::http_client::Address;
 
 use crate::exit::Failure;
 
-/// The credentials of all agents, with their secrets resolved. `required`: whoever has none is turned
-/// away. `show_claims`: rules read the claims of a JWT.
+/// The credentials of all agents, with their secrets resolved. `required`: unnamed callers are rejected.
+/// `show_claims`: rules read the claims of a JWT.
 pub(crate) fn identities(
     config: &Config,
     required: bool,
@@ -24,7 +26,7 @@ pub(crate) fn identities(
     let twice = |one: &str, other: &str| {
         let (one, other) = (sanitize(one), sanitize(other));
         Failure::invalid(format!(
-            "error: a token belongs to `{one}` and to `{other}`: nobody could tell who calls"
+            "error: a token belongs to `{one}` and to `{other}`: it must identify one agent"
         ))
     };
     for agent in &config.agents {
@@ -48,11 +50,12 @@ pub(crate) fn identities(
         });
         marks.for_each(|mark| identities.add_certificate(mark, &name));
         if !agent.claims.is_empty() {
-            identities.claims.push(Wanted { agent: name, claims: agent.claims.clone() });
+            identities.claims.push(ClaimRule { agent: name, claims: agent.claims.clone() });
         }
     }
     if let Some(jwt) = &config.jwt {
         identities.issuer = Some(Issuer::new(settings(config, jwt)?));
+        identities.agent_claim = jwt.agent_claim.as_deref().map(Into::into);
     }
     Ok(identities)
 }
@@ -63,12 +66,16 @@ fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
         Failure::invalid(format!("error: `identity.jwt.{key}`: {}", sanitize(why)))
     };
     let keys = match &jwt.jwks {
-        Jwks::File(path) => Source::File(path.clone()),
+        Jwks::File(path) => {
+            let unusable = |why: String| wrong("jwks", &format!("{}: {why}", path.display()));
+            check_key_file(path).map_err(unusable)?;
+            Source::File(path.clone())
+        }
         Jwks::Url(url) => {
             let url = url.value().ok_or_else(|| wrong("jwks", "it is not resolved"))?;
             let address = Address::parse(url).map_err(|why| wrong("jwks", &why))?;
             if !address.tls && !address.is_loopback() {
-                let why = "keys that come over `http` could be anyone's\n  help: use `https`";
+                let why = "keys fetched over `http` could come from anyone\n  help: use `https`";
                 return Err(wrong("jwks", why));
             }
             Source::Url(address)
@@ -105,7 +112,7 @@ pub(crate) fn tls(config: &Config) -> Result<Option<Arc<Tls>>, Failure> {
     Ok(Some(Arc::new(tls)))
 }
 
-/// The names under which the gateway may be asked.
+/// The host names and origins under which the gateway can be reached.
 pub(crate) fn reachable(config: &Config) -> Reachable {
     let mut hosts = config.allowed_hosts.clone();
     let mut origins = config.allowed_origins.clone();
@@ -144,19 +151,19 @@ pub(crate) fn may_listen(config: &Config, has_policy: bool) -> Result<(), Failur
     }
     let refuse = |why: &str, help: &str| {
         Err(Failure::invalid(format!(
-            "error: `listen` reaches beyond this machine, and {why}\n  help: {help}"
+            "error: `listen` can be reached from other machines, and {why}\n  help: {help}"
         )))
     };
     if !config.authenticates() {
         return refuse(
             "no agent has a credential",
-            "give agents `tokens`, or listen on 127.0.0.1 behind something that asks",
+            "give agents `tokens`, or listen on 127.0.0.1 behind a proxy that authenticates",
         );
     }
     if !config.deny_on_missing_agent {
         return refuse(
-            "callers without a name are let in",
-            "leave out `defaults.deny_on_missing_agent: false`, or listen on 127.0.0.1",
+            "callers without a name are accepted",
+            "remove `defaults.deny_on_missing_agent: false`, or listen on 127.0.0.1",
         );
     }
     if !has_policy {

@@ -5,7 +5,9 @@ mod admin;
 mod arguments;
 mod audit_log;
 pub mod cli;
+mod clients;
 mod commands;
+mod completion;
 mod control;
 mod control_client;
 mod descriptors;
@@ -46,15 +48,17 @@ use crate::exit::Failure;
 /// Runs the program with these arguments.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     toolward_gateway::groups::guard_with(guard);
+    if completion::completes() {
+        return ExitCode::from(exit::OK);
+    }
     let matches = match Cli::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are answers; everything else is wrong usage. A closed pipe is no
-            // reason to complain.
+            // Help and version are not errors; everything else is wrong usage. A closed pipe is ignored.
             let text = error.render().to_string();
             match toolward_config::sanitize(&text.replace('\n', "")) {
                 std::borrow::Cow::Borrowed(_) => drop(error.print()),
-                // A word of the command line would do something to the terminal.
+                // An argument contains control characters.
                 harmless => drop(writeln!(std::io::stderr(), "{harmless}")),
             }
             return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
@@ -89,12 +93,19 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         }
         Command::Serve(args) => commands::serve::run(args, matches),
         Command::Stdio(args) => commands::stdio::run(args, matches),
+        Command::Init(args) => commands::init::run(&args),
+        Command::Uninit(args) => commands::uninit::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Wrap(args) => commands::wrap::run(args, matches),
         Command::Check(args) => commands::check::run(args, matches),
         Command::Ls(args) => commands::ls::run(args, matches),
         Command::CanI(args) => commands::can_i::run(args, matches),
         Command::Explain(args) => commands::explain::run(args, matches),
         Command::Decide(args) => commands::decide::run(args, matches),
+        Command::Diff(args) => commands::analysis::diff::run(&args),
+        Command::Equal(args) => commands::analysis::equal::run(&args),
+        Command::CanEver(args) => commands::analysis::can_ever::run(&args, matches),
+        Command::WhoCan(args) => commands::analysis::who_can::run(args, matches),
         Command::Status(args) => commands::status::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Audit(args) => commands::audit::run(args),
@@ -108,5 +119,6 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Import(args) => commands::import::run(args),
         Command::Schema(args) => commands::schema::run(args),
         Command::Completions(args) => commands::completions::run(args),
+        Command::Man(args) => commands::man::run(&args),
     }
 }

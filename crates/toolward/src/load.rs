@@ -20,14 +20,14 @@ use crate::reads::Reads;
 use crate::tool_lists;
 use crate::version::version;
 
-/// A policy that can be asked.
+/// A loaded and compiled policy, with its tool lists.
 pub(crate) struct Input {
     pub(crate) loaded: LoadedConfig,
     pub(crate) policy: Policy,
     pub(crate) catalogue: Catalogue,
     /// How many entries the rule lists have.
     pub(crate) selectors: usize,
-    /// Servers that some file exposes tools of.
+    /// Servers for which a file has an exposure.
     pub(crate) exposed: Vec<String>,
     /// The policy version.
     pub(crate) version: String,
@@ -37,7 +37,7 @@ pub(crate) struct Input {
     pub(crate) denying: Option<String>,
     /// How many entries each allowlist has.
     pub(crate) allowlists: Vec<usize>,
-    /// Everything that was read on the way.
+    /// The files that were read.
     pub(crate) reads: Reads,
 }
 
@@ -126,11 +126,11 @@ impl Input {
         let mut known: Vec<&str> = self.policy.agents().into_iter().chain(configured).collect();
         known.sort_unstable();
         known.dedup();
-        if known.is_empty() || known.contains(&name) {
+        if known.is_empty() || known.contains(&name) || self.policy.knows_agent(name) {
             return None;
         }
         let is_denied = !self.policy.has_rules_for(Some(name));
-        let message = format!("no agent is called `{}`", sanitize(name));
+        let message = format!("no agent is named `{}`", sanitize(name));
         let help = match suggest::nearest(name, known.iter().copied()) {
             Some(nearest) => format!("did you mean `{}`?", sanitize(nearest)),
             None => format!("there are {}", sanitize(&known.join(", "))),
@@ -143,7 +143,7 @@ impl Input {
         Some(UnknownAgent { message, help, rules, is_denied })
     }
 
-    /// Loads what the flags asked for, and remembers what was read.
+    /// Loads the files given by the flags, and records what was read.
     pub(crate) fn from(
         options: &Options,
         lists: Vec<tool_lists::ToolList>,
@@ -156,7 +156,7 @@ impl Input {
         }
     }
 
-    /// A gateway that allows nothing until its configuration can be loaded.
+    /// The input of a gateway that denies everything until its configuration can be loaded.
     pub(crate) fn denying(options: &Options, why: String) -> Result<Input, Vec<Diagnostic>> {
         let reads = Reads::default();
         let loader = Loader { files: reads.clone(), env: ProcessEnv };
@@ -164,13 +164,13 @@ impl Input {
             Ok(loaded) => loaded.config,
             Err(failed) => *failed.config,
         };
-        // Files of secrets are waited for too.
+        // Secret files are watched too.
         drop(config.resolve_secrets(&ProcessEnv, &reads));
         let input = Input::compile(LoadedConfig::denying(config), Vec::new(), reads)?;
         Ok(Input { denying: Some(why), ..input })
     }
 
-    /// What can be checked of it.
+    /// The parts that reports need.
     pub(crate) fn checked(&self) -> CheckedPolicy<'_> {
         CheckedPolicy {
             loaded: &self.loaded,
@@ -184,22 +184,22 @@ impl Input {
     /// Whether unnamed callers are rejected.
     pub(crate) fn needs_name(&self) -> bool {
         let config = &self.loaded.config;
-        // Where some file speaks of agents, it matters who calls.
+        // If a file defines agents, the identity of the caller matters.
         let speaks_of_agents = self.has_agents_layer || !config.agents.is_empty();
         speaks_of_agents && config.deny_on_missing_agent
     }
 
-    /// Whether someone reads the claims of a JWT.
+    /// Whether a rule or hook reads the claims of a JWT.
     pub(crate) fn shows_claims(&self) -> bool {
         self.policy.reads_claims() || !self.loaded.config.hooks.is_empty()
     }
 
     /// Whether nothing at all was loaded: no file, no layer of flags or environment.
     pub(crate) fn is_empty(&self) -> bool {
-        self.loaded.config.servers.is_empty() && self.policy.layer_names().next().is_none()
+        self.loaded.main_file().is_none() && self.policy.layer_names().next().is_none()
     }
 
-    /// Compiles what was loaded.
+    /// Compiles a loaded configuration.
     pub(crate) fn compile(
         mut loaded: LoadedConfig,
         lists: Vec<tool_lists::ToolList>,
@@ -259,7 +259,7 @@ pub(crate) struct UnknownAgent {
 }
 
 impl UnknownAgent {
-    /// One line that says so.
+    /// A one-line note.
     pub(crate) fn note(&self) -> String {
         format!("{}: {} ({})", self.message, self.rules, self.help)
     }
@@ -275,7 +275,7 @@ pub(crate) struct CheckedPolicy<'a> {
     pub(crate) selectors: usize,
 }
 
-/// What the flags ask to load.
+/// The loader options of the flags.
 pub(crate) fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Options {
     let place = |flag: &str, at: usize| {
         matches.and_then(|matches| matches.indices_of(flag)?.nth(at)).unwrap_or(usize::MAX)
@@ -289,7 +289,7 @@ pub(crate) fn options(args: &PolicyArgs, matches: Option<&ArgMatches>) -> Option
         let flag = PolicyFlag::AllowlistConfig;
         (place("allowlist_config", at), PolicyFile { path: path.clone(), flag, format: None })
     });
-    // Layers stand in the order of the command line, whichever flag gave them.
+    // Layers are in the order of the command line, regardless of the flag.
     let mut files: Vec<(usize, PolicyFile)> = policies.chain(allowlists).collect();
     files.sort_by_key(|(place, _)| *place);
     Options {
@@ -323,7 +323,7 @@ pub(crate) fn nothing_found() -> Diagnostic {
     )
 }
 
-/// Findings as the failure of a command.
+/// Diagnostics as the failure of a command.
 pub(crate) fn invalid(diagnostics: &[Diagnostic]) -> Failure {
     let rendered: Vec<String> = diagnostics.iter().map(|finding| finding.render(true)).collect();
     let lines: Vec<String> = diagnostics.iter().map(Diagnostic::to_line).collect();
@@ -352,7 +352,7 @@ fn diagnostic(loaded: &LoadedConfig, layers: &[String], error: &CompileError) ->
                 ConditionError::UnknownFunction(name) => nearest(name, &FUNCTIONS),
                 ConditionError::TooComplex => "split it into several entries".into(),
                 ConditionError::NestedLoops => {
-                    "its time would grow with the square of what a caller sends".into()
+                    "its time would grow with the square of the arguments' size".into()
                 }
                 ConditionError::NotACondition(_) => {
                     "a condition is an expression such as `args.path.startsWith(\"/srv/\")`".into()

@@ -1,7 +1,7 @@
 //! Which of the gateway's files other users could change.
 //!
-//! Such hooks and secrets are refused, in `check` and at start: they are code and credentials. Configuration,
-//! policy and state are reported.
+//! Such hooks and secrets are rejected, in `check` and at startup, because they are code and credentials.
+//! Configuration, policy and state are reported.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn hook_files(config: &Config) -> Vec<PathBuf> {
     files
 }
 
-/// Files that were opened by the parent process, such as `<(COMMAND)` of a shell.
+/// Whether a file was opened by the parent process, such as `<(COMMAND)` of a shell.
 fn is_given(path: &Path) -> bool {
     path.starts_with("/dev") || path.starts_with("/proc")
 }

@@ -11,7 +11,7 @@ use crate::report::policy_tests::to_line;
 /// Failing tests. A test that depends on a server's tool list is skipped while the list is unknown.
 pub(crate) fn failing(checked: &CheckedPolicy<'_>) -> Vec<String> {
     let config = &checked.loaded.config;
-    // Without a single server, a policy is for servers that it does not name.
+    // A configuration without servers is for servers that it does not name.
     let nobody_s = |server: &str| {
         let own = config.builtin && server == built_in::NAME;
         !config.servers.is_empty() && !own && config.servers.iter().all(|one| one.name != server)

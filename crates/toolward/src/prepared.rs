@@ -1,20 +1,21 @@
 //! A configuration, prepared to be activated: shared by start, deny-all and reload.
 //!
-//! Everything that can be wrong with a configuration is found here, before anything of it is active.
+//! Every error in a configuration is found here, before any of it becomes active.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use toolward_config::config::{
-    Config, Connect, InheritEnv, Naming, Secret, ServerTls, Start, Transport,
+    Config, Connect, InheritEnv, Naming, Root, Secret, ServerTls, Start, Transport,
 };
-use toolward_config::{Files, ProcessEnv};
+use toolward_config::{Files, ProcessEnv, sanitize, suggest};
 use toolward_gateway::active::{Active, Setup};
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::authn::Identities;
 use toolward_gateway::http_client::{Address, ClientTls};
 use toolward_gateway::upstream::{
-    Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Servers, Timeouts, Wire, built_in,
+    Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Roots, Servers, Timeouts, Wire,
+    built_in, file_uri,
 };
 use toolward_gateway::view::names;
 use toolward_policy::selector::Glob;
@@ -32,11 +33,47 @@ pub(crate) struct Prepare {
     pub(crate) allow_all: bool,
     /// The servers, if the configuration does not define them.
     pub(crate) servers: Option<Vec<Definition>>,
-    /// Callers show credentials. Otherwise the operator names the agent of the one client.
+    /// The only server of the configuration that is used.
+    pub(crate) only: Option<String>,
+    /// Callers authenticate with credentials. Otherwise the operator names the agent of the only client.
     pub(crate) authenticates: bool,
 }
 
-/// A configuration that is checked and not active yet.
+impl Prepare {
+    /// Drops the servers that this process does not use, so that it needs none of their secrets.
+    pub(crate) fn restrict(&self, config: &mut Config) -> Result<(), Failure> {
+        let Some(only) = &self.only else { return Ok(()) };
+        if !config.servers.iter().any(|server| server.name == *only) {
+            return Err(no_such_server(only, config));
+        }
+        config.servers.retain(|server| server.name == *only);
+        config.builtin = false;
+        Ok(())
+    }
+}
+
+/// The error for a server that the configuration does not have.
+fn no_such_server(name: &str, config: &Config) -> Failure {
+    let names: Vec<&str> = config.servers.iter().map(|server| server.name.as_str()).collect();
+    let help = match suggest::nearest(name, names.iter().copied()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None if names.is_empty() => "servers are defined under `servers`".into(),
+        None => format!("there are {}", names.join(", ")),
+    };
+    let (name, help) = (sanitize(name), sanitize(&help));
+    Failure::invalid(format!("error: no server is called `{name}`\n  help: {help}"))
+}
+
+/// The configuration that another one replaces.
+pub(crate) struct Predecessor<'a> {
+    pub(crate) servers: &'a Servers,
+    /// `None` at start.
+    pub(crate) active: Option<&'a Active>,
+    /// Truncated hook scripts are accepted.
+    pub(crate) accept: bool,
+}
+
+/// A validated configuration that is not active yet.
 pub(crate) struct Prepared {
     /// With its secrets resolved.
     pub(crate) config: Config,
@@ -44,16 +81,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares a configuration, to be the first or to replace `before`.
+    /// Prepares a configuration, to be the first or to replace another one.
     pub(crate) fn from(
         mut input: Input,
         prepare: &Prepare,
-        (servers, before): (&Servers, Option<&Active>),
+        Predecessor { servers, active: before, accept }: Predecessor<'_>,
     ) -> Result<Prepared, Failure> {
         let defined = match &prepare.servers {
             Some(servers) => servers.clone(),
             None => {
-                supported(&input.loaded.config)?;
+                if input.denying.is_none() {
+                    prepare.restrict(&mut input.loaded.config)?;
+                }
                 definitions(&mut input.loaded.config, &input.reads)?
             }
         };
@@ -63,7 +102,7 @@ impl Prepared {
             true => identities(&config, required, claims)?,
             false => Identities::default(),
         };
-        let guards = guards::guards(&config, &input.policy, before.map(|one| &one.guards))?;
+        let guards = guards::guards(&config, &input.policy, before.map(|one| &one.guards), accept)?;
         let known = before.map_or(&[][..], |before| &before.servers);
         let setup = Setup {
             policy: input.policy,
@@ -82,26 +121,6 @@ impl Prepared {
     }
 }
 
-/// Refuses what the configuration asks for and this version does not do.
-pub(crate) fn supported(config: &Config) -> Result<(), Failure> {
-    let audit = &config.audit;
-    let wanted = [
-        (config.telemetry.otlp.is_some(), "telemetry.otlp"),
-        (!config.telemetry.metrics, "telemetry.metrics"),
-        (config.servers.iter().any(|server| !server.methods.is_empty()), "servers.S.methods"),
-        (!audit.sinks.is_empty(), "audit.sinks"),
-    ];
-    let unbuilt: Vec<&str> =
-        wanted.iter().filter(|(wanted, _)| *wanted).map(|(_, key)| *key).collect();
-    match unbuilt.as_slice() {
-        [] => Ok(()),
-        keys => {
-            let keys = keys.join("`, `");
-            Err(Failure::invalid(format!("error: not supported in this version: `{keys}`")))
-        }
-    }
-}
-
 /// The servers of the configuration, with their secrets resolved.
 pub(crate) fn definitions(
     config: &mut Config,
@@ -113,12 +132,14 @@ pub(crate) fn definitions(
     }
     let answer_bytes = usize::try_from(config.limits_of.response_bytes).unwrap_or(usize::MAX);
     let own = config.builtin.then(|| Ok(built_in::definition()));
-    config.servers.iter().map(|server| definition(server, answer_bytes)).chain(own).collect()
+    let servers = config.servers.iter();
+    servers.map(|server| definition(server, answer_bytes, files)).chain(own).collect()
 }
 
 fn definition(
     server: &toolward_config::config::Server,
     answer_bytes: usize,
+    files: &impl Files,
 ) -> Result<Definition, Failure> {
     let name = &server.name;
     let value = |secret: &Secret| {
@@ -167,7 +188,7 @@ fn definition(
                 None => None,
             },
             tls: match tls {
-                Some(tls) => Some(client_tls(name, tls)?),
+                Some(tls) => Some(client_tls(name, tls, files)?),
                 None => None,
             },
             transport: transport.map(|transport| match transport {
@@ -194,19 +215,33 @@ fn definition(
         max_children: server.max_children as usize,
         eager: server.start == Start::Eager,
         answer_bytes,
+        cache: server.cache,
         results: Caps {
             by_tool: caps.collect(),
             otherwise: server.result_bytes.otherwise.map(bytes),
         },
+        schemes: server.schemes.iter().map(|scheme| scheme.text.as_str().into()).collect(),
+        roots: server.roots.as_deref().map(|roots| roots_of(name, roots)).transpose()?,
     })
 }
 
+/// The roots that the gateway answers for a server.
+fn roots_of(name: &str, roots: &[Root]) -> Result<Roots, Failure> {
+    let uri = |root: &Root| match root {
+        Root::Uri(uri) => Ok(uri.clone()),
+        Root::Path(path) => std::path::absolute(path).map(|path| file_uri(&path)),
+    };
+    let uris: Result<Vec<String>, _> = roots.iter().map(uri).collect();
+    let wrong = |why| Failure::invalid(format!("error: `roots` of the server `{name}`: {why}"));
+    uris.map(Roots::new).map_err(wrong)
+}
+
 /// Reads the files of a server's `tls`.
-fn client_tls(name: &str, tls: &ServerTls) -> Result<ClientTls, Failure> {
+fn client_tls(name: &str, tls: &ServerTls, files: &impl Files) -> Result<ClientTls, Failure> {
     let wrong =
         |why: String| Failure::invalid(format!("error: `tls` of the server `{name}`: {why}"));
     let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|error| wrong(format!("{}: {error}", path.display())))
+        files.read(path).map_err(|error| wrong(format!("{}: {error}", path.display())))
     };
     let ca = tls.ca.as_ref().map(read).transpose()?;
     let identity = match &tls.identity {
@@ -229,10 +264,12 @@ fn credentials(
     };
     let endpoint = Address::parse(&value(&oauth.token_url)?).map_err(|why| wrong(&why))?;
     if !endpoint.tls && !endpoint.is_loopback() {
-        return Err(wrong("the secret would go over `http` in the clear\n  help: use `https`"));
+        return Err(wrong(
+            "the secret would be sent over `http` in plain text\n  help: use `https`",
+        ));
     }
     let (id, secret) = (value(&oauth.client_id)?, value(&oauth.client_secret)?);
-    // What follows a `?` may be a secret of the server's.
+    // The query string may contain a secret.
     let resource = url.split(['?', '#']).next().unwrap_or(url);
     Ok(OAuth::new(endpoint, &id, &secret, oauth.scope.as_deref(), resource))
 }
@@ -241,6 +278,6 @@ fn credentials(
 pub(crate) fn naming(config: &Config) -> names::Naming {
     match config.naming {
         Naming::Prefix => names::Naming::Prefix { separator: config.separator.clone() },
-        Naming::Flat => names::Naming::Flat(names::Taken::default()),
+        Naming::Flat => names::Naming::Flat(names::NameRegistry::default()),
     }
 }

@@ -1,25 +1,25 @@
 //! One policy query with its full answer, shared by `can-i`, `explain` and the admin UI.
 
+mod ways;
+
 use serde_json::{Value, json};
 use toolward_config::sanitize;
 use toolward_gateway::audit::redact::Redact;
-use toolward_gateway::upstream::built_in;
 use toolward_gateway::view::names::Naming;
-use toolward_policy::allowed::Offer;
-use toolward_policy::call::stated_action;
 use toolward_policy::explain::{Explanation, Outcome, Query, StepTrace};
-use toolward_policy::reason::About;
-use toolward_policy::refusal::{Refusal, Sent};
+use toolward_policy::reason::{About, hidden_tool};
 use toolward_policy::why::Why;
 use toolward_policy::{
-    Call, Caller, Decision, Hints, Listing, Policy, Row, Step, Subject, Tool, ToolSet, Verdict,
+    Call, Caller, Decision, Hints, Listing, Policy, Step, Subject, Tool, ToolSet, Verdict,
 };
 
+use self::ways::refusal_json;
+pub(crate) use self::ways::{Via, Way};
 use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::discovery::Route;
 
-/// A question.
+/// A policy query.
 pub(crate) struct PolicyQuery<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) agent: Option<&'a str>,
@@ -32,23 +32,20 @@ pub(crate) struct PolicyQuery<'a> {
     pub(crate) list: bool,
     /// `None`: the server's list is known and lacks the tool.
     pub(crate) tool: Option<&'a Tool>,
-    /// The answer rests on the tool's name alone.
+    /// The decision is based on the tool's name alone.
     pub(crate) list_unknown: bool,
     pub(crate) hints: &'a Hints,
-    /// The servers that the agent is offered tools of.
+    /// The servers whose tools the agent may use, with their lists.
     pub(crate) offered: Vec<(&'a str, &'a ToolSet)>,
     /// How clients name tools; `None`: as their server does.
     pub(crate) naming: Option<&'a Naming>,
-    /// What is redacted in what a refusal repeats.
+    /// The redaction of values that a refusal repeats.
     pub(crate) redact: &'a Redact,
     /// How the agent calls the server's tools.
     pub(crate) route: Route,
 }
 
-/// The placeholder id of a decision that was not recorded.
-const NO_DECISION: &str = "ID";
-
-/// The way through the layers, and what holds in the end.
+/// The evaluation of all layers, and the final decision.
 pub(crate) struct Answer {
     pub(crate) explanation: Explanation,
     pub(crate) decision: Decision,
@@ -86,7 +83,7 @@ impl<'a> PolicyQuery<'a> {
         Answer { explanation, decision, why }
     }
 
-    /// The way to the decision, in all layers.
+    /// The steps of the evaluation, in all layers.
     fn explain(&self) -> Explanation {
         let query = if self.list { Query::List } else { Query::Call(self.call()) };
         match self.subject() {
@@ -113,8 +110,8 @@ impl<'a> PolicyQuery<'a> {
         }
     }
 
-    /// The answer where the policy allows the tool, and the agent's discovery setting does not: a tool
-    /// that is reached through `execute_tool` is not listed, and without that tool it is not reached.
+    /// The answer if the policy allows the tool, and the agent's discovery setting does not: a tool that is
+    /// called through `execute_tool` is not listed, and without that tool it cannot be called.
     fn unreachable(&self, decision: &Decision) -> Option<(Decision, String)> {
         let note = self.route_note().filter(|_| decision.verdict != Verdict::Deny)?;
         match self.route {
@@ -123,31 +120,25 @@ impl<'a> PolicyQuery<'a> {
         }
     }
 
-    /// What a person needs to know about a tool that the agent cannot call directly.
+    /// A note about a tool that the agent cannot call directly.
     pub(crate) fn route_note(&self) -> Option<String> {
         self.route.note().filter(|_| self.is_about_a_tool())
     }
 
-    /// What the policy says of it in a listing. With progressive discovery the agent's own listing has
-    /// fewer tools: see [`PolicyQuery::is_listed`].
+    /// The verdict of the policy for a listing. With progressive discovery the agent's own listing has fewer
+    /// tools: see [`PolicyQuery::is_listed`].
     pub(crate) fn listing(&self) -> Option<Listing> {
         let cell = self.policy.cell(self.agent, self.server, self.subject()?);
         Some(cell.list(self.caller()))
     }
 
-    /// Whether the tool is in the agent's listing.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.route.is_direct()
-            && self.listing().is_some_and(|listing| listing.decision.verdict != Verdict::Deny)
-    }
-
-    /// Whether a call is refused.
+    /// Whether the call is refused in at least one way of making it.
     pub(crate) fn is_refused(&self) -> bool {
         let allowed = self.explain().decision.verdict == Verdict::Allow;
         self.is_about_a_tool() && !self.list && !(allowed && self.is_listed())
     }
 
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     fn why(&self, decision: &Decision, hidden: bool) -> String {
         let action = self.action();
         let about = About {
@@ -157,11 +148,7 @@ impl<'a> PolicyQuery<'a> {
             action: action.as_deref(),
         };
         let why = match hidden {
-            true => format!(
-                "`{}/{}` is not in the agent's list, because no action of its schema is allowed; \
-                 what is hidden cannot be called",
-                self.server, self.name
-            ),
+            true => hidden_tool(self.server, self.name),
             false => match self.engine_why(decision) {
                 Some(why) => self.policy.reason_why(&why, about),
                 None => self.policy.reason(decision, about),
@@ -170,15 +157,10 @@ impl<'a> PolicyQuery<'a> {
         sanitize(&why).into_owned()
     }
 
-    /// The action that a refusal names. For a name that is not listed, the tool's own action keys must
-    /// not matter.
+    /// The action of the call, by the tool's own action keys.
     fn action(&self) -> Option<String> {
-        match self.subject().filter(|_| self.is_listed()) {
-            Some(subject) => {
-                self.policy.cell(self.agent, self.server, subject).stated_action(&self.call())
-            }
-            None => stated_action(&self.call()),
-        }
+        let cell = self.policy.cell(self.agent, self.server, self.subject()?);
+        cell.stated_action(&self.call())
     }
 
     /// The engine's reason for refusing this call of a tool.
@@ -191,56 +173,9 @@ impl<'a> PolicyQuery<'a> {
         Some(self.policy.why(&cell, self.caller(), &self.call(), *decision))
     }
 
-    /// The name that clients use for a tool of a server.
-    fn called_on(&self, server: &str, tool: &str) -> Box<str> {
-        let shown = self.policy.exposure(server).and_then(|exposure| exposure.show(tool));
-        let plain = shown.map_or_else(|| tool.into(), |shown| shown.name);
-        match self.naming {
-            // A question claims no name.
-            Some(naming) => naming.called(server, &plain),
-            None => plain,
-        }
-    }
-
-    /// The name by which clients call the tool.
-    pub(crate) fn called(&self) -> String {
-        self.called_on(self.server, self.name).into()
-    }
-
-    /// What an agent may call of a server, by the names of its listing.
-    fn offer<'r>(&self, server: &'r str, row: &'r Row) -> Offer<'r> {
-        let name = |(tool, cell): (&Tool, &toolward_policy::Cell)| {
-            let listed = cell.list(self.caller()).decision.verdict != Verdict::Deny;
-            listed.then(|| self.called_on(server, tool.name()))
-        };
-        let prefix = self.naming.map(|naming| naming.prefix(server)).unwrap_or_default();
-        Offer { server, prefix, names: row.iter().map(name).collect(), row }
-    }
-
-    /// What the agent gets instead of a result: the gateway's own text and data, for a decision of
-    /// this id.
-    pub(crate) fn refusal(&self, decision: &Decision) -> Refusal {
-        let row = |(server, tools): &(&'a str, &ToolSet)| {
-            (*server, self.policy.row(self.agent, server, tools))
-        };
-        // With progressive discovery, only the built-in server's tools can be called by name.
-        let callable = |(server, _): &&(&'a str, &ToolSet)| {
-            self.route.is_direct() || *server == built_in::NAME
-        };
-        let rows: Vec<_> = self.offered.iter().filter(callable).map(row).collect();
-        let offers: Vec<Offer<'_>> =
-            rows.iter().map(|(server, row)| self.offer(server, row)).collect();
-        let (action, called) = (self.action(), self.called());
-        let sent =
-            Sent { tool: &called, action: action.as_deref(), arguments: self.call().arguments };
-        // Of a tool that is not listed, the agent learns no reason.
-        let why = self.engine_why(decision).filter(|_| self.is_listed());
-        let allowed = self.policy.allowed(self.caller(), &offers);
-        allowed.refuse(self.policy, sent, why.as_ref(), self.redact, NO_DECISION)
-    }
-
     /// Everything as JSON, as `explain --json` prints it.
     pub(crate) fn to_json(&self, answer: &Answer) -> Value {
+        let ways = self.ways(answer);
         let Answer { explanation, decision, why } = answer;
         let layers: Vec<Value> = explanation
             .layers
@@ -264,13 +199,13 @@ impl<'a> PolicyQuery<'a> {
         }
         answer["hints"] = json!(self.hints.iter().collect::<Vec<_>>());
         answer["layers"] = json!(layers);
-        if self.is_about_a_tool() && decision.verdict == Verdict::Deny {
-            let refusal = self.refusal(decision);
-            answer["refusal"] = json!({
-                "message": sanitize_lines(&refusal.message),
-                "text": sanitize_lines(&refusal.text()),
-                "allowed_tools": refusal.data["allowed_tools"],
-            });
+        if decision.verdict == Verdict::Deny
+            && let Some(refusal) = ways.first().and_then(|way| way.refusal.as_ref())
+        {
+            answer["refusal"] = refusal_json(refusal);
+        }
+        if let Some(direct) = ways.get(1) {
+            answer["direct"] = direct.to_json(self);
         }
         answer
     }
@@ -306,12 +241,12 @@ impl<'a> PolicyQuery<'a> {
     }
 }
 
-/// A text of several lines, each of them harmless.
+/// A text of several lines, each of them sanitized.
 pub(crate) fn sanitize_lines(text: &str) -> String {
     text.split('\n').map(sanitize).collect::<Vec<_>>().join("\n")
 }
 
-/// What came of an entry, in one word, and why where its condition has no answer.
+/// The outcome of an entry in one word, and the reason if its condition could not be evaluated.
 pub(crate) fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {
     match outcome {
         Outcome::Matched => ("matched", None),
@@ -353,7 +288,7 @@ pub(crate) fn step_note(step: &StepTrace) -> String {
     }
 }
 
-/// A decision as JSON, in the form that `decide` answers with.
+/// A decision as JSON, in the format of `decide`.
 pub(crate) fn decision_json(policy: &Policy, decision: &Decision, reason: &str) -> Value {
     let rule = policy.rule(decision);
     json!({

@@ -1,8 +1,8 @@
 //! The files that a load reads, with their content.
 //!
 //! One load sees one version of each file, even if the file changes in between. A reload compares the content
-//! with that of the active configuration to detect files that were cut short. This holds secrets in memory for
-//! as long as the active configuration does, which needs their values anyway.
+//! with that of the active configuration to detect truncated files. This keeps secrets in memory for as long
+//! as the active configuration does, which needs their values anyway.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use toolward_config::{Disk, Files};
 
 use toolward_gateway::lock::LockUnpoisoned;
+use toolward_gateway::truncated::is_beginning;
 
 /// Files by path; `None`: the file could not be read.
 type Contents = BTreeMap<PathBuf, Option<Arc<[u8]>>>;
@@ -58,8 +59,8 @@ impl Reads {
         now != *self.contents()
     }
 
-    /// A file that is only the beginning of what `active` read from the same path.
-    pub(crate) fn truncated_since(&self, active: &Reads) -> Option<PathBuf> {
+    /// The files that are only the beginning of what `active` read from the same path.
+    pub(crate) fn truncated_since(&self, active: &Reads) -> Vec<PathBuf> {
         let active = active.contents().clone();
         let is_cut = |(path, content): &(&PathBuf, &Option<Arc<[u8]>>)| match content {
             Some(next) => {
@@ -68,7 +69,7 @@ impl Reads {
             }
             None => false,
         };
-        self.contents().iter().find(is_cut).map(|(path, _)| path.clone())
+        self.contents().iter().filter(is_cut).map(|(path, _)| path.clone()).collect()
     }
 }
 
@@ -79,40 +80,9 @@ impl fmt::Debug for Reads {
     }
 }
 
-/// Whether `next` is a proper prefix of `active`, or becomes one without its final newlines.
-fn is_beginning(next: &[u8], active: &[u8]) -> bool {
-    let (cut, whole) = (without_newlines(next), without_newlines(active));
-    let is_prefix = next.len() < active.len() && begins_with(active, next);
-    is_prefix || (cut.len() < whole.len() && begins_with(whole, cut))
-}
-
-/// Takes the same time for each `beginning` of a length: the texts may be secrets.
-fn begins_with(text: &[u8], beginning: &[u8]) -> bool {
-    let difference =
-        text.iter().zip(beginning).fold(0, |so_far, (one, other)| so_far | (one ^ other));
-    text.len() >= beginning.len() && difference == 0
-}
-
-fn without_newlines(text: &[u8]) -> &[u8] {
-    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'));
-    text.get(..end.map_or(0, |end| end + 1)).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_beginning_of_a_text_is_found_with_and_without_a_final_newline() {
-        let active = b"a: 1\nb: 2\n";
-        for cut in ["", "\n", "a: 1\n", "a: 1", "a: 1\nb:", "a: 1\nb:\n", "a: 1\r\n", "a: 1\nb: 2"]
-        {
-            assert!(is_beginning(cut.as_bytes(), active), "{cut:?}");
-        }
-        for other in ["a: 1\nb: 2\n", "a: 1\nb: 2\n\n", "a: 1\nb: 3\n", "b: 2\n", "a: 1\nc: 3\n"] {
-            assert!(!is_beginning(other.as_bytes(), active), "{other:?}");
-        }
-    }
 
     #[test]
     fn one_load_sees_one_version_of_a_file() {

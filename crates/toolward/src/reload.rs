@@ -129,7 +129,7 @@ pub(crate) struct Reloader {
     registration: Mutex<Option<Registration>>,
 }
 
-/// Looks at the policy that a reload is about to replace.
+/// Observes the policy that a reload is about to replace.
 type ReplaceObserver = Arc<dyn Fn(&Active) + Send + Sync>;
 
 /// The state of reloads.
@@ -159,7 +159,7 @@ pub(crate) struct ReloadState {
 pub(crate) struct Attempt {
     /// Time, in microseconds since 1970.
     pub(crate) at: u64,
-    /// What triggered it.
+    /// The trigger.
     pub(crate) by: &'static str,
     pub(crate) error: Option<String>,
     /// The error without file excerpts, which may contain secrets.
@@ -286,7 +286,7 @@ impl Reloader {
         loop {
             let reads = self.state().reads.clone();
             watcher.add(&reads.files());
-            // What changed before it was watched would not be told.
+            // Changes before the watch was set up cause no event.
             if !reads.are_stale() {
                 match watcher.wait() {
                     Ok(WakeReason::Changed) => {}
@@ -330,7 +330,7 @@ impl Reloader {
             Ok(ready) => self.take_up(ready, by).await,
             Err(refused) => Err(refused),
         };
-        // There may be other files now.
+        // The set of files may have changed.
         if let Some(watcher) = self.watcher.get() {
             watcher.poke();
         }
@@ -364,7 +364,7 @@ impl Reloader {
             );
             let audit = &self.gateway.context.audit;
             let facts = events::reload_refused(&self.gateway.active(), by, &why);
-            // Nothing changes, so that nothing depends on it.
+            // Nothing changes, so a failure to record it is ignored.
             let _ = audit.record(&audit.id(), "reload", &facts).await;
         }
         self.failed.notify_one();
@@ -388,7 +388,7 @@ impl Reloader {
         let before = gateway.active();
         let active = Active::replacing(&before, setup);
         let version = active.version.clone();
-        // Users who are told apart must be able to come in, and others need not.
+        // If users are distinguished, all of them must be able to connect; otherwise only this one.
         let opened = socket_files(&self.again.socket_files, !active.identities.uids.is_empty());
         let opened = opened.map_err(ReloadError::passing)?;
         let facts = events::reload(&before, &active, by);
@@ -399,7 +399,7 @@ impl Reloader {
             return Err(ReloadError::passing(error));
         }
         let agents = active.policy.agents().len();
-        // Nothing of a client whose token is gone is decided under what comes now.
+        // No request of a client whose token was revoked is decided under the new configuration.
         if let Some(bearer) = &self.again.bearer
             && active.identities.of_token(&bearer.token) != bearer.agent
         {
@@ -421,7 +421,7 @@ impl Reloader {
             state.protection = protection;
             state.denying = None;
         }
-        Ok(format!("policy {version} is in force for {}", count(agents, "agent")))
+        Ok(format!("policy {version} is active for {}", count(agents, "agent")))
     }
 }
 

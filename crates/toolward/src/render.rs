@@ -1,5 +1,5 @@
 //! Terminal output: colors, tables and counts. Colors are dropped if the output is not a terminal; text from
-//! servers and agents is sanitized before it comes here.
+//! servers and agents has already been sanitized.
 
 use std::fmt::Write as _;
 

@@ -3,4 +3,5 @@
 pub(crate) mod findings;
 pub(crate) mod policy_tests;
 pub(crate) mod programs;
+pub(crate) mod shared_resources;
 pub(crate) mod unlisted;

@@ -1,9 +1,9 @@
 //! The registry of this user's running gateways, and how commands find them.
 //!
-//! A gateway can be asked through its control socket, which is in its state directory; a person in another
-//! directory does not know where that is. So each gateway leaves one small file in
+//! A gateway can be queried through its control socket in its state directory, but a user in another
+//! directory may not know where that is. So each gateway writes a small file to
 //! `~/.local/state/toolward/gateways` with its state directory, configuration and audit log. Entries of
-//! processes that no longer answer are removed by whoever reads them.
+//! processes that no longer respond are removed by the commands that read them.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use toolward_config::{Disk, Level, LoadFailure, Loader, Options, ProcessEnv};
 
 use crate::control_client;
 
-/// Where a running gateway keeps its files.
+/// The paths of a running gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningGateway {
     pub(crate) process: u32,
@@ -28,7 +28,7 @@ pub(crate) struct RunningGateway {
 #[derive(Debug)]
 pub(crate) struct Registration {
     path: PathBuf,
-    /// Directories that were made for it, outermost first. They go too, unless something else is in them.
+    /// Directories that were created for it, outermost first. They are removed too if they are empty.
     made: Vec<PathBuf>,
 }
 
@@ -61,7 +61,7 @@ impl RunningGateway {
             "config": self.config.as_deref().and_then(text),
             "audit": text(&self.audit)?,
         });
-        // Written beside and renamed, so that nobody reads half of it.
+        // Written to a temporary file and renamed, so that no reader sees half of it.
         let fresh = directory.join(format!("{}.new", self.process));
         let _ = std::fs::remove_file(&fresh);
         let mut file = std::fs::OpenOptions::new()
@@ -131,7 +131,7 @@ pub(crate) struct Places {
     pub(crate) state: Option<PathBuf>,
     pub(crate) audit: PathBuf,
     pub(crate) separator: String,
-    /// What is wrong with the configuration.
+    /// The errors in the configuration.
     pub(crate) failed: Option<LoadFailure>,
 }
 
@@ -145,13 +145,13 @@ impl Places {
     }
 }
 
-/// Reads the configuration that is named, or the one that is found. One broken policy file does not
-/// change where the gateway that runs with it keeps its files.
+/// Reads the given configuration, or the one in a default path. An invalid policy file does not affect the
+/// paths of the gateway.
 pub(crate) fn places(config: Option<&Path>) -> Places {
     let options = Options { main: config.map(PathBuf::from), search: true, ..Options::default() };
     match (Loader { files: Disk, env: ProcessEnv }).load(&options) {
         Ok(loaded) => Places {
-            // Places where a configuration was looked for are among the files.
+            // The list of files includes default paths that do not exist.
             main: loaded.main_file().map(PathBuf::from),
             state: loaded.config.state,
             audit: loaded.config.audit.dir,

@@ -19,19 +19,18 @@ use crate::gateway::state_folder;
 use crate::guards;
 use crate::identity::{identities, may_listen, tls};
 use crate::load::Input;
-use crate::prepared::{definitions, supported};
+use crate::prepared::definitions;
 
-/// What keeps any gateway of this configuration from starting. `secrets`: all must have a value.
+/// Reasons why no gateway can start with this configuration. `secrets`: all must have a value.
 pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     let mut config = input.loaded.config.clone();
     let mut found = Vec::new();
-    found.extend(refusal(supported(&config)));
     let unresolved = config.resolve_secrets(&ProcessEnv, &input.reads);
     if !unresolved.is_empty() {
         if secrets {
             found.extend(unresolved);
         }
-        // Without values, what is made of them cannot be checked.
+        // Without secrets, the rest cannot be checked.
         return found;
     }
     let servers = definitions(&mut config, &input.reads);
@@ -47,7 +46,7 @@ pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     found
 }
 
-/// What further keeps `serve` from starting. `secrets`: all must be there, the TLS key too.
+/// Further reasons why `serve` cannot start. `secrets`: all must have a value, and the TLS key must exist.
 pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     let config = &input.loaded.config;
     let has_policy = input.policy.layer_names().next().is_some();
@@ -66,14 +65,14 @@ pub(crate) fn serve_refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     found
 }
 
-/// Addresses and directories of `serve` that this machine does not have or permit. For `check`: a gateway
-/// finds them out when it opens them.
+/// Addresses and directories of `serve` that cannot be used on this machine. For `check`: a gateway gets
+/// these errors when it opens them.
 pub(crate) fn host_refusals(input: &Input) -> Vec<Diagnostic> {
     host::refusals(&input.loaded.config)
 }
 
-/// Tools of different servers that would have the same name, as far as their lists are known. `serve` asks
-/// all servers for their lists before it listens.
+/// Tools of different servers that would have the same name, as far as their lists are known. `serve` fetches
+/// all tool lists before it listens.
 fn repeated_names(input: &Input) -> Option<Diagnostic> {
     let config = &input.loaded.config;
     if config.naming != config::Naming::Flat {
@@ -100,7 +99,7 @@ fn repeated_names(input: &Input) -> Option<Diagnostic> {
     (!repeated.is_empty()).then(|| {
         let repeated = repeated.join(", ");
         let message = format!(
-            "with `naming: flat` no two tools may have one name, and these repeat another: {}",
+            "with `naming: flat`, tool names must be unique, and these are used twice: {}",
             sanitize(&repeated)
         );
         Diagnostic::error(message).help("rename them with `expose`, or use `naming: prefix`")
@@ -111,7 +110,7 @@ fn refusal(outcome: Result<(), Failure>) -> Option<Diagnostic> {
     outcome.err().map(|failure| failure.to_diagnostic())
 }
 
-/// Fails with everything that was found.
+/// Fails with all errors that were found.
 pub(crate) fn check(found: &[Diagnostic]) -> Result<(), Failure> {
     if found.is_empty() { Ok(()) } else { Err(crate::load::invalid(found)) }
 }

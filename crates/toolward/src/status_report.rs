@@ -9,8 +9,10 @@ use toolward_gateway::audit::line::time;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::Server;
 use toolward_wire::Era;
+use toolward_wire::list::ListKind;
 
 use crate::reload::Reloader;
+use crate::report::shared_resources;
 
 /// The answer to `toolward status`.
 pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
@@ -22,7 +24,7 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         Recording::Refused => "failing",
         Recording::Unrecorded => "unrecorded",
     };
-    // It looks at the state by itself.
+    // Takes the lock of the state itself.
     let callers = reloader.callers();
     let running = reloader.running();
     let state = reloader.state();
@@ -40,6 +42,7 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "read_only": active.policy.is_read_only(),
         "allow_all": !active.enforced,
         "servers": servers,
+        "hidden_resources": hidden_resources(&active),
         "audit": audit,
         "audit_required": gateway.context.audit.is_required(),
         "audit_dir": running.as_ref().map(|running| &running.audit),
@@ -51,14 +54,30 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     })
 }
 
-/// What a server is and does.
+/// Resources and templates that two servers list: those of the later server, which are hidden.
+fn hidden_resources(active: &Active) -> Vec<Value> {
+    let kinds = [ListKind::Resources, ListKind::ResourceTemplates];
+    let lists = kinds.map(|kind| -> Vec<(String, Vec<String>)> {
+        let listed = active.servers.iter().filter_map(|server| {
+            let catalogue = server.listed_as(kind)?.catalogue;
+            let names = catalogue.entries().iter().map(|entry| entry.name().to_string());
+            Some((server.name().to_string(), names.collect()))
+        });
+        listed.collect()
+    });
+    let hidden = lists.iter().flat_map(|lists| shared_resources::hidden(lists));
+    hidden.map(|one| json!({"server": one.server, "uri": one.uri, "owner": one.owner})).collect()
+}
+
+/// The state and metrics of a server.
 pub(crate) fn server(server: &Server) -> Value {
     let (state, revisions) = server.state();
     let eras = revisions.iter().map(|revision| era(revision.era()));
     let mut eras: Vec<&str> = eras.collect();
     eras.dedup();
     let revisions: Vec<&str> = revisions.iter().map(|revision| revision.as_str()).collect();
-    let tools = server.listed().map(|listed| listed.catalogue.entries().len());
+    let listed =
+        |kind: ListKind| server.listed_as(kind).map(|listed| listed.catalogue.entries().len());
     let lived = server.life.so_far();
     let failure = lived.last_failure.map(|last| json!({"time": time(last.at), "text": last.why}));
     let recent = Span::sum(&server.calls.recent());
@@ -67,7 +86,9 @@ pub(crate) fn server(server: &Server) -> Value {
         "state": state,
         "eras": eras,
         "revisions": revisions,
-        "tools": tools,
+        "tools": listed(ListKind::Tools),
+        "prompts": listed(ListKind::Prompts),
+        "resources": listed(ListKind::Resources),
         "calls": server.calls.total(),
         "errors": server.calls.errors(),
         "under_way": server.calls.under_way(),
@@ -90,7 +111,7 @@ pub(crate) fn era(era: Era) -> &'static str {
     }
 }
 
-/// The active policy, and how often each rule decided.
+/// The active policy, with the hit counts of its rules.
 pub(crate) fn policy(active: &Active) -> Value {
     let (policy, hits) = (&active.policy, &active.hits);
     let layers: Vec<&str> = policy.layer_names().collect();

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 pub(crate) struct ToolList {
     pub(crate) server: String,
     pub(crate) tools: ToolSet,
-    /// The file, if it was named by itself. A directory may have lists of other servers too.
+    /// The file, if it was given explicitly. A directory may contain lists of other servers too.
     pub(crate) file: Option<String>,
 }
 
@@ -65,12 +65,10 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     let value = json::parse(text.content())
         .map_err(|fault| Failure::usage(fault.in_text(&text).render(true)))?
         .to_json();
-    // A saved list, a bare result, or a whole answer.
+    // A saved list, a bare result, or a whole response.
     let tools = [&value["tools"], &value["result"]["tools"]].into_iter().find_map(Value::as_array);
     let Some(tools) = tools else {
-        return Err(fail(
-            "no list `tools` is in it: save what a server answers to tools/list".into(),
-        ));
+        return Err(fail("it has no `tools` list: save a server's response to tools/list".into()));
     };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     if !matches!(value["server"], Value::Null | Value::String(_)) {
@@ -103,10 +101,7 @@ fn list(path: &Path, server: Option<&str>) -> Result<ToolList, Failure> {
     let cut = [&value["nextCursor"], &value["result"]["nextCursor"]];
     if cut.iter().any(|cursor| cursor.is_string()) {
         let name = sanitize(&name);
-        writeln!(
-            stderr,
-            "warning: {name}: `nextCursor` says that the list goes on; this is not all"
-        )?;
+        writeln!(stderr, "warning: {name}: the list is incomplete, because it has a `nextCursor`")?;
     }
     Ok(ToolList { server, tools, file: Some(name) })
 }

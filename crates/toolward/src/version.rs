@@ -41,13 +41,13 @@ pub(crate) fn version(source: &Source, config: &Config, reads: &Reads) -> String
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// How a value is written, with its references as such.
+/// Hashes a value as written, with references instead of secrets.
 fn written(secret: &Secret, into: &mut Sha256) {
     let mut bytes = Bytes(into);
     secret.hash(&mut bytes);
 }
 
-/// Hands on what is hashed.
+/// A formatter target that hashes what is written to it.
 struct Bytes<'a>(&'a mut Sha256);
 
 impl Hasher for Bytes<'_> {
@@ -65,9 +65,12 @@ fn without_places(source: &mut Source) {
     servers.chain(&mut source.expose_everywhere).for_each(exposed);
     for layer in &mut source.layers {
         match &mut layer.rules {
-            RulesSource::Agents(AgentsSource { agents, .. }) => {
+            RulesSource::Agents(AgentsSource { agents, roles, .. }) => {
                 for (_, agent) in agents {
                     [&mut agent.allow, &mut agent.deny].into_iter().for_each(side);
+                }
+                for (_, role) in roles {
+                    [&mut role.allow, &mut role.deny].into_iter().for_each(side);
                 }
             }
             RulesSource::Allowlist(AllowlistSource { tools, prompts, resources, .. }) => {

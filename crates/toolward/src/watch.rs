@@ -20,32 +20,31 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use toolward_gateway::lock::LockUnpoisoned;
 
-/// Changes that come together are one.
-const QUIET: Duration = Duration::from_millis(20);
-/// Files that never come to rest are looked at in between.
-const LONGEST: Duration = Duration::from_millis(100);
+/// Changes within this time are combined.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
+/// The maximum delay for files that keep changing.
+const MAX_SETTLE_TIME: Duration = Duration::from_millis(100);
 /// The polling interval if a directory cannot be watched.
-const BLIND: Duration = Duration::from_secs(2);
-/// Links that lead to each other end somewhere.
-const MOST_LINKS: usize = 16;
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The maximum number of symbolic links on a path, because links can form a cycle.
+const MAX_LINKS: usize = 16;
 
 pub(crate) struct Watcher {
     events: OwnedFd,
     /// Wakes the waiting thread to update its watches.
     poked: OwnedFd,
-    /// By watch: the folder, and the names in it that matter. Whatever else lies there is not ours, and
-    /// files that are being written are not read because of it.
+    /// By watch: the directory, and the relevant names in it. Changes of other files are ignored.
     folders: Mutex<HashMap<i32, (PathBuf, HashSet<OsString>)>>,
     /// A directory on the path cannot be watched.
     blind: AtomicBool,
 }
 
-/// Why waiting came to an end.
+/// The reason why waiting ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WakeReason {
     /// Something has changed, or may have.
     Changed,
-    /// Other files are to be watched.
+    /// The set of watched files has changed.
     Poked,
 }
 
@@ -97,14 +96,14 @@ impl Watcher {
                 names.insert(name.into());
                 true
             }
-            // One that is not there comes into the folder above, which is watched too.
+            // If the directory does not exist, its parent is watched too, in which it will be created.
             Err(error) => {
                 matches!(error, rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR)
             }
         }
     }
 
-    /// Waits for a change, and until it has come to rest.
+    /// Waits for a change, and until changes have settled.
     pub(crate) fn wait(&self) -> std::io::Result<WakeReason> {
         loop {
             if self.drain()? {
@@ -114,26 +113,26 @@ impl Watcher {
                 return Ok(WakeReason::Poked);
             }
             let blind = self.blind.load(Ordering::Relaxed);
-            if !self.poll(blind.then_some(BLIND))? {
+            if !self.poll(blind.then_some(POLL_INTERVAL))? {
                 return Ok(WakeReason::Changed);
             }
         }
         let begun = Instant::now();
         loop {
-            std::thread::sleep(QUIET);
-            if !self.drain()? || begun.elapsed() > LONGEST {
+            std::thread::sleep(SETTLE_TIME);
+            if !self.drain()? || begun.elapsed() > MAX_SETTLE_TIME {
                 return Ok(WakeReason::Changed);
             }
         }
     }
 
-    /// Whether something is there within the time.
-    fn poll(&self, patience: Option<Duration>) -> std::io::Result<bool> {
-        let patience = patience.and_then(|time| Timespec::try_from(time).ok());
+    /// Waits for events until the timeout; returns whether there are any.
+    fn poll(&self, timeout: Option<Duration>) -> std::io::Result<bool> {
+        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
         let both = [&self.events, &self.poked];
         let mut waited = both.map(|one| PollFd::new(one, PollFlags::IN));
         loop {
-            match poll(&mut waited, patience.as_ref()) {
+            match poll(&mut waited, timeout.as_ref()) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -141,7 +140,7 @@ impl Watcher {
         }
     }
 
-    /// Takes what is there; whether something of it matters.
+    /// Reads all pending events; returns whether one is relevant.
     fn drain(&self) -> std::io::Result<bool> {
         let mut folders = self.folders.locked();
         let mut room = [MaybeUninit::uninit(); 4096];
@@ -154,7 +153,7 @@ impl Watcher {
                     if flags.contains(ReadFlags::IGNORED) {
                         folders.remove(&event.wd());
                     }
-                    // Without a name it is about the folder, or some events were lost.
+                    // An event without a name is about the directory itself, or events were lost.
                     let Some(name) = event.file_name() else {
                         some = true;
                         continue;
@@ -172,15 +171,16 @@ impl Watcher {
     }
 }
 
-/// What was just made and is there at once: a folder, a link. A file is told of when it was written.
+/// Whether a new entry is complete at once: a directory or a link. For a file, there is an event when it has
+/// been written.
 fn is_whole(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| !found.is_file() || found.nlink() > 1)
 }
-/// The file, and every link on the way to it.
+/// The file, and every link on its path.
 fn places(file: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(mut path) = std::path::absolute(file) else { return found };
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         found.push(path.clone());
         let Some((link, target, rest)) = first_link(&path) else { break };
         path = link.parent().unwrap_or(Path::new("/")).join(target).join(rest);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn renames_and_writes_are_told() {
+    fn renames_and_writes_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "1").unwrap();

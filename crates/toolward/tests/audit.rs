@@ -1,5 +1,4 @@
-//! The record read back: whether it is whole, what is in it, as it grows. Logs are written by the real
-//! gateway.
+//! Reading the audit log: verification, queries and following it. Logs are written by the real gateway.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "audit/explain.rs"]
@@ -8,8 +7,6 @@ mod explain;
 mod export;
 #[path = "audit/head.rs"]
 mod head;
-#[path = "audit/kit.rs"]
-mod kit;
 #[path = "audit/log.rs"]
 mod log;
 #[path = "audit/query.rs"]
@@ -23,3 +20,5 @@ mod tamper;
 #[allow(dead_code)]
 #[path = "program/witness.rs"]
 mod witness;
+#[path = "audit/witness_checks.rs"]
+mod witness_checks;

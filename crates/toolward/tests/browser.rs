@@ -1,15 +1,15 @@
-//! The page in a real browser: Chromium, driven by playwright-core. `./test` installs both. Each test
-//! starts the real program and runs one scenario of `browser/`, which says what it looks at.
+//! The admin UI in a real browser: Chromium, driven by playwright-core. `./test` installs both. Each
+//! test starts the real program and runs one scenario of `browser/`, which describes what it checks.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, clippy::print_stdout, dead_code)]
 
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "serve/harness.rs"]
 mod harness;
-#[path = "page/kit.rs"]
+#[path = "admin/kit.rs"]
 mod kit;
 #[path = "real/peers.rs"]
 mod peers;
-#[path = "program/record.rs"]
-mod record;
 #[path = "demo/running.rs"]
 mod running;
 #[path = "browser/scenario.rs"]
@@ -23,7 +23,7 @@ use kit::Site;
 use scenario::{Facts, browser};
 
 #[test]
-fn every_cell_and_every_explanation_is_what_the_commands_say() {
+fn every_cell_and_every_explanation_matches_the_commands() {
     let Some(browser) = browser() else { return };
     let site = Site::of(worlds::mixed());
     let facts = Facts::of_site(&site).with("agents", worlds::MIXED.into());
@@ -52,7 +52,7 @@ fn reloads_and_counts_show_by_themselves() {
 }
 
 #[test]
-fn servers_are_seen_to_work_fail_and_come_back() {
+fn servers_are_shown_working_failing_and_recovering() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);
     browser.run("servers", Facts::of_demo(&demo));
@@ -62,7 +62,7 @@ fn servers_are_seen_to_work_fail_and_come_back() {
 fn other_origins_get_nothing() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);
-    browser.run("door", Facts::of_demo(&demo));
+    browser.run("auth", Facts::of_demo(&demo));
 }
 
 #[test]
@@ -85,5 +85,5 @@ fn ten_thousand_tools_by_fifty_agents_open_soon() {
 fn every_view_fits_wide_and_narrow_light_and_dark() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);
-    browser.run("looks", Facts::of_demo(&demo));
+    browser.run("appearance", Facts::of_demo(&demo));
 }

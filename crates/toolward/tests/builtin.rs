@@ -1,15 +1,17 @@
-//! The gateway's own server from outside: discovery in both modes, what it never shows, and how large
-//! results may be.
+//! The built-in server from outside: discovery in both modes, hidden tools, and the size limit of
+//! results.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, dead_code)]
 
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "program/bytes.rs"]
 mod bytes;
-#[path = "builtin/caps.rs"]
-mod caps;
+#[path = "builtin/configuration.rs"]
+mod configuration;
 #[path = "builtin/execute.rs"]
 mod execute;
-#[path = "builtin/guarded.rs"]
-mod guarded;
+#[path = "builtin/guards.rs"]
+mod guards;
 #[path = "serve/harness.rs"]
 mod harness;
 #[path = "builtin/hidden.rs"]
@@ -17,12 +19,12 @@ mod hidden;
 mod program;
 #[path = "builtin/progressive.rs"]
 mod progressive;
-#[path = "program/record.rs"]
-mod record;
+#[path = "program/real_lists.rs"]
+mod real_lists;
+#[path = "builtin/result_limits.rs"]
+mod result_limits;
 #[path = "builtin/search.rs"]
 mod search;
-#[path = "builtin/start.rs"]
-mod start;
 #[path = "builtin/support.rs"]
 mod support;
 #[path = "builtin/tools.rs"]

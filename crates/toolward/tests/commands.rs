@@ -1,4 +1,4 @@
-//! What a person sees of each command.
+//! The output of each command.
 #![allow(clippy::unwrap_used)]
 
 mod program;
@@ -33,7 +33,7 @@ fn words(line: &str) -> Vec<&str> {
 
 const SAMPLE: &str = "-c examples/first-policy/toolward.yaml --tools examples/first-policy/tools";
 
-/// A folder with one file, and the file's path.
+/// A directory with one file, and the file's path.
 fn file(name: &str, content: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -42,7 +42,7 @@ fn file(name: &str, content: &str) -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-/// The same with the folder's own name taken out of what is seen.
+/// The same with the directory's own name removed from the output.
 fn seen_in(folder: &tempfile::TempDir, line: &str) -> String {
     seen(line).replace(folder.path().to_str().unwrap(), "DIR")
 }
@@ -56,6 +56,10 @@ fn help_has_examples() {
         "can-i",
         "explain",
         "decide",
+        "diff",
+        "equal",
+        "can-ever",
+        "who-can",
         "match",
         "test",
         "import",
@@ -77,7 +81,7 @@ fn help_has_examples() {
 }
 
 #[test]
-fn check_says_what_is_in_force() {
+fn check_reports_the_active_policy() {
     assert_snapshot!(seen(&format!("check {SAMPLE}")));
 }
 
@@ -195,16 +199,15 @@ fn strict_checks_fail_on_warnings() {
 }
 
 #[test]
-fn a_pattern_is_no_name_of_an_agent() {
-    for name in ["team-*", "dev?", "[ab]"] {
-        let content = format!("agents:\n  \"{name}\":\n    allow:\n      servers: [\"*\"]\n");
-        let (_folder, path) = file("p.yaml", &content);
-        for flag in ["--policy", "-c"] {
-            let run = toolward(&["check", flag, &path], "");
-            assert_eq!(run.code, 3, "{}", run.stderr);
-            assert!(run.stderr.contains("agents have no patterns"), "{}", run.stderr);
-        }
-    }
+fn an_agent_of_a_pattern_is_known_and_explained() {
+    let policy = "roles:\n  reader: { allow: { servers: [\"*\"], tools: { \"*\": [\"get_*\"] } } }\n\
+                  agents:\n  \"ci-*\": { roles: [reader] }\n";
+    let (folder, path) = file("p.yaml", policy);
+    let asked = format!("explain --as ci-7 --policy {path} tracker/get_issue");
+    assert_snapshot!(seen_in(&folder, &asked));
+    let denied = toolward(&["can-i", "--as", "cd-7", "--policy", &path, "tracker/get_issue"], "");
+    assert_eq!(denied.code, 1);
+    assert!(denied.stderr.contains("no agent is named `cd-7`"), "{}", denied.stderr);
 }
 
 #[test]
@@ -262,13 +265,90 @@ fn can_i_never_allows_what_the_listing_hides() {
 fn can_i_knows_prompts_and_resources() {
     let (_folder, path) =
         file("p.yaml", "allowed_tools: [\"*\"]\nallowed_resources: [\"file:///srv/*\"]\n");
-    let ask = |kind: &str, name: &str| {
-        toolward(&["can-i", "--policy", &path, "--kind", kind, name], "").code
+    let ask = |kind: &str, name: &str| toolward(&["can-i", "--policy", &path, kind, name], "").code;
+    assert_eq!(ask("--prompt", "s/p"), 0);
+    assert_eq!(ask("--resource", "s/file:///srv/a"), 0);
+    assert_eq!(ask("--resource", "s/file:///etc/passwd"), 1);
+    assert_eq!(ask("--resource", "s/file:///srv/../etc/passwd"), 1);
+    assert_eq!(toolward(&["can-i", "--prompt", "--resource", "s/p"], "").code, 2);
+}
+
+/// A legacy server with prompts and resources; its argument is the scheme of some of them.
+const LISTING: &str = r#"
+import json, sys
+scheme = sys.argv[1]
+for line in sys.stdin:
+    asked = json.loads(line)
+    results = {
+        "initialize": {
+            "protocolVersion": "2025-06-18", "serverInfo": {"name": "s", "version": "1"},
+            "capabilities": {"tools": {}, "prompts": {}, "resources": {}},
+        },
+        "tools/list": {"tools": []},
+        "prompts/list": {"prompts": [{"name": "summarize"}, {"name": "internal"}]},
+        "resources/list": {"resources": [{"uri": "note:1", "name": "a"}, {"uri": scheme + ":2", "name": "b"}]},
+        "resources/templates/list": {"resourceTemplates": [{"uriTemplate": scheme + ":{id}", "name": "c"}]},
+    }
+    if "id" in asked:
+        answer = {"jsonrpc": "2.0", "id": asked["id"]}
+        if asked["method"] in results:
+            answer["result"] = results[asked["method"]]
+        else:
+            answer["error"] = {"code": -32601, "message": "unknown method"}
+        print(json.dumps(answer), flush=True)
+"#;
+
+#[test]
+fn ls_shows_prompts_and_resources() {
+    let (_folder, script) = file("server.py", LISTING);
+    let server = |scheme: &str, more: &str| {
+        format!("{scheme}: {{command: python3, args: ['{script}', {scheme}]{more}}}")
     };
-    assert_eq!(ask("prompt", "s/p"), 0);
-    assert_eq!(ask("resource", "s/file:///srv/a"), 0);
-    assert_eq!(ask("resource", "s/file:///etc/passwd"), 1);
-    assert_eq!(ask("resource", "s/file:///srv/../etc/passwd"), 1);
+    let exposed = ", expose_prompts: [{prompt: internal, display_name: plan}]";
+    let config = format!(
+        "servers:\n  {}\n  {}\nagents: {{dev: {{allow: {{servers: ['*']}}, deny: {{resources: {{b: ['b:2']}}}}}}}}\n",
+        server("a", exposed),
+        server("b", "")
+    );
+    let (_folder, path) = file("toolward.yaml", &config);
+    let run = toolward(&["ls", "-c", &path, "--as", "dev", "--prompts"], "");
+    assert!(run.stdout.contains("internal as plan"), "{}{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("`dev` sees 3 of 4 prompts"), "{}", run.stdout);
+    let words =
+        ["ls", "-c", &path, "--as", "dev", "--resources", "--all", "--server", "b", "--json"];
+    let run = toolward(&words, "");
+    let rows: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let row = |at: usize| (&rows[at]["resource"], &rows[at]["listed"], &rows[at]["belongs_to"]);
+    let (no, null) = (serde_json::json!(false), serde_json::Value::Null);
+    assert_eq!(row(0), (&serde_json::json!("note:1"), &no, &serde_json::json!("a")), "{rows}");
+    assert_eq!(row(1), (&serde_json::json!("b:2"), &no, &null), "{rows}");
+    assert_eq!(rows[2]["template"], "b:{id}");
+    assert_eq!(rows[2]["listed"], true);
+}
+
+#[test]
+fn decide_and_tests_know_prompts_and_resources() {
+    let policy = "agents:\n  dev:\n    allow:\n      servers: [s]\n      prompts: {s: [review]}\n      \
+         resources: {s: ['note:*']}\ntests:\n  - as: dev\n    allow: ['prompt:s/review', 'resource:s/note:1']\n    \
+         hidden: ['prompt:s/plan', 'resource:s/memo:1']\n";
+    let (_folder, path) = file("p.yaml", policy);
+    let run = toolward(&["test", "--policy", &path], "");
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    assert!(run.stdout.contains("4 passed, 0 failed"), "{}", run.stdout);
+    let lines = [
+        r#"{"agent": "dev", "server": "s", "prompt": "review"}"#,
+        r#"{"agent": "dev", "server": "s", "prompt": "plan", "query": "list"}"#,
+        r#"{"agent": "dev", "server": "s", "resource": "note:1"}"#,
+        r#"{"agent": "dev", "server": "s", "resource": "note:../1"}"#,
+    ];
+    let run = toolward(&["decide", "--policy", &path], &lines.join("\n"));
+    let verdicts: Vec<bool> =
+        run.stdout.lines().map(|line| line.contains(r#""verdict":"allow""#)).collect();
+    assert_eq!(verdicts, [true, false, true, false], "{}", run.stdout);
+    let wrong = r#"{"agent": "dev", "server": "s", "prompt": "review", "tool": "t"}"#;
+    let run = toolward(&["decide", "--policy", &path], wrong);
+    assert_eq!(run.code, 3, "{}", run.stdout);
+    assert!(run.stdout.contains("one of `tool`, `prompt` and `resource`"), "{}", run.stdout);
 }
 
 #[test]
@@ -308,6 +388,26 @@ fn explain_shows_every_step() {
         "explain_not_exposed",
         seen(&format!("explain --as reviewer browser/configure {SAMPLE}"))
     );
+}
+
+#[test]
+fn explain_of_a_word_names_both_things_that_it_could_be() {
+    let run = toolward(&["explain", "nosuchid"], "");
+    assert_eq!(run.code, 2, "{}", run.stderr);
+    for words in
+        ["`nosuchid` is neither SERVER/TOOL nor the id of a decision", "SERVER/TOOL", "12 digits"]
+    {
+        assert!(run.stderr.contains(words), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn a_client_file_without_servers_is_not_a_missing_file() {
+    let (_folder, path) = file("mcp.json", r#"{"mcpServers": {}}"#);
+    let run = toolward(&["check", "-c", &path], "");
+    assert_eq!(run.code, 3, "{}", run.stderr);
+    assert!(run.stderr.contains("there are no servers"), "{}", run.stderr);
+    assert!(!run.stderr.contains("no configuration was found"), "{}", run.stderr);
 }
 
 #[test]
@@ -366,7 +466,7 @@ fn schema_is_json_schema() {
 fn completions_are_written_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let run = toolward(&["completions", shell], "");
-        assert!(run.code == 0 && run.stdout.contains("can-i"), "{shell}");
+        assert!(run.code == 0 && run.stdout.contains("TOOLWARD_COMPLETE"), "{shell}");
     }
 }
 
@@ -384,7 +484,7 @@ fn hostile_names_reach_no_terminal() {
 }
 
 #[test]
-fn a_broken_tool_list_says_what_is_wrong() {
+fn a_broken_tool_list_is_diagnosed() {
     let (folder, path) =
         file("s.json", "{\"tools\": [{\"name\": \"a\"}, 7, {\"name\": \"\"}, {\"name\": \"a\"}]}");
     assert_snapshot!(seen_in(

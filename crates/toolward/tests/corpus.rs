@@ -1,27 +1,16 @@
-//! Tool lists that real servers sent. They are other people's words and not part of this
-//! repository: where they are not beside it, these tests say so and stop.
+//! Tool lists of real servers. They are not part of this repository, because others wrote them; if the
+//! directory is not there, these tests report that they were skipped.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod program;
-
-use std::path::PathBuf;
+#[path = "program/real_lists.rs"]
+mod real_lists;
 
 use program::toolward;
+use real_lists::real_lists;
 use serde_json::{Value, json};
 
-fn corpus() -> Option<Vec<PathBuf>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        eprintln!("skipped: there are no real tool lists beside this repository");
-        return None;
-    };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    Some(files)
-}
-
-/// The contract's table, said once more.
+/// The contract's table, written a second time.
 fn hints(annotations: &Value) -> Vec<&'static str> {
     let is = |name: &str, value: bool| annotations[name].as_bool() == Some(value);
     let mut hints = vec![if is("openWorldHint", false) { "closed-world" } else { "open-world" }];
@@ -39,10 +28,9 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
 
 #[test]
 fn real_lists_load_and_hints_follow_the_table() {
-    let Some(files) = corpus() else { return };
-    assert_eq!(files.len(), 18);
-    for file in files {
-        let list: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let Some(lists) = real_lists() else { return };
+    assert_eq!(lists.len(), 18);
+    for (file, list) in lists {
         let path = file.to_str().unwrap();
         let run = toolward(&["ls", "--json", "--all", "--tools", path], "");
         assert_eq!(run.code, 0, "{path}: {}", run.stderr);
@@ -60,10 +48,9 @@ fn real_lists_load_and_hints_follow_the_table() {
 
 #[test]
 fn read_only_mode_shows_exactly_the_tools_marked_read_only() {
-    let Some(files) = corpus() else { return };
+    let Some(lists) = real_lists() else { return };
     let (mut shown, mut offered) = (0, 0);
-    for file in files {
-        let list: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    for (file, list) in lists {
         let run = toolward(&["ls", "--json", "--read-only", "--tools", file.to_str().unwrap()], "");
         let names: Vec<Value> = serde_json::from_str(&run.stdout).unwrap();
         let marked = |tool: &&Value| tool["annotations"]["readOnlyHint"] == true;

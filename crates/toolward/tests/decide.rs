@@ -6,10 +6,13 @@ mod program;
 use program::toolward;
 use serde_json::{Value, json};
 
-/// Runs all cases of a file in one go and compares verdict and step.
-fn agrees(file: &str) {
-    let path = format!("{}/tests/data/{file}.jsonl", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(path).unwrap();
+/// Case files of the policy crate, whose tests run them through the library.
+const POLICY_CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward-policy/tests/data");
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+
+/// Runs all cases of a file with one command and compares verdict and step.
+fn agrees(directory: &str, file: &str) {
+    let text = std::fs::read_to_string(format!("{directory}/{file}.jsonl")).unwrap();
     let cases: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let requests: Vec<String> = cases
         .iter()
@@ -41,27 +44,27 @@ fn agrees(file: &str) {
 
 #[test]
 fn agents_are_decided_as_recorded() {
-    agrees("agents");
+    agrees(POLICY_CASES, "agents");
 }
 
 #[test]
 fn allowlists_are_decided_as_recorded() {
-    agrees("allowlist");
+    agrees(POLICY_CASES, "allowlist");
 }
 
 #[test]
 fn contract_examples_are_decided_as_wanted() {
-    agrees("contract-examples");
+    agrees(POLICY_CASES, "contract-examples");
 }
 
 #[test]
 fn hint_selectors_are_decided_as_recorded() {
-    agrees("hint-selectors");
+    agrees(POLICY_CASES, "hint-selectors");
 }
 
 #[test]
-fn the_examples_of_all_five_roots_come_out_as_they_state() {
-    agrees("seed-examples");
+fn the_seed_examples_are_decided_as_stated() {
+    agrees(CASES, "seed-examples");
 }
 
 fn answers(requests: &[Value]) -> (Vec<Value>, i32) {
@@ -92,7 +95,7 @@ fn an_answer_names_layer_rule_and_reason() {
 }
 
 #[test]
-fn a_bad_line_gives_an_error_and_the_run_goes_on() {
+fn a_bad_line_gives_an_error_and_the_run_continues() {
     let good = json!({"policy": {"allowed_tools": ["*"]}, "server": "s", "tool": "t"}).to_string();
     let bad = [
         "not json",
@@ -134,11 +137,11 @@ fn null_means_absent_and_other_keys_are_ignored() {
 }
 
 #[test]
-fn policies_of_flags_are_used_where_a_line_has_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("p.yaml");
+fn policies_from_flags_are_used_if_a_line_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("p.yaml");
     std::fs::write(&file, "allowed_tools: [a]\n").unwrap();
-    let other = folder.path().join("q.yaml");
+    let other = directory.path().join("q.yaml");
     std::fs::write(&other, "allowed_tools: [a, b]\n").unwrap();
     let input = "{\"server\":\"s\",\"tool\":\"a\"}\n{\"server\":\"s\",\"tool\":\"b\"}\n";
     let run = toolward(

@@ -1,7 +1,10 @@
-//! `toolward demo`: every line that it prints works as it is printed, it leaves nothing behind, and its
-//! server is one that real clients can talk to.
+//! `toolward demo`: every printed line works as printed, nothing is left behind, and real clients can
+//! use its server.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[allow(dead_code)]
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "demo/clients.rs"]
 mod clients;
 #[path = "demo/gateway.rs"]
@@ -9,16 +12,13 @@ mod gateway;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
-#[path = "demo/life.rs"]
-mod life;
+#[path = "demo/lifecycle.rs"]
+mod lifecycle;
 #[allow(dead_code)]
 #[path = "real/peers.rs"]
 mod peers;
 #[path = "demo/printed.rs"]
 mod printed;
-#[allow(dead_code)]
-#[path = "program/record.rs"]
-mod record;
 #[path = "demo/running.rs"]
 mod running;
 #[path = "demo/server.rs"]

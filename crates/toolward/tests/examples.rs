@@ -1,5 +1,5 @@
-//! Every example does what its page says, with the built program in front of real servers: those of
-//! `toolward demo-server`, and those that `./test` installs.
+//! Every example does what its README describes, with the built program in front of real servers: those
+//! of `toolward demo-server`, and those that `./test` installs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 #[path = "examples/agents.rs"]

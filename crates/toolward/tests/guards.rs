@@ -1,15 +1,19 @@
-//! Limits and hooks from outside: what stands between a decision and a server, and what holds when it
-//! fails.
+//! Rate limits and hooks from outside: the checks between a decision and a server, and their failure
+//! modes.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
-#[path = "guards/crowd.rs"]
-mod crowd;
+#[path = "program/audit_log.rs"]
+mod audit_log;
+#[path = "guards/default_agent.rs"]
+mod default_agent;
+#[path = "guards/disconnects.rs"]
+mod disconnects;
 #[path = "guards/environment.rs"]
 mod environment;
+#[path = "guards/example_policies.rs"]
+mod example_policies;
 #[path = "guards/exec.rs"]
 mod exec;
-#[path = "guards/facts.rs"]
-mod facts;
 #[path = "guards/fairness.rs"]
 mod fairness;
 #[path = "serve/harness.rs"]
@@ -18,14 +22,12 @@ mod harness;
 mod hostile;
 #[path = "guards/http.rs"]
 mod http;
-#[path = "guards/left.rs"]
-mod left;
+#[path = "guards/isolation.rs"]
+mod isolation;
 #[path = "guards/limits.rs"]
 mod limits;
 #[path = "guards/persistent.rs"]
 mod persistent;
-#[path = "program/record.rs"]
-mod record;
 #[path = "program/redis.rs"]
 mod redis;
 #[path = "guards/reload.rs"]
@@ -38,9 +40,9 @@ mod store;
 mod store_topologies;
 #[path = "guards/support.rs"]
 mod support;
+#[path = "program/tls.rs"]
+mod tls;
 #[path = "guards/unused.rs"]
 mod unused;
-#[path = "guards/whom.rs"]
-mod whom;
 #[path = "serve/wire.rs"]
 mod wire;

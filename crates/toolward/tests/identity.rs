@@ -1,15 +1,18 @@
-//! Who calls, seen from outside: every kind of credential through the real program, with an issuer and
-//! certificates that the tests make, and with real clients where `./test` has installed them.
+//! Authentication from outside: every kind of credential through the real program, with an issuer and
+//! certificates that the tests create, and with real clients if `./test` has installed them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[allow(dead_code)]
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "identity/certificates.rs"]
 mod certificates;
 #[path = "identity/claims.rs"]
 mod claims;
 #[path = "identity/discovery.rs"]
 mod discovery;
-#[path = "identity/gone.rs"]
-mod gone;
+#[path = "identity/endpoint.rs"]
+mod endpoint;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
@@ -22,17 +25,16 @@ mod keys;
 #[allow(dead_code)]
 #[path = "real/peers.rs"]
 mod peers;
-#[path = "identity/reach.rs"]
-mod reach;
-#[path = "identity/real.rs"]
-mod real;
-#[allow(dead_code)]
-#[path = "program/record.rs"]
-mod record;
-#[path = "identity/towards.rs"]
-mod towards;
+#[path = "identity/real_clients.rs"]
+mod real_clients;
+#[path = "identity/revoked.rs"]
+mod revoked;
+#[path = "program/tls.rs"]
+mod tls;
 #[path = "identity/unix.rs"]
 mod unix;
+#[path = "identity/upstream_credentials.rs"]
+mod upstream_credentials;
 #[allow(dead_code)]
 #[path = "serve/wire.rs"]
 mod wire;

@@ -1,5 +1,5 @@
-//! What the README, the manual and the examples say is so: links lead somewhere, files load, commands print
-//! what is shown, and tests that are named exist.
+//! The README, the manual and the examples are correct: links resolve, files load, commands print what
+//! is shown, and named tests exist.
 #![allow(clippy::unwrap_used)]
 
 #[path = "manual/blocks.rs"]

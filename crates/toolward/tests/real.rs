@@ -1,8 +1,12 @@
-//! Real clients (PyPI `mcp`, the TypeScript client, the Inspector, rmcp) and real servers (npm, PyPI) meet
-//! through the gateway. `./test` installs them and says where; without that, these tests say that they
-//! were skipped. Every client with every server takes longer and runs where `TOOLWARD_FULL` is set.
+//! Real clients (PyPI `mcp`, the TypeScript client, the Inspector, rmcp) and real servers (npm, PyPI),
+//! connected through the gateway. `./test` installs them and sets their location; without it, these
+//! tests report that they were skipped. Every client with every server takes longer and runs if
+//! `TOOLWARD_FULL` is set.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[allow(dead_code)]
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "program/bytes.rs"]
 mod bytes;
 #[path = "real/discovery.rs"]
@@ -12,17 +16,20 @@ mod guards;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
+#[path = "program/line_client.rs"]
+mod line_client;
 #[path = "real/peers.rs"]
 mod peers;
 #[path = "real/policy.rs"]
 mod policy;
+#[path = "real/questions.rs"]
+mod questions;
 #[path = "real/raw.rs"]
 mod raw;
-#[allow(dead_code)]
-#[path = "program/record.rs"]
-mod record;
-#[path = "real/same.rs"]
-mod same;
+#[path = "real/revisions.rs"]
+mod revisions;
+#[path = "real/transparency.rs"]
+mod transparency;
 #[allow(dead_code)]
 #[path = "serve/wire.rs"]
 mod wire;

@@ -1,16 +1,16 @@
-//! The examples that this gateway was asked for, from the configuration to what a client receives: an
-//! allowlist in front of tools with actions, a plugin file with hidden and renamed tools, hints, rules
-//! for agents with several servers at once, and policy from the environment.
+//! The policy formats that the gateway was built for, from the configuration to what a client receives:
+//! an allowlist in front of tools with actions, a plugin file with hidden and renamed tools, hints,
+//! rules for agents with several servers at once, and policy from the environment.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "seeds/agents.rs"]
 mod agents;
 #[allow(dead_code)]
+#[path = "program/audit_log.rs"]
+mod audit_log;
+#[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
-#[allow(dead_code)]
-#[path = "program/record.rs"]
-mod record;
 #[allow(dead_code)]
 #[path = "serve/wire.rs"]
 mod wire;
@@ -43,7 +43,7 @@ fn browser() -> Value {
     ])
 }
 
-/// A file beside the configuration.
+/// Writes a file next to the configuration.
 fn with_file(setup: Setup, name: &str, text: &str) -> Setup {
     std::fs::write(setup.path(name), text).unwrap();
     setup
@@ -73,7 +73,8 @@ fn an_allowlist_in_front_of_tools_with_actions() {
         };
         let tools = client.tools();
         assert_eq!(client.list(), ["observe", "generate", "interact"]);
-        // What passes whole is as the server sent it; the others name the actions that are left.
+        // A tool that is allowed completely is as the server sent it; the others list the remaining
+        // actions.
         assert_eq!(tools[0], browser()[0]);
         assert_eq!(enum_of(&tools[1], "action"), json!(["reproduction"]));
         assert_eq!(enum_of(&tools[2], "action"), json!(["navigate", "refresh"]));
@@ -97,7 +98,7 @@ fn an_allowlist_in_front_of_tools_with_actions() {
             json!(["OBSERVE.*", "generate.reproduction", "interact.Navigate", "interact.refresh"]);
         let words = "is not permitted. Allowed: OBSERVE.*, generate.reproduction, \
                      interact.Navigate, interact.refresh";
-        // The tool is listed: a result that says what is wrong, the same each time.
+        // The tool is listed, so the refusal is a result with the reason, the same each time.
         for (tool, action) in
             [("interact", "execute_js"), ("generate", "test"), ("interact", "new")]
         {
@@ -116,7 +117,7 @@ fn an_allowlist_in_front_of_tools_with_actions() {
             });
             assert_eq!(answers, [expected.clone(), expected]);
         }
-        // It is not: a JSON-RPC error.
+        // The tool is unlisted, so the refusal is a JSON-RPC error.
         let answer = client.call("configure", json!({}));
         assert_eq!(gate.refusal(&answer)["message"], format!("configure {words}"));
         assert_eq!(answer["error"]["code"], -32602);
@@ -141,10 +142,10 @@ fn an_allowlist_file_is_read_as_it_was_meant() {
         ["observe", "generate", "interact", "configure"].map(|tool| format!("browser__{tool}"));
     assert_eq!(list(ALLOWLIST), all[..3]);
     assert_eq!(list("allowed_tools: [\"*\"]\n"), all);
-    // An empty file is from before there were any rules.
+    // An empty file, as it is before anyone wrote rules.
     assert_eq!(list("# nothing yet\n"), all);
     assert_eq!(list("allowed_tools: []\n"), [""; 0]);
-    // What cannot be meant keeps the gateway from starting, and the client hears why.
+    // A file that cannot be meant that way prevents the start, and the client gets the reason.
     for (wrong, why) in [
         ("allowed_tools: [observe\n", "allow.yaml"),
         ("allowed_tools: [\"observe.*\", \"!observe.logs\"]\n", "!observe.logs"),
@@ -184,7 +185,7 @@ plugins:
         let gate = with_layer(servers, "plugin.yaml", plugin, &["a"]).start();
         let agent = gate.agent("a");
         let (all, one) = (agent.session(), agent.at("/mcp/files"));
-        // The plugin is about one server; the other stays as it is.
+        // The plugin applies to one server; the other is unchanged.
         let shown = ["files__read_file", "files__write_file", "files__list_directory", "other__x"];
         assert_eq!(all.list(), shown);
         assert_eq!(one.list(), ["read_file", "write_file", "list_directory"]);
@@ -217,7 +218,7 @@ fn hinted(name: &str, annotations: Value) -> Value {
 }
 
 #[test]
-fn tools_are_allowed_by_what_they_say_of_themselves() {
+fn tools_are_allowed_by_their_annotations() {
     let reads = json!({"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true});
     let annotated = json!([
         hinted("read_file", reads.clone()),
@@ -242,15 +243,15 @@ fn tools_are_allowed_by_what_they_say_of_themselves() {
     assert_eq!(text(&client.call("plain__shell", json!({}))), "did shell");
     for name in ["files__write_file", "files__delete_file", "files__claims", "plain__read_file"] {
         let refused = gate.refusal(&client.call(name, json!({})));
-        // A hint is no name that one can call.
+        // A hint is not a callable name.
         let words = format!("{name} is not permitted. Allowed: shell, files__read_file");
         assert_eq!(refused["message"], words);
         assert_eq!(refused["allowed_tools"], json!(["hint:read-only", "shell"]));
     }
-    // Another server is connected, and the policy need not change.
+    // Another server is connected, and the policy does not need to change.
     let gate = start(|setup, tools| setup.stdio("new", "legacy", tools));
     assert_eq!(gate.agent("a").list(), ["files__read_file", "plain__shell", "new__look"]);
-    // The operator knows better than a server that says nothing, and than one that is not believed.
+    // The operator's hints override a server without annotations, and one that is not trusted.
     let gate = start(|setup, _| {
         setup.with("plain", "hints", json!({"read_*": ["read-only"]})).with(
             "files",
@@ -292,7 +293,7 @@ fn read_only_mode_and_a_list_from_the_environment() {
         assert_eq!(answer["error"]["code"], -32602);
         let words = format!("gitHex.amendLastCommit is not permitted. Allowed: {allowed}");
         assert_eq!(gate.refusal(&answer)["message"], words);
-        // Each call is in the record, with what became of it.
+        // Each call is in the audit log, with its outcome.
         let kinds: Vec<Value> =
             gate.records().iter().map(|record| record["kind"].clone()).collect();
         let of = |kind: &str| kinds.iter().filter(|one| *one == kind).count();

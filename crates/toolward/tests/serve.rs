@@ -1,24 +1,18 @@
 //! `toolward serve` and `toolward stdio` from outside: scripted servers behind, raw bytes in front.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "program/audit_log.rs"]
+mod audit_log;
+#[path = "serve/audit_records.rs"]
+mod audit_records;
+#[path = "serve/bridge.rs"]
+mod bridge;
 #[path = "serve/calls.rs"]
 mod calls;
-#[path = "serve/compatible.rs"]
-mod compatible;
-#[path = "serve/cut.rs"]
-mod cut;
-#[path = "serve/cut_files.rs"]
-mod cut_files;
-#[path = "serve/denying.rs"]
-mod denying;
-#[path = "serve/eras.rs"]
-mod eras;
-#[path = "serve/fresh.rs"]
-mod fresh;
-#[path = "serve/gone.rs"]
-mod gone;
-#[path = "serve/growth.rs"]
-mod growth;
+#[path = "serve/deny_all.rs"]
+mod deny_all;
+#[path = "serve/downgrade.rs"]
+mod downgrade;
 #[path = "serve/handover.rs"]
 mod handover;
 #[path = "serve/harness.rs"]
@@ -29,60 +23,76 @@ mod headers;
 mod identity;
 #[path = "serve/ingress.rs"]
 mod ingress;
-#[path = "serve/late.rs"]
-mod late;
-#[path = "serve/life.rs"]
-mod life;
+#[path = "serve/interoperability.rs"]
+mod interoperability;
+#[path = "serve/lifecycle.rs"]
+mod lifecycle;
+#[path = "serve/list_changes.rs"]
+mod list_changes;
 #[path = "serve/log.rs"]
 mod log;
+#[path = "serve/log_messages.rs"]
+mod log_messages;
 #[path = "serve/memory.rs"]
 mod memory;
 #[path = "serve/messages.rs"]
 mod messages;
+#[path = "program/mount.rs"]
+mod mount;
 #[path = "serve/names.rs"]
 mod names;
+#[path = "serve/negotiate.rs"]
+mod negotiate;
 #[path = "serve/numbers.rs"]
 mod numbers;
+#[path = "serve/one_server.rs"]
+mod one_server;
 #[path = "serve/outbound.rs"]
 mod outbound;
-#[path = "serve/own.rs"]
-mod own;
+#[path = "serve/policy_tests.rs"]
+mod policy_tests;
+#[path = "serve/process_limits.rs"]
+mod process_limits;
 #[path = "serve/processes.rs"]
 mod processes;
-#[path = "program/record.rs"]
-mod record;
-#[path = "serve/recorded.rs"]
-mod recorded;
 #[path = "serve/refusals.rs"]
 mod refusals;
+#[path = "serve/rejected.rs"]
+mod rejected;
 #[path = "serve/reload.rs"]
 mod reload;
-#[path = "serve/replaced.rs"]
-mod replaced;
+#[path = "serve/removed_config.rs"]
+mod removed_config;
+#[path = "serve/replaced_files.rs"]
+mod replaced_files;
+#[path = "serve/reserved_keys.rs"]
+mod reserved_keys;
 #[path = "serve/resume.rs"]
 mod resume;
-#[path = "serve/room.rs"]
-mod room;
 #[path = "serve/running.rs"]
 mod running;
+#[path = "serve/scaling.rs"]
+mod scaling;
 #[path = "serve/sessions.rs"]
 mod sessions;
 #[path = "serve/sink.rs"]
 mod sink;
+#[path = "serve/slow_responses.rs"]
+mod slow_responses;
 #[path = "serve/starts.rs"]
 mod starts;
+#[path = "serve/startup.rs"]
+mod startup;
 #[path = "serve/stdio_results.rs"]
 mod stdio_results;
-#[path = "serve/tested.rs"]
-mod tested;
+#[path = "serve/stdio_token.rs"]
+mod stdio_token;
 #[path = "serve/timeouts.rs"]
 mod timeouts;
 #[path = "serve/tls.rs"]
 mod tls;
-#[path = "serve/token.rs"]
-mod token;
-#[path = "serve/turned_away.rs"]
-mod turned_away;
+#[path = "serve/truncated_files.rs"]
+mod truncated_files;
 #[path = "serve/views.rs"]
 mod views;
 #[path = "serve/wire.rs"]

@@ -1,33 +1,35 @@
-//! Tool lists that real servers sent, through the gateway: with a policy that allows everything, each
-//! entry comes out as it went in, to the byte. The lists are other people's words and not part of this
-//! repository: where they are not beside it, these tests say so and stop.
+//! Tool lists of real servers, through the gateway: with a policy that allows everything, every entry
+//! is passed through byte for byte. The lists are not part of this repository, because others wrote
+//! them; if the directory is not there, these tests report that they were skipped.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[allow(dead_code)]
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "program/bytes.rs"]
 mod bytes;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
-#[allow(dead_code)]
-#[path = "program/record.rs"]
-mod record;
+#[path = "program/line_client.rs"]
+mod line_client;
+#[path = "program/real_lists.rs"]
+mod real_lists;
 #[allow(dead_code)]
 #[path = "serve/wire.rs"]
 mod wire;
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
 use bytes::entries;
 use harness::*;
+use line_client::LineClient;
+use real_lists::real_lists;
 use serde_json::{Value, json};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
-/// Tools on a page, so that most lists have several.
+/// Tools per page, so that most lists have several pages.
 const PAGE: &str = "7";
 
-/// A server of the corpus, with a scripted one in its place.
+/// A scripted server with the list of a real one.
 struct Listed {
     name: String,
     tools: Vec<Value>,
@@ -35,17 +37,7 @@ struct Listed {
 }
 
 fn corpus(folder: &tempfile::TempDir) -> Option<Vec<Listed>> {
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let Ok(entries) = std::fs::read_dir(corpus) else {
-        eprintln!("skipped: there are no real tool lists beside this repository");
-        return None;
-    };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
-    assert!(!files.is_empty());
-    let listed = files.iter().map(|file| {
-        let list: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let listed = real_lists()?.into_iter().map(|(_, list)| {
         let name = list["server"].as_str().unwrap().to_string();
         let path = |ending: &str| folder.path().join(format!("{name}.{ending}"));
         std::fs::write(path("json"), list["tools"].to_string()).unwrap();
@@ -57,7 +49,7 @@ fn corpus(folder: &tempfile::TempDir) -> Option<Vec<Listed>> {
     Some(listed.collect())
 }
 
-/// All entries of a list, each to the byte, whatever pages it has.
+/// All entries of a list, byte for byte, from all of its pages.
 fn all_pages(mut ask: impl FnMut(Value) -> String) -> Vec<String> {
     let (mut all, mut cursor) = (Vec::new(), json!({}));
     loop {
@@ -74,31 +66,14 @@ fn all_pages(mut ask: impl FnMut(Value) -> String) -> Vec<String> {
     }
 }
 
-/// What a command lists on standard output.
+/// The list that a command prints on standard output.
 fn listed_by(command: &[String]) -> Vec<String> {
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut ask = |message: Value| {
-        writeln!(stdin, "{message}").unwrap();
-        let answers =
-            |line: &String| serde_json::from_str::<Value>(line).unwrap()["id"] == message["id"];
-        lines.by_ref().map(Result::unwrap).find(answers).unwrap()
-    };
-    ask(initialize(LEGACY));
-    let all = all_pages(|params| ask(request(json!(1), "tools/list", params)));
-    let _ = child.kill();
-    let _ = child.wait();
-    all
+    let mut client = LineClient::start(command);
+    client.ask(&initialize(LEGACY));
+    all_pages(|params| client.ask(&request(json!(1), "tools/list", params)))
 }
 
-/// What the server itself says, held against the file.
+/// The server's own list, compared with the file.
 fn direct(listed: &Listed) -> Vec<String> {
     let direct = listed_by(&listed.command);
     let parsed = direct.iter().map(|entry| serde_json::from_str::<Value>(entry).unwrap());
@@ -147,7 +122,7 @@ fn real_lists_pass_through_serve_to_the_byte() {
         let session = agent.session();
         all_pages(|params| text(session.post(&request(json!(1), "tools/list", params))))
     };
-    // Together, in the order of the configuration, with nothing changed but the names.
+    // Together, in the order of the configuration, with only the names changed.
     for all in [legacy(&agent), modern(&agent)] {
         let servers = corpus.iter().zip(&expected);
         let servers =

@@ -1,6 +1,6 @@
-//! `cargo xtask bench`: what the gateway costs, beside nginx as a plain reverse proxy and beside
-//! nothing. All contenders are measured in one run, in turns, so that noise hits all alike; what counts
-//! are ratios.
+//! `cargo xtask bench`: the cost of the gateway, compared with nginx as a plain reverse proxy and with
+//! a direct connection. All contenders are measured in one run, in turns, so that noise affects all of
+//! them. The results are ratios.
 
 mod build;
 mod contest;
@@ -10,7 +10,6 @@ mod http;
 mod listing;
 mod nginx;
 mod page;
-mod process;
 mod record;
 mod spread;
 mod start;
@@ -24,16 +23,16 @@ use std::process::ExitCode;
 
 use tempfile::TempDir;
 
-use self::process::Process;
 use self::table::Table;
+use crate::process::{self, Process};
 
 pub const USAGE: &str =
     "cargo xtask bench [--quick] [--one-core] [--only SECTION] [--toolward FILE]";
 
-/// What went wrong, for people.
+/// An error message for people.
 type Result<T> = std::result::Result<T, String>;
 
-/// A part of the measurement, with the name that `--only` takes.
+/// A section of the benchmark, with its name for `--only`.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
 const SECTIONS: [Section; 10] = [
@@ -49,7 +48,7 @@ const SECTIONS: [Section; 10] = [
     ("page", page::run),
 ];
 
-/// What all sections need.
+/// Settings and programs that all sections use.
 struct Bench {
     rounds: usize,
     /// How long a contender is measured in a round.
@@ -107,7 +106,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Runs the sections; false where one of them could not be measured.
+/// Runs the sections; false if one of them could not be measured.
 fn run(options: &Options<'_>) -> Result<bool> {
     let bench = Bench::prepare(options)?;
     let mut all = true;
@@ -132,7 +131,7 @@ fn run(options: &Options<'_>) -> Result<bool> {
 impl Bench {
     fn prepare(options: &Options<'_>) -> Result<Bench> {
         let folder = tempfile::Builder::new().prefix("toolward-bench-").tempdir();
-        let folder = folder.map_err(|error| format!("there is no folder to work in: {error}"))?;
+        let folder = folder.map_err(|error| format!("a working directory: {error}"))?;
         nginx::let_in(folder.path())?;
         process::end_all_on_signal(folder.path())?;
         let testkit = build::program("toolward-testkit", "testkit", "")?;
@@ -159,15 +158,15 @@ impl Bench {
         Ok(Bench { rounds, seconds, testkit, toolward, no_serve, nginx, folder })
     }
 
-    /// A folder that nobody else uses.
+    /// A directory that nothing else uses.
     fn subfolder(&self, name: &str) -> Result<PathBuf> {
         let made = tempfile::Builder::new().prefix(name).tempdir_in(self.folder.path());
-        let made = made.map_err(|error| format!("a folder for {name}: {error}"))?;
-        // It goes with the folder it is in.
+        let made = made.map_err(|error| format!("a directory for {name}: {error}"))?;
+        // It is removed with its parent.
         Ok(made.keep())
     }
 
-    /// Starts an echoing server with this many tools; gives its URL.
+    /// Starts an echo server with this many tools; returns its URL.
     fn echo(&self, tools: usize, tool_bytes: usize) -> Result<(Process, String)> {
         let mut command = self.testkit(&["echo-http"]);
         command.args(["--tools", &tools.to_string(), "--tool-bytes", &tool_bytes.to_string()]);

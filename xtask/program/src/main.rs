@@ -1,14 +1,17 @@
 //! Development tasks that need the program itself; `cargo xtask` forwards to them.
 //!
 //! - `generate` writes the generated files; `--check` fails if one is stale.
-//! - `bench` measures the program beside others.
+//! - `bench` measures the program, compared with others.
 //! - `torture` kills, reloads and restarts gateways under load.
-//! - `tokens` counts what tool lists cost a model.
+//! - `conformance` runs the official conformance suite directly and through the gateway.
+//! - `tokens` counts the tokens of tool lists.
 //! - `picture` takes the README's pictures of the admin UI.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod conformance;
 mod picture;
+mod process;
 mod tokens;
 mod torture;
 
@@ -23,10 +26,12 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate(true),
         ["bench", ref words @ ..] => bench::main(words),
         ["torture", ref words @ ..] => torture::main(words),
+        ["conformance", ref words @ ..] => conformance::main(words),
         ["tokens", ref words @ ..] => tokens::main(words),
         ["picture", ref words @ ..] => picture::main(words),
         _ => {
-            let usages = [bench::USAGE, torture::USAGE, tokens::USAGE, picture::USAGE];
+            let usages =
+                [bench::USAGE, torture::USAGE, conformance::USAGE, tokens::USAGE, picture::USAGE];
             let usages = usages.join("\n       ");
             eprintln!("usage: cargo xtask generate [--check]\n       {usages}");
             ExitCode::from(2)
@@ -73,7 +78,7 @@ fn saved_list(server: &str) -> String {
 
 /// The commands as their `--help` shows them.
 fn commands() -> String {
-    let mut page = String::from("# Commands\n\nThis page is made from the program's own help.\n");
+    let mut page = String::from("# Commands\n\nGenerated from the help texts of the program.\n");
     let mut program = toolward::cli::command();
     program.build();
     program.get_subcommands().for_each(|command| describe("toolward", command, &mut page));

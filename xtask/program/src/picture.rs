@@ -1,5 +1,5 @@
-//! `cargo xtask picture`: takes the README's pictures of the page. The demo's files are served by the
-//! program itself, its agents make a few calls, and a browser looks.
+//! `cargo xtask picture`: takes the README's screenshots of the admin UI. The program serves the demo's
+//! files, its agents make a few calls, and a browser takes the screenshots.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ pub const USAGE: &str = "cargo xtask picture";
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// How long the gateway may take to start.
-const STARTED: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What went wrong, for people.
+/// An error message for people.
 type Result<T> = std::result::Result<T, String>;
 
 pub fn main(words: &[&str]) -> ExitCode {
@@ -36,7 +36,7 @@ pub fn main(words: &[&str]) -> ExitCode {
 
 fn run() -> Result<PathBuf> {
     let program = program()?;
-    let folder = tempfile::tempdir().map_err(|error| format!("a folder: {error}"))?;
+    let folder = tempfile::tempdir().map_err(|error| format!("a temporary directory: {error}"))?;
     let demo = folder.path().join("demo");
     let ports = [free_port()?, free_port()?];
     let [listen, page] = ports.map(|port| port.to_string());
@@ -49,7 +49,7 @@ fn run() -> Result<PathBuf> {
         .map_err(|_| String::from_utf8_lossy(&written.stderr).into_owned())?;
     let _gateway = Gateway::start(&program, &demo, ports)?;
     let token = std::fs::read_to_string(demo.join("state/admin.token"))
-        .map_err(|error| format!("the page's token: {error}"))?;
+        .map_err(|error| format!("the token of the admin UI: {error}"))?;
     let agents = facts["agents"].as_array().into_iter().flatten();
     let tokens: Map<String, Value> = agents
         .map(|agent| (agent["name"].as_str().unwrap_or_default().into(), agent["token"].clone()))
@@ -67,7 +67,7 @@ fn run() -> Result<PathBuf> {
     Ok(images)
 }
 
-/// Builds the program; gives its file, which lies beside this one.
+/// Builds the program; returns its path, which is next to this one.
 fn program() -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -86,11 +86,11 @@ fn free_port() -> Result<u16> {
     bound.map(|address| address.port()).map_err(|error| format!("no port is free: {error}"))
 }
 
-/// A gateway that ends with the picture.
+/// A gateway that is ended on drop.
 struct Gateway(Child);
 
 impl Gateway {
-    /// Started in the folder itself, so that places are shown without what is before it.
+    /// Started in the directory itself, so that locations are shown as relative paths.
     fn start(program: &Path, folder: &Path, ports: [u16; 2]) -> Result<Gateway> {
         let child = Command::new(program)
             .args(["serve", "-c", "toolward.yaml"])
@@ -103,7 +103,7 @@ impl Gateway {
         let gateway = Gateway(child);
         let begun = Instant::now();
         while !ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
-            if begun.elapsed() > STARTED {
+            if begun.elapsed() > START_TIMEOUT {
                 return Err("the gateway does not listen".into());
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -119,7 +119,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Runs the browser, with what `./test` has installed for it.
+/// Runs the browser that `./test` has installed.
 fn look(told: &Value) -> Result<()> {
     let peers = Path::new(ROOT).join("target/peers");
     let peers = std::env::var_os("TOOLWARD_PEERS").map_or(peers, PathBuf::from);

@@ -1,5 +1,5 @@
-//! `cargo xtask tokens`: what lists of tools cost a model, listed directly and found step by step. The
-//! program itself is asked, in front of servers with the lists that real ones sent.
+//! `cargo xtask tokens`: how many tokens tool lists take, listed directly and with progressive
+//! discovery. It queries the program in front of servers with tool lists of real servers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use serde_json::{Value, json};
 
-pub const USAGE: &str = "cargo xtask tokens [FOLDER WITH TOOL LISTS]";
+pub const USAGE: &str = "cargo xtask tokens [DIRECTORY WITH TOOL LISTS]";
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// Bytes that are taken for one token.
+/// The number of bytes that count as one token.
 const BYTES_A_TOKEN: usize = 4;
 
-/// What went wrong, for people.
+/// An error message for people.
 type Result<T> = std::result::Result<T, String>;
 
 pub fn main(words: &[&str]) -> ExitCode {
@@ -47,7 +47,7 @@ fn run(folder: &Path) -> Result<()> {
     for file in &files {
         let list = std::fs::read_to_string(file).map_err(text)?;
         let list: Value = serde_json::from_str(&list).map_err(|error| error.to_string())?;
-        let name = list["server"].as_str().ok_or("a list does not say whose it is")?;
+        let name = list["server"].as_str().ok_or("a list does not name its server")?;
         let path = work.path().join(format!("{name}.json"));
         std::fs::write(&path, list["tools"].to_string()).map_err(text)?;
         let script = Path::new(ROOT).join("crates/toolward/tests/program/both.py");
@@ -95,7 +95,7 @@ fn run(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A line of the table: the mean of these answers, written without spaces.
+/// A row of the table: the mean of these responses, written without spaces.
 fn row(name: &str, answers: &[&Value]) {
     let bytes: usize = answers.iter().map(|answer| answer.to_string().len()).sum();
     let bytes = bytes / answers.len().max(1);
@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// What one of the gateway's own tools says.
+    /// Calls a tool of the built-in server.
     fn own(&mut self, tool: &str, arguments: Value) -> Result<Value> {
         let params = json!({"name": format!("toolward__{tool}"), "arguments": arguments});
         let mut result = self.ask("tools/call", params)?;

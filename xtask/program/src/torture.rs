@@ -1,4 +1,5 @@
-//! `cargo xtask torture`: what happens to a gateway in years, in minutes. Nothing may be lost by it.
+//! `cargo xtask torture`: kills, reloads and restarts a gateway under load. No call, record or stream
+//! may be lost.
 
 mod client;
 mod kill;
@@ -13,14 +14,14 @@ use std::time::{Duration, Instant};
 
 pub const USAGE: &str = "cargo xtask torture kill|reload|restart|soak [--times N | --minutes N] [--rate CALLS] [--toolward FILE]";
 
-/// What went wrong, for people.
+/// An error message for people.
 type Result<T> = std::result::Result<T, String>;
 
-/// How much of it.
+/// The size of a run.
 struct Plan {
-    /// How often; for `soak`, how many minutes.
+    /// The number of repetitions; for `soak`, the number of minutes.
     times: usize,
-    /// Calls a second, of all clients together.
+    /// Calls per second, of all clients together.
     rate: u32,
     toolward: PathBuf,
 }
@@ -51,7 +52,7 @@ pub fn main(words: &[&str]) -> ExitCode {
         }
     }
     let built = match plan.toolward.as_os_str().is_empty() {
-        // Times of a debug build say nothing.
+        // Times of a debug build are meaningless.
         true if words.first() == Some(&"soak") => {
             build_as(&["--release"]).map(|program| plan.toolward = program)
         }
@@ -72,7 +73,7 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Builds the program as tests do, and says where it is.
+/// Builds the program as tests do; returns its path.
 pub(crate) fn build() -> Result<PathBuf> {
     build_as(&[])
 }
@@ -93,11 +94,11 @@ fn build_as(flags: &[&str]) -> Result<PathBuf> {
     programs.next_back().ok_or_else(|| "the program cannot be built".into())
 }
 
-/// A gateway that is ended with this.
+/// A gateway that is ended on drop.
 struct Gateway(Child);
 
 impl Gateway {
-    /// Starts one and waits until it listens; says how long that took.
+    /// Starts a gateway and waits until it listens; returns how long that took.
     fn start(plan: &Plan, config: &std::path::Path, port: u16) -> Result<(Gateway, Duration)> {
         Gateway::start_with(plan, config, port, &[])
     }
@@ -132,21 +133,21 @@ impl Gateway {
         Ok((gateway, begun.elapsed()))
     }
 
-    /// Waits until it has ended by itself.
-    fn ended(&mut self, patience: Duration) -> Result<()> {
+    /// Waits until it has ended on its own.
+    fn ended(&mut self, timeout: Duration) -> Result<()> {
         let begun = Instant::now();
         loop {
             match self.0.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(None) if begun.elapsed() < patience => {
+                Ok(None) if begun.elapsed() < timeout => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                other => return Err(format!("the old gateway does not end well: {other:?}")),
+                other => return Err(format!("the old gateway does not end cleanly: {other:?}")),
             }
         }
     }
 
-    /// Kills it without a warning.
+    /// Kills it with SIGKILL.
     fn kill(mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -5,7 +5,7 @@ use syn::visit::Visit;
 /// A module, or an item in one, by names from the root of the crate.
 pub type ModulePath = Vec<String>;
 
-/// What one item of a module mentions.
+/// The paths that one item of a module mentions.
 pub struct Paths<'a> {
     module: &'a ModulePath,
     pub mentions: Vec<ModulePath>,

@@ -121,7 +121,7 @@ impl Modules {
         at
     }
 
-    /// Where a name comes from that a module does not define itself.
+    /// The origin of a name that a module does not define itself.
     fn imported(&self, at: &[String], name: &str, hops: usize) -> Option<ModulePath> {
         let module = self.modules.get(at)?;
         if module.items.contains(name) {

@@ -33,7 +33,7 @@ impl EnvFile {
             let line = line.strip_prefix("export ").unwrap_or(line);
             let (name, value) = line.split_once('=').unwrap_or(("", ""));
             let name = name.trim();
-            // A line may hold a secret, and is not shown.
+            // A line may contain a secret, so it is not shown.
             if name.is_empty() || name.contains(char::is_whitespace) {
                 let message = format!("line {} of the file {shown} is not `NAME=VALUE`", at + 1);
                 return Err(wrong(message));

@@ -12,9 +12,9 @@ use super::secret::Secret;
 pub struct Limits {
     pub store: Store,
     pub on_store_error: OnStoreError,
-    /// How long the store may take to answer; `None`: the default.
+    /// The store's response timeout; `None`: the default.
     pub timeout: Option<Duration>,
-    /// How long connecting to the store may take; `None`: the default.
+    /// The store's connect timeout; `None`: the default.
     pub connect_timeout: Option<Duration>,
     pub rates: Rates,
 }
@@ -23,7 +23,7 @@ pub struct Limits {
 pub enum Store {
     #[default]
     Memory,
-    /// A URL, perhaps with a password.
+    /// A URL, possibly with a password.
     Redis(Secret),
 }
 
@@ -58,7 +58,7 @@ pub struct AgentLimits {
     pub agents: Vec<(String, Rates)>,
 }
 
-/// A program or service that is asked before a call is forwarded.
+/// A program or service that is asked before a call is forwarded and can refuse it.
 #[derive(Debug, Clone)]
 pub struct Hook {
     pub name: String,
@@ -66,7 +66,7 @@ pub struct Hook {
     pub priority: u8,
     pub critical: bool,
     pub timeout: Duration,
-    /// How long a persistent process may take from its start to its first answer.
+    /// The maximum time from the start of a persistent process to its first response.
     pub start_timeout: Duration,
     pub enabled: bool,
     pub arguments: bool,
@@ -111,7 +111,7 @@ impl Hook {
         }
     }
 
-    /// A file that was given as a policy and is a program.
+    /// A hook for a program that was given as a policy file.
     pub(crate) fn of_script(path: &Path, content: &[u8]) -> Hook {
         let function = b"mcp_tools_policy_check";
         let is_policy = content.windows(function.len()).any(|window| window == function);

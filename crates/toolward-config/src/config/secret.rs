@@ -111,7 +111,7 @@ impl Secret {
         let shown = quoted(path);
         let bytes = files.read(Path::new(path)).map_err(|error| {
             self.error(format!("the file {shown} cannot be read: {}", reason(&error)))
-                .help("the path is relative to the file that holds the reference")
+                .help("the path is relative to the file that contains the reference")
         })?;
         let text = String::from_utf8(bytes)
             .map_err(|_| self.error(format!("the file {shown} is not valid UTF-8")))?;
@@ -137,7 +137,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Two secrets are equal if they are written alike.
+/// Two secrets are equal if they are written the same way.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         self.parts == other.parts

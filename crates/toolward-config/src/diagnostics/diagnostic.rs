@@ -18,7 +18,7 @@ const MOST_SHOWN: usize = 50;
 /// Locations at most this many lines apart are shown in one excerpt.
 const NEARBY_LINES: u32 = 30;
 
-/// Of a line longer than this, e.g. a whole policy on one line, only the surroundings are shown.
+/// Lines longer than this, e.g. a whole policy on one line, are cut around the marked span.
 const LONG_LINE: u32 = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub struct Diagnostic {
     /// Related locations, with labels.
     related: Vec<(Mark, String)>,
     help: Vec<String>,
-    /// The marked text is a secret: it is shown as stars.
+    /// The marked text is a secret and is printed as asterisks.
     hidden: bool,
 }
 
@@ -224,7 +224,7 @@ impl Mark {
     }
 }
 
-/// The lines that are shown of a text, made harmless character by character.
+/// The displayed lines of a text, sanitized character by character.
 struct Excerpt {
     name: String,
     first_line: u32,
@@ -250,7 +250,7 @@ impl Excerpt {
             if end - start < LONG_LINE {
                 excerpt.line(mark, Span { start, end }, hide);
             } else {
-                // Cut at any byte first, then at the next character.
+                // Cut at any byte, then moved to the next character boundary.
                 let content = mark.text.content();
                 let near = |offset: u32| {
                     let offset = offset.clamp(start, end);
@@ -273,7 +273,7 @@ impl Excerpt {
             self.offsets.push((at, self.lines.len()));
             self.lines.push(match c {
                 _ if hide.iter().any(|span| (span.start..span.end).contains(&at)) => '*',
-                // The renderer shows a tab as spaces, and still counts it as one column.
+                // The renderer displays a tab as spaces but counts it as one column.
                 '\t' => c,
                 _ => sanitize_char(c),
             });
@@ -282,8 +282,8 @@ impl Excerpt {
         self.lines.push('\n');
     }
 
-    /// The renderer counts columns in what it is given: of a cut line, what it will say and what
-    /// it should say.
+    /// The renderer counts columns in its input. For a cut line, returns the location it will print
+    /// and the correct one.
     fn columns(&self, mark: &Mark) -> Option<(String, String)> {
         let place = mark.place();
         let before = self.lines.get(..self.shown(mark.span.start)).filter(|_| self.cut)?;
@@ -297,7 +297,7 @@ impl Excerpt {
         self.offsets.get(at).map_or(self.lines.len().saturating_sub(1), |(_, shown)| *shown)
     }
 
-    /// Marks a span; one that goes over several lines is marked to the end of its first line.
+    /// Marks a span; a span of several lines is marked up to the end of its first line.
     fn annotation<'a>(
         &self,
         span: Span,

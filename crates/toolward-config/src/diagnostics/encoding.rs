@@ -25,7 +25,7 @@ impl Text {
                 let at = error.utf8_error().valid_up_to();
                 let bytes = error.as_bytes();
                 let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-                // The lossy text holds a replacement character where the bad bytes stood.
+                // The lossy text has a replacement character at the position of the invalid bytes.
                 let text = Text::new(name, String::from_utf8_lossy(bytes));
                 secret_lines::hide(&text);
                 let end = at + char::REPLACEMENT_CHARACTER.len_utf8();

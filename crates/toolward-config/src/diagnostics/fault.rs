@@ -67,7 +67,7 @@ impl Fault {
 fn unquoted(said: &str) -> String {
     let pieces = said.split('`').enumerate();
     let kept = pieces.map(|(at, piece)| {
-        // What is fixed in such texts is short: `:`, `"`, `${`.
+        // Fixed parts of such texts are short: `:`, `"`, `${`.
         let fixed = at % 2 == 0 || piece.chars().count() <= 2;
         if fixed { piece } else { "…" }
     });

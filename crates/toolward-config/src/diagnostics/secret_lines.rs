@@ -25,7 +25,7 @@ pub(crate) const SECRET_KEYS: [&str; 17] = [
     "otlp",
 ];
 
-/// Parts of names that people give to secrets.
+/// Parts of typical names of secrets.
 const SECRET_WORDS: [&str; 12] = [
     "token",
     "secret",
@@ -66,11 +66,11 @@ fn secrets(text: &str) -> Vec<Span> {
 #[derive(Default)]
 struct Scan {
     spans: Vec<Span>,
-    /// The column of the key whose secrets go on below it.
+    /// The column of the key whose secrets continue below it.
     under: Option<usize>,
     /// The column of the names below it.
     names: Option<usize>,
-    /// Brackets that were opened behind the key, and not closed.
+    /// Brackets that were opened after the key and not closed.
     open: usize,
 }
 
@@ -85,7 +85,7 @@ impl Scan {
             let item = column == under && content.starts_with('-');
             let (key, _) = content.split_at(content.find(": ").unwrap_or(0));
             let ended = content.ends_with(':') || !key.is_empty();
-            // What is no key goes on with what was before it.
+            // A line that is not a key continues the previous one.
             if self.open > 0 || column > under || item || !(ended || content.starts_with('-')) {
                 return self.below(at, line, column);
             }

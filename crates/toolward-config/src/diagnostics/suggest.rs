@@ -3,7 +3,7 @@
 /// The nearest word of `valid`, if one is near enough.
 pub fn nearest<'w>(word: &str, valid: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let folded = fold(word);
-    // Beyond this length a word is not a typing mistake, and the table would only cost time.
+    // Longer words are not typos, and the table would only cost time.
     if folded.is_empty() || folded.len() > 64 {
         return None;
     }
@@ -22,7 +22,7 @@ pub fn nearest<'w>(word: &str, valid: impl IntoIterator<Item = &'w str>) -> Opti
         .filter_map(|candidate| {
             let word = fold(candidate);
             let distance = distance(&folded, &word);
-            // A word that was begun, or that goes on too long, comes after typing mistakes.
+            // Prefixes and extensions of a word rank after typos.
             let rank = if distance <= most { distance } else { most + 1 };
             (distance <= most || begins(&word)).then_some((rank, candidate))
         })
@@ -30,7 +30,7 @@ pub fn nearest<'w>(word: &str, valid: impl IntoIterator<Item = &'w str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether two words differ in nothing but case, hyphens and underscores.
+/// Whether two words differ only in case, hyphens and underscores.
 pub(crate) fn same_word(one: &str, other: &str) -> bool {
     fold(one) == fold(other)
 }
@@ -44,7 +44,7 @@ fn fold(word: &str) -> Vec<char> {
         .collect()
 }
 
-/// Optimal string alignment: insertions, deletions, substitutions, and swapped neighbours.
+/// Optimal string alignment: insertions, deletions, substitutions, and transpositions.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=b.len()).collect();

@@ -50,7 +50,7 @@ impl Text {
         }
     }
 
-    /// The same for many of them.
+    /// Marks many spans as secret.
     pub(crate) fn hide_all(&self, spans: Vec<Span>) {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).extend(spans);
     }
@@ -112,8 +112,8 @@ impl Text {
     }
 }
 
-/// Places of offsets that mostly ascend. Columns are counted on from the last answer, so that a
-/// whole policy on one line costs one walk over the line, not one per entry.
+/// Locations of mostly ascending offsets. Columns are counted from the last position, so a whole
+/// policy on one line costs one walk over the line, not one per entry.
 #[derive(Debug)]
 pub(crate) struct Places<'t> {
     text: &'t Text,
@@ -139,7 +139,7 @@ impl<'t> Places<'t> {
     }
 }
 
-/// A span of a certain text.
+/// A span of a specific text.
 #[derive(Debug, Clone)]
 pub struct Mark {
     pub text: Arc<Text>,

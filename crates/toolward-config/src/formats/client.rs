@@ -1,9 +1,9 @@
 //! Configuration files of MCP clients, read as servers.
 //!
-//! Clients agree on the idea and differ in the words: VS Code has `servers` and `inputs`, Windsurf `serverUrl`,
-//! Cline `timeout` in seconds. A client's tree is rewritten into the project's own words before it is checked, so
-//! that everything behind this module knows one form. Keys that mean something to the client alone are left
-//! out; those that would restrict its tools are reported, because nothing enforces them here.
+//! The formats are similar, but key names differ: VS Code has `servers` and `inputs`, Windsurf
+//! `serverUrl`, Cline `timeout` in seconds. A client's tree is rewritten into native keys before it
+//! is checked, so the rest of the crate sees one form. Keys that only matter to the client are
+//! dropped. Keys that restrict tools are reported, because nothing enforces them here.
 
 mod names;
 
@@ -36,7 +36,7 @@ const PROJECT_DIRECTORIES: [&str; 8] =
 /// Keys of an entry by which a client restricts tools.
 const RESTRICTIONS: [&str; 5] =
     ["disabledTools", "excludeTools", "includeTools", "tools", "enabledTools"];
-/// A larger number cannot be meant in seconds: some clients write milliseconds.
+/// Larger numbers cannot be seconds: some clients write milliseconds.
 const MAX_SECONDS: i64 = 3600;
 
 /// Whether a file is a client's, by its name.
@@ -60,7 +60,7 @@ pub(crate) fn base(path: &Path) -> PathBuf {
     }
 }
 
-/// A client's whole file in the project's own words: its servers, and native keys that were added to it.
+/// A client's file rewritten into native keys: its servers, and native keys that were added to it.
 pub(crate) fn file<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> Node<'t> {
     let Value::Map(map) = root.value else { return root };
     let mut entries = Vec::new();
@@ -70,7 +70,7 @@ pub(crate) fn file<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> 
                 let key = Key { name: Cow::Borrowed("mcpServers"), ..key };
                 entries.push((key, servers(reader, node, base, true)));
             }
-            // Values that VS Code asks a person for; only their use is an error.
+            // Values for which VS Code prompts the user; only using one is an error.
             "inputs" => {}
             name if is_native(name) => entries.push((key, node)),
             _ => {}
@@ -79,7 +79,7 @@ pub(crate) fn file<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> 
     Node::new(root.span, Value::Map(Map::of(entries)))
 }
 
-/// `mcpServers` of the project's own file, in which unknown keys stay an error.
+/// `mcpServers` of a native file, in which unknown keys are still an error.
 pub(crate) fn table<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) -> Node<'t> {
     let Value::Map(map) = root.value else { return root };
     let entries = map.into_entries().into_iter().map(|(key, node)| match key.name.as_ref() {
@@ -89,7 +89,7 @@ pub(crate) fn table<'t>(reader: &mut Reader<'_>, root: Node<'t>, base: &Path) ->
     Node::new(root.span, Value::Map(Map::of(entries.collect())))
 }
 
-/// A key of the project, or a slip of the pen in one: dropping it could drop a policy.
+/// Whether a key is native or a typo of a native key: dropping it could drop a policy.
 fn is_native(name: &str) -> bool {
     let known = || crate::keys::top_keys();
     known().any(|key| key == name) || nearest(name, known()).is_some()
@@ -111,7 +111,7 @@ fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bo
     let mut entries = Vec::new();
     for (key, value) in map.into_entries() {
         match (key.name.as_ref(), value) {
-            // Cline nests what others write side by side.
+            // Cline nests keys that other clients write side by side.
             ("transport", Node { value: Value::Map(nested), .. }) => {
                 entries.extend(nested.into_entries());
             }
@@ -133,11 +133,11 @@ fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bo
                 }
             }
             ("env", Value::Map(_)) => kept.push((key, variables(value))),
-            // The client logs in by itself; a gateway has its own way.
+            // The client logs in interactively; a gateway has its own settings for that.
             ("oauth", _) if value.get("token_url").is_none() => {
-                let message =
-                    "`oauth` of a client is not used: the gateway does not log in for a client";
-                reader.warning(key.span, message, "give the server's credentials in `headers`");
+                let message = "`oauth` of a client is not used: the gateway does not log in on behalf of a \
+                        client";
+                reader.warning(key.span, message, "set the server's credentials in `headers`");
             }
             (name, _) if is_restriction(name) && is_everything(&value) => {}
             (name, _) if is_restriction(name) => {
@@ -145,7 +145,7 @@ fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bo
                 reader.warning(key.span, message, "deny the tools in `agents`, or list `expose`");
             }
             (name, _) if !tolerant || is_server_key(name) => kept.push((key, value)),
-            // Everything else is the client's own, unless it is a misspelt key of the project.
+            // All other keys belong to the client, unless they are typos of native keys.
             (name, _) if nearest(name, server_keys()).is_some() => kept.push((key, value)),
             _ => {}
         }
@@ -203,7 +203,8 @@ fn variables(node: Node<'_>) -> Node<'_> {
     Node::new(node.span, Value::Map(Map::of(entries)))
 }
 
-/// Some write the whole command line as `command`. A path may contain spaces, a bare name does not.
+/// Some clients write the whole command line as `command`. A path may contain spaces, a bare name
+/// may not.
 fn one_line(entries: &mut Vec<(Key<'_>, Node<'_>)>) {
     if entries.iter().any(|(key, _)| key.name == "args") {
         return;
@@ -232,7 +233,7 @@ fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
     let Node { span, value } = node;
     let value = match value {
         Value::Str(text) if text.contains("${") => {
-            // The directory of a file that was named without one is the empty path.
+            // For a file without a directory, `parent` is the empty path.
             let base = if base.as_os_str().is_empty() { Path::new(".") } else { base };
             let workspace = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
             let workspace = workspace.to_string_lossy();
@@ -257,7 +258,7 @@ fn substituted<'t>(node: Node<'t>, base: &Path) -> Node<'t> {
     Node::new(span, value)
 }
 
-/// `${NAME:-VALUE}` of Claude Code, marked as such: the project's own files do not have it.
+/// `${NAME:-VALUE}` of Claude Code, marked as such: native files do not support it.
 fn with_defaults(text: &str) -> String {
     let mut marked = String::new();
     let mut rest = text;

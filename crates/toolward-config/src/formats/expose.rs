@@ -1,4 +1,4 @@
-//! `expose` lists: the tools a server offers, with checks that keep renames unambiguous.
+//! `expose` and `expose_prompts`: what a server offers, with checks that keep renames unambiguous.
 
 use std::collections::HashMap;
 
@@ -10,27 +10,51 @@ use crate::diagnostics::text::Span;
 use crate::read::node::Node;
 use crate::read::reader::Reader;
 
-/// An `expose` list, or the `tools` of another system's plugin (`literal`: names, no patterns).
-pub(crate) fn exposure(reader: &mut Reader<'_>, list: &Node<'_>, literal: bool) -> ExposeSource {
+/// A kind of list.
+pub(crate) struct ExposeList {
+    key: &'static str,
+    /// What an entry is, and the key of its name.
+    noun: &'static str,
+    /// Entries are names, even if they contain `*`.
+    literal: bool,
+}
+
+impl ExposeList {
+    pub(crate) const TOOLS: Self = ExposeList { key: "expose", noun: "tool", literal: false };
+    pub(crate) const PROMPTS: Self =
+        ExposeList { key: "expose_prompts", noun: "prompt", literal: false };
+    /// The `tools` of a foreign plugin file.
+    pub(crate) const FOREIGN_TOOLS: Self = ExposeList { key: "tools", noun: "tool", literal: true };
+}
+
+/// Reads a list.
+pub(crate) fn exposure(
+    reader: &mut Reader<'_>,
+    list: &Node<'_>,
+    kind: &ExposeList,
+) -> ExposeSource {
+    let &ExposeList { key, noun, literal } = kind;
     let mut entries = Vec::new();
     let mut renames = Vec::new();
-    let mut tools: HashMap<String, Span> = HashMap::new();
+    let mut originals: HashMap<String, Span> = HashMap::new();
     for item in list.items() {
-        let tool = item.get("tool").unwrap_or(item);
-        let Some(name) = tool.as_str() else { continue };
+        let original = item.get(noun).unwrap_or(item);
+        let Some(name) = original.as_str() else { continue };
         if !literal && name.starts_with("hint:") {
-            let message = format!("{} is taken as a name: `expose` knows no hints", quoted(name));
-            reader.warning(tool.span, message, "use names and patterns here, and hints in rules");
+            let message =
+                format!("{} is treated as a name: `{key}` does not support hints", quoted(name));
+            let help = "use names and patterns here, and hints in rules";
+            reader.warning(original.span, message, help);
         }
-        if let Some(first) = tools.insert(name.to_owned(), tool.span) {
-            let message = format!("the tool {} is exposed twice", quoted(name));
+        if let Some(first) = originals.insert(name.to_owned(), original.span) {
+            let message = format!("the {noun} {} is exposed twice", quoted(name));
             let first = reader.mark(first);
             reader.report(
-                tool.span,
+                original.span,
                 Diagnostic::error(message)
-                    .label("given again here")
-                    .related(first, "given first here")
-                    .help("keep one entry for each tool"),
+                    .label("exposed again here")
+                    .related(first, "first exposed here")
+                    .help(format!("keep one entry per {noun}")),
             );
         }
         let display = item.get("display_name");
@@ -38,7 +62,7 @@ pub(crate) fn exposure(reader: &mut Reader<'_>, list: &Node<'_>, literal: bool) 
             renames.push((node.span, name.to_owned(), display.to_owned()));
         }
         entries.push(ExposeEntry {
-            tool: name.to_owned(),
+            name: name.to_owned(),
             display_name: display.and_then(Node::as_str).map(str::to_owned),
             display_description: item
                 .get("display_description")
@@ -47,48 +71,51 @@ pub(crate) fn exposure(reader: &mut Reader<'_>, list: &Node<'_>, literal: bool) 
             place: reader.place(item.span),
         });
     }
-    check_renames(reader, &renames, &tools, literal);
+    check_renames(reader, &renames, &originals, kind);
     ExposeSource { entries, literal }
 }
 
 fn check_renames(
     reader: &mut Reader<'_>,
     renames: &[(Span, String, String)],
-    tools: &HashMap<String, Span>,
-    literal: bool,
+    originals: &HashMap<String, Span>,
+    &ExposeList { noun, literal, .. }: &ExposeList,
 ) {
     let mut seen: HashMap<&str, Span> = HashMap::new();
-    for (span, tool, display) in renames {
+    for (span, original, display) in renames {
         // An empty name was reported by the shape check.
-        if tool.is_empty() || display.is_empty() {
+        if original.is_empty() || display.is_empty() {
             continue;
         }
         let shown = quoted(display);
-        if !literal && is_pattern(tool) {
-            let message = format!("the pattern {} cannot have a display name", quoted(tool));
-            reader.error(*span, message, "name each tool that is renamed in an entry of its own");
-        } else if tool == display {
-            let message = format!("the tool {shown} is renamed to itself");
-            reader.error(*span, message, "leave `display_name` out");
-        } else if let Some(other) = tools.get(display) {
-            let message =
-                format!("{} is renamed to {shown}, which is another entry's tool", quoted(tool));
+        if !literal && is_pattern(original) {
+            let message = format!("the pattern {} cannot have a display name", quoted(original));
+            let help = format!("write a separate entry for each renamed {noun}");
+            reader.error(*span, message, &help);
+        } else if original == display {
+            let message = format!("the {noun} {shown} is renamed to itself");
+            reader.error(*span, message, "remove `display_name`");
+        } else if let Some(other) = originals.get(display) {
+            let message = format!(
+                "{} is renamed to {shown}, which is another entry's {noun}",
+                quoted(original)
+            );
             let other = reader.mark(*other);
             reader.report(
                 *span,
                 Diagnostic::error(message)
-                    .related(other, "this tool has the name")
-                    .help("choose a display name that no tool of the list has"),
+                    .related(other, format!("a {noun} already has this name"))
+                    .help(format!("choose a display name that no {noun} of the list has")),
             );
         }
         if let Some(first) = seen.insert(display, *span) {
             let first = reader.mark(first);
             reader.report(
                 *span,
-                Diagnostic::error(format!("the display name {shown} is given twice"))
-                    .label("given again here")
-                    .related(first, "given first here")
-                    .help("clients could not tell the two tools apart"),
+                Diagnostic::error(format!("the display name {shown} is used twice"))
+                    .label("used again here")
+                    .related(first, "first used here")
+                    .help(format!("clients could not distinguish the two {noun}s")),
             );
         }
     }

@@ -11,16 +11,16 @@ use crate::read::reader::Reader;
 const KNOWN: [&str; 6] =
     ["read-only", "destructive", "idempotent", "open-world", "closed-world", "non-destructive"];
 
-/// Warns of a stated hint that is nearly a known one.
+/// Warns about an operator-defined hint that is nearly a built-in one.
 pub(crate) fn check_tag(reader: &mut Reader<'_>, tag: &str, span: Span) {
     let meant = KNOWN.into_iter().find(|known| *known != tag && same_word(known, tag));
     if let Some(known) = meant {
-        let message = format!("the hint {} is not `{known}`, but a tag of its own", quoted(tag));
+        let message = format!("the hint {} is not `{known}`, but a separate tag", quoted(tag));
         reader.warning(span, message, &format!("did you mean `{known}`?"));
     }
 }
 
-/// The same for the hints that a selector asks for.
+/// The same for the hints of a selector.
 pub(crate) fn check_selector(reader: &mut Reader<'_>, selector: &str, span: Span) {
     if let Some(tags) = selector.strip_prefix("hint:") {
         tags.split('+').for_each(|tag| check_tag(reader, tag, span));

@@ -6,19 +6,19 @@ use toolward_policy::source::ExposeSource;
 
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::Span;
-use crate::formats::expose::exposure;
+use crate::formats::expose::{ExposeList, exposure};
 use crate::keys::check::check;
 use crate::keys::{PLUGIN_FILE, TOOL_MANAGER};
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
 
-/// The plugin whose meaning is known.
+/// The supported plugin.
 const HANDLER: &str = "tool_manager";
 
 /// The name that matches every server.
 const EVERY_SERVER: &str = "_global";
 
-/// One exposure that the file gives.
+/// One exposure of the file.
 pub(crate) struct PluginExposure {
     /// `None`: for every server.
     pub(crate) server: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PluginE
     for key in ["proxy", "logging"] {
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry(key)) {
             let message = format!("{} is ignored", quoted(&key.name));
-            reader.warning(key.span, message, "only `plugins` of such a file is policy");
+            reader.warning(key.span, message, "only `plugins` of such a file is loaded as policy");
         }
     }
     let mut exposed = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn exposures(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PluginE
     exposed
 }
 
-/// The exposure of one entry, unless it is switched off or refused.
+/// The exposure of one entry, unless it is disabled or unsupported.
 fn plugin(reader: &mut Reader<'_>, entry: &Node<'_>, known_section: bool) -> Option<ExposeSource> {
     let handler = entry.get("handler")?;
     let name = handler.as_str()?;
@@ -66,22 +66,22 @@ fn plugin(reader: &mut Reader<'_>, entry: &Node<'_>, known_section: bool) -> Opt
         check(reader, config.unwrap_or(&nothing), &TOOL_MANAGER, "config", true);
     }
     if !enabled(reader, entry, config) {
-        let message = format!("the plugin {} is switched off, and left out", quoted(name));
+        let message = format!("the plugin {} is disabled and skipped", quoted(name));
         reader.warning(handler.span, message, "remove `enabled: false` to use it");
         return None;
     }
     if !known {
         let message = format!("the plugin {} is not supported", quoted(name));
         let help = match name == HANDLER {
-            true => "`tool_manager` stands under `plugins.middleware`",
+            true => "`tool_manager` belongs under `plugins.middleware`",
             false => {
-                "only `tool_manager` is; switch the plugin off with `enabled: false`, or remove it"
+                "only `tool_manager` is; disable the plugin with `enabled: false`, or remove it"
             }
         };
         reader.error(handler.span, message, help);
         return None;
     }
-    config?.get("tools").map(|tools| exposure(reader, tools, true))
+    config?.get("tools").map(|tools| exposure(reader, tools, &ExposeList::FOREIGN_TOOLS))
 }
 
 /// `enabled` is accepted on the entry and in its `config`; the two must not conflict.
@@ -93,7 +93,7 @@ fn enabled(reader: &mut Reader<'_>, entry: &Node<'_>, config: Option<&Node<'_>>)
             let at = inner.map_or(entry.span, |node| node.span);
             reader.error(
                 at,
-                "`enabled` is given twice, with different values",
+                "`enabled` is set twice, with different values",
                 "keep one of the two",
             );
             true

@@ -1,5 +1,6 @@
 //! `tests:` of a policy: expected verdicts for sample calls.
 
+use toolward_policy::Family;
 use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase, WrittenNumber};
 
 use crate::diagnostics::sanitize::quoted;
@@ -19,7 +20,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PolicyTest> 
         if item.as_map().is_some_and(|map| map.iter().all(|(key, _)| key.name == "as")) {
             reader.warning(
                 item.span,
-                "the test expects nothing",
+                "the test has no expectations",
                 "add `allow`, `deny` or `hidden`",
             );
         }
@@ -35,16 +36,22 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         Some((name, arguments)) => (name, Some(arguments.trim())),
         None => (written, None),
     };
-    let Some((server, tool)) =
-        name.split_once('/').filter(|(server, tool)| !server.is_empty() && !tool.is_empty())
+    let (family, noun, name) = match name.split_once(':') {
+        Some(("prompt", name)) => (Family::Prompts, "prompt", name),
+        Some(("resource", name)) => (Family::Resources, "resource", name),
+        _ => (Family::Tools, "tool", name),
+    };
+    let Some((server, name)) =
+        name.split_once('/').filter(|(server, name)| !server.is_empty() && !name.is_empty())
     else {
         if !written.is_empty() {
-            let message = format!("{} does not name a server and a tool", quoted(written));
-            reader.error(
-                node.span,
-                message,
-                "write `server/tool`, or `server/tool {\"argument\": \"value\"}`",
-            );
+            let message = format!("{} does not name a server and a {noun}", quoted(written));
+            let help = match family {
+                Family::Tools => "write `server/tool`, or `server/tool {\"argument\": \"value\"}`",
+                Family::Prompts => "write `prompt:server/name`",
+                Family::Resources => "write `resource:server/uri`",
+            };
+            reader.error(node.span, message, help);
         }
         return None;
     };
@@ -58,26 +65,27 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         }
         Some((_, Ok(arguments))) => {
             let message = format!("the arguments of the call are {}", arguments.kind());
-            reader.error(node.span, message, "after the tool's name stands one JSON object");
+            reader.error(node.span, message, "the name must be followed by one JSON object");
             return None;
         }
         Some((_, Err(fault))) => {
             let message = format!("the arguments of the call are not JSON: {}", fault.message);
-            reader.error(node.span, message, "after the tool's name stands one JSON object");
+            reader.error(node.span, message, "the name must be followed by one JSON object");
             return None;
         }
     };
     Some(TestCase {
         expect,
+        family,
         server: server.to_owned(),
-        tool: tool.to_owned(),
+        name: name.to_owned(),
         arguments,
         written: written.to_owned(),
         place: reader.mark(node.span).place(),
     })
 }
 
-/// The numbers of a JSON text, as they are written in it.
+/// The numbers in a JSON text, as written.
 fn written_numbers(
     node: &Node<'_>,
     text: &str,

@@ -1,7 +1,8 @@
 //! Rule lists of the native format: layers with agents, and allowlists.
 
 use toolward_policy::source::{
-    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, SideSource, Wording,
+    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, RoleSource, SideSource,
+    Wording,
 };
 
 use crate::diagnostics::sanitize::quoted;
@@ -19,27 +20,13 @@ pub(crate) enum ListKind {
     Allowlist,
 }
 
-/// The agents of a file, as a layer.
-pub(crate) fn agents(reader: &mut Reader<'_>, root: &Node<'_>) -> AgentsSource {
-    let agents = root.get("agents").map(|agents| {
-        agents.entries().map(|(key, node)| (key.name.to_string(), agent(reader, node))).collect()
-    });
-    AgentsSource {
-        agents: agents.unwrap_or_default(),
-        deny_on_missing_agent: deny_on_missing_agent(root),
-    }
-}
-
-/// Rejects agent names such as `team-*`, which look like patterns but would match no agent.
-pub(crate) fn check_agent_names(reader: &mut Reader<'_>, root: &Node<'_>) {
-    for (key, _) in root.get("agents").into_iter().flat_map(Node::entries) {
-        if key.name.contains(['*', '?', '[']) {
-            let message = format!("agents have no patterns: {} names no agent", quoted(&key.name));
-            let help =
-                "write each agent's name, or `default` for all that have no rules of their own";
-            reader.error(key.span, message, help);
-        }
-    }
+/// The agents of a file, as a layer. `patterns`: their names may be patterns.
+pub(crate) fn agents(reader: &mut Reader<'_>, root: &Node<'_>, patterns: bool) -> AgentsSource {
+    let agents = root.get("agents").into_iter().flat_map(Node::entries);
+    let agents = agents.map(|(key, node)| (key.name.to_string(), agent(reader, node))).collect();
+    let roles = root.get("roles").into_iter().flat_map(Node::entries);
+    let roles = roles.map(|(key, node)| (key.name.to_string(), role(reader, node))).collect();
+    AgentsSource { agents, roles, patterns, deny_on_missing_agent: deny_on_missing_agent(root) }
 }
 
 pub(crate) fn deny_on_missing_agent(root: &Node<'_>) -> bool {
@@ -50,7 +37,7 @@ pub(crate) fn deny_on_missing_agent(root: &Node<'_>) -> bool {
 /// Whether some agent of the main file has rules, and not only an identity.
 pub(crate) fn has_rules(root: &Node<'_>) -> bool {
     let mut agents = root.get("agents").into_iter().flat_map(Node::entries);
-    agents.any(|(_, agent)| agent.get("allow").is_some() || agent.get("deny").is_some())
+    agents.any(|(_, agent)| ["allow", "deny", "roles"].iter().any(|key| agent.get(key).is_some()))
 }
 
 /// `explain_to_agent` and `message` of a file.
@@ -61,7 +48,7 @@ pub(crate) fn wording(node: &Node<'_>) -> Wording {
     }
 }
 
-/// The same of each agent that has one of them.
+/// The same for each agent that has one of them.
 pub(crate) fn wordings(root: &Node<'_>) -> Vec<(String, Wording)> {
     let agents = root.get("agents").into_iter().flat_map(Node::entries);
     let wordings = agents.map(|(key, node)| (key.name.to_string(), wording(node)));
@@ -69,14 +56,24 @@ pub(crate) fn wordings(root: &Node<'_>) -> Vec<(String, Wording)> {
 }
 
 fn agent(reader: &mut Reader<'_>, node: &Node<'_>) -> AgentSource {
-    let client_requests = node.get("allow").and_then(|allow| allow.get("client_requests"));
+    let RoleSource { allow, deny, client_requests } = role(reader, node);
     AgentSource {
         case: case(node).unwrap_or(Case::Sensitive),
-        allow: node
-            .get("allow")
-            .map(|node| side(reader, node, ListKind::Allow))
-            .unwrap_or_default(),
-        deny: node.get("deny").map(|node| side(reader, node, ListKind::Deny)).unwrap_or_default(),
+        roles: node.get("roles").map(strings).unwrap_or_default(),
+        allow,
+        deny,
+        client_requests,
+    }
+}
+
+/// `allow` and `deny` of a role or an agent.
+fn role(reader: &mut Reader<'_>, node: &Node<'_>) -> RoleSource {
+    let mut lists = |key: &str, kind| node.get(key).map(|node| side(reader, node, kind));
+    let (allow, deny) = (lists("allow", ListKind::Allow), lists("deny", ListKind::Deny));
+    let client_requests = node.get("allow").and_then(|allow| allow.get("client_requests"));
+    RoleSource {
+        allow: allow.unwrap_or_default(),
+        deny: deny.unwrap_or_default(),
         client_requests: client_requests.map(strings),
     }
 }
@@ -113,11 +110,11 @@ pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<Allo
             beside.into_iter().filter_map(|key| root.as_map()?.entry(key)).map(|(key, _)| key)
         {
             let help = match key.name.as_ref() {
-                "case" => "add `allowed_tools`; for an agent's rules `case` stands in the agent",
-                _ => "add `allowed_tools`, or name them in `allow` of an agent",
+                "case" => "add `allowed_tools`; for an agent's rules, set `case` in the agent",
+                _ => "add `allowed_tools`, or list them in `allow` of an agent",
             };
             let message =
-                format!("{} stands beside `allowed_tools`, which is missing", quoted(&key.name));
+                format!("{} requires `allowed_tools`, which is missing", quoted(&key.name));
             reader.error(key.span, message, help);
         }
         return None;
@@ -162,13 +159,21 @@ fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<E
     if kind == ListKind::Deny {
         for key in ["ask", "limit"] {
             if let Some((key, _)) = item.as_map().and_then(|map| map.entry(key)) {
-                let message = format!("{} may not stand in a deny entry", quoted(&key.name));
-                reader.error(key.span, message, "a denied call is neither approved nor counted");
+                let message = format!("{} is not allowed in a deny entry", quoted(&key.name));
+                reader.error(
+                    key.span,
+                    message,
+                    "a denied call is neither approved nor rate \
+                    limited",
+                );
             }
         }
     }
     Some(Entry {
-        selector: item.get("tool")?.as_str()?.to_owned(),
+        selector: ["tool", "prompt", "resource"]
+            .iter()
+            .find_map(|key| item.get(key)?.as_str())?
+            .to_owned(),
         when: item.get("when").and_then(Node::as_str).map(str::to_owned),
         ask: item.get("ask").and_then(Node::as_bool).unwrap_or(false),
         limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
@@ -180,7 +185,7 @@ fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<E
 fn check_allowlist_entry(reader: &mut Reader<'_>, item: &Node<'_>, selector: &str) {
     if selector.starts_with('!') {
         let message = format!("an allowlist cannot deny, and {} begins with `!`", quoted(selector));
-        reader.error(item.span, message, "list what is allowed; to deny, use `agents` with `deny`");
+        reader.error(item.span, message, "list allowed tools; to deny, use `agents` with `deny`");
     } else if selector.is_empty() {
         reader.warning(item.span, "an empty entry matches no tool", "remove it");
     }

@@ -43,14 +43,15 @@ pub(crate) fn allowlist(reader: &mut Reader<'_>, root: &Node<'_>) -> Option<Allo
             let first = reader.mark(top.span);
             reader.report(
                 below.span,
-                Diagnostic::error("`tools` is given both at the top and under `[chat]`")
-                    .related(first, "given first here")
+                Diagnostic::error("`tools` is set both at the top level and under `[chat]`")
+                    .related(first, "first set here")
                     .help("keep one of the two lists"),
             );
             return None;
         }
         (None, None) => {
-            let message = "the file has no list `tools`, neither at the top nor under `[chat]`";
+            let message = "the file has no `tools` list, neither at the top level nor under \
+                `[chat]`";
             reader.error(
                 Span::default(),
                 message,
@@ -79,6 +80,11 @@ fn ignored<'n, 't: 'n>(
         let more = if keys.len() > names.len() { ", …" } else { "" };
         let verb = if keys.len() == 1 { "is" } else { "are" };
         let message = format!("{}{more} {verb} ignored", names.join(", "));
-        reader.warning(first.span, message, "only the list `tools` of such a file is policy");
+        reader.warning(
+            first.span,
+            message,
+            "only the `tools` list of such a file is loaded as \
+            policy",
+        );
     }
 }

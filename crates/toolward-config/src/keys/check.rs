@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value as Json;
+
 use crate::diagnostics::diagnostic::{Diagnostic, Findings};
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::nearest;
@@ -12,6 +14,7 @@ use crate::keys::shape::{KeySpec, Shape, one_of};
 use crate::keys::value_syntax::SyntaxError;
 use crate::read::node::{Map, Node, Value};
 use crate::read::reader::Reader;
+use crate::read::yaml;
 
 /// Checks a value against a shape. `main`: whether keys that only the main file may have are accepted.
 pub(crate) fn check(
@@ -149,7 +152,7 @@ impl<'a> Check<'a> {
                     let message =
                         format!("{} is accepted in the main file only", quoted(&key.name));
                     self.findings.push(Diagnostic::error(message).at(self.text, key.span).help(
-                        "a policy layer holds `agents` (without identities), `defaults`, \
+                        "a policy layer has `agents` (without identities), `defaults`, \
                          `allowed_…`, `case`, `message` and `tests`",
                     ));
                 }
@@ -158,7 +161,7 @@ impl<'a> Check<'a> {
                     let site = Site { key: &key.name, at: key.span, entry: false };
                     self.node(value, &found.shape, site);
                     self.path.pop();
-                    if found.not_yet {
+                    if found.not_yet && !is_default(found, value) {
                         let message =
                             format!("{} is not supported in this version", quoted(&key.name));
                         self.findings.push(
@@ -188,7 +191,9 @@ impl<'a> Check<'a> {
         value: &Node<'_>,
         groups: &[&'static [KeySpec]],
     ) {
-        let known = || groups.iter().copied().flatten().filter(|key| self.main || !key.main_only);
+        // Keys that are not built are no help.
+        let usable = |key: &&KeySpec| !key.not_yet && (self.main || !key.main_only);
+        let known = || groups.iter().copied().flatten().filter(usable);
         let message = format!("unknown key {}{}", quoted(name), self.place());
         let diagnostic = Diagnostic::error(message).at(self.text, span);
         let near = nearest(name, known().map(|key| key.name));
@@ -198,12 +203,12 @@ impl<'a> Check<'a> {
         } else if self.path.is_empty()
             && (value.get("allow").is_some() || value.get("deny").is_some())
         {
-            "the rules of an agent stand under `agents`".into()
+            "the rules of an agent belong under `agents`".into()
         } else if let Some(advice) = keys::advice(name) {
             advice.into()
         } else if let [home, more @ ..] = self.homes(name).as_slice() {
             let also = more.first().map(|other| format!(" or `{other}`")).unwrap_or_default();
-            format!("{} stands under `{home}`{also}", quoted(name))
+            format!("{} belongs under `{home}`{also}", quoted(name))
         } else {
             let names: Vec<_> = known().map(|key| format!("`{}`", key.name)).collect();
             format!("the keys{here} are {}", names.join(", "))
@@ -249,7 +254,7 @@ impl<'a> Check<'a> {
     }
 
     fn wrong_kind(&mut self, node: &Node<'_>, shape: &Shape, site: Site<'_>) {
-        // Nobody who wrote nothing meant a mapping.
+        // An empty value never means a mapping.
         let shape = match (shape, &node.value) {
             (Shape::Either(one @ Shape::Text(_), _), Value::Null) => one,
             _ => shape,
@@ -258,7 +263,7 @@ impl<'a> Check<'a> {
             Value::Null => format!("{} must be {}, and has no value", site.name(), shape.briefly()),
             _ => format!("{} must be {}, not {}", site.name(), shape.briefly(), node.kind()),
         };
-        // A value that is missing has no place of its own: its key is marked.
+        // A missing value has no location: its key is marked.
         let missing = matches!(node.value, Value::Null) && node.span.start == node.span.end;
         let span = if missing { site.at } else { node.span };
         let diagnostic = Diagnostic::error(message).at(self.text, span);
@@ -266,4 +271,15 @@ impl<'a> Check<'a> {
         let help = remedy(shape, node, written, site.key, site.entry, self.text.hides(node.span));
         self.findings.push(diagnostic.maybe_help(help));
     }
+}
+
+/// Whether a value is the key's default, which changes nothing.
+fn is_default(key: &KeySpec, node: &Node<'_>) -> bool {
+    let on_off = |value: Json| match (&key.shape, value.as_str()) {
+        (Shape::OnOff, Some("on")) => Json::Bool(true),
+        (Shape::OnOff, Some("off")) => Json::Bool(false),
+        _ => value,
+    };
+    let default = key.default.and_then(|written| yaml::parse(written).ok());
+    default.is_some_and(|default| on_off(default.to_json()) == on_off(node.to_json()))
 }

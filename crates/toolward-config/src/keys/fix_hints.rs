@@ -17,25 +17,22 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxErro
         })
     };
     Some(match shape {
-        Shape::Name(what) if written.is_empty() => Err(SyntaxError::new(
-            format!("{what} may not be empty"),
-            "give it a value, or remove it",
-        )),
+        Shape::Name(what) if written.is_empty() => {
+            Err(SyntaxError::new(format!("{what} must not be empty"), "set a value, or remove it"))
+        }
         Shape::Name(_) => Ok(()),
         Shape::Message => match written.chars().count() {
-            0 => {
-                Err(SyntaxError::new("a message may not be empty", "give it a value, or remove it"))
-            }
+            0 => Err(SyntaxError::new("a message must not be empty", "set a value, or remove it")),
             length if length > MAX_MESSAGE => Err(SyntaxError::new(
                 format!(
                     "a message has at most {MAX_MESSAGE} characters, and this one has {length}"
                 ),
-                "every refusal repeats it: link to a longer text",
+                "every refusal includes it: link to a longer text",
             )),
             _ => Ok(()),
         },
         Shape::Path if written.is_empty() => {
-            Err(SyntaxError::new("a path may not be empty", "give it a value, or remove it"))
+            Err(SyntaxError::new("a path must not be empty", "set a value, or remove it"))
         }
         Shape::Path => Ok(()),
         Shape::Scalar => Ok(()),
@@ -55,7 +52,7 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxErro
         Shape::Url => value_syntax::url(written),
         Shape::Origin => value_syntax::origin(written),
         Shape::Secret => value_syntax::reference_parts(written).map(drop),
-        // A URL with a reference is known only once the reference is resolved.
+        // A URL with a reference is validated after the reference is resolved.
         Shape::SecretUrl => {
             value_syntax::reference_parts(written).and_then(|parts| match parts.as_slice() {
                 [] | [value_syntax::ReferencePart::Literal(_)] => value_syntax::url(written),
@@ -78,7 +75,7 @@ pub(crate) fn remedy(
     hidden: bool,
 ) -> Option<String> {
     let again = |shape: &Shape| remedy(shape, node, written, key, entry, hidden);
-    // A secret is not repeated.
+    // Secrets are not echoed.
     let shown = |written: &str| if hidden { "…".to_owned() } else { written.to_owned() };
     Some(match (shape, &node.value) {
         (_, Value::Null) if entry => "write it after the `-`, or remove the line".into(),
@@ -91,7 +88,7 @@ pub(crate) fn remedy(
         (Shape::Keys(_) | Shape::Table { .. }, Value::Null) => {
             "write `{}` for an empty mapping, or leave the key out".into()
         }
-        (_, Value::Null) => "give it a value, or leave the key out".into(),
+        (_, Value::Null) => "set a value, or leave the key out".into(),
         (Shape::Either(list @ Shape::List(_), _), Value::Str(_)) => return again(list),
         (Shape::List(_), Value::Str(_)) if written.starts_with('-') => {
             "write a space after each `-`".into()
@@ -130,7 +127,7 @@ pub(crate) fn remedy(
         (Shape::Listen | Shape::AddressOrOff, Value::Int(port)) => {
             format!("write the address too: `127.0.0.1:{port}`")
         }
-        (_, Value::Seq(_)) if key == "command" => "arguments of the program stand in `args`".into(),
+        (_, Value::Seq(_)) if key == "command" => "put the program's arguments in `args`".into(),
         (Shape::Either(Shape::Text(_), Shape::Keys(_)), Value::Seq(_)) => {
             "a name that begins with `[` needs quotes".into()
         }

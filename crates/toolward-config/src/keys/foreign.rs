@@ -1,6 +1,6 @@
 //! Keys of other systems' files.
 
-use super::{EXPOSE, NAME, SELECTOR, key};
+use super::{EXPOSED_TOOL, NAME, SELECTOR, key};
 use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{self, Any, Bool, Integer, Keys, List, Table};
 
@@ -18,7 +18,7 @@ table! { PLUGIN_FILE_KEYS:
 
 table! { PLUGINS:
     "middleware": PLUGIN_SECTION =>
-        "Plugins that change what passes; `tool_manager` is read.";
+        "Plugins that modify messages; only `tool_manager` is read.";
     "security": PLUGIN_SECTION =>
         "Plugins that are not read.";
     "auditing": PLUGIN_SECTION =>
@@ -49,7 +49,7 @@ table! { PLUGIN_SETTINGS:
 pub(crate) const TOOL_MANAGER: Shape = Keys(&[TOOL_MANAGER_KEYS, PLUGIN_SETTINGS]);
 
 table! { TOOL_MANAGER_KEYS:
-    "tools": List(&Keys(&[EXPOSE])), required =>
+    "tools": List(&EXPOSED_TOOL), required =>
         "The tools that exist for clients.";
 }
 

@@ -3,7 +3,7 @@
 use super::{CLIENT_SERVER, CONFIGURATION, SERVER};
 use crate::keys::shape::{KeySpec, Shape};
 
-/// A word on keys that people bring along from elsewhere.
+/// Advice for keys that are common in other systems.
 pub(crate) fn advice(name: &str) -> Option<&'static str> {
     Some(match name {
         "denied_tools" | "deny_tools" | "blocked_tools" | "disallowed_tools" | "denylist" => {
@@ -13,17 +13,17 @@ pub(crate) fn advice(name: &str) -> Option<&'static str> {
             "an allowlist is a list under `allowed_tools`"
         }
         "plugins" => {
-            "a plugin file is a layer of its own: name it in `policies` or give it with `--policy`"
+            "a plugin file is a separate layer: list it in `policies` or pass it with `--policy`"
         }
-        "include" | "imports" | "layers" => "further files are named in `policies`",
+        "include" | "imports" | "layers" => "list further files in `policies`",
         "token" | "api_key" | "password" => {
-            "tokens stand in `agents`, as a list: `tokens: [\"${NAME}\"]`"
+            "tokens belong in `agents`, as a list: `tokens: [\"${NAME}\"]`"
         }
         "agent" => "`as` names the agent",
-        "type" => "a server has `command` or `url`; `transport` chooses the kind of HTTP",
+        "type" => "a server has `command` or `url`; `transport` selects the kind of HTTP",
         "mode" => "`tools` is an allowlist by itself: remove the key",
-        "action" => "an entry allows its tool by standing in the list: remove the key",
-        "disabled" | "enabled" => "remove the entry, or put a `#` before its lines",
+        "action" => "every listed tool is allowed: remove the key",
+        "disabled" | "enabled" => "remove the entry, or comment it out",
         _ => return None,
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn server_keys() -> impl Iterator<Item = &'static str> {
 /// Paths of mappings that have a key of this name.
 pub(crate) fn homes(name: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // What is not built yet, and the second name of `servers`, would only lead astray.
+    // Unsupported keys, and `mcpServers` as an alias of `servers`, would be misleading.
     walk(&CONFIGURATION, "", &mut |path, key| {
         if key.name == name && !path.is_empty() && !key.not_yet {
             found.push(path.to_owned());

@@ -10,7 +10,7 @@ use crate::diagnostics::secret_lines::{self, SECRET_KEYS, names_secret};
 use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::{Span, Text};
 use crate::keys::CONFIGURATION;
-use crate::keys::shape::Shape;
+use crate::keys::shape::{KeySpec, Shape};
 use crate::keys::value_syntax::reference_parts;
 use crate::read::node::{Node, Value};
 use crate::read::syntax::Syntax;
@@ -52,6 +52,8 @@ impl SecretSpans<'_> {
                 for (key, below) in map.iter() {
                     let known = groups.iter().copied().flatten().find(|k| k.name == key.name);
                     match known {
+                        // Nothing is known of what a key that is not built may contain.
+                        Some(KeySpec { shape: Shape::Any, .. }) => self.all(below),
                         Some(known) => self.value(below, &known.shape),
                         None => self.unknown(&key.name, below),
                     }
@@ -65,7 +67,7 @@ impl SecretSpans<'_> {
             }
             (Shape::Either(_, other), Value::Seq(_) | Value::Map(_)) => self.value(node, other),
             (Shape::Either(one, _) | Shape::OneOrList(one), _) => self.value(node, one),
-            // Something else stands where secrets would.
+            // A value of another kind in place of a secret.
             _ if is_secret(shape) => self.all(node),
             (_, Value::Seq(_) | Value::Map(_)) => self.unknown("", node),
             _ if has_secrets(shape) => self.all(node),
@@ -73,7 +75,7 @@ impl SecretSpans<'_> {
         }
     }
 
-    /// A value that no table explains.
+    /// A value of an unknown key.
     fn unknown(&mut self, name: &str, node: &Node<'_>) {
         let known = || SECRET_KEYS.into_iter();
         if names_secret(name) || nearest(name, known()).is_some() {
@@ -83,7 +85,7 @@ impl SecretSpans<'_> {
         node.entries().for_each(|(key, below)| self.unknown(&key.name, below));
     }
 
-    /// Everything that is written there, except for references: those are meant to be seen.
+    /// The whole value, except for references, which may be shown.
     fn all(&mut self, node: &Node<'_>) {
         match &node.value {
             Value::Seq(items) => items.iter().for_each(|item| self.all(item)),
@@ -113,7 +115,7 @@ impl SecretSpans<'_> {
         self.piece(at, rest);
     }
 
-    /// Quotes, and the word before a credential, give nothing away.
+    /// Quotes, and the word before a credential, reveal nothing.
     fn piece(&mut self, at: usize, piece: &str) {
         let quotes = |c: char| matches!(c, '"' | '\'');
         let inside = piece.trim_start_matches(quotes);
@@ -124,7 +126,7 @@ impl SecretSpans<'_> {
         }
     }
 
-    /// Of a URL, the host may be seen; who is logged in, paths and queries may not.
+    /// The host of a URL may be shown; user, path and query may not.
     fn url(&mut self, node: &Node<'_>) {
         let written = self.text.slice(node.span);
         let plain = |host: &str| {

@@ -12,9 +12,10 @@ pub struct KeySpec {
     pub default: Option<&'static str>,
     pub doc: &'static str,
     pub required: bool,
-    /// Accepted in the main file, refused in a policy layer.
+    /// Accepted in the main file, rejected in a policy layer.
     pub main_only: bool,
-    /// Known, checked, and refused as "not supported in this version".
+    /// Known, and not built: any value but the default is rejected as "not supported in this version". `check`,
+    /// `serve`, the schema and the reference page all derive it from here.
     pub not_yet: bool,
 }
 
@@ -36,7 +37,7 @@ pub enum Shape {
     },
     /// A string, a number or a boolean.
     Scalar,
-    /// Whatever another system writes there.
+    /// Any value of another system.
     Any,
     /// More than zero.
     Duration,
@@ -101,7 +102,7 @@ impl Shape {
             Shape::Path => "a path".into(),
             Shape::Secret => "a string".into(),
             Shape::Token => "a token's hash or reference".into(),
-            Shape::Certificate => "a mark such as `CN=NAME`".into(),
+            Shape::Certificate => "an attribute such as `CN=NAME`".into(),
             Shape::Word(words) => one_of(words),
             Shape::List(item) => format!("a list, each entry {}", item.expected()),
             Shape::OneOrList(item) => format!("{}, or a list of such", item.expected()),

@@ -56,7 +56,7 @@ pub(crate) fn duration(text: &str) -> Form<Duration> {
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(millis))
-        // A hundred years: more is a slip of the pen, and would overflow clocks.
+        // A hundred years: more is a typo, and would overflow clocks.
         .filter(|millis| *millis <= 3_153_600_000_000)
         .map(Duration::from_millis)
         .ok_or_else(|| SyntaxError::new(format!("{} is not a duration", quoted(text)), help))
@@ -100,7 +100,7 @@ pub(crate) fn rate(text: &str) -> Form<Rate> {
         Some((rate, burst)) => (rate, Some(burst)),
         None => (text, None),
     };
-    // More than a thousand million is a slip of the pen.
+    // More than a billion is a typo.
     let count = |text: &str| {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|count| digits && (1..=1_000_000_000).contains(count))
@@ -138,10 +138,9 @@ pub enum Listen {
 /// `127.0.0.1:7410`, `[::1]:7410`, `localhost:7410`, `unix:PATH`.
 pub(crate) fn listen(text: &str) -> Form<Listen> {
     match text.strip_prefix("unix:") {
-        Some("") => Err(SyntaxError::new(
-            "`unix:` names no socket",
-            "write its path: `unix:run/gateway.sock`",
-        )),
+        Some("") => {
+            Err(SyntaxError::new("`unix:` has no path", "write its path: `unix:run/gateway.sock`"))
+        }
         Some(path) => Ok(Listen::Unix(PathBuf::from(path))),
         None => address(text).map(Listen::Tcp),
     }
@@ -228,13 +227,13 @@ pub(crate) fn url(text: &str) -> Form<()> {
     }
     if authority.contains('@') {
         return Err(SyntaxError::secret(
-            "a URL may not hold a user name or password",
-            "give credentials in `headers`, as a reference such as `${NAME}`",
+            "a URL must not contain a user name or password",
+            "set credentials in `headers`, as a reference such as `${NAME}`",
         ));
     }
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(SyntaxError::new(
-            format!("the URL {shown} holds a space"),
+            format!("the URL {shown} contains a space"),
             "write a space as `%20`",
         ));
     }
@@ -282,11 +281,11 @@ pub(crate) fn token(text: &str) -> Form<Option<[u8; 32]>> {
     match reference_parts(text)?.as_slice() {
         [ReferencePart::Env(_) | ReferencePart::File(_)] => Ok(None),
         [ReferencePart::Literal(_)] | [] => Err(SyntaxError::secret(
-            "a token may not stand in the file as it is",
+            "a token must not be in the file in plain text",
             "write a reference, `${NAME}` or `${file:PATH}`, or `sha256:` and its hash",
         )),
         _ => Err(SyntaxError::secret(
-            "a token is one reference and nothing else",
+            "a token is a single reference without other text",
             "write `${NAME}`, `${file:PATH}`, or `sha256:` and its hash",
         )),
     }
@@ -322,12 +321,14 @@ pub(crate) fn certificate(text: &str) -> Form<CertificateMark> {
                 )
             })
         }
-        (_, "") => Err(SyntaxError::new(format!("{} names no certificate", quoted(text)), help)),
+        (_, "") => {
+            Err(SyntaxError::new(format!("{} identifies no certificate", quoted(text)), help))
+        }
         ("CN=", name) => Ok(CertificateMark::CommonName(name.into())),
         ("DNS:", host) => Ok(CertificateMark::Dns(host.to_ascii_lowercase())),
         ("URI:", uri) => Ok(CertificateMark::Uri(uri.into())),
         _ => Err(SyntaxError::new(
-            format!("{} is not the mark of a certificate", quoted(text)),
+            format!("{} is not an attribute of a certificate", quoted(text)),
             help,
         )),
     }
@@ -355,8 +356,8 @@ pub(crate) enum ReferencePart {
     File(String),
 }
 
-/// Separates a variable and its default value in the rewritten text of a client's file. In the project's own
-/// files `${NAME:-VALUE}` is an error: a secret that is missing must not be replaced silently.
+/// Separates a variable and its default value in the rewritten text of a client's file. In native
+/// files `${NAME:-VALUE}` is an error: a missing secret must not be replaced silently.
 ///
 /// A code point that Unicode reserves for internal use.
 pub(crate) const CLIENT_DEFAULT: char = '\u{fdd0}';
@@ -387,13 +388,13 @@ pub(crate) fn reference_parts(text: &str) -> Form<Vec<ReferencePart>> {
 fn reference_part(name: &str) -> Form<ReferencePart> {
     if let Some(path) = name.strip_prefix("file:") {
         if path.is_empty() {
-            return Err(SyntaxError::secret("`${file:}` names no file", "write `${file:PATH}`"));
+            return Err(SyntaxError::secret("`${file:}` has no path", "write `${file:PATH}`"));
         }
         return Ok(ReferencePart::File(path.to_owned()));
     }
     if name.starts_with("input:") {
         return Err(SyntaxError::secret(
-            "`${input:…}` is a value that VS Code asks a person for, and the gateway cannot ask",
+            "VS Code prompts for `${input:…}`, but the gateway cannot prompt",
             "put the value in a variable or a file, and write `${env:NAME}` or `${file:PATH}`",
         ));
     }
@@ -408,10 +409,10 @@ fn reference_part(name: &str) -> Form<ReferencePart> {
         return Ok(ReferencePart::Env(variable.to_owned()));
     }
     let help = match name.contains(":-") {
-        true => "there are no default values: set the variable, or write the value",
+        true => "default values are not supported: set the variable, or write the value",
         false => "write `${NAME}` for a variable, or `${file:PATH}`",
     };
-    Err(SyntaxError::secret("what stands in `${…}` is not a reference", help))
+    Err(SyntaxError::secret("the text in `${…}` is not a reference", help))
 }
 
 /// Whether a word can be the name of a variable.

@@ -14,8 +14,8 @@ use crate::read::syntax::Syntax;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::merge::{Assembly, LayerOptions, Role};
 
-/// Turns a policy file into native YAML that means the same. `servers` are the servers that a
-/// list for every server (`_global` of a plugin file) stands for.
+/// Converts a policy file to equivalent native YAML. `servers` are the servers to which a list for
+/// every server (`_global` of a plugin file) is expanded.
 pub fn import(
     format: Format,
     name: &str,
@@ -83,9 +83,9 @@ fn write_servers(yaml: &mut Yaml, source: &Source, servers: &[&str]) -> Result<(
         .flat_map(|expose| servers.iter().map(move |name| (*name, expose)));
     if source.expose_everywhere.is_some() && servers.is_empty() {
         return Err(Diagnostic::error(
-            "the file's list holds for every server, and native lists for one each",
+            "the file's list applies to every server, but native lists apply to one each",
         )
-        .help("name the servers that the list stands for, each with `--server`"));
+        .help("pass each server that the list applies to with `--server`"));
     }
     let mut lists = own.chain(every).peekable();
     if lists.peek().is_some() {
@@ -105,16 +105,16 @@ fn write_expose(yaml: &mut Yaml, expose: &ExposeSource) -> Result<(), Diagnostic
     }
     yaml.line(2, "expose:");
     for entry in &expose.entries {
-        let pattern = expose.literal && is_pattern(&entry.tool);
+        let pattern = expose.literal && is_pattern(&entry.name);
         if pattern && entry.display_name.is_some() {
             let message = format!(
-                "{} is a name in the file, and would be a pattern here",
-                quoted(&entry.tool)
+                "{} is a name in the file, but would be a pattern here",
+                quoted(&entry.name)
             );
             return Err(Diagnostic::error(message)
                 .help("a pattern cannot have a display name: remove the entry"));
         }
-        let tool = if pattern { escape_pattern(&entry.tool) } else { entry.tool.clone() };
+        let tool = if pattern { escape_pattern(&entry.name) } else { entry.name.clone() };
         if entry.display_name.is_none() && entry.display_description.is_none() {
             yaml.line(3, &format!("- {}", scalar(&tool)));
             continue;
@@ -149,6 +149,10 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource, refusals: &RefusalsSource
     }
     for (name, agent) in &layer.agents {
         yaml.line(1, &format!("{}:", scalar(name)));
+        if !agent.roles.is_empty() {
+            let roles: Vec<_> = agent.roles.iter().map(|role| scalar(role)).collect();
+            yaml.line(2, &format!("roles: [{}]", roles.join(", ")));
+        }
         if agent.case == Case::Insensitive {
             yaml.line(2, "case: insensitive");
         }
@@ -163,6 +167,14 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource, refusals: &RefusalsSource
         write_side(yaml, "allow", &agent.allow, agent.client_requests.as_deref());
         write_side(yaml, "deny", &agent.deny, None);
     }
+    if !layer.roles.is_empty() {
+        yaml.line(0, "roles:");
+    }
+    for (name, role) in &layer.roles {
+        yaml.line(1, &format!("{}:", scalar(name)));
+        write_side(yaml, "allow", &role.allow, role.client_requests.as_deref());
+        write_side(yaml, "deny", &role.deny, None);
+    }
     if !layer.deny_on_missing_agent {
         yaml.line(0, "defaults:");
         yaml.line(1, "deny_on_missing_agent: false");
@@ -172,8 +184,8 @@ fn write_agents(yaml: &mut Yaml, layer: &AgentsSource, refusals: &RefusalsSource
 fn write_side(yaml: &mut Yaml, name: &str, side: &SideSource, client_requests: Option<&[String]>) {
     let lists =
         [("tools", &side.tools), ("prompts", &side.prompts), ("resources", &side.resources)];
-    // `allow` is written even where it grants nothing: in a main file, an agent without it is only
-    // an identity.
+    // `allow` is written even if it grants nothing: in a main file, an agent without it is only an
+    // identity.
     let allow = name == "allow";
     if !allow
         && side.servers.is_empty()
@@ -284,7 +296,7 @@ mod tests {
     use crate::read::yaml;
 
     #[test]
-    fn any_string_comes_back_as_it_was() {
+    fn any_string_round_trips() {
         for text in [
             "a",
             "",

@@ -29,11 +29,11 @@ use crate::resolve::loaded::LoadedConfig;
 /// Replaces masked text.
 pub const MASK: &str = "•••";
 
-/// A file that is in force.
+/// An active file.
 #[derive(Debug, Clone)]
 pub struct ShownFile {
     pub name: String,
-    /// Its lines; `None` if the file cannot be parsed, so that nothing may be shown.
+    /// Its lines; `None` if the file cannot be parsed, in which case nothing may be shown.
     pub lines: Option<Vec<String>>,
     text: Arc<Text>,
 }
@@ -133,7 +133,7 @@ impl Pieces<'_> {
             (Shape::Secret | Shape::Token, _) => self.secret(node),
             (Shape::SecretUrl, _) => self.url(node, false),
             (Shape::Url, _) => self.url(node, true),
-            // All of them by name: whoever adds one decides here.
+            // All shapes are listed, so that a new one needs a decision here.
             (
                 Shape::Text(_)
                 | Shape::Name(_)
@@ -156,7 +156,7 @@ impl Pieces<'_> {
                 | Shape::Word(_),
                 _,
             ) => self.show(node),
-            // What does not have its shape was not loaded.
+            // A value of another shape was not loaded.
             (Shape::Keys(_) | Shape::Table { .. } | Shape::List(_), _) => self.hide(node),
         }
     }
@@ -180,7 +180,7 @@ impl Pieces<'_> {
         }
     }
 
-    /// Masks every value below, whatever it is.
+    /// Masks every value below.
     fn hide(&mut self, node: &Node<'_>) {
         match &node.value {
             Value::Seq(items) => items.iter().for_each(|item| self.hide(item)),
@@ -195,10 +195,10 @@ impl Pieces<'_> {
         }
     }
 
-    /// Masks a value but for its references.
+    /// Masks a value except for its references.
     fn secret(&mut self, node: &Node<'_>) {
         let written = node.as_str().unwrap_or_default();
-        // Words that stand where a secret may.
+        // Keywords in place of a secret.
         if matches!(written, "memory" | "stdout" | "syslog") {
             return self.show(node);
         }
@@ -228,7 +228,7 @@ impl Pieces<'_> {
             return self.secret(node);
         };
         let (authority, after) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        // A reference may hold a slash or an at sign.
+        // A reference may contain a slash or an at sign.
         if authority.contains("${") || after.contains("${") && !authority.contains('@') && path {
             return self.secret(node);
         }
@@ -268,18 +268,18 @@ impl Pieces<'_> {
         let quote = raw.chars().next().filter(|c| matches!(c, '"' | '\''));
         let quote = quote.map(String::from).unwrap_or_default();
         let breaks = "\n".repeat(raw.matches('\n').count());
-        // A value of several lines can reach to what is indented behind it.
+        // The span of a multi-line value can include the indentation after it.
         let indent = raw.rsplit_once('\n').map(|(_, last)| last);
         let indent = indent.filter(|last| last.trim().is_empty()).unwrap_or_default();
         self.push(node.span, Piece::As(format!("{quote}{shown}{quote}{breaks}{indent}")));
     }
 
-    /// The whole text as it may be seen.
+    /// The redacted text.
     fn shown(mut self, syntax: Syntax) -> String {
         self.list.sort_by_key(|(span, _)| span.start);
-        // Short words are everywhere.
+        // Short words occur everywhere.
         self.secrets.retain(|secret| secret.len() >= 5 && !secret.contains("${"));
-        // The longest first: a secret may be a part of another.
+        // Longest first: a secret may be part of another.
         self.secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         let beside = self.beside();
         let mut out = String::with_capacity(self.text.content().len());
@@ -334,7 +334,7 @@ impl Pieces<'_> {
                     below: beside.below.contains(&line),
                 };
                 out.push_str(&comments::shown(comment, &around));
-                // To the end of the line; what it is made of was looked at.
+                // Up to the end of the line; the comment was redacted as a whole.
                 let end = at + comment.len();
                 rest = text.char_indices();
                 while rest.clone().next().is_some_and(|(at, _)| at < end) {
@@ -352,7 +352,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Lines beside which a comment is read with more suspicion.
+/// Lines near which comments are redacted more strictly.
 struct Beside {
     /// Lines with a masked value.
     masked: HashSet<u32>,

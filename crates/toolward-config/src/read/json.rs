@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<Node<'_>, Fault> {
     read(text, false)
 }
 
-/// The same with comments and trailing commas, as editors accept them in their settings.
+/// The same with comments and trailing commas, as in editors' settings.
 pub(crate) fn parse_with_comments(text: &str) -> Result<Node<'_>, Fault> {
     read(text, true)
 }
@@ -52,7 +52,7 @@ impl<'t> JsonParser<'t> {
             Some(b'-' | b'0'..=b'9') => self.number()?,
             Some(c) if c.is_ascii_alphabetic() => self.word()?,
             Some(b'\'') => {
-                return Err(self.fault("strings in JSON stand in double quotes, not single ones"));
+                return Err(self.fault("JSON strings are in double quotes, not single ones"));
             }
             Some(b'/' | b'#') if self.at_comment() => {
                 return Err(self.fault("JSON has no comments"));
@@ -74,7 +74,7 @@ impl<'t> JsonParser<'t> {
                 let start = self.at;
                 let name = match self.peek() {
                     Some(b'"') => self.string()?,
-                    Some(b'}') => return Err(self.fault("a comma may not stand before `}`")),
+                    Some(b'}') => return Err(self.fault("a comma is not allowed before `}`")),
                     Some(b'/' | b'#') if self.at_comment() => {
                         return Err(self.fault("JSON has no comments"));
                     }
@@ -110,7 +110,7 @@ impl<'t> JsonParser<'t> {
             loop {
                 self.skip_space();
                 match self.peek() {
-                    Some(b']') => return Err(self.fault("a comma may not stand before `]`")),
+                    Some(b']') => return Err(self.fault("a comma is not allowed before `]`")),
                     None => return Err(self.unclosed(open, '[')),
                     Some(_) => items.push(self.value(depth + 1)?),
                 }
@@ -165,7 +165,7 @@ impl<'t> JsonParser<'t> {
                         fault.help("JSON writes `true`, `false` and `null`")
                     }
                     "NaN" | "Infinity" => fault.help("JSON has only finite numbers"),
-                    _ => fault.help("a string stands in double quotes"),
+                    _ => fault.help("a string must be in double quotes"),
                 });
             }
         };
@@ -241,7 +241,7 @@ impl<'t> JsonParser<'t> {
                 }
                 Some(_) => {
                     return Err(self
-                        .fault("a control character stands in a string")
+                        .fault("a string contains a control character")
                         .help("write it as an escape, e.g. `\\n` for a line break"));
                 }
                 None => {
@@ -286,12 +286,13 @@ impl<'t> JsonParser<'t> {
                             Some(low @ 0xdc00..=0xdfff) => {
                                 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)
                             }
-                            _ => return Err(bad(self, "a surrogate escape stands alone")),
+                            _ => return Err(bad(self, "a surrogate escape without its pair")),
                         }
                     }
                     code => code,
                 };
-                char::from_u32(code).ok_or_else(|| bad(self, "a surrogate escape stands alone"))?
+                char::from_u32(code)
+                    .ok_or_else(|| bad(self, "a surrogate escape without its pair"))?
             }
             _ => return Err(bad(self, "unknown escape in a string")),
         })
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_strict_json_is_refused() {
+    fn input_that_is_not_strict_json_is_rejected() {
         for text in [
             "",
             " ",
@@ -417,7 +418,7 @@ mod tests {
 
     #[test]
     fn duplicate_keys_are_compared_after_unescaping() {
-        assert!(fault(r#"{"name": 1, "\u006eame": 2}"#).contains("`name` is given twice"));
+        assert!(fault(r#"{"name": 1, "\u006eame": 2}"#).contains("`name` is duplicated"));
     }
 
     #[test]

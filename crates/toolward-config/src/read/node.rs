@@ -75,7 +75,31 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The items of a list; none for anything else.
+    /// Whether two nodes hold the same data, wherever it is written.
+    ///
+    /// Digits that a float cannot hold are lost in its value, so that two floats also need the same length.
+    pub fn has_data_of(&self, other: &Node<'_>) -> bool {
+        match (&self.value, &other.value) {
+            (Value::Seq(these), Value::Seq(those)) => {
+                let mut pairs = these.iter().zip(those);
+                these.len() == those.len() && pairs.all(|(this, that)| this.has_data_of(that))
+            }
+            (Value::Map(these), Value::Map(those)) => {
+                let mut pairs = these.iter().zip(those.iter());
+                these.0.len() == those.0.len()
+                    && pairs.all(|((key, this), (other, that))| {
+                        key.name == other.name && this.has_data_of(that)
+                    })
+            }
+            (Value::Float(this), Value::Float(that)) => {
+                let length = |span: Span| span.end - span.start;
+                this == that && length(self.span) == length(other.span)
+            }
+            (this, that) => this == that,
+        }
+    }
+
+    /// The items of a list; empty for any other value.
     pub fn items(&self) -> &[Node<'t>] {
         match &self.value {
             Value::Seq(items) => items,
@@ -83,7 +107,7 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The entries of a mapping; none for anything else.
+    /// The entries of a mapping; empty for any other value.
     pub fn entries(&self) -> impl Iterator<Item = (&Key<'t>, &Node<'t>)> {
         self.as_map().into_iter().flat_map(Map::iter)
     }
@@ -106,7 +130,7 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// The same value as `serde_json` knows it.
+    /// The value as a `serde_json` value.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
@@ -124,13 +148,13 @@ impl<'t> Node<'t> {
 }
 
 impl<'t> Map<'t> {
-    /// A mapping, and a fault for each key that was given before.
+    /// A mapping, and a fault for each duplicate key.
     pub(crate) fn new(entries: Vec<(Key<'t>, Node<'t>)>, faults: &mut Vec<Fault>) -> Self {
         for (second, first) in duplicates(&entries) {
             faults.push(
-                Fault::new(second.span, format!("the key {} is given twice", quoted(&second.name)))
-                    .label("given again here")
-                    .related(first.span, "given first here"),
+                Fault::new(second.span, format!("the key {} is duplicated", quoted(&second.name)))
+                    .label("duplicated here")
+                    .related(first.span, "first defined here"),
             );
         }
         Map(entries)

@@ -38,10 +38,10 @@ impl<'a> Reader<'a> {
         self.report(span, Diagnostic::warning(message).help(help));
     }
 
-    /// Reports keys that have no meaning here.
+    /// Reports keys that are not valid here.
     pub(crate) fn reject_keys(&mut self, node: &Node<'_>, keys: &[&str], why: &str) {
         for key in keys.iter().filter_map(|key| node.as_map()?.entry(key)).map(|(key, _)| key) {
-            let message = format!("{} may not stand here: {why}", quoted(&key.name));
+            let message = format!("{} is not allowed here: {why}", quoted(&key.name));
             self.error(key.span, message, "remove it");
         }
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_apart_by_content() {
+    fn formats_are_distinguished_by_content() {
         for (content, syntax) in [
             ("{\"agents\": {}}", Syntax::Json),
             ("  \n{", Syntax::Json),
@@ -83,5 +83,28 @@ mod tests {
             assert_eq!(Syntax::of_content(content), syntax, "{content}");
         }
         assert_eq!(Syntax::of_file(Path::new("a.yaml"), "{a: 1}"), Syntax::Yaml);
+    }
+
+    #[test]
+    fn data_is_compared_without_comments_and_layout() {
+        let node = |text: &'static str| Syntax::Yaml.parse(text).unwrap();
+        let data = node("a: [1, 0.30000000000000001]\nb: {c: x}\n");
+        for same in [
+            "a: [1, 0.30000000000000001]\nb: {c: x}",
+            "a: [1, 0.30000000000000001]\nb: {c: x}\n\n# more\n",
+            "# first\na:\n- 1\n- 0.30000000000000001\nb:\n  c: 'x'\n",
+        ] {
+            assert!(data.has_data_of(&node(same)), "{same}");
+        }
+        for other in [
+            "a: [1, 0.3]\nb: {c: x}\n",
+            "a: [1, 0.30000000000000001]\n",
+            "a: [1]\nb: {c: x}\n",
+            "b: {c: x}\na: [1, 0.30000000000000001]\n",
+            "a: [1, 0.30000000000000001]\nb: {c: y}\n",
+            "a: ['1', 0.30000000000000001]\nb: {c: x}\n",
+        ] {
+            assert!(!data.has_data_of(&node(other)), "{other}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {
 
 fn fault(text: &str, error: &::toml::de::Error) -> Fault {
     let span = error.span().unwrap_or(text.len()..text.len());
-    let help = (error.message().contains("string")).then_some("strings stand in double quotes");
+    let help = (error.message().contains("string")).then_some("strings must be in double quotes");
     let fault =
         Fault::new(Span::new(span.start, span.end), format!("invalid TOML: {}", error.message()));
     match help {
@@ -38,7 +38,7 @@ fn mapping<'t>(text: &'t str, table: DeTable<'t>) -> Map<'t> {
             (key, node(text, value))
         })
         .collect();
-    // The parser keeps tables sorted by name; a file is read in its own order.
+    // The parser sorts tables by name; this restores file order.
     entries.sort_by_key(|(key, _)| key.span.start);
     Map::new(entries, &mut Vec::new())
 }

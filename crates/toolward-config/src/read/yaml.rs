@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {
         return Err(vec![fault]);
     }
     let mut tree = Tree { text, open: Vec::new(), root: None, faults: Vec::new() };
-    // The tree's own check comes first; the parser's limits bound what it keeps for itself.
+    // The tree's own check comes first; the parser's limits bound its memory.
     let options = granit_parser::options! {
         disallow_directives: true,
         emit_unresolved_aliases: true,
@@ -49,7 +49,7 @@ pub fn parse(text: &str) -> Result<Node<'_>, Vec<Fault>> {
     }
 }
 
-/// The document as it grows, event by event.
+/// The document while it is built from events.
 struct Tree<'t> {
     text: &'t str,
     open: Vec<OpenCollection<'t>>,
@@ -63,7 +63,7 @@ enum OpenCollection<'t> {
     Map { start: u32, entries: Vec<(Key<'t>, Node<'t>)>, key: Option<Key<'t>> },
 }
 
-/// The rest of the text cannot be read in any useful way.
+/// The rest of the text cannot be parsed.
 struct Stop;
 
 impl<'t> Tree<'t> {
@@ -72,9 +72,9 @@ impl<'t> Tree<'t> {
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
                 self.faults.push(
-                    Fault::new(span, "the file holds several YAML documents")
+                    Fault::new(span, "the file contains several YAML documents")
                         .label("another one begins here")
-                        .help("keep one document in a file, without a second `---`"),
+                        .help("keep one document per file, without a second `---`"),
                 );
                 return Err(Stop);
             }
@@ -104,12 +104,12 @@ impl<'t> Tree<'t> {
             Event::Alias(_) => {
                 let message =
                     format!("YAML aliases such as {} are not supported", quoted(self.slice(span)));
-                self.refuse_alias(span, Fault::new(span, message).help("write the value out"));
+                self.refuse_alias(span, Fault::new(span, message).help("repeat the value instead"));
             }
             Event::UnresolvedAlias(name) => {
                 let written = self.slice(span);
                 let message =
-                    format!("{} is an alias to YAML, because it begins with `*`", quoted(written));
+                    format!("{} is an alias in YAML, because it begins with `*`", quoted(written));
                 let fault = Fault::new(span, message)
                     .help(format!("put it in quotes: {}", quoted(&format!("\"*{name}\""))));
                 self.refuse_alias(span, fault);
@@ -128,7 +128,7 @@ impl<'t> Tree<'t> {
         if plain && name == "<<" {
             self.faults.push(
                 Fault::new(span, "YAML merge keys (`<<`) are not supported")
-                    .help("write the keys out"),
+                    .help("repeat the keys instead"),
             );
         }
         let node = Node::new(span, scalar::resolve(name, style));
@@ -183,7 +183,7 @@ impl<'t> Tree<'t> {
         if self.expects_key() {
             self.faults.push(
                 Fault::new(span, "a key must be a string, not a list or a mapping")
-                    .help("a name that holds brackets or braces needs quotes"),
+                    .help("a name that contains brackets or braces needs quotes"),
             );
             return Err(Stop);
         }
@@ -195,7 +195,7 @@ impl<'t> Tree<'t> {
     }
 
     fn close(&mut self, end: Span) {
-        // A block collection has no closing bracket: it ends where its last value ends.
+        // A block collection has no closing bracket: it ends with its last value.
         let ends = |last: Option<u32>, start: u32| match end.end > end.start {
             true => end.end,
             false => last.unwrap_or(start).max(start),
@@ -228,9 +228,9 @@ impl<'t> Tree<'t> {
     fn refuse_tag(&mut self, at: &YamlSpan) {
         let span = at.tag_span().map_or_else(|| span_of(at), |tag| span_of(&tag));
         let written = self.slice(span);
-        let message = format!("{} is a tag to YAML, because it begins with `!`", quoted(written));
+        let message = format!("{} is a tag in YAML, because it begins with `!`", quoted(written));
         let help = match written.starts_with("!!") {
-            true => "leave the tag out; a value in quotes is a string".to_owned(),
+            true => "remove the tag; a quoted value is a string".to_owned(),
             false => format!("put it in quotes: {}", quoted(&format!("\"{written}\""))),
         };
         self.faults.push(Fault::new(span, message).help(help));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_surprises_is_refused() {
+    fn surprising_yaml_is_rejected() {
         for text in [
             "a: 1\na: 2\n",
             "a: 1\n---\nb: 2\n",

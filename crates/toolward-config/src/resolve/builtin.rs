@@ -8,9 +8,9 @@ use crate::read::node::Node;
 use crate::read::reader::Reader;
 use crate::resolve::servers;
 
-/// What the policy knows about it. What `execute_tool` does is decided on the tool that it calls: it
-/// counts as harmless itself, so that read-only mode and rules on hints hold for that tool and not for
-/// the way to it. Clients are told that it can do anything.
+/// The policy source of the built-in server. A call of `execute_tool` is decided by the tool that
+/// it calls, so `execute_tool` itself counts as harmless: read-only mode and rules on hints apply
+/// to the called tool. Clients see it annotated as destructive.
 pub(crate) fn source() -> ServerSource {
     let hints = ["read-only", "closed-world"].map(String::from).to_vec();
     ServerSource {
@@ -27,7 +27,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
             && given.as_str() == Some("progressive")
         {
             let message = format!(
-                "{} could find no tools: the server `{BUILTIN_SERVER}` is not offered",
+                "{} would find no tools: the server `{BUILTIN_SERVER}` is not enabled",
                 quoted(&key.name)
             );
             reader.error(discovery.span, message, "add `builtin: true`");
@@ -43,12 +43,8 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
         if let Some((caps, _)) = node.as_map().and_then(|map| map.entry("result_bytes"))
             && sizes.into_iter().any(|size| size > most)
         {
-            let help = format!("no answer of a server may have more than {most} bytes");
-            reader.warning(
-                caps.span,
-                "`result_bytes` is more than `limits_of.response_bytes`",
-                &help,
-            );
+            let help = format!("no response of a server may have more than {most} bytes");
+            reader.warning(caps.span, "`result_bytes` exceeds `limits_of.response_bytes`", &help);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::resolve::merge::Assembly;
 
 /// The environment variable with an allowlist.
 pub const ALLOWED_TOOLS_VARIABLE: &str = "TOOLWARD_ALLOWED_TOOLS";
-/// The variable that switches read-only mode on.
+/// The variable that turns on read-only mode.
 pub const READ_ONLY_VARIABLE: &str = "TOOLWARD_READ_ONLY";
 
 /// Reads an allowlist separated by commas or spaces. An empty variable means no allowlist.
@@ -32,7 +32,7 @@ pub(crate) fn allowlist(env: &impl Env, assembly: &mut Assembly) {
             assembly.report(
                 Diagnostic::error(message)
                     .at(&text, Span::new(at, at + word.len()))
-                    .help("list what is allowed; to deny, use `agents` with `deny`"),
+                    .help("list allowed tools; to deny, use `agents` with `deny`"),
             );
         } else if !word.is_empty() {
             tools.push(Entry::new(word));
@@ -40,9 +40,9 @@ pub(crate) fn allowlist(env: &impl Env, assembly: &mut Assembly) {
     }
     if tools.is_empty() && !value.contains('!') {
         assembly.report(
-            Diagnostic::error(format!("{} names no tool", quoted(ALLOWED_TOOLS_VARIABLE)))
+            Diagnostic::error(format!("{} lists no tools", quoted(ALLOWED_TOOLS_VARIABLE)))
                 .at(&text, Span::new(0, value.len()))
-                .help("unset it for no allowlist"),
+                .help("unset it to use no allowlist"),
         );
     }
     let allowlist = AllowlistSource {
@@ -55,7 +55,7 @@ pub(crate) fn allowlist(env: &impl Env, assembly: &mut Assembly) {
     assembly.push_layer(ALLOWED_TOOLS_VARIABLE, RulesSource::Allowlist(allowlist));
 }
 
-/// Read-only mode, by flag, environment or main file: each can switch it on, none off.
+/// Read-only mode by flag, environment or main file: any of them turns it on, none turns it off.
 pub(crate) fn read_only(env: &impl Env, flag: bool, assembly: &mut Assembly) {
     let stated = match variable(env, READ_ONLY_VARIABLE, assembly).as_deref() {
         None | Some("" | "0" | "false" | "no" | "off") => false,
@@ -81,7 +81,7 @@ pub(crate) fn read_only(env: &impl Env, flag: bool, assembly: &mut Assembly) {
     }
 }
 
-/// A variable that is not text fails the start: to pass it over would widen the policy.
+/// A variable that is not valid UTF-8 is an error: ignoring it would widen the policy.
 fn variable(env: &impl Env, name: &str, assembly: &mut Assembly) -> Option<String> {
     match env.var(name).map(OsString::into_string) {
         Some(Ok(value)) => Some(value),

@@ -64,7 +64,7 @@ fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     }
     let is_redis = STORE_SCHEMES.iter().any(|scheme| written.starts_with(scheme));
     if !is_redis && !written.starts_with("${") {
-        let diagnostic = Diagnostic::error("this is not a store of limits").hide_marked();
+        let diagnostic = Diagnostic::error("this is not a store for limits").hide_marked();
         let help = "write `memory`, or `redis://HOST:PORT/DB`, or a reference to such a URL";
         reader.report(node.span, diagnostic.help(help));
         return None;
@@ -74,7 +74,7 @@ fn store(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     let of_sentinels = written.split_once("sentinel_password=").map(|(_, rest)| rest);
     let passwords = credentials.map(|(credentials, _)| credentials).into_iter().chain(of_sentinels);
     if passwords.into_iter().any(|password| !password.contains("${")) {
-        let message = "a password may not stand in the file as it is";
+        let message = "a password must not be in the file in plain text";
         let help = "write a reference, e.g. `redis://:${REDIS_PASSWORD}@HOST:PORT/DB`";
         reader.report(node.span, Diagnostic::error(message).help(help).hide_marked());
     }
@@ -89,7 +89,7 @@ pub(crate) fn rates(reader: &mut Reader<'_>, node: &Node<'_>, qualified: bool) -
         let tool = match (qualified, key.name.split_once('/')) {
             (true, Some((server, tool))) if !server.is_empty() && !tool.is_empty() => tool,
             (true, _) => {
-                let message = format!("{} does not say which server", quoted(&key.name));
+                let message = format!("{} does not name a server", quoted(&key.name));
                 reader.error(key.span, message, "write `SERVER/TOOL`; each may be a pattern");
                 continue;
             }
@@ -130,9 +130,9 @@ pub(crate) fn hooks(
         let Some(name) = node.get("name").filter(|name| name.as_str().is_some()) else { continue };
         let mark = reader.mark(name.span);
         if let Some(first) = names.insert(name.as_str().unwrap_or_default().into(), mark) {
-            let message = format!("two hooks are called {}", quoted(name.as_str().unwrap_or("")));
-            let diagnostic = Diagnostic::error(message).related(first, "given first here");
-            reader.report(name.span, diagnostic.help("the record tells them apart by their names"));
+            let message = format!("two hooks are named {}", quoted(name.as_str().unwrap_or("")));
+            let diagnostic = Diagnostic::error(message).related(first, "first defined here");
+            reader.report(name.span, diagnostic.help("the audit log identifies hooks by name"));
         }
         hooks.extend(hook(reader, node, directories));
     }
@@ -169,8 +169,8 @@ fn kind(
     let kinds = ["exec", "policy_sh", "http"].map(|key| map.entry(key));
     let mut given = kinds.into_iter().flatten();
     let (Some((key, value)), None) = (given.next(), given.next()) else {
-        let message = format!("the hook {} must be one of three kinds", quoted(name));
-        let help = "give exactly one of `exec`, `policy_sh` and `http`";
+        let message = format!("the hook {} must have exactly one kind", quoted(name));
+        let help = "set exactly one of `exec`, `policy_sh` and `http`";
         reader.error(node.span, message, help);
         return None;
     };
@@ -180,30 +180,29 @@ fn kind(
             let Some((command, args)) =
                 words.split_first().filter(|(command, _)| !command.is_empty())
             else {
-                reader.error(key.span, "`exec` names no program", "write `exec: [PROGRAM, …]`");
+                reader.error(key.span, "`exec` is empty", "write `exec: [PROGRAM, …]`");
                 return None;
             };
             for word in value.items().iter().filter(|word| holds_reference(word)) {
-                let help = "give it in `env`: the program reads it from its environment";
+                let help = "set it in `env`: the program reads it from its environment";
                 reader.warning(word.span, "references are not replaced in `exec`", help);
             }
             let program = program(command, directories.base);
             let persistent = flag(node, "persistent", false);
             if !persistent {
-                let why =
-                    "a process for each call has no start of its own: give `persistent: true`";
+                let why = "a process per call has no separate start: set `persistent: true`";
                 reader.reject_keys(node, &["start_timeout"], why);
             }
             Some(HookKind::Exec { program, args: args.to_vec(), persistent })
         }
         "policy_sh" => {
-            let why = "a `policy_sh` always shares one process, sees the tool and not the arguments, \
+            let why = "a `policy_sh` always shares one process, gets the tool but not the arguments, \
                        and has the gateway's environment";
             reader.reject_keys(node, &["persistent", "arguments", "pass_env"], why);
             Some(HookKind::PolicySh(directories.path(value.as_str()?)))
         }
         _ => {
-            let why = "a hook over HTTP is no process of the gateway's";
+            let why = "an HTTP hook is not a process of the gateway";
             reader.reject_keys(node, &["persistent", "start_timeout", "env", "pass_env"], why);
             Secret::read(reader, value, directories).map(HookKind::Http)
         }
@@ -218,8 +217,13 @@ fn holds_reference(node: &Node<'_>) -> bool {
 fn selectors(reader: &mut Reader<'_>, node: &Node<'_>, key: &str) -> Option<Vec<String>> {
     let list = node.get(key)?;
     if matches!(&list.value, Value::Seq(items) if items.is_empty()) {
-        let message = format!("{} is empty: the hook would never be asked", quoted(key));
-        reader.error(list.span, message, "leave the key out for all, or `enabled: false` for none");
+        let message = format!("{} is empty: the hook would never run", quoted(key));
+        reader.error(
+            list.span,
+            message,
+            "leave the key out for all, or set `enabled: false` for \
+            none",
+        );
     }
     if key == "tools" {
         for item in list.items() {
@@ -234,8 +238,8 @@ pub(crate) fn check_servers(reader: &mut Reader<'_>, root: &Node<'_>, servers: &
     let mut check = |server: &str, span: Span| {
         let named = !server.is_empty() && !is_pattern(server);
         if named && !servers.is_empty() && !servers.contains(&server) {
-            let message = format!("no server is called {}", quoted(server));
-            reader.warning(span, message, "it holds for no call as it is written");
+            let message = format!("there is no server named {}", quoted(server));
+            reader.warning(span, message, "it applies to no call");
         }
     };
     let agents = root.get("agents").into_iter().flat_map(Node::entries).map(|(_, agent)| agent);

@@ -12,6 +12,7 @@ use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::nearest;
 use crate::diagnostics::text::Span;
+use crate::formats::expose::is_pattern;
 use crate::io::Directories;
 use crate::keys::value_syntax;
 use crate::read::node::Node;
@@ -19,10 +20,10 @@ use crate::read::reader::Reader;
 use crate::resolve::servers;
 use crate::resolve::values::{duration, list, one_or_many};
 
-/// Claims that are lists by nature: different words in them do not exclude each other.
+/// Claims that contain lists: two agents with different words in them can match the same token.
 const LISTS: [&str; 3] = ["scope", "scp", "aud"];
 
-/// The algorithms that are accepted unless others are named.
+/// The default algorithms.
 const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
 
 /// The agents of a file, with their credentials.
@@ -88,7 +89,7 @@ fn claims(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Json)> {
     {
         reader.error(
             claims.span,
-            "`claims` is empty, and would match every JWT",
+            "`claims` is empty and would match every JWT",
             "name a claim, e.g. `sub`",
         );
     }
@@ -103,7 +104,7 @@ fn claims(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, Json)> {
     claims
 }
 
-/// Which agent a credential belongs to: one that names two agents names none.
+/// The owner of each credential. A credential that identifies two agents is an error.
 #[derive(Default)]
 struct Owners(HashMap<(&'static str, String), (String, Span)>);
 
@@ -122,13 +123,13 @@ impl Owners {
             return;
         };
         let message = match owner == agent {
-            true => format!("the {kind} is given twice for {}", quoted(agent)),
+            true => format!("the {kind} is listed twice for {}", quoted(agent)),
             false => format!("the {kind} belongs to {} and to {}", quoted(&owner), quoted(agent)),
         };
         let first = reader.mark(first);
         let diagnostic = Diagnostic::error(message)
-            .related(first, "given first here")
-            .help(format!("a {kind} names exactly one agent"));
+            .related(first, "first listed here")
+            .help(format!("a {kind} must identify exactly one agent"));
         reader.report(span, diagnostic);
     }
 }
@@ -148,39 +149,49 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
             && !agent.claims.is_empty()
             && root.get("identity").and_then(|node| node.get("jwt")).is_none()
         {
-            let help = "say who issues JWTs: `identity: { jwt: { issuer: …, jwks: … } }`";
-            reader.error(span, "`claims` match no JWT, because none is accepted", help);
+            let help = "configure the issuer: `identity: { jwt: { issuer: …, jwks: … } }`";
+            reader.error(span, "`claims` can never match, because JWTs are not accepted", help);
         }
         if let Some(span) = key(&agent.name, "certificates")
             && !agent.certificates.is_empty()
             && !asks_for_certificates
         {
-            let help = "say who signs them: `tls: { client_ca: FILE, … }`";
-            reader.error(span, "`certificates` match none, because clients are not asked", help);
+            let help = "configure their CA: `tls: { client_ca: FILE, … }`";
+            reader.error(
+                span,
+                "`certificates` can never match, because client certificates are \
+                not requested",
+                help,
+            );
         }
         if let Some(span) = key(&agent.name, "uid")
             && !listens_on_unix
         {
-            let help = "users are known on a unix socket only: `listen: unix:PATH`";
-            reader.warning(span, "`uid` matches nobody, because there is no unix socket", help);
+            let help = "user ids are known on a Unix socket only: `listen: unix:PATH`";
+            reader.warning(span, "`uid` can never match, because there is no Unix socket", help);
         }
     }
     for (_, server) in servers::listed(root) {
-        let named = server.get("headers_for").into_iter().flat_map(Node::entries);
-        for (key, _) in named.filter(|(key, _)| !agents.contains_key(key.name.as_ref())) {
+        let named = || server.get("headers_for").into_iter().flat_map(Node::entries);
+        for (key, _) in named().filter(|(key, _)| is_pattern(&key.name)) {
+            let message =
+                format!("{} is a pattern, and credentials are an agent's own", quoted(&key.name));
+            reader.error(key.span, message, "write the agent's name");
+        }
+        for (key, _) in named().filter(|(key, _)| !agents.contains_key(key.name.as_ref())) {
             let near = nearest(&key.name, config.agents.iter().map(|agent| agent.name.as_str()));
             let help = match near {
                 Some(near) => format!("did you mean {}?", quoted(near)),
-                None => "agents stand under `agents`".into(),
+                None => "agents are defined under `agents`".into(),
             };
-            let message = format!("no agent of this file is called {}", quoted(&key.name));
+            let message = format!("this file has no agent named {}", quoted(&key.name));
             reader.warning(key.span, message, &help);
         }
     }
     for host in root.get("allowed_hosts").map(Node::items).unwrap_or_default() {
         if host.as_str().is_some_and(|host| host.contains('*')) {
-            let message = "hosts are named one by one, and `*` stands for none of them";
-            reader.error(host.span, message, "name each host that clients write");
+            let message = "hosts are listed individually, and `*` matches none";
+            reader.error(host.span, message, "list each host name that clients use");
         }
     }
     check_claims(reader, &config.agents, &key);
@@ -188,19 +199,19 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
         && config.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty())
         && config.public_url.is_none()
     {
-        let help = "give `public_url`, which is the audience with its path, or `audience`";
-        reader.error(jwt.span, "`jwt` does not say for whom its tokens are", help);
+        let help = "set `public_url`, which is the audience together with its path, or `audience`";
+        reader.error(jwt.span, "`jwt` has no audience", help);
     }
     if let Some((cors, _)) = root.as_map().and_then(|map| map.entry("cors"))
         && config.cors
         && config.allowed_origins.is_empty()
     {
-        let help = "name the pages in `allowed_origins`, or remove `cors`";
-        reader.warning(cors.span, "`cors` is for nobody, because no origin is allowed", help);
+        let help = "list the origins in `allowed_origins`, or remove `cors`";
+        reader.warning(cors.span, "`cors` has no effect, because no origin is allowed", help);
     }
 }
 
-/// Two agents that one JWT could be are an error, unless some claim tells them apart.
+/// Two agents that can match the same JWT are an error, unless a claim distinguishes them.
 fn check_claims(
     reader: &mut Reader<'_>,
     agents: &[Agent],
@@ -219,33 +230,33 @@ fn check_claims(
         let names = (quoted(&other.name), quoted(&agent.name));
         let first = reader.mark(first);
         let diagnostic =
-            Diagnostic::error(format!("one JWT could be both {} and {}", names.0, names.1))
-                .related(first, "these claims and those can be in one token")
-                .help("give both a claim in which they differ, e.g. `sub`");
+            Diagnostic::error(format!("one JWT could identify both {} and {}", names.0, names.1))
+                .related(first, "one token can have both sets of claims")
+                .help("give both a claim with different values, e.g. `sub`");
         reader.report(second, diagnostic);
     }
 }
 
-/// Agents by the claims that can tell them apart.
+/// Agents grouped by the claims that can distinguish them.
 ///
-/// One token can be two agents unless they want different values of one claim. Agents that want the same
-/// claims are a group, and each pair of groups is compared by the values of the claims they share, so that
-/// the time is linear in agents as long as there are few kinds of them.
+/// One token can match two agents unless they require different values of the same claim. Agents
+/// that require the same claims form a group, and each pair of groups is compared by the values of
+/// their shared claims. So the time is linear in the number of agents if there are few groups.
 #[derive(Default)]
 struct ClaimGroups<'a> {
     groups: Vec<Group<'a>>,
 }
 
-/// Agents that want the same claims.
+/// Agents that require the same claims.
 struct Group<'a> {
     names: BTreeSet<&'a str>,
     members: Vec<(usize, &'a Agent)>,
-    /// The first member with certain values of some of the claims.
+    /// The first member with given values of some of the claims.
     first: HashMap<BTreeSet<&'a str>, HashMap<String, usize>>,
 }
 
 impl<'a> ClaimGroups<'a> {
-    /// Adds an agent; gives the first one before it that a token could be as well.
+    /// Adds an agent; returns the first earlier agent that the same token could match.
     fn add(&mut self, at: usize, agent: &'a Agent) -> Option<usize> {
         let names = agent.claims.iter().map(|(name, _)| name.as_str());
         let names: BTreeSet<&str> = names.filter(|name| !LISTS.contains(name)).collect();
@@ -254,7 +265,7 @@ impl<'a> ClaimGroups<'a> {
             let wanted = values(agent, &shared);
             let members = &group.members;
             let first = group.first.entry(shared).or_insert_with_key(|shared| {
-                // Of several with the same values, the first one stays.
+                // Of several with the same values, the first is kept.
                 let members = members.iter().rev();
                 members.map(|(at, member)| (values(member, shared), *at)).collect()
             });
@@ -277,7 +288,7 @@ impl<'a> ClaimGroups<'a> {
     }
 }
 
-/// The values that an agent wants of these claims, in their order.
+/// The values that an agent requires of these claims, in their order.
 fn values(agent: &Agent, names: &BTreeSet<&str>) -> String {
     let value = |name: &&str| agent.claims.iter().find(|(own, _)| own == name);
     let values: Vec<&Json> = names.iter().filter_map(value).map(|(_, value)| value).collect();
@@ -299,14 +310,14 @@ pub(crate) fn jwt(
     {
         reader.error(jwks.span, misform.message, "write a URL, or the path of a file");
     } else if value_syntax::in_the_clear(written) {
-        reader.error(jwks.span, "keys that come over `http` could be anyone's", "use `https`");
+        reader.error(jwks.span, "keys fetched over `http` could come from anyone", "use `https`");
     }
     let algorithms = list(node, "algorithms");
     if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
     {
         reader.error(
             node.get("algorithms")?.span,
-            "`algorithms` accepts none",
+            "`algorithms` is empty",
             "leave the key out for the default",
         );
     }
@@ -328,5 +339,6 @@ pub(crate) fn jwt(
             false => algorithms,
         },
         leeway: duration(node, "leeway", Duration::from_secs(60)),
+        agent_claim: node.get("agent_claim").and_then(Node::as_str).map(str::to_owned),
     })
 }

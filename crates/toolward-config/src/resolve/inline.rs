@@ -16,8 +16,8 @@ use crate::resolve::merge::{Assembly, LayerOptions, Role};
 /// The name of an inline policy in rules and diagnostics.
 const NAME: &str = "policy";
 
-/// A policy without a file: a layer or another system's file, or a whole configuration, whose
-/// servers need neither `command` nor `url`. Environment and files play no part.
+/// A policy without a file: a layer, a foreign file, or a whole configuration, whose servers need
+/// neither `command` nor `url`. Environment and files are not used.
 #[derive(Debug, Clone, Copy)]
 pub enum Inline<'a> {
     /// A file's text: JSON if it begins with `{`, TOML if it assigns `tools`, else YAML.
@@ -42,7 +42,7 @@ pub fn load_inline(policy: Inline<'_>) -> Result<LoadedConfig, LoadFailure> {
             if is_script("".as_ref(), content.as_bytes()) {
                 let message = "the policy is a program, which is a hook";
                 let diagnostic = Diagnostic::error(message).at(&text, Span::default());
-                assembly.report(diagnostic.help("hooks are asked only when a call is made"));
+                assembly.report(diagnostic.help("hooks run only when a call is made"));
             } else {
                 assembly.layer(&text, Syntax::of_content(text.content()), given);
             }

@@ -102,7 +102,7 @@ impl<F: Files, E: Env> Loader<F, E> {
         };
         let files: Vec<PathBuf> = assembly.config.hooks.iter().filter_map(file).collect();
         for file in files {
-            // Whoever uses it says what is wrong with it.
+            // The code that uses the value reports the error.
             if let Ok(bytes) = self.files.read(&file) {
                 assembly.know_script(&file, bytes);
             }
@@ -123,7 +123,7 @@ impl<F: Files, E: Env> Loader<F, E> {
         for path in places {
             match self.files.read(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => assembly.watch(&path),
-                // A file that is there but cannot be read is reported where it is read.
+                // A file that exists but cannot be read is reported by the code that reads it.
                 _ => return Some(path),
             }
         }
@@ -138,7 +138,7 @@ impl<F: Files, E: Env> Loader<F, E> {
         let home = self.home();
         let base = path.parent().unwrap_or(Path::new(""));
         let directories = Directories { base, home: home.as_deref() };
-        // Where it is also for a file that says nothing that could be read.
+        // The default, even if nothing in the file could be read.
         assembly.config.audit.dir = directories.path("audit");
         let Some((text, syntax)) = self.text(path, None, false, assembly) else {
             return;
@@ -186,8 +186,8 @@ impl<F: Files, E: Env> Loader<F, E> {
         }
     }
 
-    /// The text of a file, which may be named in another one. `None` where it has none: it cannot be
-    /// read, or it is a program.
+    /// The text of a file, which may be referenced in another one. `None` if it cannot be read or
+    /// is a program.
     fn text(
         &self,
         path: &Path,
@@ -220,7 +220,7 @@ impl<F: Files, E: Env> Loader<F, E> {
                 false => {
                     let message = format!("{} is a program, not a configuration", quoted(&name));
                     let help =
-                        "give it with `--policy`, or name it in `policies`: it is then a hook";
+                        "pass it with `--policy`, or list it in `policies`: it then becomes a hook";
                     assembly.report(Diagnostic::error(message).help(help));
                 }
             }

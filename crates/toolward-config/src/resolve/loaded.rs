@@ -44,16 +44,16 @@ pub struct LoadFailure {
 }
 
 impl LoadedConfig {
-    /// A gateway that is there, and allows nobody anything: where it listens and what it writes is the
-    /// configuration's, nothing else.
+    /// A gateway that runs but allows nothing: only listeners and the audit log come from the
+    /// configuration.
     pub fn denying(config: Config) -> LoadedConfig {
         let Config { mut listen, tls, admin, admin_stated, state, naming, separator, .. } = config;
         let Config { list_timeout, limits_of, mut audit, mut telemetry, public_url, .. } = config;
-        // An address that could not be read leaves the usual one.
+        // If no address could be read, the default applies.
         if listen.is_empty() {
             listen = Config::default().listen;
         }
-        // Nothing is sent to others for a configuration that is not right.
+        // An invalid configuration must not send data to others.
         audit.sinks.clear();
         telemetry.otlp = None;
         let config = Config {
@@ -71,7 +71,7 @@ impl LoadedConfig {
             public_url,
             ..Config::default()
         };
-        let nobody = AgentsSource { agents: Vec::new(), deny_on_missing_agent: true };
+        let nobody = AgentsSource::default();
         let name = "nothing is allowed: the configuration is not valid".into();
         let layers = vec![LayerSource { name, rules: RulesSource::Agents(nobody) }];
         LoadedConfig {
@@ -134,12 +134,25 @@ impl LoadedConfig {
         texts.chain(self.scripts.iter().map(|(path, bytes)| (path.as_path(), &**bytes)))
     }
 
+    /// Whether a file of the configuration or policy holds the same data as in `other`: only comments, blank
+    /// lines or layout differ. False for files of other kinds.
+    pub fn has_same_data(&self, other: &LoadedConfig, file: &Path) -> bool {
+        let find = |loaded: &LoadedConfig| {
+            loaded.texts.iter().find(|(text, _)| Path::new(text.name()) == file).cloned()
+        };
+        let (Some((this, syntax)), Some((that, other))) = (find(self), find(other)) else {
+            return false;
+        };
+        let (this, that) = (syntax.parse(this.content()), other.parse(that.content()));
+        syntax == other && this.is_ok_and(|this| that.is_ok_and(|that| this.has_data_of(&that)))
+    }
+
     /// The main file, if any.
     pub fn main_file(&self) -> Option<&Path> {
         self.texts.first().filter(|_| self.has_main).map(|(text, _)| Path::new(text.name()))
     }
 
-    /// Spans are not kept for the case that one is asked for: the text is read once more.
+    /// Spans are not kept after loading: the text is parsed again.
     fn mark_at(&self, file: &str, place: Place, key: Option<&str>) -> Option<Mark> {
         let (text, syntax) = self.texts.iter().find(|(text, _)| text.name() == file)?;
         let offset = text.offset(place)?;
@@ -156,7 +169,7 @@ impl LoadedConfig {
 /// The outermost value that begins at an offset.
 fn node_at<'n, 't>(node: &'n Node<'t>, offset: u32) -> Option<&'n Node<'t>> {
     if node.span.start == offset {
-        // A list that begins with its first entry is not meant: the entry is.
+        // If a list begins with its first entry, the entry is meant.
         if !matches!(node.value, Value::Seq(_)) {
             return Some(node);
         }

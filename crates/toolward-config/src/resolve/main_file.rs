@@ -15,8 +15,8 @@ use crate::resolve::identities;
 use crate::resolve::servers;
 use crate::resolve::values::{duration, flag, list, one_or_many, size, text};
 
-/// The gateway's part of the main file. What has the wrong shape was reported before, and is
-/// passed over here.
+/// The gateway's part of the main file. Values of the wrong shape were reported before and are
+/// skipped here.
 pub(crate) fn config(
     reader: &mut Reader<'_>,
     root: &Node<'_>,
@@ -34,11 +34,7 @@ pub(crate) fn config(
             })
             .collect();
         if matches!(&node.value, Value::Seq(items) if items.is_empty()) {
-            reader.error(
-                node.span,
-                "`listen` names no address",
-                "leave the key out for `127.0.0.1:7410`",
-            );
+            reader.error(node.span, "`listen` is empty", "leave the key out for `127.0.0.1:7410`");
         }
     }
     config.public_url = text(root, "public_url");
@@ -124,7 +120,7 @@ fn check_separator(reader: &mut Reader<'_>, node: &Node<'_>) {
     if node.as_str().is_some_and(|separator| !separator.chars().all(allowed)) {
         let help =
             "use letters, digits, `_`, `-` and `.`: clients accept nothing else in a tool's name";
-        reader.error(node.span, "the separator may not hold such characters", help);
+        reader.error(node.span, "the separator must not contain such characters", help);
     }
 }
 

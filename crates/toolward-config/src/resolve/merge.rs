@@ -7,13 +7,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use toolward_policy::source::{ExposeSource, LayerSource, RulesSource, ServerSource, Source};
+use toolward_policy::source::{
+    ExposeSource, LayerSource, RulesSource, ServerSource, SideSource, Source,
+};
 use toolward_policy::testing::PolicyTest;
 
 use crate::config::{AgentLimits, Config, Hook};
 use crate::diagnostics::diagnostic::{Diagnostic, Findings};
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::{Mark, Span, Text};
+use crate::formats::agent_names;
 use crate::formats::client;
 use crate::formats::policy_tests;
 use crate::formats::rules;
@@ -29,6 +32,7 @@ use crate::resolve::builtin;
 use crate::resolve::guards;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::main_file;
+use crate::resolve::resources;
 use crate::resolve::servers;
 
 /// How a policy file is loaded.
@@ -58,7 +62,7 @@ pub(crate) struct ReferencedFiles {
 }
 
 /// Help for an empty main file.
-const EMPTY_MAIN: &str = "add `servers`, or give another file with `-c`";
+const EMPTY_MAIN: &str = "add `servers`, or pass another file with `-c`";
 
 #[derive(Default)]
 pub(crate) struct Assembly {
@@ -71,7 +75,7 @@ pub(crate) struct Assembly {
     policy_scripts: Vec<(PathBuf, Arc<[u8]>)>,
     /// The first of them is the main file.
     has_main: bool,
-    /// The policy is part of a request: agents are whatever that request calls them.
+    /// The policy is part of a request: agents have the names that the request uses.
     inline: bool,
     agent_limits: Vec<AgentLimits>,
     /// Files of the policy that are programs.
@@ -112,7 +116,7 @@ impl Assembly {
         self.source.layers.push(LayerSource { name: name.to_owned(), rules });
     }
 
-    /// A file that was given as a policy and is a program is a hook.
+    /// A policy file that is a program becomes a hook.
     pub(crate) fn script(&mut self, hook: Hook) {
         self.scripts.push(hook);
     }
@@ -120,6 +124,9 @@ impl Assembly {
     pub(crate) fn finish(mut self) -> Result<LoadedConfig, LoadFailure> {
         self.config.agent_limits = self.agent_limits;
         self.config.hooks.append(&mut self.scripts);
+        for diagnostic in resources::check_owners(&self.config.servers) {
+            self.findings.push(diagnostic);
+        }
         let failed = self.findings.has_errors();
         let diagnostics = self.findings.into_list();
         match failed {
@@ -142,7 +149,8 @@ impl Assembly {
         }
     }
 
-    /// The main file: the gateway's values and the first layers. Returns the `policies` it names.
+    /// The main file: the gateway's values and the first layers. Returns the `policies` that it
+    /// lists.
     pub(crate) fn main(
         &mut self,
         text: &Arc<Text>,
@@ -161,7 +169,7 @@ impl Assembly {
         if let Some(format) = foreign(&root, syntax) {
             let message =
                 format!("{} is a policy file ({format}), not a configuration", quoted(text.name()));
-            let help = "give it with `--policy`, or name it in `policies`";
+            let help = "pass it with `--policy`, or list it in `policies`";
             self.report(Diagnostic::error(message).at(text, root.span).help(help));
             return ReferencedFiles::default();
         }
@@ -187,7 +195,7 @@ impl Assembly {
         ReferencedFiles { policies: files("policies"), servers_from: files("servers_from") }
     }
 
-    /// The servers of a client's file, beside those of the main file.
+    /// The servers of a client's file, in addition to those of the main file.
     pub(crate) fn servers_from(
         &mut self,
         text: &Arc<Text>,
@@ -199,10 +207,10 @@ impl Assembly {
         let root = client::file(&mut reader, root, directories.base);
         let Some(table) = root.as_map().and_then(|map| map.entry("mcpServers")) else {
             let help = "a client's file has `mcpServers`, or `servers` as VS Code writes it";
-            reader.error(root.span, "there are no servers in the file", help);
+            reader.error(root.span, "the file has no servers", help);
             return;
         };
-        // Only its servers count: a policy stands in the project's own files.
+        // Only its servers are used: policies belong in native files.
         let table = Map::of(vec![(table.0.clone(), table.1.clone())]);
         let root = Node::new(root.span, Value::Map(table));
         check(&mut reader, &root, &CONFIGURATION, "", true);
@@ -249,7 +257,7 @@ impl Assembly {
         }
     }
 
-    /// The policy of a tree, whatever its format.
+    /// The policy of a tree, in any format.
     pub(crate) fn policy(
         &mut self,
         text: &Arc<Text>,
@@ -266,7 +274,7 @@ impl Assembly {
         {
             let message = format!("{} is not an allowlist", quoted(text.name()));
             self.report(
-                Diagnostic::error(message).at(text, root.span).help("give it with `--policy`"),
+                Diagnostic::error(message).at(text, root.span).help("pass it with `--policy`"),
             );
             return;
         }
@@ -288,7 +296,7 @@ impl Assembly {
         }
     }
 
-    /// A layer in the project's own words, or in those of them that a format has.
+    /// A layer in the native format, or in a foreign format that is a subset of it.
     fn native(&mut self, text: &Arc<Text>, root: &Node<'_>, format: Format) {
         let mut reader = Reader::new(text, &mut self.findings);
         if let Value::Seq(_) = root.value {
@@ -303,20 +311,23 @@ impl Assembly {
         };
         check(&mut reader, root, shape, "", false);
         let Some(map) = root.as_map() else { return };
-        // `{}` and `defaults` alone are rules too: those of no agent.
+        // `{}` and `defaults` alone are rules too: without any agent.
         let only_defaults = (map.is_empty() || map.get("defaults").is_some())
             && map.iter().all(|(key, _)| key.name == "defaults" || is_wording(&key.name));
         let has_agents =
             format != Format::Allowlist && (map.get("agents").is_some() || only_defaults);
-        if !self.inline {
-            rules::check_agent_names(&mut reader, root);
+        // An inline policy has the names that its requests use, to the letter.
+        let patterns = !self.inline;
+        if patterns {
+            agent_names::check_patterns(&mut reader, root);
         }
-        let agents = has_agents.then(|| rules::agents(&mut reader, root));
+        agent_names::check_roles(&mut reader, root);
+        let agents = has_agents.then(|| rules::agents(&mut reader, root, patterns));
         let allowlist = rules::allowlist(&mut reader, root);
         if agents.is_none() && allowlist.is_none() && !reader.findings.has_errors() {
             let (message, help) = match format {
                 Format::Allowlist => ("the file has no `allowed_tools`", "add the list"),
-                _ => ("the file holds no policy", "add `agents` or `allowed_tools`"),
+                _ => ("the file contains no policy", "add `agents` or `allowed_tools`"),
             };
             reader.error(root.span, message, help);
         }
@@ -339,7 +350,7 @@ impl Assembly {
                 (servers::source(&mut reader, key, node), at)
             })
             .collect();
-        // A file that says nothing else than who is missing is about agents too: about none.
+        // A file with only `defaults` is a layer with agents too: with none.
         let nothing_else = root.as_map().is_some_and(|map| {
             let speaks =
                 map.is_empty() || map.get("defaults").is_some() || map.get("agents").is_some();
@@ -349,11 +360,13 @@ impl Assembly {
                     key.name == "defaults" || no_agents || is_wording(&key.name)
                 })
         });
-        if !self.inline {
-            rules::check_agent_names(&mut reader, root);
+        let patterns = !self.inline;
+        if patterns {
+            agent_names::check_patterns(&mut reader, root);
         }
+        agent_names::check_roles(&mut reader, root);
         let has_agents = nothing_else || rules::has_rules(root);
-        let agents = has_agents.then(|| rules::agents(&mut reader, root));
+        let agents = has_agents.then(|| rules::agents(&mut reader, root, patterns));
         let allowlist = rules::allowlist(&mut reader, root);
         self.tests.extend(policy_tests::read(&mut reader, root));
         self.agent_limits.extend(guards::agent_limits(&mut reader, root));
@@ -383,9 +396,9 @@ impl Assembly {
     fn whole_without_files(&mut self, text: &Arc<Text>, root: &Node<'_>) {
         self.whole(text, root);
         if let Some((key, _)) = root.as_map().and_then(|map| map.entry("policies")) {
-            let message = "`policies` may not stand in a policy that is given as one piece";
+            let message = "`policies` is not allowed in an inline policy";
             let mut reader = Reader::new(text, &mut self.findings);
-            reader.error(key.span, message, "give the files with `--policy`");
+            reader.error(key.span, message, "pass the files with `--policy`");
         }
         if root.get("read_only").and_then(Node::as_bool) == Some(true) {
             self.config.read_only = true;
@@ -407,7 +420,7 @@ impl Assembly {
     fn add_server(&mut self, server: ServerSource, text: &Text) {
         if !self.described.insert(server.name.clone()) {
             let message = format!(
-                "the server {} of {} is described in another file too",
+                "the server {} of {} is also described in another file",
                 quoted(&server.name),
                 quoted(text.name())
             );
@@ -436,14 +449,14 @@ impl Assembly {
         if let Some((other, first)) = earlier {
             let message = match server.as_ref().or(other.as_ref()) {
                 Some(server) => {
-                    format!("what the server {} exposes is given twice", quoted(server))
+                    format!("the exposure of the server {} is defined twice", quoted(server))
                 }
-                None => "what every server exposes is given twice".to_owned(),
+                None => "the exposure of all servers is defined twice".to_owned(),
             };
             let diagnostic = Diagnostic::error(message)
                 .at_mark(mark)
-                .related(first.clone(), "given first here")
-                .help("keep one exposure for each server; `_global` stands for all of them");
+                .related(first.clone(), "first defined here")
+                .help("keep one exposure per server; `_global` applies to all of them");
             self.report(diagnostic);
             return;
         }
@@ -481,14 +494,19 @@ impl Assembly {
 /// The files whose agents have `deny` rules.
 fn denying_files(source: &Source) -> Vec<String> {
     let denies = |layer: &&LayerSource| match &layer.rules {
-        RulesSource::Agents(layer) => layer.agents.iter().any(|(_, agent)| {
-            let deny = &agent.deny;
-            let lists = deny.tools.iter().chain(&deny.prompts).chain(&deny.resources);
-            !deny.servers.is_empty() || lists.into_iter().any(|list| !list.entries.is_empty())
-        }),
+        RulesSource::Agents(layer) => {
+            let agents = layer.agents.iter().map(|(_, agent)| &agent.deny);
+            let roles = layer.roles.iter().map(|(_, role)| &role.deny);
+            agents.chain(roles).any(denies_something)
+        }
         _ => false,
     };
     source.layers.iter().filter(denies).map(|layer| layer.name.clone()).collect()
+}
+
+fn denies_something(deny: &SideSource) -> bool {
+    let mut lists = deny.tools.iter().chain(&deny.prompts).chain(&deny.resources);
+    !deny.servers.is_empty() || lists.any(|list| !list.entries.is_empty())
 }
 
 /// Whether a file contains only blank lines and comments.
@@ -514,6 +532,12 @@ fn foreign(root: &Node<'_>, syntax: Syntax) -> Option<Format> {
 /// Whether a key only affects the wording of refusals, so that it does not make a file a policy.
 fn is_wording(key: &str) -> bool {
     matches!(key, "message" | "explain_to_agent")
+}
+
+/// Whether a file is a whole configuration, and not a policy layer alone.
+pub fn is_configuration(path: &Path, content: &str) -> bool {
+    let syntax = Syntax::of_file(path, content);
+    syntax.parse(content).is_ok_and(|root| foreign(&root, syntax).is_none() && is_whole(&root))
 }
 
 /// Whether a tree is a whole configuration, because it has a key that only the main file may have.

@@ -17,7 +17,7 @@ pub(super) fn variables(
         if key.name.is_empty() || key.name.contains(['=', '\0']) {
             reader.error(
                 key.span,
-                format!("{} is not a variable's name", quoted(&key.name)),
+                format!("{} is not a valid variable name", quoted(&key.name)),
                 "use letters, digits and `_`",
             );
         }

@@ -8,7 +8,7 @@ use crate::config::{
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
-use crate::formats::expose::exposure;
+use crate::formats::expose::{ExposeList, exposure};
 use crate::formats::hint_names::check_tag;
 use crate::formats::rules::strings;
 use crate::io::{Directories, program};
@@ -17,8 +17,9 @@ use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 use crate::resolve::guards::rates;
 use crate::resolve::process::{variables, warn_of_plain_secret};
+use crate::resolve::resources::{roots, schemes};
 
-/// Headers that are the gateway's own towards servers.
+/// Headers that the gateway sets itself on requests to servers.
 const OWNED: [&str; 10] = [
     "content-length",
     "transfer-encoding",
@@ -51,8 +52,8 @@ pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
         let other = reader.mark(first.span);
         reader.report(
             second.span,
-            Diagnostic::error("`mcpServers` is another name for `servers`, and both are given")
-                .related(other, "given here too")
+            Diagnostic::error("`mcpServers` is another name for `servers`, and both are set")
+                .related(other, "also set here")
                 .help("put all servers under `servers`"),
         );
     }
@@ -61,7 +62,7 @@ pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
         .flat_map(|(_, servers)| servers.entries())
         .filter(|(_, server)| is_disabled(server))
     {
-        let message = format!("the server {} is disabled, and left out", quoted(&key.name));
+        let message = format!("the server {} is disabled and skipped", quoted(&key.name));
         reader.warning(key.span, message, "remove `disabled` to use it");
     }
 }
@@ -69,7 +70,9 @@ pub(crate) fn check_list(reader: &mut Reader<'_>, root: &Node<'_>) {
 /// The policy source of a server.
 pub(crate) fn source(reader: &mut Reader<'_>, key: &Key<'_>, node: &Node<'_>) -> ServerSource {
     let mut server = ServerSource::new(key.name.as_ref());
-    server.expose = node.get("expose").map(|list| exposure(reader, list, false));
+    server.expose = node.get("expose").map(|list| exposure(reader, list, &ExposeList::TOOLS));
+    server.expose_prompts =
+        node.get("expose_prompts").map(|list| exposure(reader, list, &ExposeList::PROMPTS));
     if let Some(hints) = node.get("hints") {
         for tag in hints.entries().flat_map(|(_, list)| list.items()) {
             check_tag(reader, tag.as_str().unwrap_or_default(), tag.span);
@@ -97,10 +100,10 @@ pub(crate) fn check_name(reader: &mut Reader<'_>, key: &Key<'_>, separator: &str
     let shown = quoted(name);
     let first = separator.chars().next();
     let (message, help) = if name.is_empty() {
-        ("a server's name may not be empty".to_owned(), "give it a name".to_owned())
+        ("a server's name must not be empty".to_owned(), "give it a name".to_owned())
     } else if name == BUILTIN_SERVER {
         (
-            format!("the name {shown} is taken by the gateway's own server"),
+            format!("the name {shown} is reserved for the built-in server"),
             "choose another name".to_owned(),
         )
     } else if let Some(bad) =
@@ -108,16 +111,22 @@ pub(crate) fn check_name(reader: &mut Reader<'_>, key: &Key<'_>, separator: &str
     {
         let bad = quoted(&bad.to_string());
         (
-            format!("a server's name may not hold {bad}"),
+            format!("a server's name must not contain {bad}"),
             "use letters, digits, `-`, `.` and `_`".to_owned(),
         )
     } else if name.contains("__") || name.contains(separator) {
         let separator = if name.contains(separator) { separator } else { "__" };
         let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
-        (format!("a server's name may not hold {}", quoted(separator)), help)
+        (format!("a server's name must not contain {}", quoted(separator)), help)
     } else if name.ends_with('_') || first.is_some_and(|first| name.ends_with(first)) {
         let help = format!("tools are named SERVER{separator}TOOL, which would be ambiguous");
-        (format!("the server's name {shown} may not end like the separator begins"), help)
+        (
+            format!(
+                "the server's name {shown} must not end with the first characters of the \
+            separator"
+            ),
+            help,
+        )
     } else {
         return;
     };
@@ -146,12 +155,15 @@ pub(crate) fn server(
         timeout: timeout(reader, node),
         result_bytes: node.get("result_bytes").map(result_bytes).unwrap_or_default(),
         share: node.get("share").and_then(Node::as_bool).unwrap_or(false),
+        cache: node.get("cache").and_then(Node::as_bool).unwrap_or(true),
         max_children: node
             .get("max_children")
             .and_then(Node::as_int)
             .and_then(|most| u32::try_from(most).ok())
             .unwrap_or(32),
         description: node.get("description").and_then(Node::as_str).map(str::to_owned),
+        schemes: node.get("schemes").map(|list| schemes(reader, list)).unwrap_or_default(),
+        roots: node.get("roots").map(|list| roots(reader, list, directories)),
         methods: node.get("methods").map(strings).unwrap_or_default(),
         limits: node.get("limits").map(|node| rates(reader, node, false)).unwrap_or_default(),
         mark: reader.mark(key.span),
@@ -166,7 +178,7 @@ fn timeout(reader: &mut Reader<'_>, server: &Node<'_>) -> Timeout {
     let mut check = |node: &Node<'_>| {
         let idle = read(node);
         if idle.zip(most).is_some_and(|(idle, most)| idle > most) {
-            let help = "a call ends after `max_timeout`, with or without progress; raise that";
+            let help = "a call ends after `max_timeout`, even with progress; increase that";
             reader.error(node.span, "`timeout` is longer than `max_timeout`", help);
         }
         idle
@@ -214,7 +226,7 @@ fn connect(
                 Diagnostic::error(format!("the server {shown} has both `command` and `url`"))
                     .label("reached over HTTP")
                     .related(other, "started as a program")
-                    .help("keep the one by which the server is reached"),
+                    .help("keep the one that applies"),
             );
             None
         }
@@ -269,8 +281,8 @@ fn connect(
             if let Some((key, _)) = map.entry("oauth")
                 && headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"))
             {
-                let help = "keep one of them; `headers_for` may have another one for an agent";
-                reader.error(key.span, "both `oauth` and `headers` give `Authorization`", help);
+                let help = "keep one of them; `headers_for` may set another one for an agent";
+                reader.error(key.span, "both `oauth` and `headers` set `Authorization`", help);
             }
             Some(Connect::Http {
                 url: Secret::read(reader, url, directories)?,
@@ -284,7 +296,7 @@ fn connect(
     }
 }
 
-/// The references in the command of a client's file. Elsewhere they are not replaced.
+/// The references in the command of a client's file. They are not replaced in native files.
 fn command_template(
     reader: &mut Reader<'_>,
     command: &Node<'_>,
@@ -300,8 +312,8 @@ fn command_template(
     Some(CommandTemplate { text, base: directories.base.to_owned() })
 }
 
-/// The arguments of a program. Others can read them (`ps`), so that secrets belong into `env`; only what a
-/// client would replace is replaced.
+/// The arguments of a program. Other users can read them (`ps`), so secrets belong in `env`; only
+/// references that a client would replace are replaced, and those of `toolward init`.
 fn arguments(
     reader: &mut Reader<'_>,
     node: &Node<'_>,
@@ -313,7 +325,7 @@ fn arguments(
         let Some(text) = node.as_str() else { continue };
         match reference_parts(text) {
             _ if !text.contains("${") => {}
-            Ok(_) if client => {
+            Ok(_) if client || is_moved(text) => {
                 arguments.extend(Secret::read(reader, node, directories));
                 continue;
             }
@@ -331,6 +343,12 @@ fn arguments(
     arguments
 }
 
+/// An argument that `toolward init` has moved into the environment of the client's entry.
+fn is_moved(argument: &str) -> bool {
+    let number = argument.strip_prefix("${TOOLWARD_ARG_").and_then(|rest| rest.strip_suffix('}'));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|c| c.is_ascii_digit()))
+}
+
 /// Checks keys that only clients use: `type` must match the server, approvals are ignored with a warning.
 fn check_client_keys(reader: &mut Reader<'_>, node: &Node<'_>) {
     if let Some(kind) = node.get("type") {
@@ -342,18 +360,18 @@ fn check_client_keys(reader: &mut Reader<'_>, node: &Node<'_>) {
         if !fits {
             reader.error(
                 kind.span,
-                "`type` does not fit the server",
+                "`type` does not match the server",
                 "`stdio` has a `command`, the others a `url`",
             );
         }
     }
     for key in ["alwaysAllow", "autoApprove"] {
         if let Some((key, _)) = node.as_map().and_then(|map| map.entry(key)) {
-            let message = format!("{} is a setting of clients, and ignored", quoted(&key.name));
+            let message = format!("{} is a setting of clients and is ignored", quoted(&key.name));
             reader.warning(
                 key.span,
                 message,
-                "what is allowed stands in `agents` or `allowed_tools`",
+                "permissions are configured in `agents` or `allowed_tools`",
             );
         }
     }
@@ -377,7 +395,11 @@ fn tls(
     directories: &Directories<'_>,
 ) -> ServerTls {
     if url.as_str().is_some_and(|url| url.to_ascii_lowercase().starts_with("http://")) {
-        reader.error(node.span, "`tls` of a server whose `url` is `http`", "use `https`");
+        reader.error(
+            node.span,
+            "`tls` requires an `https` URL, but `url` is `http`",
+            "use `https`",
+        );
     }
     let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| directories.path(path));
     let identity = match (path("cert"), path("key")) {
@@ -397,13 +419,13 @@ fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     if let Some((_, value)) = secret
         && value.as_str().is_some_and(|value| !value.contains("${"))
     {
-        let diagnostic = Diagnostic::error("`client_secret` stands in the file in plain text")
+        let diagnostic = Diagnostic::error("`client_secret` is in the file in plain text")
             .help("write a reference such as `${NAME}` or `${file:PATH}`")
             .hide_marked();
         reader.report(value.span, diagnostic);
     }
     if let Some(url) = node.get("token_url").filter(|url| url.as_str().is_some_and(in_the_clear)) {
-        reader.error(url.span, "the secret would go over `http` in the clear", "use `https`");
+        reader.error(url.span, "the secret would be sent over `http` in plain text", "use `https`");
     }
     Some(OAuth {
         token_url: Secret::read(reader, node.get("token_url")?, directories)?,
@@ -423,19 +445,19 @@ fn headers(
         if !header_name(&key.name) {
             reader.error(
                 key.span,
-                format!("{} is not a header's name", quoted(&key.name)),
+                format!("{} is not a valid header name", quoted(&key.name)),
                 "use letters, digits and `-`",
             );
         } else if OWNED.iter().any(|owned| key.name.eq_ignore_ascii_case(owned)) {
             reader.error(
                 key.span,
-                format!("the gateway itself says {} to servers", quoted(&key.name)),
+                format!("the gateway sets {} itself", quoted(&key.name)),
                 "remove it: it belongs to the connection or to each message",
             );
         } else if value.as_str().is_some_and(|value| value.chars().any(char::is_control)) {
             reader.error(
                 value.span,
-                "a header may not hold a line break or control character",
+                "a header must not contain a line break or control character",
                 "remove it",
             );
         }

@@ -1,4 +1,4 @@
-//! Typed values of a checked tree, with a default if the key is missing or was reported as wrong.
+//! Typed values of a validated tree, with a default if the key is missing or was reported.
 
 use std::time::Duration;
 

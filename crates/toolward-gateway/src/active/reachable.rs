@@ -2,18 +2,19 @@
 
 use std::net::IpAddr;
 
-/// Hosts and origins that may be used. A browser that a web page tricked into a request sends a foreign one.
+/// Allowed hosts and origins. In a DNS rebinding or cross-site request, the browser sends a different
+/// one.
 #[derive(Default)]
 pub struct Reachable {
     /// Hosts, with or without a port, in lower case.
     hosts: Vec<String>,
     /// Origins such as `https://app.example`, in lower case.
     origins: Vec<String>,
-    /// Origins whose pages may read answers.
+    /// Origins whose pages may read responses (CORS).
     pages: Vec<String>,
-    /// The proxies that are believed.
+    /// The trusted proxies.
     proxies: Option<Box<dyn Fn(IpAddr) -> bool + Send + Sync>>,
-    /// How clients write the address, where the configuration says it.
+    /// The public URL, if it is configured.
     base: Option<Base>,
 }
 
@@ -30,13 +31,13 @@ impl Reachable {
         }
     }
 
-    /// Pages of these origins may read answers, because browsers are told so.
+    /// Lets pages of these origins read responses, through CORS headers.
     pub fn pages(mut self, origins: impl IntoIterator<Item = String>) -> Reachable {
         self.pages = origins.into_iter().map(|origin| origin.to_ascii_lowercase()).collect();
         self
     }
 
-    /// These addresses are proxies of the operator.
+    /// Sets which addresses are trusted proxies.
     pub fn proxies(
         mut self,
         proxies: impl Fn(IpAddr) -> bool + Send + Sync + 'static,
@@ -45,13 +46,13 @@ impl Reachable {
         self
     }
 
-    /// This is how clients write the address.
+    /// Sets the public URL.
     pub fn base(mut self, base: Base) -> Reachable {
         self.base = Some(base);
         self
     }
 
-    pub(crate) fn written(&self) -> Option<&Base> {
+    pub(crate) fn public_base(&self) -> Option<&Base> {
         self.base.as_ref()
     }
 
@@ -59,13 +60,13 @@ impl Reachable {
         self.proxies.as_ref().is_some_and(|trusted| trusted(address))
     }
 
-    /// Whether a `Host` header names this gateway.
+    /// Whether a `Host` header refers to this gateway.
     pub fn host(&self, authority: &str) -> bool {
         let name = without_port(authority);
         is_loopback(name) || self.hosts.iter().any(|host| host == authority || host == name)
     }
 
-    /// Whether a web page from there may ask.
+    /// Whether a web page of this origin may send requests.
     pub fn origin(&self, origin: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         if self.origins.contains(&origin) {
@@ -83,8 +84,8 @@ impl Reachable {
     }
 }
 
-/// The address of the endpoint as clients write it, without the path: `https://gate.example`, with
-/// whatever a proxy in front puts before the path.
+/// The public URL of the gateway without the endpoint's path: `https://gate.example`, plus any path
+/// prefix that a proxy adds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Base {
     /// Scheme and host.
@@ -94,7 +95,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// From `public_url`, with or without the path of the endpoint at its end.
+    /// From `public_url`, with or without the endpoint's path at its end.
     pub fn of_url(url: &str) -> Base {
         let url = url.trim_end_matches('/');
         let url = url.strip_suffix("/mcp").unwrap_or(url);
@@ -113,12 +114,12 @@ impl Base {
         format!("{}{}{path}", self.origin, self.prefix)
     }
 
-    /// The address of a well-known document about a path.
+    /// The URL of a well-known document for a path.
     pub(crate) fn well_known(&self, document: &str, path: &str) -> String {
         format!("{}{document}{}{path}", self.origin, self.prefix)
     }
 
-    /// Empty, or the path that a proxy puts before the endpoint's.
+    /// The path prefix that a proxy adds before the endpoint's path, or empty.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -13,8 +13,8 @@ use crate::view::names::Naming;
 /// How long startup waits for tool lists, to find colliding flat names.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts persistent hooks and eager servers. With flat names, all lists are fetched, and two tools of one name are
-/// an error.
+/// Starts persistent hooks and eager servers. With flat names, all lists are fetched, and two tools with
+/// the same name are an error.
 pub(crate) async fn start(active: &Active, servers: &Arc<Servers>) -> Result<(), String> {
     active.guards.start();
     if let Naming::Flat(_) = active.naming {
@@ -28,16 +28,16 @@ pub(crate) async fn start(active: &Active, servers: &Arc<Servers>) -> Result<(),
 }
 
 async fn claim_names(active: &Active, servers: &Arc<Servers>) -> Result<(), String> {
-    let mut asked = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for server in active.servers.iter() {
         let (servers, server) = (servers.clone(), server.clone());
-        asked.spawn(async move { (server.id, servers.own_list(&server, LIST_TIMEOUT).await) });
+        tasks.spawn(async move { (server.id, servers.own_list(&server, LIST_TIMEOUT).await) });
     }
     let mut lists = HashMap::new();
-    while let Some(Ok((id, listed))) = asked.join_next().await {
+    while let Some(Ok((id, listed))) = tasks.join_next().await {
         lists.extend(listed.ok().map(|listed| (id, listed)));
     }
-    let mut twice = Vec::new();
+    let mut duplicates = Vec::new();
     for server in active.servers.iter() {
         let Some(listed) = lists.remove(&server.id) else {
             tracing::warn!(
@@ -56,16 +56,16 @@ async fn claim_names(active: &Active, servers: &Arc<Servers>) -> Result<(), Stri
             };
             let Some(name) = name else { continue };
             if active.naming.expose(&mut claims, server.name(), &name).is_none() {
-                twice.push(format!("{}/{}", server.name(), tool.name()));
+                duplicates.push(format!("{}/{}", server.name(), tool.name()));
             }
         }
         claims.keep_latest(listed.catalogue.hash());
     }
-    match twice.as_slice() {
+    match duplicates.as_slice() {
         [] => Ok(()),
         some => Err(format!(
-            "with `naming: flat` no two tools may have one name, and these repeat another \
-             server's: {}. Rename them with `expose`, or use `naming: prefix`",
+            "with `naming: flat`, tool names must be unique, and these are used by another server \
+             too: {}. Rename them with `expose`, or use `naming: prefix`",
             some.join(", ")
         )),
     }

@@ -1,9 +1,9 @@
 //! A call's arguments in the audit log: their values as far as configured, and a keyed hash.
 //!
-//! The hash identifies a call without showing its arguments. It is keyed, because a plain hash of a short
-//! secret can be found by trying: `hmac-sha256:KEYID:HEX`. The key is derived from the key of the state
-//! directory, so replicas that share it write the same hashes. Logs of earlier versions have plain
-//! `sha256:HEX`.
+//! The hash identifies a call without revealing its arguments. It is keyed, because a plain hash of
+//! a short secret can be guessed: `hmac-sha256:KEYID:HEX`. The key is derived from the key of the
+//! state directory, so replicas that share it write the same hashes. Logs of earlier versions
+//! contain plain `sha256:HEX`.
 
 use std::io::{Error, Result};
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use super::redact::Arguments;
 use crate::opaque_id::derived_key;
 
 /// Larger arguments are recorded by their hash alone.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_RECORDED_BYTES: usize = 64 << 10;
 const PURPOSE: &str = "toolward: arguments in the audit log, 1";
 const KEYED: &str = "hmac-sha256";
 const PLAIN: &str = "sha256";
@@ -30,10 +30,11 @@ pub struct HashKey {
 }
 
 impl HashKey {
-    /// The key of a state directory, made at first use.
+    /// The key of a state directory, created on first use.
     pub fn in_state(folder: &Path) -> Result<HashKey> {
         let key = derived_key(folder, PURPOSE, true)?;
-        key.map(|key| HashKey::new(&key)).ok_or_else(|| Error::other("there is no key"))
+        key.map(|key| HashKey::new(&key))
+            .ok_or_else(|| Error::other("the state directory has no key"))
     }
 
     /// The key of a state directory, if it has one.
@@ -41,10 +42,10 @@ impl HashKey {
         Ok(derived_key(folder, PURPOSE, false)?.map(|key| HashKey::new(&key)))
     }
 
-    /// A key that ends with the process: nobody can compare its hashes later.
+    /// An ephemeral key, whose hashes cannot be compared later.
     fn passing() -> HashKey {
         let mut key = [0; 32];
-        // Without random bytes, nothing else of the gateway works either.
+        // If there are no random bytes, the rest of the gateway does not work either.
         let _ = getrandom::fill(&mut key);
         HashKey::new(&key)
     }
@@ -61,16 +62,16 @@ impl HashKey {
     }
 }
 
-/// Whether recorded arguments are those that somebody has.
+/// Whether recorded arguments match given ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     Same,
     Different,
-    /// The hash was made with a key that is not at hand, or in a way that is not known.
+    /// The hash was made with another key, or by an unknown method.
     Unknown,
 }
 
-/// Compares a recorded hash with arguments in any of these spellings.
+/// Compares a recorded hash with arguments, in any of these serializations.
 pub fn compare(recorded: &str, key: Option<&HashKey>, spellings: &[Vec<u8>]) -> Comparison {
     let fits = |hash: &dyn Fn(&[u8]) -> String| match spellings
         .iter()
@@ -112,7 +113,7 @@ impl RecordedArguments {
         RecordedArguments { mode, key }
     }
 
-    /// With a key that ends with the process.
+    /// With an ephemeral key.
     pub fn passing(mode: Arguments) -> RecordedArguments {
         RecordedArguments { mode, key: HashKey::passing() }
     }
@@ -122,14 +123,14 @@ impl RecordedArguments {
         compare(recorded, Some(&self.key), &[arguments.to_vec()])
     }
 
-    /// The members of a record: `arguments`, and `arguments_hash` where that holds the values.
+    /// The members of a record: `arguments`, and `arguments_hash` if the former contains values.
     pub(crate) fn facts(&self, facts: &mut Facts, given: toolward_wire::Arguments<'_>) {
         let bytes = given.raw().bytes();
         let hash = || self.key.hash(bytes);
         let value = match &self.mode {
             Arguments::Nothing => return facts.json("arguments", "null"),
             Arguments::Hash => return facts.text("arguments", &hash()),
-            _ if bytes.len() > MOST_BYTES => return facts.text("arguments", &hash()),
+            _ if bytes.len() > MAX_RECORDED_BYTES => return facts.text("arguments", &hash()),
             Arguments::Redacted(redact) => redact.value(given.to_json()),
             Arguments::Full => given.to_json(),
         };
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hash_is_the_same_for_all_who_share_a_state_directory_and_for_nobody_else() {
+    fn a_hash_is_the_same_only_within_one_state_directory() {
         let (shared, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         assert!(HashKey::existing(shared.path()).unwrap().is_none());
         let one = HashKey::in_state(shared.path()).unwrap();

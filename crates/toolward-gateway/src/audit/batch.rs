@@ -1,7 +1,7 @@
-//! Records that are written together, and whoever waits for them.
+//! Records that are written together, and the tasks that wait for them.
 //!
-//! A thread collects the records of all requests that are ready at the moment, and writes them at
-//! once: one lock and one write for many calls, and no wait for one that is alone.
+//! A thread collects the records of all requests that are ready, and writes them together: one lock
+//! and one write for many calls, and no delay for a single one.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,38 +12,38 @@ use super::NotRecorded;
 use super::line::Lines;
 use crate::lock::LockUnpoisoned;
 
-/// What a thread has collected.
+/// The records that a thread has collected.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) lines: Lines,
-    /// Something waits for these records before it happens.
+    /// A task waits for these records before it continues.
     pub(super) awaited: bool,
-    /// A task that writes it is about to run.
+    /// A task that writes the batch is scheduled.
     pub(super) scheduled: bool,
     pub(super) written: Arc<Written>,
 }
 
 /// Whether a batch has been written, once that is known.
 #[derive(Debug, Default)]
-pub(super) struct Written(Mutex<State>);
+pub(super) struct Written(Mutex<WriteState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct WriteState {
     result: Option<Result<(), NotRecorded>>,
     waiting: Vec<Waker>,
 }
 
 impl Written {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WriteState> {
         self.0.locked()
     }
 
-    /// Whether it is known.
-    pub(super) fn is_told(&self) -> bool {
+    /// Whether the result is known.
+    pub(super) fn is_known(&self) -> bool {
         self.state().result.is_some()
     }
 
-    pub(super) fn tell(&self, result: Result<(), NotRecorded>) {
+    pub(super) fn set(&self, result: Result<(), NotRecorded>) {
         let waiting = {
             let mut state = self.state();
             state.result = Some(result);
@@ -53,7 +53,7 @@ impl Written {
     }
 }
 
-/// Waits until a batch has been written or could not be.
+/// Waits until a batch has been written or has failed.
 pub(super) struct Wait(pub(super) Arc<Written>);
 
 impl Future for Wait {

@@ -4,7 +4,7 @@ use toolward_wire::string;
 
 /// Members of an audit record, in the order in which they were added.
 ///
-/// Every record starts with members of its own (time, id, kind), which the log writes before these.
+/// The log writes the members that every record has (time, id, kind) before these.
 #[derive(Debug, Default)]
 pub struct Facts {
     members: Vec<u8>,
@@ -50,17 +50,16 @@ impl Facts {
         }
     }
 
-    /// Facts with this capacity.
     pub(crate) fn with_room(bytes: usize) -> Facts {
         Facts { members: Vec::with_capacity(bytes) }
     }
 
-    /// Members that are serialized already, each with its leading comma.
+    /// Appends serialized members, each with its leading comma.
     pub(crate) fn extend(&mut self, members: &[u8]) {
         self.members.extend_from_slice(members);
     }
 
-    /// A value that is JSON already.
+    /// A value that is already JSON.
     pub(crate) fn json(&mut self, name: &str, value: &str) {
         self.name(name);
         self.members.extend_from_slice(value.as_bytes());
@@ -71,7 +70,7 @@ impl Facts {
     }
 }
 
-/// A number in decimal digits.
+/// Writes a number in decimal digits.
 pub(crate) fn write_number(number: u64, out: &mut Vec<u8>) {
     let (mut text, mut at, mut rest) = ([0; 20], 20, number);
     loop {

@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::line::write_hex_number;
 use crate::clock::micros;
 
-/// A clock that is further behind, in microseconds, was set back.
+/// If the clock is further behind than this, in microseconds, it was set back.
 const SET_BACK: u64 = 1_000_000;
 
 /// Ids that sort by time and differ between processes.
 ///
-/// Clients see the ids of their own refusals, so an id must not show how many decisions others made:
-/// there is no counter in it. The time of an id is later than that of the id before, and the last part is
-/// a keyed hash, so that no id can be derived from another.
+/// Clients see the ids of their own refusals, so an id must not reveal how many decisions others
+/// caused: it contains no counter. The time of an id is later than that of the previous one, and
+/// the last part is a keyed hash, so that no id can be derived from another.
 #[derive(Debug)]
 pub(super) struct Ids {
     process: u32,
     /// The time of the last id.
     last: AtomicU64,
-    /// How many there were: hashed, so that ids differ even after the clock was set back.
+    /// The number of ids, which is hashed so that ids differ even after the clock was set back.
     made: AtomicU64,
-    /// The key is random, and known to this process alone.
+    /// A random key of this process.
     key: RandomState,
 }
 
@@ -46,8 +46,8 @@ impl Ids {
         String::from_utf8_lossy(&id).into_owned()
     }
 
-    /// Microseconds since 1970, later than before. A clock that was set back is followed: counting on from
-    /// the later time would show how many ids were made.
+    /// Microseconds since 1970, later than before. A clock that was set back is followed:
+    /// incrementing the later time would reveal how many ids were created.
     fn time(&self) -> u64 {
         let now = micros();
         let next = |last: u64| if last > now + SET_BACK { now } else { now.max(last + 1) };

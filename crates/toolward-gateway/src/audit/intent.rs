@@ -1,4 +1,4 @@
-//! A call that is in the record, and what came of it.
+//! A call that is in the audit log, and its outcome.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +16,11 @@ pub struct Intent {
     pub(super) begun: Instant,
     /// The thread on which it began.
     pub(super) slot: usize,
-    /// Nothing more is written of it.
+    /// No more records are written for it.
     pub(super) ended: bool,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     pub name: &'static str,
@@ -33,8 +33,8 @@ impl Intent {
         &self.id
     }
 
-    /// Ends the intent, and says when and after how long. The call has happened: a record that fails
-    /// now is told by the next intent.
+    /// Ends the intent; returns the time and the duration of the call. The call has been made: if
+    /// its record cannot be written now, it is written with a later one.
     pub fn end(mut self, outcome: Outcome) -> (Instant, Duration) {
         self.write(outcome)
     }
@@ -52,7 +52,7 @@ impl Intent {
         facts.maybe_number("error_code", outcome.error_code);
         facts.number("duration_us", u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         facts.number("bytes_out", outcome.bytes_out as u64);
-        // Nobody waits for an outcome: it goes out with the next records.
+        // Nothing waits for an outcome: it is written with the next records.
         drop(self.audit.push(&self.audit.id(), "outcome", &facts, When::Whenever));
         (now, took)
     }

@@ -1,30 +1,30 @@
-//! A record as it is written: one line of JSON, without what would harm a terminal.
+//! The format of a record: one line of JSON, without characters that could harm a terminal.
 
 use sha2::{Digest, Sha256};
 
 use super::facts::Facts;
 use crate::clock::micros;
 
-/// The hash of a record, which the next one carries.
+/// The hash of a record, which the next one contains.
 pub type Hash = [u8; 32];
 
-/// What the first record of all carries.
+/// The `prev` hash of the very first record.
 pub const NOTHING: Hash = [0; 32];
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Records one after the other, not yet chained: what is missing of each is its end.
+/// Serialized records that are not chained yet: the end of each is missing.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
     ends: Vec<End>,
 }
 
-/// Where a record ends.
+/// The end of a record.
 #[derive(Debug, Clone, Copy)]
 struct End {
     at: usize,
-    /// Nothing happens unless it is written.
+    /// A task waits for this record before it continues.
     awaited: bool,
 }
 
@@ -33,8 +33,8 @@ impl Lines {
         self.push_as(id, kind, facts, true);
     }
 
-    /// The same, and whether something waits for the record: one that nothing waits for tells what
-    /// has happened already.
+    /// The same; `awaited` is whether a task waits for this record. A record that nothing waits for
+    /// is about a past event.
     pub(super) fn push_as(&mut self, id: &str, kind: &str, facts: &Facts, awaited: bool) {
         let begin = self.bytes.len();
         self.bytes.reserve(96 + facts.members().len());
@@ -47,7 +47,7 @@ impl Lines {
         self.bytes.push(b'"');
         self.bytes.extend_from_slice(facts.members());
         let line = self.bytes.get(begin..).unwrap_or_default();
-        // To the end: without an early way out many bytes are looked at together.
+        // No early exit, so that the loop is vectorized.
         let plain = line.iter().fold(true, |plain, byte| plain & matches!(byte, b' '..=b'~'));
         if !plain {
             let line = harmless(&String::from_utf8_lossy(line));
@@ -57,8 +57,8 @@ impl Lines {
         self.ends.push(End { at: self.bytes.len(), awaited });
     }
 
-    /// Takes over what tells of something that has happened, up to so many bytes in all. Gives how
-    /// many records there were that something waited for, and how many did not fit.
+    /// Takes over records about past events, up to `most` bytes in total. Returns the number of
+    /// records that a task waited for, and the number that did not fit.
     pub(super) fn keep(&mut self, other: &Lines, most: usize) -> (u64, u64) {
         let (mut awaited, mut lost, mut begin) = (0, 0, 0);
         for end in &other.ends {
@@ -90,7 +90,7 @@ impl Lines {
         self.ends.is_empty()
     }
 
-    /// The room that it has taken, for the next ones; nothing large is kept for good.
+    /// The allocation, for the next records; a large one is not kept forever.
     pub(super) fn reuse(mut self) -> Lines {
         self.clear();
         self.bytes.shrink_to(64 << 10);
@@ -103,7 +103,8 @@ impl Lines {
         self.ends.clear();
     }
 
-    /// Writes the records with the hash of the one before each, and gives the last one's.
+    /// Writes the records, each with the hash of the previous one; returns the hash of the last
+    /// one.
     pub(super) fn chain(&self, mut previous: Hash, out: &mut Vec<u8>) -> Hash {
         let mut begin = 0;
         for end in &self.ends {
@@ -120,18 +121,18 @@ impl Lines {
     }
 }
 
-/// The hash of a line, without its end.
+/// The hash of a line without its newline.
 pub fn hash(line: &[u8]) -> Hash {
     Sha256::digest(line).into()
 }
 
-pub fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
     for byte in bytes {
         out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 
-/// A number in hexadecimal digits, at least so many.
+/// Writes a number in hexadecimal, with at least `least` digits.
 pub(super) fn write_hex_number(number: u64, least: usize, out: &mut Vec<u8>) {
     let needed = (64 - number.leading_zeros() as usize).div_ceil(4).max(least).max(1);
     for place in (0..needed).rev() {
@@ -146,7 +147,7 @@ pub fn hex(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What a record says of the one before it: its last member.
+/// The `prev` hash of a record: its last member.
 pub fn previous(line: &[u8]) -> Option<Hash> {
     let digits = line.strip_suffix(b"\"}")?.last_chunk::<64>()?;
     let before = line.get(..line.len() - 66)?;
@@ -200,7 +201,7 @@ fn digits(number: u64, width: u32, out: &mut Vec<u8>) {
 }
 
 /// Year, month and day of a day since 1970. Years are counted from March, so that a leap day is the
-/// last of its year.
+/// last day of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -221,9 +222,9 @@ pub fn harmless(json: &str) -> String {
     };
     json.chars().fold(String::with_capacity(json.len() + 1), |mut text, c| {
         match hostile(c) {
-            // Such characters stand in strings only, where an escape says the same.
+            // Such characters occur only in strings, where an escape is equivalent.
             true => text.push_str(&format!("\\u{:04x}", c as u32)),
-            // Tags hide text from people and not from programs; they need a pair of escapes.
+            // Tags hide text from people but not from programs; they need a pair of escapes.
             false if matches!(c, '\u{e0000}'..='\u{e007f}') => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     text.push_str(&format!("\\u{unit:04x}"));

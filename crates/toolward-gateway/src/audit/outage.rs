@@ -1,4 +1,4 @@
-//! A time in which nothing could be written: what is said of it afterwards.
+//! A period in which the log could not be written, and its record.
 
 use std::io::{Error, Result};
 
@@ -10,18 +10,18 @@ use super::facts::Facts;
 use super::line::{Lines, time};
 use crate::clock::micros;
 
-/// So many bytes of records are kept that tell what has happened already.
-const MOST_KEPT: usize = 1 << 20;
+/// The maximum number of bytes kept of records about past events.
+const MAX_KEPT_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Outage {
     /// When the first write failed, in microseconds.
     since: u64,
-    /// Why the latest one did.
+    /// The error of the latest attempt.
     why: String,
-    /// Records that something waited for.
+    /// Records that a task waited for.
     awaited: u64,
-    /// Records that nothing waited for and that there was no room to keep.
+    /// Records that no task waited for and that exceeded the limit.
     lost: u64,
     kept: Lines,
 }
@@ -32,16 +32,17 @@ impl Outage {
         Outage { since: micros(), why, awaited: 0, lost: 0, kept }
     }
 
-    /// Records could not be written. What waited for them hears so; the others are kept.
+    /// Adds records that could not be written. Tasks that waited for them get the error; other
+    /// records are kept.
     pub(super) fn add(&mut self, lines: &Lines, error: &Error) {
-        let (awaited, lost) = self.kept.keep(lines, MOST_KEPT);
+        let (awaited, lost) = self.kept.keep(lines, MAX_KEPT_BYTES);
         self.awaited += awaited;
         self.lost += lost;
         self.why = error.to_string();
     }
 
-    /// What is written first when that is possible again.
-    pub(super) fn told(&self, required: bool, ids: &Ids) -> Lines {
+    /// The records to write first once the log can be written again.
+    pub(super) fn records(&self, required: bool, ids: &Ids) -> Lines {
         let mut facts = Facts::default();
         facts.text("since", &time(self.since));
         facts.number(if required { "refused" } else { "unrecorded" }, self.awaited);
@@ -56,7 +57,7 @@ impl Outage {
     }
 }
 
-/// Whether a file has room for so many bytes more, where its file system can say so without a write.
+/// Whether a file can grow by this many bytes, if the file system can tell without a write.
 pub(super) fn room(file: &std::fs::File, at: u64, bytes: usize) -> Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, at, bytes as u64) {
         Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),

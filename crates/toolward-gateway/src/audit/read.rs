@@ -1,14 +1,14 @@
-//! Reads records back: the streams of a folder, their segments in order, lines one by one.
+//! Reading the log: the streams of a directory, their segments in order, lines one by one.
 //!
-//! A gateway may be writing at the same time. What is read is what was there when a stream was looked
-//! at; where its chain ended is asked before that, so that a head never knows more than was read.
+//! A gateway may be writing at the same time. A reader sees the state at the time it looked at a
+//! stream. The head is read before the files, so that it never includes more than was read.
 //!
-//! | part | is |
+//! | module | contains |
 //! |---|---|
-//! | [`lines`] | the lines of a segment, forwards and backwards |
-//! | [`chain`] | whether all records are there, in order, as they were written |
-//! | [`follow`] | records as they come |
-//! | [`repair`] | takes off a line that was not written to its end |
+//! | [`lines`] | the lines of a segment, forward and backward |
+//! | [`chain`] | verification that all records are present, in order and unchanged |
+//! | [`follow`] | new records as they are written |
+//! | [`repair`] | removal of an incomplete last line |
 
 pub mod chain;
 mod diagnose;
@@ -26,7 +26,7 @@ use rustix::fs::{FlockOperation, flock};
 use self::lines::{Line, Reader};
 use super::segment::{Head, Stream, open_file};
 
-/// What a record begins with.
+/// The first members of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening<'l> {
     pub id: &'l str,
@@ -34,7 +34,7 @@ pub struct Opening<'l> {
     pub kind: &'l str,
 }
 
-/// The beginning of a record, without a look at the rest of it.
+/// Parses the first members of a record, without the rest of it.
 pub fn opening(line: &[u8]) -> Option<Opening<'_>> {
     fn word<'l>(line: &'l [u8], before: &[u8]) -> Option<(&'l str, &'l [u8])> {
         let rest = line.strip_prefix(before)?;
@@ -47,7 +47,7 @@ pub fn opening(line: &[u8]) -> Option<Opening<'_>> {
     Some(Opening { id, time, kind })
 }
 
-/// The streams of a folder, also those of which only the head is left.
+/// The streams of a directory, including those of which only the head is left.
 pub fn streams(folder: &Path) -> Result<Vec<Stream>> {
     let mut all = Stream::all(folder)?;
     for entry in std::fs::read_dir(folder)? {
@@ -64,10 +64,10 @@ pub fn streams(folder: &Path) -> Result<Vec<Stream>> {
     Ok(all)
 }
 
-/// What a head says.
+/// The state of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
-    /// The chain ends there, or has gone on since.
+pub enum HeadState {
+    /// The chain ends there, or has grown since.
     To(Head),
     /// Nothing was written yet.
     Nothing,
@@ -76,9 +76,9 @@ pub enum Known {
     Unreadable,
 }
 
-impl Known {
-    fn read(stream: &Stream) -> Known {
-        // It is written over while it is read: what is read twice alike is what was written.
+impl HeadState {
+    fn read(stream: &Stream) -> HeadState {
+        // The head may be overwritten while it is read: if two reads match, it is consistent.
         let mut head = stream.head();
         for _ in 0..8 {
             let again = stream.head();
@@ -88,38 +88,38 @@ impl Known {
             head = again;
         }
         match (head, std::fs::metadata(stream.head_path())) {
-            (Some(head), _) => Known::To(head),
-            (None, Ok(found)) if found.len() == 0 => Known::Nothing,
-            (None, Ok(_)) => Known::Unreadable,
-            (None, Err(_)) => Known::NoHead,
+            (Some(head), _) => HeadState::To(head),
+            (None, Ok(found)) if found.len() == 0 => HeadState::Nothing,
+            (None, Ok(_)) => HeadState::Unreadable,
+            (None, Err(_)) => HeadState::NoHead,
         }
     }
 }
 
-/// A stream as it was found.
+/// A snapshot of a stream.
 #[derive(Debug)]
-pub struct Found {
+pub struct StreamSnapshot {
     pub stream: Stream,
-    pub known: Known,
-    /// In order; the one that is written to comes last.
+    pub known: HeadState,
+    /// In order; the live one comes last.
     pub segments: Vec<Segment>,
 }
 
 /// One file of records.
 #[derive(Debug)]
 pub struct Segment {
-    /// By its name. The one that is written to says its number in its first record.
+    /// From its name. The number of the live segment is in its first record.
     pub number: Option<u64>,
     pub path: PathBuf,
-    /// How long it was. What is written later is not read.
+    /// The size at the time of the snapshot. Later records are not read.
     pub bytes: u64,
     file: Option<File>,
 }
 
-impl Found {
-    /// Looks at a stream.
-    pub fn look(stream: &Stream) -> Result<Found> {
-        let known = Known::read(stream);
+impl StreamSnapshot {
+    /// Takes a snapshot of a stream.
+    pub fn look(stream: &Stream) -> Result<StreamSnapshot> {
+        let known = HeadState::read(stream);
         let path = stream.live_path();
         let live = match open(&path) {
             Ok(file) => Some((file.metadata()?, file)),
@@ -131,11 +131,11 @@ impl Found {
         for (number, path) in stream.closed()? {
             let closed = match path.metadata() {
                 Ok(closed) => closed,
-                // Its time was over just now.
+                // It has just expired.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            // It was closed after it was opened here.
+            // The live segment was closed after we opened it.
             was_closed |= live
                 .as_ref()
                 .is_some_and(|(live, _)| (live.dev(), live.ino()) == (closed.dev(), closed.ino()));
@@ -144,7 +144,7 @@ impl Found {
         if let (Some((found, file)), false) = (live, was_closed) {
             segments.push(Segment { number: None, path, bytes: found.len(), file: Some(file) });
         }
-        Ok(Found { stream: stream.clone(), known, segments })
+        Ok(StreamSnapshot { stream: stream.clone(), known, segments })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -152,13 +152,13 @@ impl Found {
     }
 }
 
-/// Opens what can be read from its beginning to its end. A pipe would wait for whoever writes to it.
+/// Opens a regular file. A pipe would block until it is written to.
 fn open(path: &Path) -> Result<File> {
     open_file(path, File::options().read(true))
 }
 
 impl Segment {
-    /// The file, which other processes may have renamed since.
+    /// The file, which may have been renamed since.
     pub fn open(&self) -> Result<File> {
         match &self.file {
             Some(file) => file.try_clone(),
@@ -166,7 +166,7 @@ impl Segment {
         }
     }
 
-    pub fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         self.number.is_none()
     }
 
@@ -181,13 +181,13 @@ impl Segment {
 }
 
 impl Stream {
-    /// What its files are called, without endings.
+    /// The name of its files, without extensions.
     pub fn name(&self) -> String {
         let path = self.live_path();
         path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Keeps other processes from writing, as long as the file is held; `None` where one writes.
+    /// Keeps other processes from writing while the file is open; `None` if one is writing.
     pub fn lock(&self) -> Result<Option<File>> {
         let head = open_file(&self.head_path(), File::options().read(true).write(true))?;
         match flock(&head, FlockOperation::NonBlockingLockExclusive) {
@@ -199,7 +199,7 @@ impl Stream {
 
     /// Whether a process writes to it.
     pub fn is_written(&self) -> bool {
-        // A lock that others may share takes the stream from nobody but who begins at this moment.
+        // A shared lock blocks only a process that claims the stream at this very moment.
         open(&self.head_path()).is_ok_and(|head| {
             flock(&head, FlockOperation::NonBlockingLockShared)
                 == Err(rustix::io::Errno::WOULDBLOCK)

@@ -1,9 +1,10 @@
-//! A limit on records that an agent can cause without any effect, so that it cannot fill the disk:
-//! refusals, listings, and calls to servers that are unavailable.
+//! Rate limit on records that an agent can cause without any effect, so that it cannot fill the
+//! disk: refusals, listings, and calls to unavailable servers.
 //!
-//! Up to a rate, each of them is a record. Beyond it they are counted: the first one writes a record
-//! `refusals`, whose id all of them share as their decision id, and every [`SPAN`] a second record says how
-//! many there were. So every refusal that a client heard of has its record, also if the gateway is killed.
+//! Up to a rate, each of them is a record. Beyond it they are counted: the first one writes a
+//! record `refusals`, whose id all of them share as their decision id, and every [`SPAN`] a
+//! second record has the count. So every refusal that a client received has a record, even if the
+//! gateway is killed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,12 +22,12 @@ use super::redact::outside;
 use super::{Audit, NotRecorded, UNRECORDED, When, lock};
 use crate::clock::micros;
 
-/// How long they are counted before the count is recorded.
+/// How long refusals are counted before the count is recorded.
 const SPAN: Duration = Duration::from_secs(10);
-/// Names that are told apart in a count.
-const MOST_NAMES: usize = 16;
-/// Agents are forgotten beyond this many, if they could be recorded again.
-const MOST_AGENTS: usize = 4096;
+/// The maximum number of names in a count.
+const MAX_NAMES: usize = 16;
+/// Beyond this number, agents whose limit has refilled are forgotten.
+const MAX_AGENTS: usize = 4096;
 
 /// The default limit.
 pub const DEFAULT: Rate = Rate { count: 60, per: Per::Minute, burst: Some(1000) };
@@ -37,18 +38,18 @@ type Agent = Option<Arc<str>>;
 pub(super) struct Refusals {
     rate: Rate,
     begun: Instant,
-    agents: Mutex<HashMap<Agent, Of>>,
+    agents: Mutex<HashMap<Agent, AgentState>>,
 }
 
-/// What is known of an agent.
+/// The state of an agent.
 #[derive(Debug, Default)]
-struct Of {
-    /// When the limit will be empty again (GCRA), in nanoseconds since the beginning.
+struct AgentState {
+    /// When the limit will have refilled (GCRA), in nanoseconds since the start.
     empty_at: u64,
     counting: Option<Arc<Counting>>,
 }
 
-/// Refusals of an agent that are counted.
+/// Refusals of an agent that are being counted.
 #[derive(Debug)]
 struct Counting {
     id: String,
@@ -74,7 +75,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Whether there is no record of its own.
+    /// Whether it has no record of its own.
     pub(crate) fn is_counted(&self) -> bool {
         self.counting.is_some()
     }
@@ -89,28 +90,28 @@ impl Refusals {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A refusal of an agent: recorded, or counted where there were too many.
+    /// A refusal of an agent: recorded, or counted if it exceeds the rate.
     fn ticket(&self, agent: Option<&Arc<str>>, id: String) -> Ticket {
         let (now, interval) = (self.now(), self.rate.interval_ns());
         let most = interval.saturating_mul(self.rate.at_once());
         let mut agents = lock(&self.agents);
-        if agents.len() >= MOST_AGENTS {
-            agents.retain(|_, of| of.counting.is_some() || of.empty_at > now);
+        if agents.len() >= MAX_AGENTS {
+            agents.retain(|_, state| state.counting.is_some() || state.empty_at > now);
         }
-        let of = agents.entry(agent.cloned()).or_default();
-        let empty_at = of.empty_at.max(now).saturating_add(interval);
+        let state = agents.entry(agent.cloned()).or_default();
+        let empty_at = state.empty_at.max(now).saturating_add(interval);
         if empty_at - now <= most {
-            of.empty_at = empty_at;
+            state.empty_at = empty_at;
             return Ticket { id, counting: None };
         }
-        let counting = of.counting.get_or_insert_with(|| {
+        let counting = state.counting.get_or_insert_with(|| {
             let (opened, counts) = Default::default();
             Arc::new(Counting { id, agent: agent.cloned(), since: micros(), opened, counts })
         });
         Ticket { id: counting.id.clone(), counting: Some(counting.clone()) }
     }
 
-    /// Ends a count, if nobody has ended it yet.
+    /// Ends a count, unless it has ended already.
     fn end(&self, counting: &Arc<Counting>) -> Option<Facts> {
         let mut agents = lock(&self.agents);
         let open = &mut agents.get_mut(&counting.agent)?.counting;
@@ -121,18 +122,21 @@ impl Refusals {
     /// Ends all counts.
     fn end_all(&self) -> Vec<Facts> {
         let mut agents = lock(&self.agents);
-        let open = agents.values_mut().filter_map(|of| of.counting.take());
+        let open = agents.values_mut().filter_map(|state| state.counting.take());
         open.map(|counting| counting.facts()).collect()
     }
 }
 
 impl Counting {
-    /// The first record.
+    /// The first record of a count.
     fn opening(&self, rate: Rate) -> Facts {
         let mut facts = Facts::default();
         facts.maybe("agent", self.agent.as_deref());
         facts.text("limit", &rate.to_string());
-        facts.text("reason", "too many refusals and listings of this agent: they are counted");
+        facts.text(
+            "reason",
+            "too many refusals and listings of this agent; further ones are counted",
+        );
         facts
     }
 
@@ -142,7 +146,7 @@ impl Counting {
         if name.is_empty() {
             return;
         }
-        let (name, room) = (outside(name), counts.names.len() < MOST_NAMES);
+        let (name, room) = (outside(name), counts.names.len() < MAX_NAMES);
         match counts.names.get_mut(&*name) {
             Some(count) => *count += 1,
             None if room => drop(counts.names.insert(name.into_owned(), 1)),
@@ -150,7 +154,7 @@ impl Counting {
         }
     }
 
-    /// The second record.
+    /// The second record, with the count.
     fn facts(&self) -> Facts {
         let counts = lock(&self.counts);
         let mut facts = Facts::default();
@@ -187,13 +191,13 @@ impl Audit {
         let opened = self.count(counting, kind, name);
         let written = Wait(opened).await;
         if written.is_err() {
-            // The failure is not reported. The next count tries again.
+            // The failure is not recorded. The next count tries again.
             drop(self.refusals.end(counting));
         }
         if self.is_required() { written } else { Ok(()) }
     }
 
-    /// The same for a refusal that nobody waits for.
+    /// The same for a refusal that no task waits for.
     pub(crate) fn note_ticket(
         self: &Arc<Self>,
         agent: Option<&Arc<str>>,
@@ -261,7 +265,7 @@ mod tests {
         }
         let counted = ticket(&a, "4");
         assert_eq!((counted.id.as_str(), counted.counting.is_some()), ("4", true));
-        // All of them share one id, and another agent is not touched.
+        // All of them share one id, and another agent is not affected.
         assert_eq!(ticket(&a, "5").id, "4");
         assert!(ticket(&b, "6").counting.is_none());
         let counting = counted.counting.unwrap();
@@ -278,7 +282,7 @@ mod tests {
             (facts["exposed_names"].as_object().unwrap().len(), &facts["other_names"]),
             (16, &json!(8))
         );
-        // It has ended; the next one begins another.
+        // The interval has ended; the next refusal starts another one.
         assert!(refusals.end(&counting).is_none());
         assert_eq!(ticket(&a, "7").id, "7");
         assert_eq!(refusals.end_all().len(), 1);

@@ -1,5 +1,5 @@
-//! Requests that are counted and not recorded one by one: anyone can send them, and as many as they
-//! like.
+//! Rejected requests, which are counted rather than recorded one by one: anyone can send any number
+//! of them.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -10,49 +10,49 @@ use hashbrown::HashMap;
 use super::facts::Facts;
 use super::lock;
 
-/// How long they are counted before they are told.
+/// How long requests are counted before the count is recorded.
 pub(super) const SPAN: Duration = Duration::from_secs(1);
 
-/// So many sources and reasons are told apart in a span. All others are told as one.
-const MOST_SOURCES: usize = 32;
+/// The maximum number of sources and reasons per span. All others are counted together.
+const MAX_SOURCES: usize = 32;
 
 #[derive(Debug, Default)]
-pub(super) struct Crowd(Mutex<HashMap<(Source, &'static str), u64>>);
+pub(super) struct RejectedRequests(Mutex<HashMap<(Source, &'static str), u64>>);
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Source {
     Agent(Arc<str>),
-    /// Where the request comes from, where nobody knows who sent it.
+    /// The address of an unauthenticated sender.
     Place(String),
 }
 
 impl Source {
-    /// What stands for those beyond the ones that are told apart.
+    /// All sources beyond the maximum.
     fn others() -> Source {
         Source::Place("others".into())
     }
 }
 
-impl Crowd {
-    /// Counts one. True for the first of a span: somebody has to tell them when it is over.
+impl RejectedRequests {
+    /// Counts a request. True for the first of a span: the caller has to schedule its record.
     pub(super) fn count(&self, source: Source, why: &'static str) -> bool {
         let mut counted = lock(&self.0);
         let first = counted.is_empty();
         let mut key = (source, why);
-        if !counted.contains_key(&key) && counted.len() >= MOST_SOURCES {
+        if !counted.contains_key(&key) && counted.len() >= MAX_SOURCES {
             key.0 = Source::others();
         }
         *counted.entry(key).or_default() += 1;
         first
     }
 
-    /// What was counted, as records.
+    /// The counts as records.
     pub(super) fn take(&self) -> Vec<Facts> {
         let counted = std::mem::take(&mut *lock(&self.0));
         let mut counted: Vec<_> = counted.into_iter().collect();
         counted.sort();
-        let told = |((source, why), count): ((Source, &'static str), u64)| {
+        let facts_of = |((source, why), count): ((Source, &'static str), u64)| {
             let mut facts = Facts::default();
             match &source {
                 Source::Agent(agent) => facts.text("agent", agent),
@@ -62,11 +62,12 @@ impl Crowd {
             facts.number("count", count);
             facts
         };
-        counted.into_iter().map(told).collect()
+        counted.into_iter().map(facts_of).collect()
     }
 }
 
-/// Where a request comes from, as it is counted. Whoever has a network of IPv6 has all its addresses.
+/// The source of a request for counting. For IPv6 it is the /64 network: a sender has all its
+/// addresses.
 pub(crate) fn source(peer: IpAddr) -> String {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

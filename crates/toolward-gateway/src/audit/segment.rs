@@ -1,7 +1,8 @@
-//! Where records lie: `audit.jsonl` is written to, `audit-00000001.jsonl` and its like are closed.
+//! The files of the log: `audit.jsonl` is the live segment, `audit-00000001.jsonl` and so on are
+//! closed.
 //!
-//! Processes that share a folder do not share a file: the second one writes `audit.2.jsonl`. Each
-//! such stream has a chain of its own, and a head that says where the chain ends.
+//! Processes that share a directory do not share a file: the second one writes `audit.2.jsonl`.
+//! Each such stream has its own chain, and a head that contains the end of the chain.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Read, Result};
@@ -13,11 +14,11 @@ use rustix::fs::{FlockOperation, flock};
 use super::facts::write_number;
 use super::line::{Hash, NOTHING, hash, write_hex};
 
-/// No head is longer.
-const MOST_HEAD: u64 = 4096;
+/// The maximum size of a head.
+const MAX_HEAD_BYTES: u64 = 4096;
 
-/// So many processes can share a folder.
-const MOST_STREAMS: u32 = 256;
+/// The maximum number of processes that can share a directory.
+const MAX_STREAMS: u32 = 256;
 
 /// The files of one writer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +27,7 @@ pub struct Stream {
     pub(super) number: u32,
 }
 
-/// The end of a chain, as its head has it.
+/// The end of a chain, as stored in the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub segment: u64,
@@ -35,7 +36,7 @@ pub struct Head {
 }
 
 impl Stream {
-    /// All streams of a folder, in their order.
+    /// All streams of a directory, in order.
     pub fn all(folder: &Path) -> Result<Vec<Stream>> {
         let mut numbers = Vec::new();
         for entry in std::fs::read_dir(folder)? {
@@ -48,10 +49,10 @@ impl Stream {
         Ok(numbers.into_iter().map(|number| Stream { folder: folder.into(), number }).collect())
     }
 
-    /// The first stream that no other process writes, and what keeps others out of it. Whoever has
-    /// written one before goes on with it, if nobody else does.
+    /// Claims the first stream that no other process writes to; the file holds the lock. A process
+    /// keeps its previous stream if that is still free.
     pub(super) fn claim(folder: &Path, before: Option<u32>) -> Result<(Stream, File)> {
-        for number in before.into_iter().chain(1..=MOST_STREAMS) {
+        for number in before.into_iter().chain(1..=MAX_STREAMS) {
             let stream = Stream { folder: folder.into(), number };
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -62,7 +63,7 @@ impl Stream {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::other(format!("{MOST_STREAMS} processes write to this folder already")))
+        Err(Error::other(format!("{MAX_STREAMS} processes already write to this directory")))
     }
 
     fn stem(&self) -> String {
@@ -72,8 +73,8 @@ impl Stream {
         }
     }
 
-    /// The file that is written to.
-    pub fn live_path(&self) -> PathBuf {
+    /// The live segment.
+    pub(crate) fn live_path(&self) -> PathBuf {
         self.folder.join(format!("{}.jsonl", self.stem()))
     }
 
@@ -85,7 +86,7 @@ impl Stream {
         self.folder.join(format!("{}.head", self.stem()))
     }
 
-    /// The closed segments that are there, by their numbers.
+    /// The existing closed segments, by number.
     pub fn closed(&self) -> Result<Vec<(u64, PathBuf)>> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
@@ -100,11 +101,11 @@ impl Stream {
         Ok(found)
     }
 
-    /// Where the chain ends, by the head.
+    /// The end of the chain according to the head.
     pub fn head(&self) -> Option<Head> {
         let mut text = String::new();
         let file = open_file(&self.head_path(), OpenOptions::new().read(true)).ok()?;
-        file.take(MOST_HEAD).read_to_string(&mut text).ok()?;
+        file.take(MAX_HEAD_BYTES).read_to_string(&mut text).ok()?;
         let head: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
         let digits = head["hash"].as_str()?;
         let mut hash = NOTHING;
@@ -116,16 +117,16 @@ impl Stream {
 }
 
 impl Head {
-    /// The end of a chain that has not begun.
+    /// The end of an empty chain.
     pub(super) const NOTHING: Head = Head { segment: 0, bytes: 0, hash: NOTHING };
 
-    /// Writes it where something else may stand.
-    pub(super) fn write_anew(&self, file: &File) -> Result<()> {
+    /// Writes the head to a file with other content.
+    pub(super) fn overwrite(&self, file: &File) -> Result<()> {
         self.write(file)?;
         file.set_len(self.text().len() as u64)
     }
 
-    /// Every head has the same length, so that one is written over the other.
+    /// Every head has the same length, so that it can be overwritten in place.
     fn text(&self) -> Vec<u8> {
         let mut text = Vec::with_capacity(128);
         text.extend_from_slice(b"{\"hash\":\"");
@@ -147,7 +148,7 @@ impl Head {
     }
 }
 
-/// A stream's number and, for a closed segment, the segment's.
+/// The numbers of a stream and, for a closed segment, the segment.
 fn parse(name: &str) -> Option<(u32, Option<u64>)> {
     let stem = name.strip_prefix("audit")?.strip_suffix(".jsonl")?;
     let (stream, segment) = match stem.split_once('-') {
@@ -164,27 +165,27 @@ fn parse(name: &str) -> Option<(u32, Option<u64>)> {
 /// The end of a file of records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// The hash of the last whole line; `None` where there is none.
+    /// The hash of the last complete line, if there is one.
     pub(super) last: Option<Hash>,
-    /// How long the file is up to the end of that line.
+    /// The length of the file up to the end of that line.
     pub(super) whole: u64,
-    /// What stands behind it: a line that was not written to its end.
+    /// The rest: an incomplete line.
     pub(super) torn: Vec<u8>,
 }
 
-/// So much is read at a time.
+/// The number of bytes read at a time.
 const CHUNK: u64 = 64 << 10;
 
-/// Reads a file's last line, from the end: how long the file is does not matter.
+/// Reads a file's last line from the end, so the size of the file does not matter.
 pub(super) fn tail(file: &File) -> Result<Tail> {
     tail_at(file, file.metadata()?.len())
 }
 
-/// The same, as if the file ended there.
+/// The same for a file that is cut at `length`.
 pub(super) fn tail_at(file: &File, length: u64) -> Result<Tail> {
     let mut end = Vec::new();
     let mut begin = length;
-    // Two ends of lines, or everything.
+    // Until there are two newlines, or the whole file.
     while begin > 0 && end.iter().filter(|byte| **byte == b'\n').count() < 2 {
         let size = CHUNK.min(begin);
         let mut chunk = vec![0; usize::try_from(size).unwrap_or(0)];
@@ -202,7 +203,7 @@ pub(super) fn tail_at(file: &File, length: u64) -> Result<Tail> {
     Ok(Tail { last: Some(hash(line)), whole: length - torn.len() as u64, torn })
 }
 
-/// The first line of a file, if it has one that is not longer than a segment's first.
+/// The first line of a file, if it is short enough to be a segment's first record.
 pub(super) fn first_line(file: &File) -> Option<serde_json::Value> {
     let mut begin = [0; 1024];
     let read = file.read_at(&mut begin, 0).ok()?;
@@ -210,16 +211,17 @@ pub(super) fn first_line(file: &File) -> Option<serde_json::Value> {
     serde_json::from_slice(line).ok()
 }
 
-/// Opens what is written to. A pipe would wait for whoever reads it, and has no end to go on from.
+/// Opens the live segment. A pipe is rejected: it would block until it is read, and its end cannot
+/// be read back.
 pub(super) fn open_live(path: &Path) -> Result<File> {
     open_file(path, OpenOptions::new().read(true).append(true).create(true).mode(0o600))
 }
 
-/// Opens a file, and nothing that would wait for whoever is at its other end.
+/// Opens a regular file, without blocking on a pipe or socket.
 pub(super) fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let file = match options.custom_flags(unblocked()).open(path) {
         Ok(file) => file,
-        // A pipe that nobody reads, or a socket.
+        // A pipe without a reader, or a socket.
         Err(_) if path.metadata().is_ok_and(|found| !found.is_file()) => {
             return Err(not_a_file(path));
         }
@@ -244,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_which_stream_and_segment() {
+    fn names_contain_stream_and_segment() {
         assert_eq!(parse("audit.jsonl"), Some((1, None)));
         assert_eq!(parse("audit-00000007.jsonl"), Some((1, Some(7))));
         assert_eq!(parse("audit.2.jsonl"), Some((2, None)));

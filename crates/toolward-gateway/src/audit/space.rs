@@ -8,14 +8,14 @@ use super::Audit;
 
 /// The default reserve, in bytes.
 pub const DEFAULT: u64 = 256 << 20;
-/// How often the disk is looked at.
+/// The interval between checks of the disk.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Space {
     reserve: u64,
     begun: Instant,
-    /// When the disk is looked at next, in milliseconds since the beginning.
+    /// When the disk is checked next, in milliseconds since the start.
     next: AtomicU64,
     low: AtomicBool,
 }
@@ -26,8 +26,8 @@ impl Space {
         Space { reserve, begun: Instant::now(), next, low }
     }
 
-    /// Looks at the disk, if that is due. Gives the free bytes where they have fallen below the reserve or
-    /// risen above it.
+    /// Checks the disk if that is due. Returns the free bytes if they have fallen below the reserve
+    /// or risen above it.
     fn look(&self, folder: &Path) -> Option<u64> {
         let now = self.millis(self.begun.elapsed());
         let (next, order) = (self.next.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -45,32 +45,32 @@ impl Space {
     }
 }
 
-/// Bytes that an ordinary user can still write.
+/// The bytes that an unprivileged user can still write.
 fn free(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
     found.f_bavail.checked_mul(found.f_frsize)
 }
 
 impl Audit {
-    /// Whether less space than the reserve is left on the disk of the log.
+    /// Whether the disk of the log has less free space than the reserve.
     pub fn is_low_on_space(&self) -> bool {
         self.look_at_space();
         self.space.low.load(Ordering::Relaxed)
     }
 
-    /// Logs when the reserve is reached, and when there is more space again.
+    /// Logs when free space falls below the reserve, and when it has recovered.
     pub(super) fn look_at_space(&self) {
         let Some(free) = self.space.look(self.folder()) else { return };
         let (free, reserve) = (free >> 20, self.space.reserve >> 20);
         match self.space.low.load(Ordering::Relaxed) {
             true => tracing::warn!(
                 target: "audit",
-                "{free} MiB are left on the disk of the audit log, less than the reserve of {reserve} MiB; \
+                "the disk of the audit log has {free} MiB free, less than the reserve of {reserve} MiB; \
                  calls are refused when it is full"
             ),
             false => tracing::info!(
                 target: "audit",
-                "there is enough space for the audit log again: {free} MiB"
+                "the disk of the audit log has enough free space again: {free} MiB"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! Writes records: whole or not at all, each with the hash of the one before it.
+//! Writes records: completely or not at all, each with the hash of the previous one.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -18,7 +18,7 @@ use super::outage::{Outage, room};
 use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
 use crate::clock::micros;
 
-/// When a segment ends, and when it is removed.
+/// When a segment is closed, and when it is deleted.
 #[derive(Debug, Clone, Copy)]
 pub struct Keep {
     pub rotate_size: u64,
@@ -27,84 +27,85 @@ pub struct Keep {
     pub retain: Option<Duration>,
 }
 
-/// Whether the head is brought up to date with a batch in any case, or only where it is older than a
-/// moment: then whoever wrote it comes back.
+/// Whether the head is written with every batch, or only if it is older than [`MAX_HEAD_LAG`]: then
+/// another write is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     Written,
     Soon,
 }
 
-/// How a batch is written.
+/// Options for writing a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    /// Something waits for it: it must be where it is looked for.
+    /// A task waits for it: check that the file is still at its path.
     pub(super) awaited: bool,
     pub(super) head: Head,
-    /// Bytes for which there has to be room beside it.
+    /// Additional bytes that the disk must have free.
     pub(super) room: usize,
-    /// It counts as written when the disk has it.
+    /// The batch counts as written after fsync.
     pub(super) on_disk: bool,
 }
 
-/// Where records come faster than this, in microseconds, the head is not written with each.
-const LAG: u64 = 5_000;
+/// If records come faster than this, in microseconds, the head is not written with each.
+const MAX_HEAD_LAG: u64 = 5_000;
 
-/// So often it is looked whether the head is in its place, in microseconds.
-const LOOK: u64 = 1_000_000;
+/// The interval between checks of the path of the head, in microseconds.
+const CHECK_INTERVAL: u64 = 1_000_000;
 
 pub(super) struct Writer {
     stream: Stream,
-    /// Says where the chain ends, and keeps other processes out.
+    /// The end of the chain, and the lock that keeps other processes out.
     head: File,
     head_is: Identity,
-    /// When it was found in its place, in microseconds.
+    /// When the path of the head was checked, in microseconds.
     looked: u64,
     live: Option<Live>,
-    /// Where the chain ends, once this process has written.
+    /// The end of the chain, once this process has written.
     end: Option<segment::Head>,
-    /// The head does not say so yet.
+    /// `end` has not been written to the head yet.
     head_lags: bool,
-    /// When it was written, in microseconds.
+    /// When the head was written, in microseconds.
     head_written: u64,
     keep: Keep,
     required: bool,
-    /// What the writer itself has to say with the next records.
+    /// The writer's own records, to be written with the next batch.
     notes: Lines,
     outage: Option<Outage>,
-    /// Segments whose removal the record is about to say.
+    /// Segments to delete once their deletion is recorded.
     expired: Vec<PathBuf>,
     out: Vec<u8>,
-    /// How the disk is waited for.
+    /// Syncs a file; replaced in tests.
     sync: fn(&File) -> Result<()>,
 }
 
-/// The file that is written to.
+/// The live segment.
 struct Live {
     file: File,
     path: CString,
     is: Identity,
-    /// The number of the segment that it is, and the hash that its next record carries.
+    /// Its segment number, and the hash for its next record.
     segment: u64,
     last: Hash,
     bytes: u64,
     /// When its first record was written, in microseconds.
     begun: u64,
-    /// A failed write may have left something behind `bytes`.
+    /// A failed write may have left data after `bytes`.
     torn: bool,
-    /// What it is to begin with, where it is new.
+    /// The first records of a new file.
     first: Lines,
 }
 
 impl Live {
-    /// Whether the file that is open is the one that its path leads to.
+    /// Whether the open file is still the one at its path.
     fn is_in_place(&self) -> bool {
         identity(CWD, &self.path).is_ok_and(|found| found == self.is)
     }
 }
 
 impl Writer {
-    /// Opens the record in a folder. A line that was torn by the end of a process is taken off.
+    /// Opens the log in a directory. An incomplete last line, left by a process that was killed, is
+    /// removed.
     pub(super) fn open(folder: &Path, keep: Keep, required: bool, ids: &Ids) -> Result<Writer> {
         let (stream, head) = Stream::claim(folder, None)?;
         let head_is = identity(&head, c"")?;
@@ -129,8 +130,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Writes all records, or none of them. Of those that are not written, the ones that tell what has
-    /// happened already come with the next that are.
+    /// Writes all records, or none of them. Of records that cannot be written, those about past
+    /// events are written with the next ones.
     pub(super) fn write(&mut self, lines: &Lines, how: How, ids: &Ids) -> Result<()> {
         let written = self.try_write(lines, how, ids);
         if let Err(error) = &written {
@@ -142,7 +143,7 @@ impl Writer {
     fn try_write(&mut self, lines: &Lines, how: How, ids: &Ids) -> Result<()> {
         let now = micros();
         let in_place = self.live.as_ref().is_some_and(|live| !how.awaited || live.is_in_place());
-        if !in_place || now.abs_diff(self.looked) >= LOOK {
+        if !in_place || now.abs_diff(self.looked) >= CHECK_INTERVAL {
             self.hold_head(in_place, ids)?;
             self.looked = now;
         }
@@ -156,7 +157,7 @@ impl Writer {
             live.file.set_len(live.bytes)?;
             live.torn = false;
         }
-        let recovery = self.outage.as_ref().map(|outage| outage.told(self.required, ids));
+        let recovery = self.outage.as_ref().map(|outage| outage.records(self.required, ids));
         self.out.clear();
         let mut last = live.last;
         let own = [Some(&live.first), Some(&self.notes), recovery.as_ref(), Some(lines)];
@@ -174,7 +175,8 @@ impl Writer {
             written = written.and_then(|()| (self.sync)(&live.file));
         }
         if let Err(error) = written {
-            // Half a line must not swallow the next one, and what is refused must not read as done.
+            // Half a line must not corrupt the next one, and a refused call must not look like one
+            // that was made.
             live.torn = live.file.set_len(live.bytes).is_err();
             if live.torn {
                 self.log_failed_rollback();
@@ -189,18 +191,18 @@ impl Writer {
         let end = segment::Head { segment: live.segment, bytes: live.bytes, hash: last };
         self.end = Some(end);
         self.head_lags = true;
-        if how.head == Head::Written || now.abs_diff(self.head_written) >= LAG {
+        if how.head == Head::Written || now.abs_diff(self.head_written) >= MAX_HEAD_LAG {
             self.write_head(now);
         }
         for path in self.expired.drain(..) {
             let _ = std::fs::remove_file(path);
         }
-        // Nothing large is kept for good.
+        // A large buffer is not kept forever.
         self.out.shrink_to(64 << 10);
         Ok(())
     }
 
-    /// Brings the head up to date. One that lags behind says too little, never something wrong.
+    /// Updates the head. A head that lags behind is incomplete, never wrong.
     pub(super) fn write_head(&mut self, now: u64) {
         if let Some(end) = self.end.filter(|_| self.head_lags) {
             self.head_lags = end.write(&self.head).is_err();
@@ -208,19 +210,19 @@ impl Writer {
         }
     }
 
-    /// The next write looks whether the head is in its place.
+    /// Makes the next write check the path of the head.
     pub(super) fn look(&mut self) {
         self.looked = 0;
     }
 
-    /// The segment that the next records go to.
+    /// The segment of the next records.
     pub(super) fn segment(&mut self, ids: &Ids) -> u64 {
         self.rotate_if_due(micros(), ids);
         self.live.as_ref().map_or(0, |live| live.segment)
     }
 
-    /// Sees to it that the head is in its place. Where it is not, it is made anew: without it nobody
-    /// could say later whether the end is missing.
+    /// Checks that the head is still at its path, and creates it again if not: without it, removal
+    /// of the last records could not be detected.
     fn hold_head(&mut self, live_in_place: bool, ids: &Ids) -> Result<()> {
         let found = identity(CWD, &c_path(self.stream.head_path())?);
         if found.is_ok_and(|found| found == self.head_is) {
@@ -229,16 +231,16 @@ impl Writer {
         let (stream, head) = Stream::claim(&self.stream.folder, Some(self.stream.number))?;
         let head_is = identity(&head, c"")?;
         if stream == self.stream {
-            // One that cannot be read says nothing at the next start but that.
-            self.end.unwrap_or(segment::Head::NOTHING).write_anew(&head)?;
-            self.say("the head file was removed or replaced; it is written again");
+            // An unreadable head would only be reported as such at the next start.
+            self.end.unwrap_or(segment::Head::NOTHING).overwrite(&head)?;
+            self.warn("the head file was removed or replaced; writing it again");
             if live_in_place {
                 let mut facts = Facts::default();
-                facts.text("reason", "the head file was removed or replaced; it is written again");
+                facts.text("reason", "the head file was removed or replaced; writing it again");
                 self.notes.push(&ids.next(), "head", &facts);
             }
         } else {
-            self.say("another process has taken over this audit log; this one starts its own");
+            self.warn("another process has taken over this audit log; this one starts its own");
             (self.live, self.end) = (None, None);
             self.stream = stream;
         }
@@ -246,7 +248,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Opens the file to write to, and finds where its chain ends.
+    /// Opens the live segment, and finds the end of its chain.
     fn begin(&mut self, ids: &Ids) -> Result<()> {
         let file = open_live(&self.stream.live_path())?;
         let mut live = Live {
@@ -260,12 +262,12 @@ impl Writer {
             torn: false,
             first: Lines::default(),
         };
-        self.go_on(&mut live, ids)?;
+        self.resume(&mut live, ids)?;
         self.live = Some(live);
         Ok(())
     }
 
-    fn go_on(&mut self, live: &mut Live, ids: &Ids) -> Result<()> {
+    fn resume(&mut self, live: &mut Live, ids: &Ids) -> Result<()> {
         let end = tail(&live.file)?;
         live.bytes = end.whole;
         let there = match end.last {
@@ -298,7 +300,7 @@ impl Writer {
         if !end.torn.is_empty() {
             live.file.set_len(end.whole)?;
             let bytes = end.torn.len() as u64;
-            self.say(&format!("removed a torn last line ({bytes} bytes)"));
+            self.warn(&format!("removed a torn last line ({bytes} bytes)"));
             let mut facts = Facts::default();
             facts.number("bytes", bytes);
             let shown = end.torn.get(..4096).unwrap_or(&end.torn);
@@ -307,27 +309,27 @@ impl Writer {
         }
         match self.end.or_else(|| self.stream.head()) {
             Some(head) => self.compare(&head, there, live, ids),
-            None if there == (0, 0) => segment::Head::NOTHING.write_anew(&self.head)?,
+            None if there == (0, 0) => segment::Head::NOTHING.overwrite(&self.head)?,
             None => self.without_head(live, ids),
         }
         Ok(())
     }
 
-    /// There are records, and nothing says up to where there were.
+    /// Records that there are records and no head: how many there were is unknown.
     fn without_head(&self, live: &mut Live, ids: &Ids) {
         let empty = self.head.metadata().is_ok_and(|found| found.len() == 0);
         let why = match empty {
-            true => "the head is missing: whether records were removed cannot be told",
-            false => "the head cannot be read: whether records were removed cannot be told",
+            true => "the head is missing: removed records cannot be detected",
+            false => "the head cannot be read: removed records cannot be detected",
         };
-        self.say(why);
+        self.warn(why);
         let mut facts = Facts::default();
         facts.text("reason", why);
         live.first.push(&ids.next(), "gap", &facts);
         let _ = self.head.set_len(0);
     }
 
-    /// Whether the files still hold what was written last.
+    /// Checks whether the files still contain the last records.
     fn compare(&self, head: &segment::Head, there: (u64, u64), live: &mut Live, ids: &Ids) {
         let written = match there.0 == head.segment && live.bytes > 0 {
             true => tail_at(&live.file, head.bytes),
@@ -341,23 +343,25 @@ impl Writer {
         let same = same || *head == segment::Head::NOTHING;
         let mut facts = Facts::default();
         if there < (head.segment, head.bytes) || !same {
-            let why = "records are missing or changed: the end is not what was written";
-            self.say(why);
+            let why =
+                "records are missing or changed: the log does not end with the last record written";
+            self.warn(why);
             facts.text("reason", why);
             facts.number("segment_before", head.segment);
             facts.number("bytes_before", head.bytes);
             facts.text("hash_before", &hex(&head.hash));
             live.first.push(&ids.next(), "gap", &facts);
         } else if there > (head.segment, head.bytes) {
-            // A process was killed after it wrote and before it said so, or somebody else wrote.
-            self.say("the log has records after its head; they are kept");
+            // A process was killed between writing records and the head, or something else wrote to
+            // the file.
+            self.warn("the log has records after its head; they are kept");
             facts.number("segment_before", head.segment);
             facts.number("bytes_before", head.bytes);
             live.first.push(&ids.next(), "taken-over", &facts);
         }
     }
 
-    fn say(&self, what: &str) {
+    fn warn(&self, what: &str) {
         let path = self.stream.live_path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         tracing::warn!(target: "audit", file = name, "{what}");
@@ -377,17 +381,17 @@ impl Writer {
         let Some(live) = &self.live else { return };
         let age = Duration::from_micros(now.saturating_sub(live.begun));
         let due = live.bytes >= self.keep.rotate_size || age >= self.keep.rotate_age;
-        // A closed segment has whole lines only, and what is to be said of it: what is torn is taken
-        // off first.
+        // A closed segment contains only complete lines, and the records about itself: an
+        // incomplete line is removed first.
         if live.bytes == 0 || live.torn || !live.first.is_empty() || !due {
             return;
         }
         let closed = self.stream.closed_path(live.segment);
-        // Nothing is written over. Where a segment cannot be closed, it grows.
+        // Nothing is overwritten. A segment that cannot be closed keeps growing.
         let free = closed.symlink_metadata().is_err();
         let moved = free.then(|| std::fs::rename(self.stream.live_path(), &closed));
         if !matches!(moved, Some(Ok(()))) {
-            self.say("the segment cannot be rotated and keeps growing");
+            self.warn("the segment cannot be rotated and keeps growing");
             if let Some(live) = &mut self.live {
                 live.begun = micros();
             }
@@ -400,7 +404,7 @@ impl Writer {
         self.remove_old(ids);
     }
 
-    /// Removes segments whose time is over, and says so in the record.
+    /// Deletes expired segments, and records it.
     fn remove_old(&mut self, ids: &Ids) {
         let Some(retain) = self.keep.retain else { return };
         let Ok(closed) = self.stream.closed() else { return };
@@ -417,18 +421,18 @@ impl Writer {
     }
 }
 
-/// Which file it is: device and inode.
+/// The identity of a file: device and inode.
 type Identity = (u32, u32, u64);
 
-/// Which file a path leads to from an open one; with an empty path, that one.
+/// The identity of the file at a path, relative to an open file; with an empty path, of that file.
 ///
-/// Nothing more is asked for: a file whose times were asked for is given new ones by the next write,
-/// which costs more than the rest of it.
+/// Only the inode is requested: after a request for timestamps, the kernel updates them on the next
+/// write, which costs more than the rest of it.
 fn identity(from: impl AsFd, path: &CStr) -> Result<Identity> {
     let here = if path.is_empty() { AtFlags::EMPTY_PATH } else { AtFlags::empty() };
     match statx(&from, path, here, StatxFlags::INO) {
         Ok(found) => Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_ino)),
-        // An old kernel, or a sandbox that does not know the call.
+        // An old kernel, or a sandbox that blocks the call.
         Err(Errno::NOSYS | Errno::PERM) => {
             let found = if path.is_empty() { fstat(from)? } else { stat(path)? };
             Ok((major(found.st_dev), minor(found.st_dev), found.st_ino))

@@ -1,5 +1,5 @@
-//! What a client's certificate calls its holder. Whether the certificate may be believed was found out
-//! when the connection began: by the authorities of `tls.client_ca`.
+//! The names in a client certificate. The certificate itself was verified during the TLS handshake,
+//! against `tls.client_ca`.
 
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ pub struct Certificate {
     uris: Vec<String>,
 }
 
-/// By what an agent's certificate is known.
+/// The part of a certificate that identifies an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Mark {
     /// The SHA-256 of the certificate.
@@ -29,7 +29,7 @@ pub enum Mark {
 }
 
 impl Certificate {
-    /// `None` for what cannot be read.
+    /// Parses a certificate; `None` if it is malformed.
     pub fn read(certificate: &CertificateDer<'_>) -> Option<Certificate> {
         let read = EndEntityCert::try_from(certificate).ok()?;
         Some(Certificate {
@@ -40,7 +40,7 @@ impl Certificate {
         })
     }
 
-    /// Everything by which an agent's certificate can be recognized.
+    /// All marks that can identify an agent.
     pub(super) fn marks(&self) -> impl Iterator<Item = Mark> {
         let name = self.common_name.iter().cloned().map(Mark::CommonName);
         let hosts = self.hosts.iter().cloned().map(Mark::Dns);
@@ -49,7 +49,7 @@ impl Certificate {
     }
 }
 
-/// The one common name of a subject. One that has several is not called anything.
+/// The common name of a subject, if it has exactly one.
 fn common_name(subject: &[u8]) -> Option<String> {
     /// 2.5.4.3
     const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
@@ -85,9 +85,9 @@ fn common_name(subject: &[u8]) -> Option<String> {
     found
 }
 
-/// When a certificate ends, in seconds since 1970; `None` where that cannot be read.
+/// When a certificate expires, in seconds since the Unix epoch; `None` if that cannot be parsed.
 pub(crate) fn ends(certificate: &[u8]) -> Option<u64> {
-    /// `[0]`, which old certificates lack.
+    /// Tag `[0]`, which old certificates do not have.
     const VERSION: u8 = 0xa0;
     let (_, certificate, _) = element(certificate)?;
     let (_, to_be_signed, _) = element(certificate)?;
@@ -103,7 +103,7 @@ pub(crate) fn ends(certificate: &[u8]) -> Option<u64> {
     seconds(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// UTCTime or GeneralizedTime, as certificates write them.
+/// Parses a UTCTime or GeneralizedTime.
 fn seconds(tag: u8, text: &str) -> Option<u64> {
     let text = text.strip_suffix('Z').filter(|text| text.is_ascii())?;
     let number = |text: &str, at: usize| text.get(at..at + 2)?.parse::<u64>().ok();
@@ -120,7 +120,7 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years that begin in March have their odd day at the end.
+    // In years that begin in March, the leap day is the last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 1;
     // 1 January 1970.
@@ -128,7 +128,7 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
     Some(days * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-/// The first element of some DER: its tag, its content, and what follows.
+/// Splits off the first DER element: its tag, its content, and the rest.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! An issuer of JSON Web Tokens, and what it must have said for a token to be believed.
+//! The issuer of JSON Web Tokens, and the validation of its tokens.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -9,22 +9,22 @@ use tokio::sync::watch;
 
 use super::Wrong;
 use super::jwk::{Algorithm, NoKey};
-use super::jwt::Parts;
-use super::keys::{Held, Keys, Need, Source};
+use super::jwt::ParsedToken;
+use super::keys::{CachedKeys, Keys, Need, Source};
 use crate::lock::LockUnpoisoned;
 
-/// So many tokens that were found good are remembered.
-const MOST_REMEMBERED: usize = 4096;
+/// Maximum number of validated tokens in the cache.
+const MAX_CACHED_TOKENS: usize = 4096;
 
-/// How tokens are checked.
+/// How tokens are validated.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The `iss` claim, to the letter.
+    /// The exact value of the `iss` claim.
     pub issuer: String,
     pub keys: Source,
-    /// Accepted `aud` claims; without any, the address that was asked.
+    /// Accepted `aud` claims. If empty, the audience must be the URL of the requested endpoint.
     pub audience: Vec<String>,
-    /// What stands before the path in an address, as clients write it.
+    /// The public base URL, before the endpoint's path.
     pub base: String,
     pub algorithms: Vec<Algorithm>,
     pub leeway: Duration,
@@ -35,20 +35,21 @@ pub struct Issuer {
     keys: Arc<Keys>,
 }
 
-/// A token whose signature and claims are right. Whom it is for depends on the address.
+/// A token with a valid signature and valid claims. Its audience is checked per request, because it
+/// depends on the path.
 #[derive(Debug)]
-pub(super) struct Valid<T> {
+pub(super) struct ValidToken<T> {
     pub(super) what: T,
     audience: Vec<String>,
-    /// In seconds since 1970.
+    /// In seconds since the Unix epoch.
     pub(super) until: u64,
     generation: u64,
 }
 
-impl<T> Valid<T> {
-    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> Valid<U> {
-        let Valid { what, audience, until, generation } = self;
-        Valid { what: with(what), audience, until, generation }
+impl<T> ValidToken<T> {
+    pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> ValidToken<U> {
+        let ValidToken { what, audience, until, generation } = self;
+        ValidToken { what: with(what), audience, until, generation }
     }
 }
 
@@ -58,8 +59,8 @@ impl Issuer {
         Issuer { settings, keys }
     }
 
-    /// The same keys as another issuer's, where both have them from one place: what was fetched stays
-    /// known when the configuration is loaded again.
+    /// Shares the keys of another issuer if both have the same source, so that a reload keeps fetched
+    /// keys.
     pub fn sharing(mut self, other: &Issuer) -> Issuer {
         if *self.keys.source() == *other.keys.source() {
             self.keys = other.keys.clone();
@@ -67,28 +68,28 @@ impl Issuer {
         self
     }
 
-    /// Tells whenever the keys were read anew.
+    /// Changes after every fetch of the keys.
     pub(super) fn keys_read(&self) -> watch::Receiver<u64> {
-        self.keys.read_anew()
+        self.keys.fetches()
     }
 
     pub fn name(&self) -> &str {
         &self.settings.issuer
     }
 
-    /// Fetches the keys ahead of the first token, so that a mistake is told at the start.
+    /// Fetches the keys before the first token, so that a misconfiguration is logged at startup.
     pub async fn prepare(&self) {
         self.keys.fetch(Need::First).await;
     }
 
-    /// Checks a token. Keys are fetched where that could help, and waited for.
+    /// Validates a token. Waits for the keys to be fetched if that could help.
     pub(super) async fn check(
         &self,
         token: &str,
         now: u64,
-    ) -> Result<Valid<Map<String, Value>>, Wrong> {
-        let parts = Parts::read(token)?;
-        // What is wrong in any case needs no keys.
+    ) -> Result<ValidToken<Map<String, Value>>, Wrong> {
+        let parts = ParsedToken::read(token)?;
+        // These checks need no keys.
         if !self.settings.algorithms.contains(&parts.algorithm) {
             return Err(Wrong::Algorithm);
         }
@@ -108,13 +109,13 @@ impl Issuer {
             signed = self.signed(&parts);
         }
         let generation = signed?;
-        Ok(Valid { what: parts.claims, audience, until, generation })
+        Ok(ValidToken { what: parts.claims, audience, until, generation })
     }
 
-    /// Whether the signature is right; gives the generation of the keys that said so.
-    fn signed(&self, parts: &Parts<'_>) -> Result<u64, Wrong> {
+    /// Verifies the signature. Returns the generation of the keys that verified it.
+    fn signed(&self, parts: &ParsedToken<'_>) -> Result<u64, Wrong> {
         let (held, _) = self.keys.held();
-        let Held { set, generation } = held.ok_or(Wrong::NoKeys)?;
+        let CachedKeys { set, generation } = held.ok_or(Wrong::NoKeys)?;
         let key = set.find(parts.key.as_deref(), parts.algorithm).map_err(|why| match why {
             NoKey::Unknown => Wrong::UnknownKey,
             NoKey::Ambiguous => Wrong::AmbiguousKey,
@@ -125,8 +126,8 @@ impl Issuer {
         }
     }
 
-    /// Whether a token is for this path. One for all servers is for each of them.
-    pub(super) fn is_for<T>(&self, valid: &Valid<T>, path: &str) -> bool {
+    /// Whether the token's audience covers this path. A token for `/mcp` covers every server.
+    pub(super) fn is_for<T>(&self, valid: &ValidToken<T>, path: &str) -> bool {
         let base = self.settings.base.as_str();
         let fits = |audience: &String| {
             let asked = audience.strip_prefix(base).filter(|_| !base.is_empty());
@@ -136,34 +137,44 @@ impl Issuer {
     }
 }
 
-/// Tokens that were found good, by their hash, until they end or the keys change.
-pub(super) struct Remembered<T>(Mutex<HashMap<[u8; 32], Arc<Valid<T>>>>);
+/// A cache of validated tokens by their hash, until they expire or the keys change.
+pub(super) struct TokenCache<T>(Mutex<HashMap<[u8; 32], Arc<ValidToken<T>>>>);
 
-impl<T> Default for Remembered<T> {
+impl<T> Default for TokenCache<T> {
     fn default() -> Self {
-        Remembered(Mutex::default())
+        TokenCache(Mutex::default())
     }
 }
 
-impl<T> Remembered<T> {
-    fn all(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Valid<T>>>> {
+impl<T> TokenCache<T> {
+    fn all(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<ValidToken<T>>>> {
         self.0.locked()
     }
 
-    pub(super) fn find(&self, issuer: &Issuer, hash: &[u8; 32], now: u64) -> Option<Arc<Valid<T>>> {
+    pub(super) fn find(
+        &self,
+        issuer: &Issuer,
+        hash: &[u8; 32],
+        now: u64,
+    ) -> Option<Arc<ValidToken<T>>> {
         let found = self.all().get(hash)?.clone();
         let (held, need) = issuer.keys.held();
         let same = held.is_some_and(|held| held.generation == found.generation);
-        // Keys whose time is over are looked at again before anything they said is believed.
+        // Stale keys are refreshed before a token that they verified is accepted again.
         (now < found.until && same && need == Need::Nothing).then_some(found)
     }
 
-    pub(super) fn keep(&self, hash: [u8; 32], valid: Valid<T>, now: u64) -> Arc<Valid<T>> {
+    pub(super) fn keep(
+        &self,
+        hash: [u8; 32],
+        valid: ValidToken<T>,
+        now: u64,
+    ) -> Arc<ValidToken<T>> {
         let valid = Arc::new(valid);
         let mut all = self.all();
-        if all.len() >= MOST_REMEMBERED {
+        if all.len() >= MAX_CACHED_TOKENS {
             all.retain(|_, one| now < one.until && one.generation == valid.generation);
-            if all.len() >= MOST_REMEMBERED {
+            if all.len() >= MAX_CACHED_TOKENS {
                 all.clear();
             }
         }

@@ -1,15 +1,15 @@
-//! The keys of an issuer, and the signatures that they verify. Only signatures of public keys are
-//! known here: there is no way to say `none` or to sign with a shared secret.
+//! JSON Web Keys and signature verification. Only public-key signatures are supported: there is neither
+//! `none` nor a shared secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 use toolward_wire::{Raw, Shape};
 
-/// More keys than an issuer has, to bound what is kept.
-const MOST_KEYS: usize = 100;
+/// Maximum number of keys in a set; issuers have fewer.
+const MAX_KEYS: usize = 100;
 
-/// How a token is signed.
+/// A signature algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     Rs256,
@@ -24,7 +24,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// By its registered name, to the letter.
+    /// Parses the exact registered name.
     pub fn parse(name: &str) -> Option<Algorithm> {
         Some(match name {
             "RS256" => Algorithm::Rs256,
@@ -53,7 +53,7 @@ impl Algorithm {
     }
 }
 
-/// The keys that an issuer has now.
+/// The current keys of an issuer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeySet(Vec<Key>);
 
@@ -61,7 +61,7 @@ pub(super) struct KeySet(Vec<Key>);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Key {
     id: Option<String>,
-    /// The only algorithm that it is for, where it says so.
+    /// The only algorithm it may be used with, if it has `alg`.
     only: Option<Algorithm>,
     material: Material,
 }
@@ -72,29 +72,29 @@ enum Material {
         n: Vec<u8>,
         e: Vec<u8>,
     },
-    /// A point, not compressed.
+    /// An uncompressed point.
     P256(Vec<u8>),
     P384(Vec<u8>),
     Ed25519(Vec<u8>),
 }
 
-/// Why no key of the set fits a token.
+/// Why no key of the set matches a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoKey {
-    /// None has this id; the issuer may have a new one.
+    /// No key has this id; the issuer may have a new one.
     Unknown,
-    /// More than one could be meant.
+    /// More than one key matches.
     Ambiguous,
 }
 
 impl KeySet {
-    /// Reads a JSON Web Key Set. Keys of other kinds and for other uses are passed over. A set
-    /// without any is believed too: an issuer takes its keys back like that.
+    /// Parses a JSON Web Key Set. Keys of other types and for other uses are ignored. An empty set is
+    /// valid too: that is how an issuer revokes its keys.
     pub(super) fn parse(body: &[u8], limit: usize) -> Result<KeySet, String> {
         let set = Raw::scan(body, limit).map_err(|error| error.to_string())?;
         let keys = set.member("keys").filter(|keys| keys.shape() == Shape::Array);
-        let keys = keys.ok_or("it has no list `keys`")?;
-        let keys = keys.elements().take(MOST_KEYS).filter_map(|(key, _)| Key::parse(key));
+        let keys = keys.ok_or("it has no `keys` array")?;
+        let keys = keys.elements().take(MAX_KEYS).filter_map(|(key, _)| Key::parse(key));
         Ok(KeySet(keys.collect()))
     }
 
@@ -102,7 +102,7 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// The key that a token's head means.
+    /// The key for a token's header.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, NoKey> {
         let mut fitting = self
             .0
@@ -119,7 +119,7 @@ impl KeySet {
 impl Key {
     fn parse(key: Raw<'_>) -> Option<Key> {
         let text = |name: &str| key.member(name).map(|value| value.as_str().map(String::from));
-        // A member that is there and not text makes the key unclear.
+        // A member that is present but not a string makes the key invalid.
         let optional = |name: &str| text(name).map_or(Some(None), |value| value.map(Some));
         let bytes = |name: &str| URL_SAFE_NO_PAD.decode(text(name)??).ok();
         let point = |length: usize| {
@@ -144,7 +144,7 @@ impl Key {
             ("OKP", Some("Ed25519")) => Material::Ed25519(bytes("x").filter(|x| x.len() == 32)?),
             _ => return None,
         };
-        // A key for an algorithm that is not known here is for none that is.
+        // A key for an unsupported algorithm is not used with a supported one.
         let only = match optional("alg")? {
             Some(name) => Some(Algorithm::parse(&name)?),
             None => None,
@@ -166,7 +166,7 @@ impl Key {
         }
     }
 
-    /// Whether the signature is this key's, by this algorithm.
+    /// Verifies a signature with this key and algorithm.
     pub(super) fn verifies(&self, algorithm: Algorithm, signed: &[u8], signature: &[u8]) -> bool {
         if !self.fits(algorithm) {
             return false;
@@ -225,12 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn an_invalid_key_set_is_rejected() {
         for bad in ["", "[]", "{}", r#"{"keys":{}}"#, r#"{"keys":null}"#, "<html>", "{\"keys\":[}"]
         {
             assert!(KeySet::parse(bad.as_bytes(), 1 << 16).is_err(), "{bad}");
         }
-        // Two readers could see two keys.
+        // Two parsers could read two different keys.
         let twice = ec(&format!(r#","x":"{POINT}""#));
         assert!(set(&twice).is_err());
     }

@@ -1,4 +1,4 @@
-//! A JSON Web Token, read strictly: what two readers could read differently is no token.
+//! Strict parser for JSON Web Tokens: a token that two parsers could read differently is rejected.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,25 +8,25 @@ use toolward_wire::Raw;
 use super::Wrong;
 use super::jwk::Algorithm;
 
-/// No token is longer; what is, is not looked at.
-pub(super) const LONGEST: usize = 8 << 10;
-/// What an access token may call itself.
+/// Maximum length of a token; longer ones are not parsed.
+pub(super) const MAX_TOKEN_LENGTH: usize = 8 << 10;
+/// Accepted `typ` headers.
 const KINDS: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
 
-/// A token taken apart. Nothing in it is believed before its signature.
+/// A parsed token. Nothing in it can be trusted before its signature is verified.
 #[derive(Debug)]
-pub(super) struct Parts<'t> {
+pub(super) struct ParsedToken<'t> {
     pub(super) algorithm: Algorithm,
     pub(super) key: Option<String>,
     pub(super) claims: Map<String, Value>,
-    /// What the signature is of.
+    /// The signed part.
     pub(super) signed: &'t [u8],
     pub(super) signature: Vec<u8>,
 }
 
-impl<'t> Parts<'t> {
-    pub(super) fn read(token: &'t str) -> Result<Parts<'t>, Wrong> {
-        if token.len() > LONGEST {
+impl<'t> ParsedToken<'t> {
+    pub(super) fn read(token: &'t str) -> Result<ParsedToken<'t>, Wrong> {
+        if token.len() > MAX_TOKEN_LENGTH {
             return Err(Wrong::TooLong);
         }
         let (signed, signature) = token.rsplit_once('.').ok_or(Wrong::Malformed)?;
@@ -38,7 +38,7 @@ impl<'t> Parts<'t> {
             None => Ok(None),
             Some(value) => value.as_str().map(Some).ok_or(Wrong::Malformed),
         };
-        // What must be understood and is not known here cannot be.
+        // No critical extensions are supported, so a token with `crit` must be rejected (RFC 7515).
         if head.member("crit").is_some() {
             return Err(Wrong::Malformed);
         }
@@ -51,7 +51,7 @@ impl<'t> Parts<'t> {
         let Value::Object(claims) = object(&claims)?.to_json() else {
             return Err(Wrong::Malformed);
         };
-        Ok(Parts {
+        Ok(ParsedToken {
             algorithm: Algorithm::parse(&algorithm).ok_or(Wrong::Algorithm)?,
             key: text("kid")?.map(|id| id.into_owned()),
             claims,
@@ -60,7 +60,7 @@ impl<'t> Parts<'t> {
         })
     }
 
-    /// Whom the token is for.
+    /// The audience of the token.
     pub(super) fn audience(&self) -> Result<Vec<String>, Wrong> {
         let text = |value: &Value| value.as_str().map(String::from).ok_or(Wrong::Audience);
         match self.claims.get("aud") {
@@ -70,7 +70,7 @@ impl<'t> Parts<'t> {
         }
     }
 
-    /// Until when the token is valid, if it is valid now; in seconds, with the leeway.
+    /// The expiry of the token in seconds, with the leeway, if it is valid now.
     pub(super) fn until(&self, now: u64, leeway: u64) -> Result<u64, Wrong> {
         let seconds = |name: &str| match self.claims.get(name) {
             None => Ok(None),
@@ -84,7 +84,7 @@ impl<'t> Parts<'t> {
                 return Err(Wrong::NotYet);
             }
         }
-        // A token without an end would outlive everyone who could take it back.
+        // A token without an expiry could never be revoked.
         let until = seconds("exp")?.ok_or(Wrong::Malformed)? + leeway as f64;
         match until > now as f64 {
             true => Ok(until as u64),
@@ -94,7 +94,7 @@ impl<'t> Parts<'t> {
 }
 
 fn object(bytes: &[u8]) -> Result<Raw<'_>, Wrong> {
-    let raw = Raw::scan(bytes, LONGEST).map_err(|_| Wrong::Malformed)?;
+    let raw = Raw::scan(bytes, MAX_TOKEN_LENGTH).map_err(|_| Wrong::Malformed)?;
     raw.is_object().then_some(raw).ok_or(Wrong::Malformed)
 }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn read(head: &str, claims: &str) -> Result<(), Wrong> {
-        Parts::read(&token(head, claims)).map(drop)
+        ParsedToken::read(&token(head, claims)).map(drop)
     }
 
     #[test]
@@ -142,19 +142,19 @@ mod tests {
         }
         let good = token(head, "{}");
         for bad in ["", ".", "..", "a.b", &good[..good.len() - 3], &format!("{good}=")] {
-            assert!(Parts::read(bad).is_err(), "{bad}");
+            assert!(ParsedToken::read(bad).is_err(), "{bad}");
         }
-        assert!(Parts::read(&format!("{good}.AA")).is_err(), "four parts");
-        assert!(Parts::read(&format!("{good}.AA.AA")).is_err(), "an encrypted token");
-        let long = token(head, &format!(r#"{{"sub":"{}"}}"#, "a".repeat(LONGEST)));
-        assert_eq!(Parts::read(&long).map(drop), Err(Wrong::TooLong));
+        assert!(ParsedToken::read(&format!("{good}.AA")).is_err(), "four parts");
+        assert!(ParsedToken::read(&format!("{good}.AA.AA")).is_err(), "an encrypted token");
+        let long = token(head, &format!(r#"{{"sub":"{}"}}"#, "a".repeat(MAX_TOKEN_LENGTH)));
+        assert_eq!(ParsedToken::read(&long).map(drop), Err(Wrong::TooLong));
     }
 
     #[test]
     fn a_token_has_its_time() {
         let until = |claims: &str| {
             let token = token(r#"{"alg":"ES256"}"#, claims);
-            Parts::read(&token).unwrap().until(1000, 60)
+            ParsedToken::read(&token).unwrap().until(1000, 60)
         };
         assert_eq!(until(r#"{"exp":1100}"#), Ok(1160));
         assert_eq!(until(r#"{"exp":941}"#), Ok(1001));

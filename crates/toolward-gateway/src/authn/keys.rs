@@ -1,7 +1,7 @@
-//! The issuer's keys, kept for a while: fetched when they are needed, again when their time is over or
-//! a token names one that is not known, and by one task at a time.
+//! Cache of the issuer's keys: fetched on demand, refreshed when stale or when a token names an unknown
+//! key, by one task at a time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,26 @@ use crate::http_client::Address;
 use crate::http_client::fetch::{self, Document};
 use crate::lock::LockUnpoisoned;
 
-/// No set of keys is larger.
-const LARGEST: usize = 256 << 10;
-/// How long a fetch may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a caller waits for keys whose time is over, before the old ones are used.
-const BRIEFLY: Duration = Duration::from_secs(1);
-/// Keys are fresh for as long as the issuer says, within these bounds.
-const SHORTEST: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_secs(300);
-/// A file is cheap to read again.
-const OF_FILE: Duration = Duration::from_secs(2);
-/// Where the issuer cannot be reached, its keys hold for so long.
-const STALE: Duration = Duration::from_secs(3600);
-/// After an attempt that failed.
-const RETRY: Duration = Duration::from_secs(2);
-/// Between two fetches for keys that are not known: whoever makes up key ids must not make us ask.
-const PAUSE: Duration = Duration::from_secs(10);
+/// Maximum size of a key set.
+const MAX_KEY_SET_BYTES: usize = 256 << 10;
+/// Timeout of a fetch.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a caller waits for stale keys to be refreshed before the cached ones are used.
+const REFRESH_WAIT: Duration = Duration::from_secs(1);
+/// Keys are fresh as long as the issuer's `Cache-Control` allows, within these bounds.
+const MIN_FRESH: Duration = Duration::from_secs(30);
+const MAX_FRESH: Duration = Duration::from_secs(300);
+/// Keys from a file are fresh for this long, because a file is cheap to read.
+const FILE_FRESH: Duration = Duration::from_secs(2);
+/// How long cached keys are used while the issuer is unreachable.
+const MAX_STALE: Duration = Duration::from_secs(3600);
+/// Interval between attempts after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Minimum interval between fetches for unknown keys, so that invented key ids cannot cause requests to
+/// the issuer.
+const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where keys come from.
+/// The source of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Url(Address),
@@ -39,28 +40,28 @@ pub enum Source {
 
 pub(super) struct Keys {
     source: Source,
-    state: Mutex<State>,
-    /// Counts the fetches that came to an end.
+    state: Mutex<KeyState>,
+    /// The number of completed fetches.
     fetched: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct KeyState {
     set: Option<Arc<KeySet>>,
-    /// Grows whenever the set has changed.
+    /// Incremented when the set changes.
     generation: u64,
-    /// The latest fetch that succeeded.
+    /// The last successful fetch.
     since: Option<Instant>,
     fresh_until: Option<Instant>,
     fetching: bool,
-    /// When the latest fetch failed, until one succeeds.
+    /// When the last fetch failed; reset by a successful one.
     failed: Option<Instant>,
-    /// The latest fetch for a key that was not known.
+    /// The last fetch for an unknown key.
     missed: Option<Instant>,
 }
 
-/// The keys as they are now.
-pub(super) struct Held {
+/// The current keys.
+pub(super) struct CachedKeys {
     pub(super) set: Arc<KeySet>,
     pub(super) generation: u64,
 }
@@ -68,11 +69,11 @@ pub(super) struct Held {
 /// Whether a fetch would help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// The keys are there and fresh, or a fetch has just failed.
+    /// The keys are fresh, or a fetch has just failed.
     Nothing,
-    /// There are keys, whose time is over.
+    /// The keys are stale.
     Renewal,
-    /// There are none.
+    /// There are no keys.
     First,
 }
 
@@ -85,24 +86,24 @@ impl Keys {
         &self.source
     }
 
-    /// Tells of every fetch that came to an end.
-    pub(super) fn read_anew(&self) -> watch::Receiver<u64> {
+    /// Changes after every fetch.
+    pub(super) fn fetches(&self) -> watch::Receiver<u64> {
         self.fetched.subscribe()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KeyState> {
         self.state.locked()
     }
 
     /// The keys that may be used now, and whether they should be fetched.
-    pub(super) fn held(&self) -> (Option<Held>, Need) {
+    pub(super) fn held(&self) -> (Option<CachedKeys>, Need) {
         let state = self.state();
         let now = Instant::now();
-        let usable = state.since.is_some_and(|since| now < since + STALE);
+        let usable = state.since.is_some_and(|since| now < since + MAX_STALE);
         let held = state.set.clone().filter(|_| usable);
-        let held = held.map(|set| Held { set, generation: state.generation });
+        let held = held.map(|set| CachedKeys { set, generation: state.generation });
         let fresh = state.fresh_until.is_some_and(|until| now < until);
-        let paused = state.failed.is_some_and(|failed| now < failed + RETRY);
+        let paused = state.failed.is_some_and(|failed| now < failed + RETRY_INTERVAL);
         let need = match &held {
             Some(_) if fresh => Need::Nothing,
             _ if paused && !state.fetching => Need::Nothing,
@@ -112,46 +113,48 @@ impl Keys {
         (held, need)
     }
 
-    /// Fetches what is needed, and waits for it as long as it makes sense.
+    /// Fetches the keys if needed, and waits for them as long as it makes sense.
     pub(super) async fn fetch(self: &Arc<Self>, need: Need) {
         let failing = self.state().failed.is_some();
         let wait = match need {
             Need::Nothing => return,
-            // An issuer that is away is asked behind the callers' backs.
+            // While the issuer is failing, keys are refreshed in the background.
             Need::Renewal if failing => Duration::ZERO,
-            Need::Renewal => BRIEFLY,
-            Need::First => PATIENCE,
+            Need::Renewal => REFRESH_WAIT,
+            Need::First => FETCH_TIMEOUT,
         };
         self.fetched_within(wait).await;
     }
 
-    /// Fetches because a token names a key that is not known. False where that was done just now.
+    /// Fetches the keys because a token names an unknown key. False if that was done recently.
     pub(super) async fn fetch_unknown(self: &Arc<Self>) -> bool {
         {
             let mut state = self.state();
             let now = Instant::now();
-            if !state.fetching && state.missed.is_some_and(|missed| now < missed + PAUSE) {
+            if !state.fetching
+                && state.missed.is_some_and(|missed| now < missed + UNKNOWN_KEY_INTERVAL)
+            {
                 return false;
             }
             state.missed = Some(now);
         }
-        self.fetched_within(PATIENCE).await;
+        self.fetched_within(FETCH_TIMEOUT).await;
         true
     }
 
     async fn fetched_within(self: &Arc<Self>, wait: Duration) {
         let mut fetched = self.fetched.subscribe();
         if !std::mem::replace(&mut self.state().fetching, true) {
-            // A task of its own: whoever waits may go away.
+            // In a separate task, because the waiting caller may disconnect.
             tokio::spawn(self.clone().renew());
         }
         let _ = tokio::time::timeout(wait, fetched.changed()).await;
     }
 
     async fn renew(self: Arc<Self>) {
-        let fetched = match tokio::time::timeout(PATIENCE, self.read()).await {
+        let fetched = match tokio::time::timeout(FETCH_TIMEOUT, self.read()).await {
             Ok(fetched) => fetched,
-            Err(_) => Err("there was no answer in time".into()),
+            Err(_) => Err("the request timed out".into()),
         };
         let mut state = self.state();
         state.fetching = false;
@@ -191,42 +194,53 @@ impl Keys {
     async fn read(&self) -> Result<(KeySet, Duration), String> {
         match &self.source {
             Source::Url(address) => {
-                let Document { status, headers, body } =
-                    fetch::get(address, LARGEST).await.map_err(|error| error.to_string())?;
+                let Document { status, headers, body } = fetch::get(address, MAX_KEY_SET_BYTES)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 if status != 200 {
-                    return Err(format!("the answer has status {status}"));
+                    return Err(format!("the response has status {status}"));
                 }
-                Ok((KeySet::parse(&body, LARGEST)?, fresh_for(headers.get("cache-control"))))
+                Ok((
+                    KeySet::parse(&body, MAX_KEY_SET_BYTES)?,
+                    fresh_for(headers.get("cache-control")),
+                ))
             }
             Source::File(path) => {
                 let path = path.clone();
-                let read = move || {
-                    let found = std::fs::metadata(&path)?;
-                    match found.len() > LARGEST as u64 {
-                        true => Err(std::io::Error::other("the file is too large")),
-                        // A pipe would be waited for.
-                        false if !found.is_file() => {
-                            Err(std::io::Error::other("it is no regular file"))
-                        }
-                        false => std::fs::read(&path),
-                    }
-                };
-                let read = tokio::task::spawn_blocking(read).await;
-                let body = read.map_err(|error| error.to_string())?.map_err(|e| e.to_string())?;
-                Ok((KeySet::parse(&body, LARGEST)?, OF_FILE))
+                let read = tokio::task::spawn_blocking(move || key_file(&path)).await;
+                Ok((read.map_err(|error| error.to_string())??, FILE_FRESH))
             }
         }
     }
 }
 
-/// For how long the issuer says that its keys may be kept.
+/// Reads a key set from a file.
+fn key_file(path: &Path) -> Result<KeySet, String> {
+    let found = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if found.len() > MAX_KEY_SET_BYTES as u64 {
+        return Err("the file is too large".into());
+    }
+    // Reading a pipe could block.
+    if !found.is_file() {
+        return Err("it is not a regular file".into());
+    }
+    let body = std::fs::read(path).map_err(|error| error.to_string())?;
+    KeySet::parse(&body, MAX_KEY_SET_BYTES)
+}
+
+/// Checks that a file is a key set. It may be empty.
+pub fn check_key_file(path: &Path) -> Result<(), String> {
+    key_file(path).map(drop)
+}
+
+/// How long keys are fresh according to `Cache-Control`.
 fn fresh_for(cache_control: Option<&str>) -> Duration {
-    let Some(said) = cache_control else { return LONGEST };
-    let mut fresh = LONGEST;
+    let Some(said) = cache_control else { return MAX_FRESH };
+    let mut fresh = MAX_FRESH;
     for part in said.split(',').map(str::trim) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         if name.eq_ignore_ascii_case("no-store") || name.eq_ignore_ascii_case("no-cache") {
-            return SHORTEST;
+            return MIN_FRESH;
         }
         if name.eq_ignore_ascii_case("max-age")
             && let Ok(seconds) = value.trim_matches('"').parse()
@@ -234,7 +248,7 @@ fn fresh_for(cache_control: Option<&str>) -> Duration {
             fresh = Duration::from_secs(seconds);
         }
     }
-    fresh.clamp(SHORTEST, LONGEST)
+    fresh.clamp(MIN_FRESH, MAX_FRESH)
 }
 
 #[cfg(test)]
@@ -247,31 +261,31 @@ mod tests {
         assert_eq!(keys.held().1, Need::First);
         let set = KeySet::parse(b"{\"keys\":[]}", 100).unwrap();
         let now = Instant::now();
-        // As if it had been fetched in the past, seen from a clock that goes on.
+        // As if it had been fetched in the past.
         let ago = |minutes: u64| {
             let then = now.checked_sub(Duration::from_secs(60 * minutes));
             let mut state = keys.state();
             state.since = then;
-            state.fresh_until = then.map(|then| then + LONGEST);
+            state.fresh_until = then.map(|then| then + MAX_FRESH);
             then.is_some()
         };
         keys.state().set = Some(Arc::new(set));
         for (minutes, held, need) in
             [(1, true, Need::Nothing), (6, true, Need::Renewal), (61, false, Need::First)]
         {
-            // A machine that has just started has no such past.
+            // A machine that has just booted has no such past.
             if ago(minutes) {
                 let (found, needed) = keys.held();
                 assert_eq!((found.is_some(), needed), (held, need), "after {minutes} minutes");
             }
         }
-        // Right after a failure nobody waits for another one.
+        // Right after a failure, no caller waits for another fetch.
         keys.state().failed = Some(Instant::now());
         assert_eq!(keys.held().1, Need::Nothing);
     }
 
     #[test]
-    fn keys_are_fresh_for_as_long_as_the_issuer_says_within_bounds() {
+    fn keys_are_cached_for_the_issuers_lifetime_within_bounds() {
         for (said, seconds) in [
             (None, 300),
             (Some("public, max-age=120"), 120),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_that_begin_alike_are_told_apart() {
+    fn digests_with_a_common_prefix_are_distinguished() {
         let mut tokens = Tokens::default();
         let (mut one, mut other) = ([7; 32], [7; 32]);
         (one[31], other[31]) = (1, 2);

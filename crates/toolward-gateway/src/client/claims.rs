@@ -5,22 +5,22 @@ use std::hash::{Hash, Hasher};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-/// Claims that every token has anew. Rules do not see them: whoever renews a token stays the same.
-const FLEETING: [&str; 5] = ["exp", "iat", "nbf", "jti", "auth_time"];
-/// Who holds a token, as far as it matters beyond the agent's name.
+/// Claims that differ in every token. Rules do not see them: a renewed token belongs to the same caller.
+const PER_TOKEN: [&str; 5] = ["exp", "iat", "nbf", "jti", "auth_time"];
+/// The holder of a token, beyond the agent's name.
 #[derive(Debug)]
 pub struct Claims {
     subject: Option<Box<str>>,
-    /// Only where rules or hooks read them.
+    /// Only if rules or hooks read them.
     shown: Option<Map<String, Value>>,
     digest: [u8; 32],
 }
 
 impl Claims {
-    /// `shown`: rules read claims, so that callers with other claims are other callers. `token` is the
+    /// `shown`: rules read claims, so callers with different claims are different callers. `token` is the
     /// hash of the token itself.
     pub(crate) fn new(mut claims: Map<String, Value>, shown: bool, token: &[u8; 32]) -> Claims {
-        claims.retain(|name, _| !FLEETING.contains(&name.as_str()));
+        claims.retain(|name, _| !PER_TOKEN.contains(&name.as_str()));
         let subject = claims.get("sub").and_then(Value::as_str).map(Box::from);
         let mut digest = Sha256::new();
         match holder(&claims) {
@@ -40,26 +40,26 @@ impl Claims {
         self.subject.as_deref()
     }
 
-    /// The claims that conditions may read; `None` where none does.
-    pub fn for_policy(&self) -> Option<&Map<String, Value>> {
+    /// The claims that conditions may read; `None` if no condition does.
+    pub(crate) fn for_policy(&self) -> Option<&Map<String, Value>> {
         self.shown.as_ref()
     }
 
-    /// What tells one holder from another.
+    /// A digest that identifies the holder.
     pub(crate) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
 }
 
-/// Whom a token belongs to: a subject of its issuer, or else the program that got it. `None` where it says
-/// neither: then it belongs to whoever has it.
+/// The owner of a token: a subject of its issuer, or else the client it was issued to. `None` if it names
+/// neither: then the token itself identifies its holder.
 fn holder(claims: &Map<String, Value>) -> Option<Value> {
-    let said = |name: &str| claims.get(name).filter(|value| value.as_str() != Some(""));
+    let stated = |name: &str| claims.get(name).filter(|value| value.as_str() != Some(""));
     let issuer = claims.get("iss");
-    if let Some(subject) = said("sub") {
+    if let Some(subject) = stated("sub") {
         return Some(json!(["sub", issuer, subject]));
     }
-    let program = (said("client_id"), said("azp"));
+    let program = (stated("client_id"), stated("azp"));
     (program != (None, None)).then(|| json!(["client", issuer, program]))
 }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(claims(first.clone(), false), claims(regrouped, false));
         assert_ne!(claims(first.clone(), false), claims(json!({"sub": "b"}), false));
         assert!(claims(first, true).for_policy().unwrap().get("jti").is_none());
-        // Without a subject it is the program's, and without that its own.
+        // Without a subject, `azp` identifies the holder; without that, the token itself.
         for shown in [true, false] {
             let of = |azp: &str, token| by(json!({"azp": azp, "groups": ["g"]}), shown, token);
             assert_eq!(of("one", 1), of("one", 2));

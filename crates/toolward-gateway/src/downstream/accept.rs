@@ -1,6 +1,6 @@
-//! Listening sockets, the threads behind them, and their end.
+//! Listening sockets, their threads, and graceful shutdown.
 //!
-//! Each thread has a runtime of its own and keeps what it accepted: a request meets its answer on the
+//! Each thread has its own runtime and serves the connections it accepted: a request is answered on the
 //! thread where it began.
 
 use std::io;
@@ -24,23 +24,23 @@ use super::peer::Peer;
 use super::timer_keepalive;
 use super::tls::Tls;
 
-/// After a failed `accept`, such as for lack of file descriptors.
+/// Pause after a failed `accept`, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Threads beside each serving thread, for long messages and names of hosts.
+/// Blocking threads per serving thread, for parsing long messages and resolving host names.
 const MAX_BLOCKING_THREADS: usize = 16;
-/// How often what is idle is looked for.
+/// Interval of the sweep for idle sessions and connections.
 const SWEEP: Duration = Duration::from_secs(10);
-/// How often the certificate's files are looked at.
+/// Interval at which the certificate files are checked for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The mode of a socket file where users are told apart.
+/// The mode of a socket file if agents are identified by user id.
 const FOR_EVERYONE: u32 = 0o666;
 
-/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`. The standard
-/// library's 128 makes clients of a burst wait a second, until their kernel sends the SYN again.
+/// Maximum connections waiting to be accepted; the kernel caps it at `net.core.somaxconn`. With the
+/// standard library's 128, clients of a burst wait a second until their kernel resends the SYN.
 const BACKLOG: i32 = 4096;
 
-/// A socket that clients come in by.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Socket {
     Tcp(TcpListener),
@@ -55,12 +55,12 @@ impl Socket {
         Ok(Socket::Tcp(listener))
     }
 
-    /// A socket file that only this user can reach, or everyone where users are told apart. One that
-    /// nobody listens on any more is replaced.
+    /// Listens on a socket file that only this user can open, or everyone if agents are identified by
+    /// user id. A stale socket file is replaced.
     pub fn unix(path: PathBuf, for_everyone: bool) -> io::Result<Socket> {
         match std::fs::symlink_metadata(&path) {
             Ok(found) if !found.file_type().is_socket() => {
-                return Err(io::Error::other("the file is there, and is not a socket"));
+                return Err(io::Error::other("the file exists and is not a socket"));
             }
             Ok(_) if std::os::unix::net::UnixStream::connect(&path).is_err() => {
                 std::fs::remove_file(&path)?;
@@ -74,7 +74,7 @@ impl Socket {
         Ok(Socket::Unix(listener, path))
     }
 
-    /// Removes a socket file at the end; another kind of file in its place stays.
+    /// Removes a socket file at shutdown; a file of another kind at its path is kept.
     pub fn remove(path: &Path) {
         let is_socket = |found: std::fs::Metadata| found.file_type().is_socket();
         if std::fs::symlink_metadata(path).is_ok_and(is_socket) {
@@ -82,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Lets everyone reach a socket file, or this user alone.
+    /// Sets the mode of a socket file, for everyone or for this user only.
     pub fn admit(path: &Path, for_everyone: bool) -> io::Result<()> {
         let mode = if for_everyone { FOR_EVERYONE } else { 0o600 };
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
@@ -93,7 +93,7 @@ impl Socket {
         Ok(mode & FOR_EVERYONE == FOR_EVERYONE)
     }
 
-    /// Where it listens, as a person would write it.
+    /// The address it listens on, for display.
     pub fn address(&self) -> String {
         match self {
             Socket::Tcp(listener) => {
@@ -126,15 +126,15 @@ impl Socket {
     }
 }
 
-/// How long requests under way may take at the end.
+/// How long in-flight requests may take during shutdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
     pub otherwise: Duration,
-    /// Where another process serves already, so that nobody waits for the end of this one.
+    /// If another process serves already, so that no one waits for this one to exit.
     pub handed_over: Duration,
 }
 
-/// Serves until `ending` says so; then requests under way get their grace.
+/// Serves until `ending` changes; in-flight requests then get their grace period.
 pub fn serve(
     endpoint: Arc<Endpoint>,
     sockets: Vec<Socket>,
@@ -164,7 +164,7 @@ pub fn serve(
                 },
             )?);
         }
-        // From here on only the threads hold the sockets, and they let go of them at the end.
+        // From here on only the threads hold the sockets; they close them at shutdown.
         drop(sockets);
         Ok(())
     })
@@ -203,7 +203,7 @@ async fn worker(
     };
     let _ = tokio::time::timeout(grace.otherwise, drained).await;
     if *ending.borrow() == Ending::HandedOver {
-        // Connections on which nothing is asked are not waited for any longer; requests are.
+        // Idle connections are no longer waited for; in-flight requests are.
         let finished = async {
             while endpoint.is_busy() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -215,7 +215,7 @@ async fn worker(
         }
     }
     if sweeps {
-        // A request that has outlasted its grace still holds its server.
+        // A request that has outlasted the grace period still holds its server, hence the timeout.
         let gateway = &endpoint.gateway;
         let servers = gateway.active().servers.clone();
         let closed = gateway.context.servers.close(&servers);
@@ -223,7 +223,8 @@ async fn worker(
     }
 }
 
-/// Reads the issuer's keys ahead of the first caller, and the certificate again when it changes.
+/// Fetches the issuer's keys before the first caller needs them, and reloads the certificate when its
+/// files change.
 fn look_after_credentials(endpoint: &Arc<Endpoint>) {
     let keys = endpoint.clone();
     tokio::spawn(async move {
@@ -304,7 +305,7 @@ impl Connections {
         });
     }
 
-    /// The same once it is known who is at the other end, as far as TLS tells.
+    /// Spawns a connection after its TLS handshake, with the client certificate.
     fn spawn_tls(
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,
@@ -326,7 +327,7 @@ impl Connections {
                     peer.secure = true;
                     connection::serve(endpoint, peer, stream, ending, &admission).await;
                 }
-                Err(_) => endpoint.turned_away(&peer, None, "there was no TLS handshake"),
+                Err(_) => endpoint.turned_away(&peer, None, "the TLS handshake failed"),
             }
         });
     }

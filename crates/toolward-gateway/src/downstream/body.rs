@@ -1,4 +1,4 @@
-//! Request bodies, read within bounds of time and memory.
+//! Reads request bodies within time and memory limits.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use toolward_wire::http::{BodyError, BodyReader, RequestHead};
 
 use crate::budget::Reservation;
 
-/// A body must arrive within this time, or at [`MIN_BODY_RATE`].
+/// A body must arrive within this time, or at least at [`MIN_BODY_RATE`].
 pub(super) const BODY: Duration = Duration::from_secs(10);
-/// How long a client may take to read that it is to continue.
+/// How long a client may take to read `100 Continue`.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes per second, after the first ten seconds, at which a body has to arrive.
+/// The minimum rate of a body after the first ten seconds, in bytes per second.
 pub(super) const MIN_BODY_RATE: u64 = 16 << 10;
-/// Read of a body at once, at most.
+/// Maximum bytes of a single read.
 const MAX_READ: usize = 64 << 10;
-/// The buffer of a larger body is not kept for the next request.
+/// The buffer of a larger body is not reused for the next request.
 const LARGE_BODY: usize = 32 << 10;
 
-/// The body of a request, or the status that says why not. `None`: the client is gone.
+/// Reads the body of a request, or returns the HTTP status of its rejection. `None`: the client has
+/// disconnected.
 ///
-/// Its memory is reserved as it arrives, not as it is announced: a client that announces a large body and
-/// sends nothing holds nothing. A body that arrives more slowly than [`MIN_BODY_RATE`] is given up.
+/// Memory is reserved as the body arrives, not as it is announced: a client that announces a large body
+/// and sends nothing holds no memory. A body that arrives more slowly than [`MIN_BODY_RATE`] is rejected.
 pub async fn read_body<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -35,12 +36,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     if head.expects_continue && buffer.is_empty() {
-        let asked = async {
+        let continued = async {
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
             stream.flush().await
         };
-        // A client that does not read must not keep the connection.
-        if !matches!(timeout(CONTINUE_TIMEOUT, asked).await, Ok(Ok(()))) {
+        // A client that does not read must not hold the connection.
+        if !matches!(timeout(CONTINUE_TIMEOUT, continued).await, Ok(Ok(()))) {
             return Ok(None);
         }
     }
@@ -117,7 +118,7 @@ mod tests {
         let read = read_body(&mut stream, &mut buffer, &head, reader, Some(&room));
         tokio::pin!(read);
         assert!(timeout(Duration::from_millis(50), &mut read).await.is_err());
-        assert_eq!(budget.held(), 60, "not what was announced");
+        assert_eq!(budget.held(), 60, "not the announced length");
         client.write_all(&[b'x'; 60]).await.unwrap();
         assert_eq!(read.await, Err(503), "the share is used up");
     }

@@ -1,5 +1,4 @@
-//! One connection over HTTP/1.1: requests are read strictly and one after another, and each is given
-//! its time.
+//! An HTTP/1.1 connection: requests are parsed strictly, one after another, each with timeouts.
 
 mod write;
 
@@ -15,7 +14,7 @@ use toolward_wire::http::{BodyLength, BodyReader, HeadLimits, RequestHead, read_
 use super::body::{read_body, status};
 use super::connection_limit::Admission;
 use super::http::route::canonical;
-use super::http::{Endpoint, Received};
+use super::http::{Endpoint, RequestBody};
 use super::peer::Peer;
 use super::response::{Response, json};
 use super::{cors, oversized};
@@ -25,35 +24,35 @@ use crate::responses;
 
 pub use self::write::write;
 
-/// Timeouts between two requests, and for a head once it has begun.
+/// Idle timeout between two requests, and timeout of a head once it has begun.
 const IDLE: Duration = Duration::from_secs(75);
 const HEAD: Duration = Duration::from_secs(10);
-/// Within this time a client that has not authenticated must have sent its request's head.
+/// Timeout for a request's head from a client that has not authenticated.
 const FIRST: Duration = Duration::from_secs(10);
-/// How long an evicted connection has for a request that is on its way.
+/// How long an evicted connection may still deliver a request that is already on the wire.
 const EVICTION_GRACE: Duration = Duration::from_millis(200);
-/// What a request costs beside its body, for as long as it is read, worked on or answered.
+/// Memory reserved for a request besides its body, while it is read, processed or answered.
 const REQUEST_ROOM: usize = 32 << 10;
-/// A head of this length, and the buffer for it, are part of what a connection costs.
+/// Heads up to this length, and their buffer, are part of the fixed cost of a connection.
 const USUAL_HEAD: usize = 8 << 10;
-/// How long, and how much of, what nobody wants is read before a connection is closed.
+/// How long, and how many bytes of, unwanted input are read before a connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_LINGERED: usize = 8 << 20;
-/// What a client may send ahead while its request is worked on.
+/// Maximum bytes that a client may send ahead while its request is processed.
 const AHEAD: usize = 8 << 10;
 
-/// Whether the gateway is about to end.
+/// Whether, and how, the gateway shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     No,
-    /// Requests under way are finished.
+    /// In-flight requests are finished.
     Now,
-    /// Another process has the sockets: connections are used once more before they close, so that no
-    /// client is cut off while it asks.
+    /// Another process has taken over the sockets: each connection serves one more request before it
+    /// closes, so that no request is cut off.
     HandedOver,
 }
 
-/// Serves a connection until either side closes it, or the gateway is about to end.
+/// Serves a connection until either side closes it or the gateway shuts down.
 pub(super) async fn serve<S>(
     endpoint: Arc<Endpoint>,
     peer: Peer,
@@ -70,7 +69,7 @@ pub(super) async fn serve<S>(
         let deadline = Instant::now() + FIRST;
         let head = tokio::select! {
             head = read_head(&mut stream, &mut buffer, Some(&head_room)) => head,
-            // Without a credential nobody keeps a connection for long.
+            // Without a credential, a connection is not kept for long.
             () = sleep_until(deadline), if !known => return,
             () = evicted(admission, known), if !known || buffer.is_empty() => return,
             _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
@@ -83,7 +82,7 @@ pub(super) async fn serve<S>(
                 endpoint.turned_away(&peer, None, "the head of the request is malformed");
                 (Response::empty(status), false, false)
             }
-            Ok(Some(head)) if !endpoint.believes(&peer) => {
+            Ok(Some(head)) if !endpoint.trusts(&peer) => {
                 endpoint.reject_credential(&peer, &head, Wrong::Certificate.words());
                 (Response::empty(401), false, head.old)
             }
@@ -93,14 +92,14 @@ pub(super) async fn serve<S>(
                 let Some((response, read)) =
                     exchange(&endpoint, &peer, &mut stream, &mut buffer, head, admission).await
                 else {
-                    // The client is gone.
+                    // The client has disconnected.
                     return;
                 };
                 let response = match page {
                     Some(page) => cors::readable(response, page),
                     None => response,
                 };
-                // After an error the rest of the connection is not believed.
+                // After an error, the rest of the input cannot be trusted.
                 (response, keep_alive && read, old)
             }
         };
@@ -129,8 +128,8 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Resolves when the connection has to make room. A client that has just connected may have sent its
-/// request already: it gets a moment, in which it can show its credential.
+/// Resolves when the connection is evicted. A client that has just connected may have sent its request
+/// already, so it gets a moment to present its credential.
 async fn evicted(admission: &Admission, known: bool) {
     admission.evicted().await;
     if !known {
@@ -138,8 +137,8 @@ async fn evicted(admission: &Admission, known: bool) {
     }
 }
 
-/// Closes our side and reads on for a moment: a socket that is closed with something unread takes the
-/// response back.
+/// Closes our side and keeps reading for a moment: if a socket is closed with unread input, the kernel
+/// resets the connection and the response may be lost.
 pub async fn linger<S>(stream: &mut S, buffer: &mut BytesMut)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -156,9 +155,10 @@ where
     }
 }
 
-/// The head of the next request; `None` where the client has closed or says nothing.
+/// Reads the head of the next request; `None` if the client has closed the connection or is idle.
 ///
-/// A head longer than usual takes room, because its sender is not known yet.
+/// A head longer than usual is charged to the unidentified callers' budget, because its sender is not
+/// authenticated yet.
 pub async fn read_head<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -195,7 +195,8 @@ where
     timeout(HEAD, rest).await.unwrap_or(Err(408))
 }
 
-/// One request and its response; whether the request was read to its end. `None`: the client is gone.
+/// Handles one request. Returns the response, and whether the request was read to its end. `None`: the
+/// client has disconnected.
 async fn exchange<S>(
     endpoint: &Arc<Endpoint>,
     peer: &Peer,
@@ -208,7 +209,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     head.path = canonical(head.path);
-    // Whoever may not ask is told so before anything of it is read.
+    // Unauthorized requests are rejected before their body is read.
     let admitted = match endpoint.admit(endpoint.gateway.active(), peer, &head).await {
         Ok(admitted) => admitted,
         Err(response) => {
@@ -222,8 +223,8 @@ where
     let refuse = |status: u16| {
         let why = match status {
             413 => "the message is too large",
-            503 => "too much is held at once",
-            408 => "the message did not come in time",
+            503 => "the memory limit is reached",
+            408 => "the message did not arrive in time",
             _ => "the body is malformed",
         };
         let response = Response::refused(status, why);
@@ -246,7 +247,7 @@ where
     };
     let body = tokio::select! {
         body = read_body(stream, buffer, &head, reader, Some(&room)) => body,
-        // Nothing is lost with a request that is not there yet.
+        // An incomplete request can be dropped without loss.
         () = admission.evicted() => return None,
     };
     admission.set_busy(true);
@@ -264,13 +265,14 @@ where
     };
     tokio::select! {
         biased;
-        response = endpoint.respond(peer, admitted, head, Received { body, room }) => Some((response, true)),
-        // Nobody waits for the response any more: a request that ends with its stream is dropped.
+        response = endpoint.respond(peer, admitted, head, RequestBody { body, room }) => Some((response, true)),
+        // The client no longer waits for the response: a stateless request is dropped, and with it
+        // cancelled.
         () = gone(stream, buffer) => None,
     }
 }
 
-/// Resolves when the client closes its side; what it sends ahead is kept.
+/// Resolves when the client closes its side; input that it sends ahead is buffered.
 pub async fn gone<S>(stream: &mut S, buffer: &mut BytesMut)
 where
     S: AsyncRead + Unpin,

@@ -1,9 +1,9 @@
-//! Open connections: how many there are, whose they are, and which one is evicted for a new one.
+//! The connection limit: counts open connections by source and agent, and evicts one for a new one.
 //!
-//! A caller without a credential can open connections, but never keep others out: connections that have
-//! not authenticated are closed first, the oldest before the others, and one source can have only a part
-//! of them. Then those of an agent that has more than its share are closed, if nothing is in flight on
-//! them. If there is no such connection either, the new one is closed.
+//! Callers without a credential can open connections, but never lock out others: unauthenticated
+//! connections are closed first, oldest first, and one source can have only a share of them. Then idle
+//! connections of an agent that exceeds its share are closed. If there is no such connection either, the
+//! new one is closed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 
 use crate::lock::LockUnpoisoned;
 
-/// One source may have this part of all connections without having authenticated, and one agent may
-/// have it before its idle connections are closed for others.
+/// One source may have this fraction of all connections without authenticating, and one agent may have it
+/// before its idle connections are closed for others.
 const SHARES: usize = 4;
 
 pub(super) struct Connections {
@@ -27,22 +27,22 @@ pub(super) struct Connections {
 struct Open {
     next: u64,
     count: usize,
-    /// Those that have not authenticated, by their age, and the same by source.
+    /// Unauthenticated connections by age, and the same by source.
     unknown: BTreeMap<u64, Arc<str>>,
     sources: HashMap<Arc<str>, BTreeMap<u64, Arc<Seat>>>,
-    /// The others, by agent and age.
+    /// Authenticated connections, by agent and age.
     agents: HashMap<Option<Arc<str>>, BTreeMap<u64, Arc<Seat>>>,
 }
 
-/// What a connection and whoever may evict it share.
+/// State shared between a connection and the code that evicts it.
 #[derive(Default)]
 struct Seat {
     busy: AtomicBool,
     evicted: AtomicBool,
-    told: Notify,
+    changed: Notify,
 }
 
-/// A connection, for as long as it lives.
+/// An admitted connection. Dropping it frees its place.
 pub(super) struct Admission {
     connections: Arc<Connections>,
     id: u64,
@@ -51,7 +51,7 @@ pub(super) struct Admission {
     known: AtomicBool,
 }
 
-/// In which list a connection is.
+/// The list that contains a connection.
 enum Holder {
     Source(Arc<str>),
     Agent(Option<Arc<str>>),
@@ -70,14 +70,14 @@ impl Connections {
         self.open().count
     }
 
-    /// Admits a new connection; `None` if there are too many, and none of them can be evicted.
+    /// Admits a new connection; `None` if the limit is reached and no connection can be evicted.
     pub(super) fn admit(self: &Arc<Self>, source: &str) -> Option<Admission> {
         let mut open = self.open();
         let share = (self.most / SHARES).max(1);
         if open.sources.get(source).is_some_and(|of_source| of_source.len() >= share) {
             open.evict_from(source);
         }
-        if open.count >= self.most && !open.make_room(share) {
+        if open.count >= self.most && !open.evict_one(share) {
             return None;
         }
         let (source, seat): (Arc<str>, Arc<Seat>) = (source.into(), Arc::default());
@@ -93,7 +93,7 @@ impl Connections {
 }
 
 impl Open {
-    /// Evicts the oldest connection of a source that has not authenticated.
+    /// Evicts the oldest unauthenticated connection of a source.
     fn evict_from(&mut self, source: &str) {
         let Some(of_source) = self.sources.get_mut(source) else { return };
         if let Some((id, seat)) = of_source.pop_first() {
@@ -106,7 +106,7 @@ impl Open {
         }
     }
 
-    fn make_room(&mut self, share: usize) -> bool {
+    fn evict_one(&mut self, share: usize) -> bool {
         if let Some((_, source)) = self.unknown.first_key_value() {
             let source = source.clone();
             self.evict_from(&source);
@@ -123,7 +123,7 @@ impl Open {
         true
     }
 
-    /// Takes a connection out of its list; false if it was evicted before.
+    /// Removes a connection from its list; false if it was evicted before.
     fn remove(&mut self, id: u64, holder: &Holder) -> bool {
         let removed = match holder {
             Holder::Source(source) => {
@@ -137,7 +137,7 @@ impl Open {
     }
 }
 
-/// Removes a connection from the list under a key, and the list if it is empty then.
+/// Removes a connection from the list of a key, and the list if it becomes empty.
 fn take<K: std::hash::Hash + Eq>(
     lists: &mut HashMap<K, BTreeMap<u64, Arc<Seat>>>,
     key: &K,
@@ -154,7 +154,7 @@ fn take<K: std::hash::Hash + Eq>(
 impl Seat {
     fn evict(&self) {
         self.evicted.store(true, Ordering::Release);
-        self.told.notify_one();
+        self.changed.notify_one();
     }
 }
 
@@ -164,14 +164,15 @@ impl Admission {
         self.known.load(Ordering::Acquire)
     }
 
-    /// The client has authenticated as this agent. It may do so as another one later; the first counts.
+    /// The client has authenticated as this agent. If it later authenticates as another one, the first
+    /// still counts.
     pub(super) fn authenticated(&self, agent: Option<&Arc<str>>) {
         if self.known.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut holder = self.holder.locked();
         let mut open = self.connections.open();
-        // One that was evicted in this very moment is admitted again: it has a credential.
+        // A connection that was evicted at this very moment is admitted again: it has a credential.
         open.remove(self.id, &holder);
         self.seat.evicted.store(false, Ordering::Release);
         open.count += 1;
@@ -179,15 +180,15 @@ impl Admission {
         *holder = Holder::Agent(agent.cloned());
     }
 
-    /// A request is in flight, or not any more.
+    /// Sets whether a request is in flight.
     pub(super) fn set_busy(&self, busy: bool) {
         self.seat.busy.store(busy, Ordering::Release);
     }
 
-    /// Resolves when the connection has to make room for another.
+    /// Resolves when the connection is evicted.
     pub(super) async fn evicted(&self) {
         while !self.seat.evicted.load(Ordering::Acquire) {
-            self.seat.told.notified().await;
+            self.seat.changed.notified().await;
         }
     }
 }
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_has_not_authenticated_makes_room() {
+    fn the_oldest_unauthenticated_connection_is_evicted() {
         let connections = Connections::new(4);
         let known = connections.admit("a").unwrap();
         known.authenticated(agent("x").as_ref());
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_of_a_greedy_agent_make_room_and_busy_ones_do_not() {
+    fn idle_connections_of_a_greedy_agent_evict_one_and_busy_ones_do_not() {
         let connections = Connections::new(4);
         let own: Vec<_> = (0..4)
             .map(|at| {

@@ -5,15 +5,16 @@ use toolward_wire::http::{Method, RequestHead};
 use super::response::Response;
 use crate::active::reachable::Reachable;
 
-/// What a page may send beside what browsers always allow; `Mcp-Param-*` is added as it is asked for.
+/// Headers that a page may send besides the CORS-safelisted ones; requested `Mcp-Param-*` headers are
+/// added.
 const SENT: &str = "Accept, Authorization, Content-Type, Last-Event-ID, MCP-Protocol-Version, \
     Mcp-Method, Mcp-Name, Mcp-Session-Id";
-/// What a page may read of an answer.
+/// Response headers that a page may read.
 const READ: &str = "Mcp-Session-Id, WWW-Authenticate, Retry-After";
-/// How long a browser may remember, in seconds.
+/// How long a browser may cache the preflight response, in seconds.
 const REMEMBERED: &str = "600";
 
-/// The origin of the page behind a request, if it may read the response.
+/// The origin of the web page that sent a request, if it may read the response.
 pub(super) fn page(reachable: &Reachable, head: &RequestHead) -> Option<String> {
     let origin = head.headers.get("origin")?;
     reachable.may_read(origin).then(|| origin.into())
@@ -40,7 +41,7 @@ pub(super) fn preflight(reachable: &Reachable, head: &RequestHead) -> Option<Res
     )
 }
 
-/// Lets a page read an answer. Credentials that browsers add by themselves are never let in.
+/// Lets a page read a response. Cookies and other ambient credentials are never allowed.
 pub(super) fn readable(response: Response, page: String) -> Response {
     response
         .field("Access-Control-Allow-Origin", page)

@@ -1,8 +1,8 @@
-//! Sessions that have ended and whose ids would still be valid, also after a restart.
+//! Ended sessions whose ids have not expired yet. The list survives a restart.
 //!
-//! Each is remembered until its id expires. An agent that ends very many sessions is remembered by a
-//! point in time instead: everything that it began before then has ended. So the file stays small
-//! whatever an agent does, and one agent never ends the sessions of another.
+//! Each is stored until its id expires. For an agent that ends very many sessions, a point in time is
+//! stored instead: all of its sessions that began earlier have ended. So the file stays small no matter
+//! what an agent does, and no agent can end the sessions of another.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -17,32 +17,32 @@ use sha2::{Digest, Sha256};
 use crate::clock;
 use crate::lock::LockUnpoisoned;
 
-/// No session lasts longer, whatever happens.
+/// Maximum lifetime of a session, in seconds.
 pub(super) const LONGEST: u64 = 86_400;
 
-/// Ended sessions of one agent that are remembered one by one.
+/// Maximum number of ended sessions of one agent that are stored individually.
 const MAX_ENDED: usize = 10_000;
-/// Lines of the file that may be out of date.
+/// Stale lines that the file may contain before it is rewritten.
 const MAX_STALE_LINES: usize = 1_000;
 const NOT_BEFORE: &str = "not-before";
 
 pub(super) struct EndedSessions {
     path: PathBuf,
-    state: Mutex<State>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct State {
-    /// When the id of each expires, and whose it is.
+struct Entries {
+    /// When each id expires, and its agent.
     sessions: HashMap<u128, (u64, AgentTag)>,
     counts: HashMap<AgentTag, usize>,
-    /// Everything that an agent began before this second has ended.
+    /// All sessions that an agent began before this second have ended.
     not_before: HashMap<AgentTag, u64>,
     /// Lines in the file.
     lines: usize,
 }
 
-/// An agent, in a form that any name fits into.
+/// A hash of an agent's name, of fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct AgentTag(u64);
 
@@ -58,34 +58,34 @@ impl EndedSessions {
     pub(super) fn in_directory(state: &Path) -> EndedSessions {
         let path = state.join("ended-sessions");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let mut state = State::read(&text);
+        let mut state = Entries::read(&text);
         state.forget_expired(clock::seconds());
-        let ended = EndedSessions { path, state: Mutex::default() };
+        let ended = EndedSessions { path, entries: Mutex::default() };
         if state.lines > state.needed() {
             let _ = ended.rewrite(&mut state);
         }
-        *ended.state() = state;
+        *ended.entries() = state;
         ended
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.locked()
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.locked()
     }
 
-    /// Whether a session has ended that began at a second.
+    /// Whether a session that began at this second has ended.
     pub(super) fn contains(&self, id: u128, agent: Option<&str>, began: u64) -> bool {
-        let state = self.state();
+        let state = self.entries();
         let before = state.not_before.get(&AgentTag::of(agent));
         state.sessions.contains_key(&id) || before.is_some_and(|before| began < *before)
     }
 
-    /// A session has ended whose id is valid until a second.
+    /// Adds an ended session whose id is valid until this second.
     pub(super) fn add(&self, id: u128, agent: Option<&str>, until: u64) {
         let (now, agent) = (clock::seconds(), AgentTag::of(agent));
-        let mut state = self.state();
+        let mut state = self.entries();
         let line = state.add(id, agent, until, now);
         state.lines += 1;
-        // If it cannot be written, the session has ended for as long as this process lives.
+        // If the write fails, the session is ended only until this process exits.
         let _ = match state.lines > 2 * state.needed() + MAX_STALE_LINES {
             true => {
                 state.forget_expired(now);
@@ -100,8 +100,8 @@ impl EndedSessions {
         file.write_all(line.as_bytes())
     }
 
-    /// Writes only what is still needed; the file is replaced as a whole.
-    fn rewrite(&self, state: &mut State) -> io::Result<()> {
+    /// Rewrites the file with only the current entries, and replaces it atomically.
+    fn rewrite(&self, state: &mut Entries) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let mut file =
             OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
@@ -113,9 +113,9 @@ impl EndedSessions {
     }
 }
 
-impl State {
-    fn read(text: &str) -> State {
-        let mut state = State::default();
+impl Entries {
+    fn read(text: &str) -> Entries {
+        let mut state = Entries::default();
         for line in text.lines() {
             state.lines += 1;
             let mut words = line.split(' ');
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// Remembers a session, or everything that its agent began so far; gives the line that says so.
+    /// Adds a session, or all sessions that its agent has begun so far. Returns the line for the file.
     fn add(&mut self, id: u128, agent: AgentTag, until: u64, now: u64) -> String {
         self.insert(id, agent, until);
         if self.counts.get(&agent).is_some_and(|count| *count > MAX_ENDED) {
@@ -160,7 +160,7 @@ impl State {
         self.not_before.retain(|_, before| *before + LONGEST > now);
     }
 
-    /// How many lines say all that is known.
+    /// The number of lines that a rewritten file has.
     fn needed(&self) -> usize {
         self.sessions.len() + self.not_before.len()
     }
@@ -192,11 +192,11 @@ mod tests {
         }
         let text = std::fs::read_to_string(directory.path().join("ended-sessions")).unwrap();
         assert!(text.len() < 2_000_000, "{}", text.len());
-        // A restart knows the same.
+        // The same holds after a restart.
         for ended in [&ended, &EndedSessions::in_directory(directory.path())] {
             assert!(ended.contains(1, Some("quiet"), now));
             assert!((2..25_000).all(|id| ended.contains(id, Some("noisy"), now)));
-            assert!(!ended.contains(99_999, Some("quiet"), now), "another agent is not harmed");
+            assert!(!ended.contains(99_999, Some("quiet"), now), "another agent is not affected");
             assert!(!ended.contains(99_999, Some("noisy"), now + 10));
         }
     }

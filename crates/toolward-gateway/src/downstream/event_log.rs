@@ -1,4 +1,4 @@
-//! Streams of events that can be taken up again: each has a log, and readers follow it.
+//! Resumable event streams: each has a log, and readers follow it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -11,10 +11,10 @@ use crate::budget::Reservation;
 use crate::lock::LockUnpoisoned;
 use crate::responses::Body;
 
-/// How long, and how much of, a stream is kept to be read again.
+/// How long, and how many bytes of, a stream are kept for a replay.
 pub(super) const KEPT: Duration = Duration::from_secs(300);
 pub(super) const KEPT_BYTES: usize = 1 << 20;
-/// Events on their way to a client that does not read: one is written, one is next.
+/// Events queued for a client that does not read: one is being written, one is next.
 const WAITING: usize = 1;
 
 /// The messages of one stream, numbered.
@@ -26,32 +26,32 @@ pub(super) struct EventLog {
 
 /// A message of a stream.
 #[derive(Debug, Clone)]
-struct Logged {
+struct LogEntry {
     number: u64,
     since: Instant,
     body: Body,
-    /// Reserved for as long as the message is kept, or on its way.
+    /// Reserved while the message is kept or being written.
     room: Option<Arc<Reservation>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    events: VecDeque<Logged>,
+    events: VecDeque<LogEntry>,
     next: u64,
     bytes: usize,
     done: bool,
-    /// The first event that nobody has been sent.
+    /// The first event that was not sent to any reader.
     unread: u64,
-    /// Counts the readers; the newest reads, the others stop.
+    /// The number of the newest reader; older ones stop.
     reader: u64,
-    /// Readers that have not stopped.
+    /// The number of active readers.
     reading: usize,
 }
 
-/// A reader, for as long as it reads.
-struct Reading(Arc<EventLog>);
+/// Counts a reader as active until it is dropped.
+struct ReaderGuard(Arc<EventLog>);
 
-impl Drop for Reading {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         self.0.inner().reading -= 1;
     }
@@ -67,7 +67,7 @@ impl EventLog {
         let number = inner.next;
         inner.next += 1;
         inner.bytes += body.len();
-        inner.events.push_back(Logged { number, since: Instant::now(), body, room });
+        inner.events.push_back(LogEntry { number, since: Instant::now(), body, room });
         while inner.events.len() > 1 && inner.bytes > KEPT_BYTES {
             inner.drop_oldest();
         }
@@ -75,7 +75,7 @@ impl EventLog {
         self.changed.notify_waiters();
     }
 
-    /// Nothing comes after this.
+    /// Ends the stream: no further events are added.
     pub(super) fn finish(&self) {
         self.inner().done = true;
         self.changed.notify_waiters();
@@ -85,17 +85,18 @@ impl EventLog {
         self.inner().done
     }
 
-    /// Whether somebody reads it.
+    /// Whether a client is reading it.
     pub(super) fn is_read(&self) -> bool {
         self.inner().reading > 0
     }
 
-    /// The number of the first event that nobody has been sent.
+    /// The number of the first event that was not sent to any reader.
     pub(super) fn unread(&self) -> u64 {
         self.inner().unread
     }
 
-    /// Forgets what is too old; gives how much is kept, and whether anything can still be read.
+    /// Drops events that are too old. Returns how many bytes are kept, and whether anything can still be
+    /// read.
     pub(super) fn prune(&self) -> (usize, bool) {
         let mut inner = self.inner();
         while inner.events.front().is_some_and(|event| event.since.elapsed() > KEPT) {
@@ -104,21 +105,21 @@ impl EventLog {
         (inner.bytes, !inner.done || !inner.events.is_empty())
     }
 
-    /// An event was written to the client. One that is too large for a replay is not kept any longer,
-    /// and none is while there is little room.
+    /// Called when an event was written to the client. Events too large for a replay are dropped at once,
+    /// and so are all events while the agent's memory limit is nearly reached.
     fn written(&self, number: u64) {
         let mut inner = self.inner();
         let Some(at) = inner.events.iter().position(|event| event.number == number) else { return };
         let event = &inner.events[at];
         let tight = event.room.as_ref().is_some_and(|room| room.account().is_tight());
         if event.body.len() > KEPT_BYTES || tight {
-            // Everything before it has been written too.
+            // All earlier events have been written too.
             (0..=at).for_each(|_| inner.drop_oldest());
         }
     }
 
-    /// Reads from a number on, in place of whoever read before. `encode` makes an event of its number,
-    /// message and room; the first, numbered `from - 1` and without a message, is the primer. `over`
+    /// Reads from an event number on, replacing the previous reader. `encode` turns a number, message and
+    /// reservation into an event; the first, numbered `from` and without a message, is the primer. `over`
     /// is called when the last event of a finished stream is written.
     pub(super) fn read(
         self: &Arc<Self>,
@@ -135,7 +136,7 @@ impl EventLog {
             inner.reading += 1;
             inner.reader
         };
-        let reading = Reading(self.clone());
+        let reading = ReaderGuard(self.clone());
         self.changed.notify_waiters();
         tokio::spawn(async move {
             let _reading = reading;
@@ -146,7 +147,7 @@ impl EventLog {
             loop {
                 let changed = log.changed.notified();
                 tokio::pin!(changed);
-                // Registered before looking, so that nothing is missed.
+                // Registered before the check, so that no change is missed.
                 changed.as_mut().enable();
                 let (event, ended) = {
                     let inner = log.inner();
@@ -156,7 +157,7 @@ impl EventLog {
                     (inner.at(next), inner.done && next >= inner.next)
                 };
                 match event {
-                    Some(Logged { number, body, room, .. }) => {
+                    Some(LogEntry { number, body, room, .. }) => {
                         next = number + 1;
                         let Some(frame) = encode(number + 1, Some(body), room) else { return };
                         let (written, over) = (log.clone(), over.clone());
@@ -185,8 +186,8 @@ impl EventLog {
 }
 
 impl Inner {
-    /// The first event that is not before a number.
-    fn at(&self, number: u64) -> Option<Logged> {
+    /// The first event with at least this number.
+    fn at(&self, number: u64) -> Option<LogEntry> {
         let first = self.events.front()?.number;
         let at = usize::try_from(number.saturating_sub(first)).ok()?;
         self.events.get(at).cloned()
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn what_was_written_is_kept_only_while_there_is_room() {
+    async fn written_events_are_kept_only_within_the_budget() {
         let budget = Budget::new(64 << 20);
         let account = budget.account(None);
         let logged = |bytes: usize| {
@@ -249,7 +250,7 @@ mod tests {
         log.finish();
         events.recv().await.unwrap().finish();
         assert!(events.recv().await.is_none());
-        // The large one is gone, the small one can be read again.
+        // The large one is dropped, the small one can be replayed.
         assert_eq!((budget.held(), log.prune().0), (100, 100));
         assert_eq!(read(&log, 1).await.len(), 1);
         let _most = account.try_reserve(15 << 20).unwrap();
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn kept_events_are_bounded() {
         let log = EventLog::default();
         for _ in 0..100 {
             log.add(Bytes::from(vec![0; KEPT_BYTES / 10]).into(), None);

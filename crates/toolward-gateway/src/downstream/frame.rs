@@ -1,4 +1,4 @@
-//! One event of a stream, ready to be sent, with the memory that it takes.
+//! One event of a stream, encoded, with its reserved memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::responses::{Answer, Body};
 /// A longer message is not copied into its event.
 const SHORT: usize = 16 << 10;
 
-/// An event in up to five pieces, so that a long message is sent from where it is.
+/// An event in up to five pieces, so that a long message is sent without copying it.
 pub struct Frame {
     pieces: [Bytes; 5],
     /// Reserved until the event is written.
@@ -22,7 +22,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// An event that carries a message.
+    /// Encodes a message as an event.
     pub(super) fn message(id: Option<&str>, body: Body, room: Option<Arc<Reservation>>) -> Frame {
         let has_newline = |piece: &Bytes| memchr::memchr2(b'\n', b'\r', piece).is_some();
         let pieces = if body.len() <= SHORT || body.pieces.iter().any(has_newline) {
@@ -31,7 +31,7 @@ impl Frame {
             sse::encode(None, id, &body, &mut out);
             [out.into(), Bytes::new(), Bytes::new(), Bytes::new(), Bytes::new()]
         } else {
-            // Around nothing, an event is what stands before and after its message.
+            // An event with empty data yields the bytes before and after the message.
             let mut head = Vec::with_capacity(128);
             sse::encode(None, id, b"", &mut head);
             let tail = head.split_off(head.len().saturating_sub(2));
@@ -41,7 +41,7 @@ impl Frame {
         Frame { pieces, _room: room, written: None }
     }
 
-    /// A comment, which clients pass over.
+    /// A comment, which clients ignore.
     pub(super) fn keep_alive() -> Frame {
         let mut comment = Vec::new();
         sse::encode_keep_alive(&mut comment);
@@ -56,7 +56,7 @@ impl Frame {
         Frame::message(None, answer.body, answer.room)
     }
 
-    /// Calls this once the event is written.
+    /// Sets a callback for when the event is written.
     pub(super) fn when_written(self, written: impl FnOnce() + Send + Sync + 'static) -> Frame {
         Frame { written: Some(Box::new(written)), ..self }
     }
@@ -69,7 +69,7 @@ impl Frame {
         &self.pieces
     }
 
-    /// The event has been written.
+    /// Called when the event has been written.
     pub(super) fn finish(self) {
         if let Some(written) = self.written {
             written();

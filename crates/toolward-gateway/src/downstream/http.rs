@@ -15,7 +15,7 @@ use toolward_wire::headers;
 use toolward_wire::http::{Method, RequestHead};
 use toolward_wire::{Era, Revision, Sender, meta};
 
-use self::route::{Admitted, Place};
+use self::route::{Admitted, Route};
 use self::stateless::StatelessClients;
 use super::frame::Frame;
 use super::peer::Peer;
@@ -34,51 +34,51 @@ use crate::responses;
 use crate::upstream::Server;
 use crate::validate;
 
-/// Events that wait for a client that does not read: one is written, one is next.
+/// Events queued for a client that does not read: one is being written, one is next.
 const WAITING: usize = 1;
-/// A request that has nothing to send for this long is answered with a stream: its head and the
-/// keep-alive comments show clients and proxies that it is still being worked on.
+/// If nothing has been sent for this long, the request is answered with a stream: its head and the
+/// keep-alive comments show clients and proxies that the request is still being processed.
 const QUIET: Duration = Duration::from_secs(2);
-/// Why requests are refused, as they are counted.
-const NOT_ACCEPTED: &str = "the client does not accept what is answered";
+/// The reason logged for such rejected requests.
+const NOT_ACCEPTED: &str = "the client does not accept the response's content type";
 
-/// Everything behind one or several listening sockets.
+/// The HTTP endpoint behind one or several listening sockets.
 pub struct Endpoint {
     pub(super) gateway: Arc<Gateway>,
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
-    /// Requests that are being read, worked on or answered.
+    /// Requests that are being read, processed or answered.
     busy: AtomicUsize,
     stateless: StatelessClients,
     rejected: RejectedCredentials,
 }
 
-/// The body of a request, and the memory that it takes.
-pub(super) struct Received {
+/// The body of a request, and its reserved memory.
+pub(super) struct RequestBody {
     pub(super) body: Bytes,
     pub(super) room: Reservation,
 }
 
-/// A request, from its head to the end of its answer.
-pub(super) struct Busy<'e>(&'e Endpoint);
+/// Counts a request as in flight, from its head to the end of its response.
+pub(super) struct RequestGuard<'e>(&'e Endpoint);
 
-impl Drop for Busy<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// How an endpoint is set up.
+/// The configuration of an endpoint.
 pub struct Setup {
-    /// For sockets of TCP.
+    /// For TCP sockets.
     pub tls: Option<Arc<Tls>>,
     pub sealer: Sealer,
-    /// The folder of what outlives the process.
+    /// The state directory.
     pub state: PathBuf,
-    /// The longest request.
+    /// The maximum size of a request, in bytes.
     pub request_bytes: usize,
-    /// How long a session may be idle; `None`: half an hour.
+    /// The idle timeout of sessions; `None`: 30 minutes.
     pub session_idle: Option<Duration>,
 }
 
@@ -95,20 +95,20 @@ impl Endpoint {
         }
     }
 
-    /// Counts a request for as long as it takes.
-    pub(super) fn begin(&self) -> Busy<'_> {
+    /// Counts a request as in flight until the guard is dropped.
+    pub(super) fn begin(&self) -> RequestGuard<'_> {
         self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(self)
+        RequestGuard(self)
     }
 
-    /// Whether a request is under way, also one whose connection is lost.
+    /// Whether a request is in flight, including those whose connection is lost.
     pub(super) fn is_busy(&self) -> bool {
         let in_flight = |server: &Arc<Server>| server.calls.under_way() > 0;
         let calls = || self.gateway.active().servers.iter().any(in_flight);
         self.busy.load(Ordering::Acquire) > 0 || calls()
     }
 
-    /// Counts a request that nobody answers for.
+    /// Counts a rejected request of an unauthenticated caller.
     pub(super) fn turned_away(&self, peer: &Peer, head: Option<&RequestHead>, why: &'static str) {
         let source = peer.source(&self.gateway.active().reachable, head);
         self.gateway.context.audit.turned_away(&source, why);
@@ -121,8 +121,8 @@ impl Endpoint {
         self.rejected.log(&source, why);
     }
 
-    /// Counts a request that was refused, where no record of its own says so: by the agent, or by
-    /// where it came from.
+    /// Counts a rejected request that has no audit record of its own, by its agent or else by its source
+    /// address.
     pub(super) fn count(
         &self,
         peer: &Peer,
@@ -144,12 +144,13 @@ impl Endpoint {
         peer: &Peer,
         admitted: Admitted,
         head: RequestHead,
-        body: Received,
+        body: RequestBody,
     ) -> Response {
         let active = admitted.active;
-        match (admitted.place, head.method) {
-            // Without a record no call is carried out, unless the configuration says so.
-            (Place::Health("ready"), _) => {
+        match (admitted.route, head.method) {
+            // With `audit.required`, no call is forwarded without an audit record, so the gateway is not
+            // ready.
+            (Route::Health("ready"), _) => {
                 let (status, word) = match self.gateway.context.audit.recording().await {
                     Recording::Refused => (503, "failing"),
                     _ if active.denies_all => (503, "denying"),
@@ -161,15 +162,15 @@ impl Endpoint {
                 };
                 Response::new(status, Content::Text(word))
             }
-            (Place::Health(word), _) => Response::new(200, Content::Text(word)),
-            (Place::Mcp { caller, scope, .. }, Method::Post) => {
+            (Route::Health(word), _) => Response::new(200, Content::Text(word)),
+            (Route::Mcp { caller, scope, .. }, Method::Post) => {
                 let agent = caller.agent.clone();
                 let response = self.post(active, caller, scope, &head, body).await;
                 self.count(peer, &head, agent.as_ref(), &response);
                 Ticket::keep(response, agent, head)
             }
-            (Place::Mcp { caller, scope, until }, method) => {
-                // What listens goes on for as long as the credential does.
+            (Route::Mcp { caller, scope, until }, method) => {
+                // The stream ends when the credential expires.
                 let response = self.session_method(&active, (&caller, scope), method, &head);
                 self.count(peer, &head, caller.agent.as_ref(), &response);
                 Ticket::keep(Response { until, ..response }, caller.agent, head)
@@ -183,7 +184,7 @@ impl Endpoint {
         caller: Caller,
         scope: Scope,
         head: &RequestHead,
-        Received { body, room }: Received,
+        RequestBody { body, room }: RequestBody,
     ) -> Response {
         let stated = head.headers.get(headers::PROTOCOL_VERSION);
         let says_modern =
@@ -201,14 +202,14 @@ impl Endpoint {
         let era = if says_modern { Era::Modern } else { validate::era(&message) };
         match era {
             Era::Modern => self.stateless(active, (caller, scope), head, message, room).await,
-            Era::Legacy => self.in_session_era(active, (caller, scope), head, message, room).await,
+            Era::Legacy => self.legacy(active, (caller, scope), head, message, room).await,
         }
     }
 }
 
-/// Whether the client reads a kind of answer. One that does not say reads everything.
+/// Whether the client accepts a content type. Without an `Accept` header, it accepts everything.
 fn accepts(head: &RequestHead, kind: &str) -> bool {
-    // What nearly every client sends, and what is asked for here: it need not be taken apart.
+    // Nearly every client sends exactly this, so it is not parsed.
     const USUAL: &[u8] = b"application/json, text/event-stream";
     let mut said = false;
     for value in head.headers.values("accept") {
@@ -231,7 +232,7 @@ fn accepts(head: &RequestHead, kind: &str) -> bool {
     !said
 }
 
-/// The trace that the client says its request belongs to.
+/// The trace context of the request, from its `traceparent` header.
 fn trace_parent(head: &RequestHead) -> Option<&str> {
     head.headers.get(meta::TRACE_PARENT)
 }
@@ -246,8 +247,8 @@ fn param_headers(head: &RequestHead) -> Vec<(String, String)> {
 
 /// The response to a request that its client cancelled: a stream that ends without a JSON-RPC response.
 ///
-/// MCP has no response for a cancelled request, and 202 only for notifications and responses. A client that
-/// does not accept events can be told nothing better.
+/// MCP defines no response for a cancelled request, and 202 only for notifications and responses. For a
+/// client that does not accept events, there is no better status.
 fn cancelled(wants_events: bool) -> Response {
     if !wants_events {
         return Response::empty(202);

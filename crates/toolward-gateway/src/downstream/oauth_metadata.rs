@@ -1,5 +1,5 @@
-//! What a client without a good token is told: the challenge, and the document that names the issuer
-//! (RFC 9728). Both are there only where there is an issuer.
+//! Responses to clients without a valid token: the challenge, and the protected resource metadata that
+//! names the issuer (RFC 9728). Both exist only if an issuer is configured.
 
 use serde_json::json;
 
@@ -9,8 +9,8 @@ use crate::authn::{Identities, Unidentified};
 
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// The path of the endpoint that a document is asked about; `None` where something else is asked.
-/// Whether there is a server of that name is not looked at, and so not told.
+/// The endpoint path whose metadata is requested; `None` for other paths. Whether a server of that name
+/// exists is not checked, so the response does not reveal it.
 pub(super) fn asked<'p>(path: &'p str, base: Option<&Base>) -> Option<&'p str> {
     let about = path.strip_prefix(WELL_KNOWN)?;
     let prefix = base.map_or("", Base::prefix);
@@ -23,7 +23,7 @@ pub(super) fn asked<'p>(path: &'p str, base: Option<&Base>) -> Option<&'p str> {
     }
 }
 
-/// The document about a path.
+/// The metadata document of an endpoint path.
 pub(super) fn document(identities: &Identities, base: &Base, path: &str) -> Option<Response> {
     let issuer = identities.issuer.as_ref()?;
     let mut document = json!({
@@ -39,7 +39,8 @@ pub(super) fn document(identities: &Identities, base: &Base, path: &str) -> Opti
     Some(Response::new(200, Content::Json(body.into())))
 }
 
-/// What is answered to whoever may not go on. `base` is known where there is an issuer.
+/// The response to an unauthenticated or insufficiently authorized caller. `base` is set if there is an
+/// issuer.
 pub(super) fn challenge(
     identities: &Identities,
     why: &Unidentified,
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_base_is_what_stands_before_the_path() {
+    fn a_base_is_the_part_before_the_path() {
         for (url, resource, document) in [
             (
                 "https://Gate.example/",

@@ -1,7 +1,7 @@
-//! Legacy requests that are too large: they are read for their id alone.
+//! Oversized legacy requests, of which only the id is read.
 //!
-//! Older SDKs end the whole session on a status of 413. A request whose id is known is answered with a
-//! JSON-RPC error instead, which ends that request only.
+//! Older SDKs end the whole session on status 413. A request whose id is known is answered with a
+//! JSON-RPC error instead, which fails only that request.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -16,8 +16,8 @@ use super::sessions::SESSION_ID;
 /// A larger body is not read at all.
 const MAX_SKIMMED_BYTES: u64 = 64 << 20;
 
-/// The id of a request in a session whose body is too large to be kept. `None` if it is not such a
-/// request, or has no clear id; the connection can then not be used any more.
+/// The id of a request in a session whose body exceeds the limit. `None` if it is not such a request or
+/// has no unambiguous id; the connection cannot be reused then.
 pub(super) async fn request_id<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -30,7 +30,7 @@ where
     let modern = stated.is_some_and(|revision| revision.era() == Era::Modern);
     let in_session = head.headers.get(SESSION_ID).is_some() && !modern;
     let BodyLength::Known(length @ ..=MAX_SKIMMED_BYTES) = head.body else { return None };
-    // A client that asks first is told before it sends anything.
+    // A client that expects `100 Continue` gets the rejection before it sends the body.
     if head.method != Method::Post || !in_session || head.expects_continue {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The other end of a connection: what it shows of itself without saying a word.
+//! The peer of a connection: its address, user id and client certificate.
 
 use std::net::IpAddr;
 
@@ -8,23 +8,23 @@ use super::tls::Chain;
 use crate::active::reachable::Reachable;
 use crate::authn::Certificate;
 
-/// Who is at the other end.
+/// The peer of a connection.
 #[derive(Debug, Default)]
 pub struct Peer {
-    /// Over TCP.
+    /// The address, over TCP.
     pub address: Option<IpAddr>,
-    /// The user of the process, on a unix socket.
+    /// The user id of the peer process, on a unix socket.
     pub uid: Option<u32>,
-    /// Signed by an authority that the configuration names.
+    /// The client certificate, verified against the configured authorities.
     pub certificate: Option<Certificate>,
-    /// The same as it was shown, to be looked at again.
+    /// The certificate chain as it was sent, to be verified again.
     pub chain: Option<Chain>,
     /// The connection is TLS.
     pub secure: bool,
 }
 
 impl Peer {
-    /// Where the connection itself comes from.
+    /// The source of the connection itself.
     pub(super) fn origin(&self) -> String {
         match (self.address, self.uid) {
             (Some(address), _) => written(address.to_canonical()),
@@ -33,8 +33,8 @@ impl Peer {
         }
     }
 
-    /// Where a request comes from, as it is counted. Proxies are believed where the configuration
-    /// names them; nobody is anybody because of it.
+    /// The source of a request, for the audit log. `X-Forwarded-For` is honored only from
+    /// `trusted_proxies`, and never affects identity.
     pub(super) fn source(&self, reachable: &Reachable, head: Option<&RequestHead>) -> String {
         let Some(address) = self.address else {
             return self.uid.map_or_else(|| "unix".into(), |uid| format!("uid {uid}"));
@@ -42,7 +42,8 @@ impl Peer {
         let mut source = address.to_canonical();
         let said = head.filter(|_| reachable.trusts(source));
         for value in said.into_iter().flat_map(|head| values(head, "x-forwarded-for")).rev() {
-            // Each proxy adds whom it heard: the last that is not a proxy of ours was not made up.
+            // Each proxy appends the address it saw: the last one that is not a trusted proxy cannot be
+            // spoofed.
             for hop in value.rsplit(',').map(str::trim) {
                 let Some(hop) = address_of(hop) else { return written(source) };
                 source = hop;
@@ -54,7 +55,7 @@ impl Peer {
         written(source)
     }
 
-    /// Whether the client came over TLS, to us or to a proxy that is believed.
+    /// Whether the client used TLS, to the gateway or to a trusted proxy.
     pub(super) fn is_secure(&self, reachable: &Reachable, head: &RequestHead) -> bool {
         let trusted = self.address.is_some_and(|address| reachable.trusts(address.to_canonical()));
         match values(head, "x-forwarded-proto").last() {
@@ -63,7 +64,7 @@ impl Peer {
         }
     }
 
-    /// The host that the client asked for, where a proxy that is believed says so.
+    /// The host that the client requested, from `X-Forwarded-Host` if a trusted proxy sent it.
     pub(super) fn host<'h>(&self, reachable: &Reachable, head: &'h RequestHead) -> &'h str {
         let trusted = self.address.is_some_and(|address| reachable.trusts(address.to_canonical()));
         match values(head, "x-forwarded-host").last() {
@@ -78,7 +79,7 @@ fn values<'h>(head: &'h RequestHead, name: &'static str) -> Vec<&'h str> {
     named.filter_map(|(_, value)| std::str::from_utf8(value).ok()).collect()
 }
 
-/// An address, with or without a port.
+/// Parses an address with or without a port.
 fn address_of(hop: &str) -> Option<IpAddr> {
     let address = hop.parse::<IpAddr>().ok();
     let address = address.or_else(|| hop.parse::<std::net::SocketAddr>().ok().map(|at| at.ip()));
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_proxy_of_ours_says_for_whom_it_asks() {
+    fn only_a_trusted_proxy_can_forward_an_address() {
         let reachable = reachable();
         let from = |address: &str, fields: &str| {
             let peer = Peer { address: address.parse().ok(), ..Peer::default() };
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(from("::ffff:10.0.0.1", said), "192.0.2.1");
         assert_eq!(from("192.0.2.9", said), "192.0.2.9");
         assert_eq!(from("10.0.0.1", ""), "10.0.0.1");
-        // What the client itself wrote stands before what the proxies add.
+        // The client's own value precedes those added by proxies.
         let spoofed = "X-Forwarded-For: 1.1.1.1, 192.0.2.1\r\nX-Forwarded-For: 10.0.0.2\r\n";
         assert_eq!(from("10.0.0.1", spoofed), "192.0.2.1");
         assert_eq!(from("10.0.0.1", "X-Forwarded-For: 192.0.2.1:4711\r\n"), "192.0.2.1");
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_and_the_host_are_believed_likewise() {
+    fn the_forwarded_scheme_and_host_are_honored_likewise() {
         let reachable = reachable();
         let peer = |address: &str| Peer { address: address.parse().ok(), ..Peer::default() };
         let said = head("X-Forwarded-Proto: https\r\nX-Forwarded-Host: gate.example\r\n");

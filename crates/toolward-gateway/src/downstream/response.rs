@@ -15,11 +15,11 @@ pub struct Response {
     pub status: u16,
     pub fields: Vec<(&'static str, String)>,
     pub content: Content,
-    /// Events end at this second since 1970.
+    /// A stream ends at this time, in seconds since the Unix epoch.
     pub until: Option<u64>,
-    /// Events end when this does not let in any more.
+    /// A stream ends when this credential is no longer accepted.
     pub ticket: Option<Ticket>,
-    /// Why the request was refused, where no record of its own says so: such are counted.
+    /// Why the request was rejected, if it has no audit record of its own; such requests are counted.
     pub unrecorded: Option<&'static str>,
     /// The memory of the content, reserved until it is written.
     pub room: Option<Arc<Reservation>>,
@@ -31,7 +31,7 @@ pub enum Content {
     Json(Body),
     /// A body of this media type.
     Bytes(&'static str, Bytes),
-    /// Server-sent events, with the memory that they take.
+    /// Server-sent events, with their reserved memory.
     Stream(mpsc::Receiver<Frame>),
 }
 
@@ -45,7 +45,7 @@ impl Response {
         Response::new(status, Content::Empty)
     }
 
-    /// A refusal that is counted.
+    /// A rejection that is counted with its reason.
     pub fn refused(status: u16, why: &'static str) -> Response {
         Response { unrecorded: Some(why), ..Response::empty(status) }
     }
@@ -56,7 +56,7 @@ impl Response {
     }
 }
 
-/// What the caller of a stream showed, by which it can be asked again.
+/// The credentials of a stream's caller, with which it is authenticated again while the stream is open.
 #[derive(Debug)]
 pub struct Ticket {
     pub(super) agent: Option<Arc<str>>,
@@ -65,7 +65,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Streams outlast their request, and keep what it showed.
+    /// Attaches the request's credentials to a stream, because it outlives its request.
     pub(super) fn keep(response: Response, agent: Option<Arc<str>>, head: RequestHead) -> Response {
         if !matches!(response.content, Content::Stream(_)) {
             return response;
@@ -85,7 +85,7 @@ pub(super) fn json(answer: Answer) -> Response {
     let response = Response::new(answer.status, Content::Json(answer.body));
     let response = Response { unrecorded, room, ..response };
     match answer.retry_after {
-        // Whole seconds, and none too early.
+        // `Retry-After` has whole seconds: rounded up.
         Some(wait) => {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             response.field("Retry-After", seconds.to_string())

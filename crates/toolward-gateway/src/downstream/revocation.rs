@@ -1,4 +1,5 @@
-//! Streams outlast the request by which they were asked for; what that showed must stay good.
+//! Ends streams whose credential is revoked. A stream outlives its request, so the request's credential
+//! is checked again.
 
 use std::time::Duration;
 
@@ -8,44 +9,45 @@ use super::http::Endpoint;
 use super::peer::Peer;
 use super::response::Ticket;
 use super::tls::Chain;
-use crate::authn::Shown;
+use crate::authn::PresentedCredentials;
 
-/// How often somebody who listens by a JWT is looked at again: whoever asks for nothing would not be.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval at which the JWT of an open stream is checked again: without further requests, nothing else
+/// checks it.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Endpoint {
-    /// Whether the certificate by which a connection began is still good.
-    pub(super) fn believes(&self, peer: &Peer) -> bool {
+    /// Whether the client certificate of a connection is still valid.
+    pub(super) fn trusts(&self, peer: &Peer) -> bool {
         let Some(chain) = &peer.chain else { return true };
-        self.tls.as_ref().is_some_and(|tls| tls.believes(chain))
+        self.tls.as_ref().is_some_and(|tls| tls.trusts(chain))
     }
 
-    /// Resolves when a caller could not come in again with what it showed.
+    /// Resolves when the caller's credential is no longer accepted.
     pub(super) async fn revoked(&self, peer: &Peer, ticket: &Ticket) {
         let mut activated = self.gateway.activations();
         let mut renewed = self.tls.as_ref().map(|tls| tls.renewed());
         loop {
-            // An activation may have come between the request and its stream.
+            // A configuration may have been activated between the request and its stream.
             activated.borrow_and_update();
             if let Some(renewed) = &mut renewed {
                 renewed.borrow_and_update();
             }
             let active = self.gateway.active();
             let mut keys = active.identities.keys_read();
-            if !self.believes(peer) {
+            if !self.trusts(peer) {
                 return;
             }
-            let shown = Shown {
+            let presented = PresentedCredentials {
                 authorization: ticket.authorization.as_deref(),
                 path: &ticket.path,
                 uid: peer.uid,
                 certificate: peer.certificate.as_ref(),
             };
-            let Ok(known) = active.identities.identify(&shown).await else { return };
+            let Ok(known) = active.identities.identify(&presented).await else { return };
             if known.caller.agent != ticket.agent {
                 return;
             }
-            // A stream holds no configuration.
+            // An open stream must not keep an old configuration alive.
             drop(active);
             let by_key = known.caller.claims.is_some();
             let left = peer.chain.as_ref().map(Chain::left);
@@ -53,9 +55,9 @@ impl Endpoint {
                 _ = activated.changed() => {}
                 () = changed(&mut renewed), if left.is_some() => {}
                 () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some() => {}
-                // Its issuer may take the key back, and somebody has to ask for that.
+                // The issuer may revoke the key, which only shows when the keys are fetched again.
                 () = changed(&mut keys), if by_key => {}
-                () = tokio::time::sleep(LOOK_AGAIN), if by_key => {}
+                () = tokio::time::sleep(RECHECK_INTERVAL), if by_key => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Sessions over HTTP: what a client of the era with sessions holds by its sealed id.
+//! HTTP sessions of legacy clients, found by their sealed session id.
 
 use std::io;
 use std::path::Path;
@@ -9,37 +9,38 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use toolward_wire::{Revision, sse};
+use toolward_wire::{ClientCapabilities, Revision, sse};
 
 use super::ended_sessions::{EndedSessions, LONGEST};
 use super::event_log::{EventLog, KEPT_BYTES};
 use super::frame::Frame;
 use crate::active::Active;
 use crate::budget::Reservation;
-use crate::client::{Caller, Client, Owner, Scope, Stated};
+use crate::client::{Caller, Client, ClientStatement, Outlet, Owner, Scope};
 use crate::clock;
 use crate::gateway::Gateway;
-use crate::in_flight::Running;
+use crate::in_flight::InFlightRequests;
 use crate::lock::LockUnpoisoned;
 use crate::methods::initialize;
-use crate::opaque_id::{self, Kind, Sealer};
+use crate::opaque_id::{Kind, Sealer};
+use crate::random;
 use crate::responses::{Body, Outbound};
 use crate::view::cache::Viewer;
 
 /// The header that carries a session's id.
 pub(super) const SESSION_ID: &str = "mcp-session-id";
-/// A session that nobody uses for so long ends.
+/// Default idle timeout of a session.
 const IDLE: Duration = Duration::from_secs(1800);
-/// Sessions that one process holds.
+/// Maximum number of sessions in one process.
 const MOST: usize = 10_000;
-/// Sessions of one agent, so that none keeps the others out.
+/// Maximum number of sessions of one agent, so that no agent can lock out the others.
 const MOST_OF_ONE: usize = 1_000;
 /// Requests of one session that are in flight at once; more are refused.
 pub(super) const MAX_IN_FLIGHT: usize = 256;
-/// What a session, and each of its notifications, costs beside its bytes.
+/// Memory overhead of a session's notification, and of the session itself.
 const OVERHEAD: usize = 128;
 const SESSION_BYTES: usize = 2 << 10;
-/// How long a client waits before it takes up a stream again.
+/// How long a client waits before it resumes a stream.
 const RETRY_MS: u64 = 1000;
 
 pub(super) struct Sessions {
@@ -57,17 +58,17 @@ struct All {
 /// A session of one client.
 pub(super) struct Session {
     id: u128,
-    /// The second since 1970 at which it began.
+    /// When it began, in seconds since the Unix epoch.
     began: u64,
     pub(super) client: Arc<Viewer>,
-    pub(super) running: Running,
-    /// The memory of the session itself.
+    pub(super) running: InFlightRequests,
+    /// The memory reserved for the session itself.
     room: Reservation,
-    /// Since when this process has it, and when it was used last.
+    /// When this process created or restored it, and when it was last used.
     since: Instant,
     used: Mutex<Instant>,
     streams: Mutex<Streams>,
-    /// The task that tells of changes.
+    /// The task that sends `list_changed` notifications.
     feed: OnceLock<AbortHandle>,
     sealer: Arc<Sealer>,
 }
@@ -78,8 +79,10 @@ struct Streams {
     next: u32,
 }
 
-/// The stream of what belongs to no request.
+/// The stream of messages that belong to no request, which clients read with GET.
 const FEED: u32 = 0;
+/// The bits of a session id that contain its protocol version; the client's capabilities follow.
+const REVISION_BITS: u8 = 3;
 
 impl Sessions {
     pub(super) fn new(sealer: Arc<Sealer>, idle: Option<Duration>, state: &Path) -> Sessions {
@@ -87,7 +90,7 @@ impl Sessions {
         Sessions { sealer, all: Mutex::default(), idle: idle.unwrap_or(IDLE), ended }
     }
 
-    /// How long a session may be idle.
+    /// The idle timeout of a session.
     pub(super) fn idle_time(&self) -> Duration {
         self.idle
     }
@@ -96,28 +99,29 @@ impl Sessions {
         self.all.locked()
     }
 
-    /// A session begins: gives it and the id that the client gets.
+    /// Begins a session. Returns it with the session id for the client.
     pub(super) fn begin(
         &self,
         gateway: &Arc<Gateway>,
         active: &Active,
         (caller, scope): (Caller, Scope),
         initialize: &toolward_wire::Message,
-        stated: Stated,
+        stated: ClientStatement,
     ) -> io::Result<(Arc<Session>, String)> {
-        let id = opaque_id::random()?;
+        let id = random::random()?;
         let revision = initialize::revision(initialize);
         let mut payload = id.to_le_bytes().to_vec();
         let began = clock::seconds();
         payload.extend_from_slice(&began.to_le_bytes());
-        payload.push(Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8);
+        let mut client = Client::new(caller.clone(), scope, revision, Owner::Session(id));
+        client.state(stated);
+        let version = Revision::ALL.iter().position(|one| *one == revision).unwrap_or(0) as u8;
+        payload.push(version | client.declared.bits() << REVISION_BITS);
         if let Scope::One(id) = scope {
             let server = active.server_by_id(id);
             payload.extend_from_slice(server.map_or("", |server| server.name()).as_bytes());
         }
         let handle = self.sealer.seal(Kind::Session, &caller, LONGEST, &payload)?;
-        let mut client = Client::new(caller, scope, revision, Owner::Session(id));
-        (client.info, client.capabilities) = (stated.info, stated.capabilities);
         Ok((self.insert(gateway, (id, began), client)?, handle))
     }
 
@@ -125,17 +129,19 @@ impl Sessions {
         &self,
         gateway: &Arc<Gateway>,
         (id, began): (u128, u64),
-        client: Client,
+        mut client: Client,
     ) -> io::Result<Arc<Session>> {
         let stated = [&client.info, &client.capabilities].into_iter().flatten().map(Bytes::len);
         let account = gateway.context.budget.account(client.caller.agent.as_ref());
         let room = account.try_reserve(SESSION_BYTES + stated.sum::<usize>());
-        let room = room.ok_or_else(|| io::Error::other("too much is held for the agent"))?;
+        let room = room.ok_or_else(|| io::Error::other("the agent's memory limit is reached"))?;
+        let (notes, told) = mpsc::channel::<Outbound>(16);
+        client.outlet = Some(Outlet::new(&notes, gateway.client_gate(&client)));
         let session = Arc::new(Session {
             id,
             began,
             client: Arc::new(Viewer::from(client)),
-            running: Running::default(),
+            running: InFlightRequests::default(),
             room,
             since: Instant::now(),
             used: Mutex::new(Instant::now()),
@@ -153,12 +159,12 @@ impl Sessions {
         }
         all.live.insert(id, session.clone());
         drop(all);
-        session.follow(gateway);
+        session.follow(gateway, notes, told);
         Ok(session)
     }
 
-    /// The session behind an id, for the agent that began it. One that an earlier process began is
-    /// taken up again.
+    /// Finds the session of an id, for the agent that began it. A session that an earlier process began
+    /// is restored.
     pub(super) fn find(
         &self,
         gateway: &Arc<Gateway>,
@@ -175,18 +181,19 @@ impl Sessions {
             [] => Scope::All,
             name => Scope::One(active.server(std::str::from_utf8(name).ok()?)?.id),
         };
-        // A session belongs to the address where it began.
+        // A session is valid only at the address where it began.
         if sealed_scope != scope {
             return None;
         }
         let live = self.all().live.get(&id).cloned();
         if let Some(session) = live {
-            // The server was removed and added again: what it knew of the session is gone.
+            // The server was removed and added again, so its own session is gone.
             if session.client.scope != scope {
                 self.end(gateway, &session);
                 return None;
             }
-            // What a server knew of the session is gone: the client has to begin another.
+            // A server connection of the session was evicted with its state: the client has to initialize
+            // again.
             if gateway.context.servers.has_evicted(&session.client.owner) {
                 self.end(gateway, &session);
                 return None;
@@ -198,12 +205,15 @@ impl Sessions {
         if self.ended.contains(id, caller.agent.as_deref(), began) {
             return None;
         }
-        let revision = *Revision::ALL.get(usize::from(*revision))?;
-        let client = Client::new(caller.clone(), scope, revision, Owner::Session(id));
+        let declared = ClientCapabilities::from_bits(*revision >> REVISION_BITS);
+        let revision = usize::from(*revision & ((1 << REVISION_BITS) - 1));
+        let revision = *Revision::ALL.get(revision)?;
+        let mut client = Client::new(caller.clone(), scope, revision, Owner::Session(id));
+        client.declared = declared;
         self.insert(gateway, (id, began), client).ok()
     }
 
-    /// Ends a session, and with it the links that only it used.
+    /// Ends a session and the server connections that only it used.
     pub(super) fn end(&self, gateway: &Gateway, session: &Session) {
         let mut all = self.all();
         all.live.remove(&session.id);
@@ -215,7 +225,7 @@ impl Sessions {
         gateway.context.servers.release(servers, &session.client.owner);
     }
 
-    /// Ends what nobody used for a while.
+    /// Ends idle and overlong sessions, and prunes the streams of the others.
     pub(super) fn sweep(&self, gateway: &Gateway) {
         let idle: Vec<Arc<Session>> = {
             let all = self.all();
@@ -236,8 +246,8 @@ impl Sessions {
         }
     }
 
-    /// Ends the streams that would never end, so that their connections can close; answers that are
-    /// under way go on.
+    /// Ends the streams that would never end by themselves, so that their connections can close.
+    /// Responses in flight continue.
     pub(super) fn close(&self) {
         for session in self.all().live.values() {
             if let Some(feed) = session.streams().logs.get(&FEED) {
@@ -256,7 +266,7 @@ impl Session {
         *self.used.locked() = Instant::now();
     }
 
-    /// Whether a client reads one of its streams.
+    /// Whether a client is reading one of its streams.
     fn is_listened_to(&self) -> bool {
         self.streams().logs.values().any(|log| log.is_read())
     }
@@ -274,16 +284,20 @@ impl Session {
         }
     }
 
-    /// What the client is told beside its requests goes to the feed.
-    fn follow(self: &Arc<Self>, gateway: &Arc<Gateway>) {
-        let (notes, mut told) = mpsc::channel::<Outbound>(16);
+    /// Sends notifications that belong to no request to the feed.
+    fn follow(
+        self: &Arc<Self>,
+        gateway: &Arc<Gateway>,
+        notes: mpsc::Sender<Outbound>,
+        mut changes: mpsc::Receiver<Outbound>,
+    ) {
         let log = Arc::new(EventLog::default());
         self.streams().logs.insert(FEED, log.clone());
         let account = self.room.account().clone();
         let follower = gateway.follow_changes(&self.client, notes);
-        // It ends with the task that tells.
+        // Ends when the sending task ends.
         tokio::spawn(async move {
-            while let Some(Outbound { body, .. }) = told.recv().await {
+            while let Some(Outbound { body, .. }) = changes.recv().await {
                 if let Some(room) = account.try_reserve(body.len() + OVERHEAD) {
                     log.add(body, Some(Arc::new(room)));
                 }
@@ -292,7 +306,7 @@ impl Session {
         let _ = self.feed.set(follower);
     }
 
-    /// A new stream for the answer to a request.
+    /// Creates a stream for the response to a request.
     pub(super) fn stream(&self) -> (u32, Arc<EventLog>) {
         let mut streams = self.streams();
         let number = streams.next;
@@ -302,15 +316,15 @@ impl Session {
         (number, log)
     }
 
-    /// Reads a stream from an event on.
+    /// Reads a stream starting at an event.
     pub(super) fn read(
         self: &Arc<Self>,
         stream: u32,
         log: &Arc<EventLog>,
         from: u64,
     ) -> mpsc::Receiver<Frame> {
-        // Older clients take an event without data for a broken message. The stream of a call begins with
-        // a comment for them, so that it is seen to be open.
+        // Older clients parse an event without data as a broken message. For them, the stream of a call
+        // begins with a comment, which shows that it is open.
         let primes = self.client.revision >= Revision::R2025_11_25;
         let (session, over) = (self.clone(), Arc::downgrade(self));
         let encode = move |number, message: Option<Body>, room| {
@@ -328,7 +342,7 @@ impl Session {
                 }
             })
         };
-        // What was read to its end is kept for a replay within bounds, at once.
+        // Once a stream has been read to its end, its replay buffer is pruned immediately.
         let over = move || {
             if let Some(session) = over.upgrade() {
                 session.prune();
@@ -337,7 +351,7 @@ impl Session {
         log.read(from, primes || stream != FEED, encode, over)
     }
 
-    /// The feed, or the stream that an event id of this session names.
+    /// Resumes the stream of a `Last-Event-ID` of this session, or reads the feed without one.
     pub(super) fn resume(self: &Arc<Self>, last: Option<&str>) -> Option<mpsc::Receiver<Frame>> {
         let (stream, from) = match last {
             None => (FEED, None),
@@ -364,7 +378,7 @@ impl Session {
         self.sealer.seal(Kind::Event, &self.client.caller, LONGEST, &payload).ok()
     }
 
-    /// Forgets streams that are over and old, and the oldest of them where there is too much.
+    /// Drops finished streams that are too old, and the oldest ones beyond the size limit.
     pub(super) fn prune(&self) {
         let mut streams = self.streams();
         let mut kept = 0;

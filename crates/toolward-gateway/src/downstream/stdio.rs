@@ -1,22 +1,23 @@
-//! A client on standard input and output, one message a line.
+//! A client on standard input and output, one message per line.
 
-mod lines;
+pub(super) mod lines;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use toolward_wire::{Era, Id, Message, MethodRow, Revision, Sender};
+use toolward_wire::{ClientCapabilities, Era, Id, Message, MethodRow, Revision, Sender};
 
 use self::lines::{IncomingLine, IncomingLines, write_lines};
 use super::timer_keepalive;
 use crate::audit::Source;
 use crate::budget::{Account, Reservation};
-use crate::client::{Caller, Client, Owner, Scope, Stated};
+use crate::client::{Caller, Client, ClientStatement, Outlet, Owner, Scope, declared};
 use crate::gateway::Gateway;
-use crate::in_flight::Running;
+use crate::in_flight::InFlightRequests;
 use crate::methods::initialize;
 use crate::methods::request::{Envelope, Request};
 use crate::notifications::Notes;
@@ -25,13 +26,13 @@ use crate::responses::{self, Answer, Body, Outbound};
 use crate::validate::{self, Incoming};
 use crate::view::cache::Viewer;
 
-/// How long requests that are under way may take once the client has closed its side.
+/// How long in-flight requests may take once the client has closed its side.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The same where the client is not who it was any more.
+/// The same after the client's credential was revoked.
 const BRIEFLY: Duration = Duration::from_millis(300);
-/// Messages that wait for a client that does not read; whoever has more waits too.
+/// Outgoing messages queued for a client that does not read; senders of further ones wait.
 const WAITING: usize = 64;
-/// With so many requests under way, no further one is read.
+/// At this number of requests in flight, no further one is read.
 const MOST_RUNNING: usize = 1024;
 
 /// How a connection ended.
@@ -39,32 +40,32 @@ const MOST_RUNNING: usize = 1024;
 pub enum Ended {
     /// The client closed it.
     Closed,
-    /// The server could not be started; the client has been told.
+    /// The server could not be started; the client got an error with the reason.
     NotStarted(String),
 }
 
-/// One client, as the operator set it up.
+/// A stdio client. Its agent and scope are set by the operator.
 pub struct Connection {
     gateway: Arc<Gateway>,
     caller: Caller,
     scope: Scope,
-    /// The session, once it has begun.
+    /// The legacy session, once it is initialized.
     session: Option<Arc<Viewer>>,
-    /// The client of requests without a session.
-    modern: Arc<Viewer>,
-    running: Running,
+    /// The client of stateless (modern) requests.
+    modern: HashMap<ClientCapabilities, Arc<Viewer>>,
+    running: InFlightRequests,
     out: mpsc::Sender<Outbound>,
-    /// The largest request.
+    /// The maximum size of a request, in bytes.
     request_bytes: usize,
     account: Arc<Account>,
     work: JoinSet<()>,
     first: bool,
-    /// The task that tells of changes.
+    /// The task that sends `list_changed` notifications.
     follower: Option<AbortHandle>,
 }
 
-/// Serves one client until it closes its side, or is told that it is not who it was. Requests that are
-/// under way then get a few seconds, or less than one.
+/// Serves one client until it closes its side or its credential is revoked. In-flight requests then get
+/// [`DRAIN`] or [`BRIEFLY`] to finish.
 pub async fn serve(
     gateway: Arc<Gateway>,
     caller: Caller,
@@ -76,8 +77,6 @@ pub async fn serve(
     timer_keepalive::keep_time();
     let (out, bodies) = mpsc::channel(WAITING);
     let mut writer = tokio::spawn(write_lines(output, bodies));
-    let owner = Owner::Agent(caller.agent.clone());
-    let modern = Client::new(caller.clone(), scope, Revision::newest(Era::Modern), owner);
     let account = gateway.context.budget.sole_account();
     let mut lines = IncomingLines::new(request_bytes, account.clone());
     let mut connection = Connection {
@@ -87,8 +86,8 @@ pub async fn serve(
         caller,
         scope,
         session: None,
-        modern: Arc::new(Viewer::from(modern)),
-        running: Running::default(),
+        modern: HashMap::new(),
+        running: InFlightRequests::default(),
         out,
         work: JoinSet::new(),
         first: true,
@@ -113,22 +112,22 @@ pub async fn serve(
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             },
-            // Nobody reads the answers any more.
+            // The client no longer reads the responses.
             _ = &mut writer => return connection.close(ended).await,
-            // Finished work is collected, so that memory does not grow with calls.
+            // Finished tasks are collected, so that memory does not grow with the number of calls.
             Some(_) = connection.work.join_next(), if !connection.work.is_empty() => {}
         }
     }
-    // What was asked before the end is answered, within reason.
+    // Drain: requests received before the end are answered, up to a timeout.
     let drained = async { while connection.work.join_next().await.is_some() {} };
     let was_revoked = *revoked.borrow();
-    let patience = if was_revoked { BRIEFLY } else { DRAIN };
-    let _ = tokio::time::timeout(patience, drained).await;
+    let drain = if was_revoked { BRIEFLY } else { DRAIN };
+    let _ = tokio::time::timeout(drain, drained).await;
     if was_revoked {
         connection.turn_away().await;
     }
     let ended = connection.close(ended).await;
-    // A client that does not read must not keep the process.
+    // A client that does not read must not keep the process alive.
     let _ = tokio::time::timeout(DRAIN, writer).await;
     ended
 }
@@ -173,7 +172,12 @@ impl Connection {
                 return self.request((message, room), id, row, era).await;
             }
             Ok(Incoming::Notification) => self.running.notified(&message),
-            Ok(Incoming::Response) => {}
+            Ok(Incoming::Response) => {
+                let session = self.session.as_ref();
+                if let Some(outlet) = session.and_then(|session| session.outlet.as_ref()) {
+                    outlet.responded(message, room);
+                }
+            }
             // A notification is never answered.
             Err(answer) if message.id().is_none() => self.caller.count(&self.gateway, &answer),
             Err(answer) => self.answer(*answer).await,
@@ -195,8 +199,8 @@ impl Connection {
             return Ok(());
         }
         let client = match era {
-            Era::Modern => self.modern.clone(),
-            Era::Legacy if begins => match Stated::of(&message) {
+            Era::Modern => self.stateless(declared(&message)),
+            Era::Legacy if begins => match ClientStatement::of(&message) {
                 Ok(stated) => self.begin(&message, stated),
                 Err(why) => {
                     self.answer(responses::bad_params(&id, era, &why)).await;
@@ -212,43 +216,56 @@ impl Connection {
                 }
             },
         };
-        let Some(underway) = self.running.begin(&id) else {
-            let why = "a request with this id is still under way";
+        let Some(in_flight) = self.running.begin(&id) else {
+            let why = "a request with this id is still in flight";
             self.answer(responses::bad_request(&id, era, why)).await;
             return Ok(());
         };
-        // A wrapped server that cannot be started is told at once, and there is nothing else to do. If
-        // that is not known when `initialize` has to be answered, the next request finds out.
+        // If a wrapped server cannot be started, that is reported at once and the connection ends. If it
+        // is not known yet when `initialize` has to be answered, the next request finds out.
         let ready = match (std::mem::take(&mut self.first), self.scope) {
             (true, Scope::One(_)) if begins => {
                 let ready = self.gateway.ready_in_time(&client).await;
                 self.first = ready.is_none();
                 ready.unwrap_or(Ok(()))
             }
+            // A client that probes for the protocol version does not show the error to anyone, and may give up
+            // waiting and send `initialize`.
+            (true, Scope::One(_)) if row.name == "server/discover" => {
+                self.first = true;
+                Ok(())
+            }
+            // The last known list is shown at once; the next request finds out.
+            (true, Scope::One(_)) if self.gateway.has_stored_list(&client, row.name) => {
+                self.first = true;
+                Ok(())
+            }
             (true, Scope::One(_)) => self.gateway.ready(&client).await,
             _ => Ok(()),
         };
         if let Err(why) = ready {
             let active = self.gateway.active();
-            let server = active.servers.first().map_or("", |server| server.name());
+            let server = match self.scope {
+                Scope::One(id) => active.server_by_id(id),
+                Scope::All | Scope::Discovery => None,
+            };
+            let server = server.map_or("", |server| server.name());
             self.say(why.response(&id, server).body).await;
-            // A client that only asks what it speaks to shows nobody the answer, and goes on.
-            if row.name == "server/discover" {
-                self.first = true;
-                return Ok(());
-            }
             return Err(format!("{server}: {why}"));
         }
-        let cancel = underway.cancel.clone();
+        let cancel = in_flight.cancel.clone();
         let active = self.gateway.active();
-        let envelope = Envelope { active, client, id, row, cancel, headers: None };
+        let envelope = Envelope { active, client, id, row, cancel, headers: None, parking: None };
         let request = Request { envelope, message, room };
         let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
         let notes = Notes::Connection(self.out.clone(), self.account.clone());
         let work = async move {
-            let answer = gateway.answer(request, &notes).await;
-            // From here on the id is free again.
-            drop(underway);
+            let answer = match era {
+                Era::Modern => gateway.answer_stateless(request, notes).await,
+                Era::Legacy => gateway.answer(request, &notes).await,
+            };
+            // The id may be reused from here on.
+            drop(in_flight);
             if let Some(answer) = answer {
                 caller.count(&gateway, &answer);
                 let Answer { body, room, .. } = answer;
@@ -256,42 +273,56 @@ impl Connection {
             }
         };
         match begins {
-            // What follows belongs to the session that begins here.
+            // Later requests belong to the session that begins here, so it is awaited.
             true => work.await,
             false => drop(self.work.spawn(work)),
         }
         Ok(())
     }
 
-    /// A session begins with what the client says of itself.
-    fn begin(&mut self, initialize: &Message, stated: Stated) -> Arc<Viewer> {
+    /// The client of requests without a session.
+    fn stateless(&mut self, declared: ClientCapabilities) -> Arc<Viewer> {
+        let new = || {
+            let owner = Owner::Agent(self.caller.agent.clone());
+            let revision = Revision::newest(Era::Modern);
+            let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
+            client.declared = declared;
+            Arc::new(Viewer::from(client))
+        };
+        self.modern.entry(declared).or_insert_with(new).clone()
+    }
+
+    /// Begins a session with the client info and capabilities of `initialize`.
+    fn begin(&mut self, initialize: &Message, stated: ClientStatement) -> Arc<Viewer> {
         let owner = Owner::Session(0);
         let revision = initialize::revision(initialize);
         let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
-        (client.info, client.capabilities) = (stated.info, stated.capabilities);
+        client.state(stated);
+        let gate = self.gateway.client_gate(&client);
+        client.outlet = Some(Outlet::new(&self.out, gate));
         let client = Arc::new(Viewer::from(client));
         self.follower = Some(self.gateway.follow_changes(&client, self.out.clone()));
         self.session = Some(client.clone());
         client
     }
 
-    /// Answers what was not taken in.
+    /// Answers a message that was rejected before dispatch.
     async fn answer(&self, answer: Answer) {
         self.caller.count(&self.gateway, &answer);
         self.say(answer.body).await;
     }
 
-    /// Whoever still waits is told why there is no answer.
+    /// Cancels in-flight requests after a revocation, and answers each with the reason.
     async fn turn_away(&mut self) {
         let waiting = self.running.ids();
         self.work.shutdown().await;
-        let told = async {
+        let answered = async {
             for id in waiting {
-                let why = "the client's token was taken back";
+                let why = "the client's token was revoked";
                 self.say(responses::internal(&id, "turned_away", why, false).body).await;
             }
         };
-        let _ = tokio::time::timeout(BRIEFLY, told).await;
+        let _ = tokio::time::timeout(BRIEFLY, answered).await;
     }
 
     async fn say(&self, body: Body) {
@@ -310,7 +341,7 @@ impl Connection {
 }
 
 impl Caller {
-    /// Counts a request that was refused, where no record of its own says so.
+    /// Counts a rejected request that has no audit record of its own.
     fn count(&self, gateway: &Gateway, answer: &Answer) {
         let Some(why) = answer.unrecorded else { return };
         match &self.agent {

@@ -1,5 +1,5 @@
-//! Standard input and output without a detour: pipes and sockets are waited for by the runtime,
-//! everything else by threads of its own.
+//! Asynchronous standard input and output: the runtime polls pipes and sockets directly, everything else
+//! goes through tokio's blocking threads.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::fs::{FileType, fstat};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::unix::pipe;
 
-/// Where a client's messages come from.
+/// Standard input, for the client's messages.
 pub fn input() -> Box<dyn AsyncRead + Unpin + Send> {
     let direct = || -> io::Result<Box<dyn AsyncRead + Unpin + Send>> {
         let stdin = io::stdin();
@@ -23,12 +23,13 @@ pub fn input() -> Box<dyn AsyncRead + Unpin + Send> {
     direct().unwrap_or_else(|_| Box::new(tokio::io::stdin()))
 }
 
-/// Where answers go.
+/// Standard output, for responses.
 pub fn output() -> Box<dyn AsyncWrite + Unpin + Send> {
     let direct = || -> io::Result<Box<dyn AsyncWrite + Unpin + Send>> {
         let stdout = io::stdout();
         let own = stdout.as_fd().try_clone_to_owned()?;
-        // What does not wait would lose lines of a log that goes the same way.
+        // Non-blocking mode is shared with a log on the same pipe, whose lines would be lost when the
+        // pipe is full.
         if same(&stdout, &io::stderr())? {
             return Err(io::ErrorKind::Unsupported.into());
         }

@@ -1,18 +1,18 @@
-//! A timer that is always there.
+//! Keeps one timer registered at all times, which saves a system call per request.
 
 use std::time::Duration;
 
-/// Shorter than the time that calls have.
-const EVERY: Duration = Duration::from_secs(15);
+/// Shorter than the timeout of a call.
+const TIMER_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Keeps a timer on this thread for as long as its runtime lives.
+/// Keeps a timer on this thread as long as its runtime lives.
 ///
-/// The runtime wakes itself up, by a system call, for each timer that is due before all others. That
-/// would be the timer of every call that is alone.
+/// The runtime wakes itself with a system call whenever a timer is registered that is due before all
+/// others. Without this timer, that would be the timeout of every call that is alone.
 pub(super) fn keep_time() {
     tokio::spawn(async {
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(TIMER_INTERVAL).await;
         }
     });
 }

@@ -1,5 +1,5 @@
-//! TLS for clients: the certificate and key of the endpoint, and the authorities of clients'
-//! certificates. The files are read again when they change; what cannot be read leaves the old in force.
+//! TLS for clients: the certificate and key of the endpoint, and the authorities for client certificates.
+//! The files are reloaded when they change; if that fails, the previous ones stay active.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -23,51 +23,51 @@ use crate::authn::{self, Certificate};
 use crate::clock;
 use crate::lock::LockUnpoisoned;
 
-/// How long a client may take until it is known who it is.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How often a certificate is looked at whose end is past or not known.
-const OFTEN: Duration = Duration::from_secs(1);
+/// Timeout of the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which a certificate is checked that has expired, or whose expiry cannot be read.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The files of the configuration.
+/// The configured files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Clients need a certificate that one of these has signed.
+    /// If set, clients need a certificate signed by one of these authorities.
     pub client_authorities: Option<PathBuf>,
 }
 
 pub struct Tls {
     files: Files,
-    now: Mutex<Loaded>,
-    /// Counts how often the files were read.
+    now: Mutex<LoadedFiles>,
+    /// The number of reloads.
     renewed: watch::Sender<u64>,
 }
 
-struct Loaded {
+struct LoadedFiles {
     config: Arc<ServerConfig>,
-    /// Who says whose certificates are good.
+    /// Verifies client certificates.
     verifier: Option<Verifier>,
     generation: u64,
-    /// What the files looked like when they were looked at last.
+    /// The state of the files at the last check.
     stamps: Vec<Option<Stamp>>,
 }
 
 type Verifier = Arc<dyn ClientCertVerifier>;
 
-/// A client's certificate and those that it brought along, to be looked at again.
+/// A client's certificate chain, to be verified again.
 #[derive(Debug)]
 pub struct Chain {
     certificates: Vec<CertificateDer<'static>>,
-    /// The second since 1970 at which the first of them ends.
+    /// When the first of them expires, in seconds since the Unix epoch.
     until: u64,
-    /// The files under which it was found good last.
+    /// The generation of the files for which it was last verified.
     checked: AtomicU64,
 }
 
 impl Chain {
     fn new(chain: &[CertificateDer<'_>], generation: u64) -> Chain {
-        // One whose end cannot be read is looked at each time.
+        // A certificate whose expiry cannot be read is verified each time.
         let until = chain.iter().map(|one| authn::ends(one).unwrap_or(0)).min();
         Chain {
             certificates: chain.iter().map(|one| one.clone().into_owned()).collect(),
@@ -76,32 +76,32 @@ impl Chain {
         }
     }
 
-    /// How long until it has to be looked at again.
+    /// The time until it has to be verified again.
     pub(super) fn left(&self) -> Duration {
         match self.until.saturating_sub(clock::seconds()) {
-            0 => OFTEN,
+            0 => RECHECK_INTERVAL,
             left => Duration::from_secs(left),
         }
     }
 }
 
-/// Tells a file from what it was before, also where it was replaced.
+/// Identifies a version of a file, even if it was replaced: device, inode, modification time and size.
 type Stamp = (u64, u64, i64, i64, u64);
 
 impl Tls {
     pub fn new(files: Files) -> Result<Tls, String> {
         let stamps = files.stamps();
         let (config, verifier) = files.load()?;
-        let now = Mutex::new(Loaded { config, verifier, generation: 0, stamps });
+        let now = Mutex::new(LoadedFiles { config, verifier, generation: 0, stamps });
         Ok(Tls { files, now, renewed: watch::Sender::new(0) })
     }
 
-    fn now(&self) -> MutexGuard<'_, Loaded> {
+    fn now(&self) -> MutexGuard<'_, LoadedFiles> {
         self.now.locked()
     }
 
-    /// Reads the files again if they changed. Connections that are open stay as they are, except those of
-    /// clients whose certificate is not good any more.
+    /// Reloads the files if they changed. Open connections continue, except those of clients whose
+    /// certificate is no longer valid.
     pub fn reload(&self) {
         let stamps = self.files.stamps();
         let mut now = self.now();
@@ -124,13 +124,13 @@ impl Tls {
         }
     }
 
-    /// Tells whenever the files were read anew.
+    /// Changes on every reload.
     pub(super) fn renewed(&self) -> watch::Receiver<u64> {
         self.renewed.subscribe()
     }
 
-    /// Whether a certificate that was good when its connection began still is.
-    pub(super) fn believes(&self, chain: &Chain) -> bool {
+    /// Whether a client certificate is still valid.
+    pub(super) fn trusts(&self, chain: &Chain) -> bool {
         let (verifier, generation) = {
             let now = self.now();
             (now.verifier.clone(), now.generation)
@@ -147,7 +147,7 @@ impl Tls {
         good
     }
 
-    /// The connection of a client, its certificate, and by whom that is signed.
+    /// Performs the handshake. Returns the stream, and the client's certificate with its chain.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -156,11 +156,12 @@ impl Tls {
             let now = self.now();
             (now.config.clone(), now.generation)
         };
-        let stream = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream));
+        let stream =
+            tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream));
         let stream = stream.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let certificate = match chain.first() {
-            // What was verified and cannot be read is nobody's.
+            // A verified certificate that cannot be parsed identifies no one: reject it.
             Some(shown) => {
                 let read = Certificate::read(shown).ok_or(io::ErrorKind::InvalidData)?;
                 Some((read, Chain::new(chain, generation)))
@@ -192,7 +193,7 @@ impl Files {
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        let mut asked = None;
+        let mut client_verifier = None;
         let builder = match &self.client_authorities {
             None => builder.with_no_client_auth(),
             Some(path) => {
@@ -203,20 +204,20 @@ impl Files {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 let verifier = verifier.map_err(|error| unreadable(path, &error.to_string()))?;
-                asked = Some(verifier.clone());
+                client_verifier = Some(verifier.clone());
                 builder.with_client_cert_verifier(verifier)
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-            unreadable(&self.certificate, &format!("it does not fit the key: {error}"))
+            unreadable(&self.certificate, &format!("it does not match the key: {error}"))
         })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if self.client_authorities.is_some() {
-            // Who a client is, is found out anew on each connection.
+            // No session resumption: the client certificate is verified on each connection.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
-        Ok((Arc::new(config), asked))
+        Ok((Arc::new(config), client_verifier))
     }
 }
 
@@ -233,8 +234,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn not_pem(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "it does not hold what it should".into(),
-        pem::Error::MissingSectionEnd { .. } => "it is cut short".into(),
+        pem::Error::NoItemsFound => "it contains no PEM item of the expected kind".into(),
+        pem::Error::MissingSectionEnd { .. } => "it is truncated".into(),
         _ => "it is not PEM".into(),
     }
 }

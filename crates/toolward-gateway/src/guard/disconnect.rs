@@ -1,7 +1,7 @@
-//! A client that disconnects while limits or hooks are asked about its call. Nothing is forwarded, and the audit log
-//! has one record of it.
+//! Records that a client disconnected while limits or hooks were checking its call. Nothing is forwarded,
+//! and the audit log gets one record.
 
-/// Calls a function if it is dropped before the guards have answered.
+/// Calls a function if it is dropped before the guards have finished.
 #[must_use]
 pub(crate) struct OnDisconnect<F: FnOnce()>(Option<F>);
 
@@ -10,7 +10,7 @@ impl<F: FnOnce()> OnDisconnect<F> {
         OnDisconnect(Some(record))
     }
 
-    /// The guards have answered: their answer is recorded elsewhere.
+    /// The guards have finished, and their result is recorded elsewhere.
     pub(crate) fn answered(mut self) {
         self.0 = None;
     }

@@ -1,4 +1,4 @@
-//! Hooks: the operator's own code, asked before a call is forwarded.
+//! Hooks: the operator's own code, which can veto a call before it is forwarded.
 //!
 //! | kind | is |
 //! |---|---|
@@ -6,17 +6,19 @@
 //! | [`persistent`] | processes that answer many calls each; a [`policy.sh`](shell) is one too |
 //! | [`http`] | a service |
 //!
-//! Every way of going wrong is a [`Failed`]; what follows from it is the hook's `critical`.
+//! Every failure is a [`HookError`]; the hook's `critical` setting determines its consequence.
 
 pub(super) mod answer;
 mod exec;
 mod failures;
 mod http;
+mod interpreter;
 mod persistent;
 mod policy_file;
 mod pool;
 mod process;
 mod request;
+mod script;
 mod share;
 mod shell;
 mod streams;
@@ -28,7 +30,7 @@ use std::time::Duration;
 
 use toolward_policy::selector::Glob;
 
-use self::answer::{Failed, Said};
+use self::answer::{HookError, HookVerdict};
 use self::exec::Exec;
 use self::failures::Failures;
 use self::http::Http;
@@ -39,7 +41,7 @@ use self::shell::Shell;
 use super::{GuardedCall, Selection};
 use crate::http_client::Address;
 
-/// A hook as people see it, for the admin UI.
+/// A hook for display in the admin UI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownHook {
     pub name: String,
@@ -47,31 +49,32 @@ pub struct ShownHook {
     pub kind: &'static str,
     /// If the hook fails, the call is refused.
     pub critical: bool,
-    /// Whether it sees the arguments of calls.
+    /// Whether it gets the arguments of calls.
     pub arguments: bool,
     pub timeout: Duration,
-    /// It is asked about some calls of the tool only, by their action.
+    /// It checks only some calls of the tool, by their action.
     pub partial: bool,
-    /// It is asked about all tools.
+    /// It checks all tools.
     pub every_tool: bool,
 }
 
-pub use self::policy_file::policy_file;
 pub use self::process::{end_all, runnable};
+pub use self::script::Scripts;
+pub use self::shell::usable_policy_file;
 
-/// A hook as the configuration has it.
+/// A hook as configured.
 #[derive(Debug, Clone)]
 pub struct HookDefinition {
     pub name: String,
     pub kind: HookKind,
-    /// Lower is asked first; hooks with the same are asked in the order of the file.
+    /// Lower runs first; hooks with the same priority run in file order.
     pub priority: u8,
     /// A failure refuses the call.
     pub critical: bool,
     pub timeout: Duration,
-    /// How long a persistent process may take from its start to its first answer.
+    /// Timeout of a persistent process from its start to its first answer.
     pub start_timeout: Duration,
-    /// It sees the call's arguments.
+    /// It gets the call's arguments.
     pub arguments: bool,
     pub environment: Environment,
     pub whom: Selection,
@@ -84,15 +87,15 @@ pub enum HookKind {
     Http(Address),
 }
 
-/// What a hook sees beside the few variables that every child sees.
+/// Environment variables of a hook, besides the few that every child process inherits.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     pub declared: Vec<(OsString, OsString)>,
-    /// Variables of the gateway's own that it sees, by name or pattern.
+    /// Variables that it inherits from the gateway, by name or pattern.
     pub passed: Vec<Glob>,
 }
 
-/// A hook that can be asked.
+/// A hook that is ready to check calls.
 pub(super) struct Hook {
     pub(super) name: Arc<str>,
     pub(super) critical: bool,
@@ -111,13 +114,18 @@ enum Kind {
     Http(Box<Http>),
 }
 
-/// Where a hook stands among others.
+/// The sort key of hooks.
 pub(super) fn order(hook: &Hook) -> u8 {
     hook.priority
 }
 
 impl Hook {
-    pub(super) fn new(definition: HookDefinition) -> Result<Hook, String> {
+    /// Prepares a hook. `scripts` collects its script; `before` are those of the configuration it replaces.
+    pub(super) fn new(
+        definition: HookDefinition,
+        scripts: &mut Scripts,
+        before: &Scripts,
+    ) -> Result<Hook, String> {
         let name: Arc<str> = definition.name.as_str().into();
         let failures = Arc::new(Failures::new(definition.name.to_string()));
         let timeout = definition.timeout;
@@ -127,6 +135,7 @@ impl Hook {
             HookKind::Exec { program, arguments, persistent } => {
                 let program = Program::new(program, arguments, definition.environment);
                 let program = program.resolved().map_err(wrong)?;
+                let program = program.with_whole_script(scripts, before).map_err(wrong)?;
                 match persistent {
                     true => Kind::Persistent(Persistent::new(program, timeouts, &name, &failures)),
                     false => Kind::Exec(Exec::new(program)),
@@ -150,7 +159,7 @@ impl Hook {
         })
     }
 
-    /// The hook as people see it.
+    /// The hook for display.
     pub(super) fn shown(&self, partial: bool) -> ShownHook {
         let kind = match &self.kind {
             Kind::Exec(_) => "exec",
@@ -172,8 +181,8 @@ impl Hook {
         }
     }
 
-    /// What the hook says of a call, or how it failed.
-    pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<Said, Failed> {
+    /// Runs the hook for a call.
+    pub(super) async fn ask(&self, call: &GuardedCall<'_>) -> Result<HookVerdict, HookError> {
         let (arguments, caller) = (self.arguments, call.client.caller.agent.as_deref());
         let answer = async {
             match &self.kind {
@@ -186,19 +195,22 @@ impl Hook {
                 Kind::Http(http) => http.ask(&request::json(call, arguments, None), caller).await,
             }
         };
-        // Whatever was started for this call ends with it. Persistent hooks count their own time.
+        // Dropping the future ends anything started for this call. Persistent hooks apply their own
+        // timeouts.
         let answer = match self.kind {
             Kind::Exec(_) | Kind::Http(_) => tokio::time::timeout(self.timeout, answer).await,
             Kind::Persistent(_) | Kind::Shell(_) => Ok(answer.await),
         };
-        let said = match answer.unwrap_or_else(|_| Err(Failed("it did not answer in time".into())))
-        {
-            Ok(Said::Deny(denial)) => Ok(Said::Deny(denial.or_words(&self.name, call))),
-            said => said,
-        };
-        if let Err(failed) = &said {
+        let verdict =
+            match answer.unwrap_or_else(|_| Err(HookError("it did not answer in time".into()))) {
+                Ok(HookVerdict::Deny(denial)) => {
+                    Ok(HookVerdict::Deny(denial.or_default_message(&self.name, call)))
+                }
+                verdict => verdict,
+            };
+        if let Err(failed) = &verdict {
             self.failures.log(&failed.0);
         }
-        said
+        verdict
     }
 }

@@ -1,7 +1,7 @@
-//! Limits: how often calls, listings and refused calls may come.
+//! Rate limits on calls, listings and refused calls.
 //!
-//! A call takes one of every limit that stands over it, or none of any. What it took is a
-//! [`Reservation`], which is given back unless the call is made.
+//! A call consumes one unit of every limit that applies to it, or none of any. The consumed units are a
+//! [`Reservation`], which is returned unless the call is made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use toolward_policy::{LimitedRule, Rate};
 
-use super::selection::{About, ByAgent, Selection};
+use super::selection::{ByAgent, CallSubject, Coverage, Selection};
 use super::store::counters::{Charge, Counters, Pace, now};
-use super::store::redis::{Redis, Taken, Unreachable};
-use super::{Standing, Stopped};
+use super::store::redis::{ConsumedUnits, Redis, Unreachable};
+use super::{Applicable, Stopped, Why};
 
-/// A refused call waits no longer than this.
-const LONGEST_DELAY: Duration = Duration::from_secs(10);
+/// Maximum delay of the response to a refused call.
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// A limit as the configuration has it.
+/// A limit as configured.
 #[derive(Debug, Clone)]
 pub struct LimitDefinition {
-    /// What a person calls it: `agents.dev.limits.calls`.
+    /// Its path in the configuration: `agents.dev.limits.calls`.
     pub name: String,
-    /// What it counts, in words for agents: `your calls`. Agents never see the name, which is a path in
-    /// the configuration.
+    /// A description for agents of what it counts: `your calls`. Agents never see the name, which is a
+    /// path in the configuration.
     pub scope: String,
-    /// What tells it from all others, in every process that has the same configuration.
+    /// A unique identity, the same in every process that has the same configuration.
     pub identity: String,
     pub counts: Counts,
     pub rate: Rate,
 }
 
-/// What a limit counts.
+/// The kind of requests that a limit counts.
 #[derive(Debug, Clone)]
 pub enum Counts {
     Calls(Selection),
-    /// Calls that an entry of the policy lets pass.
+    /// Calls that an entry of the policy allows.
     Rule(LimitedRule),
     Lists(Selection),
     Refused(Selection),
 }
 
-/// Where limits are counted.
+/// The store of the counters.
 #[derive(Default)]
 pub struct StoreSetup {
     pub redis: Option<Arc<Redis>>,
-    /// While the store cannot be reached, each process counts for itself; else calls are refused.
+    /// While the store is unreachable, count in memory; otherwise calls are refused.
     pub fall_back: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct StoreSetup {
 pub(super) struct Limits {
     all: Vec<Limit>,
     by_rule: HashMap<LimitedRule, usize>,
-    /// Limits that are not about a rule.
+    /// Limits that do not belong to a rule.
     by_agent: ByAgent<usize>,
     pub(super) counters: Arc<Counters>,
     store: StoreSetup,
@@ -66,7 +66,7 @@ struct Limit {
     rate: Rate,
     pace: Pace,
     slot: usize,
-    /// The name of the counter in a store.
+    /// The key of the counter in Redis.
     key: Arc<str>,
 }
 
@@ -85,7 +85,7 @@ impl Limits {
                     by_agent.insert(whom.agents.clone(), at);
                 }
             }
-            // Another rate is another limit.
+            // A limit with a changed rate starts with a new counter.
             let identity = format!("{identity} {rate}");
             Limit {
                 name: name.into(),
@@ -100,26 +100,37 @@ impl Limits {
         Limits { all: all.collect(), by_rule, by_agent, counters, store }
     }
 
-    /// The limits that stand over calls of a tool.
-    pub(super) fn over(&self, about: About<'_>) -> Box<[Standing]> {
+    /// The limits that apply to calls of a tool.
+    pub(super) fn over(&self, about: CallSubject<'_>) -> Box<[Applicable]> {
         let standing = |at: usize| match &self.all.get(at)?.counts {
-            Counts::Calls(whom) => Some(Standing { at, covers: whom.covers(about)? }),
+            Counts::Calls(whom) => Some(Applicable { at, covers: whom.covers(about)? }),
             _ => None,
         };
         self.of_agent(about.agent).into_iter().filter_map(standing).collect()
     }
 
-    /// The limits over entries of the policy.
-    pub(super) fn of_rules(&self, rules: &[LimitedRule]) -> impl Iterator<Item = usize> {
-        rules.iter().filter_map(|rule| self.by_rule.get(rule).copied())
+    /// The limits on an agent's use of a server that name no tool.
+    pub(super) fn over_other(&self, agent: Option<&str>, server: &str) -> Box<[Applicable]> {
+        let standing = |at: usize| match &self.all.get(at)?.counts {
+            Counts::Calls(whom) if whom.covers_other(agent, server) => {
+                Some(Applicable { at, covers: Coverage::Always })
+            }
+            _ => None,
+        };
+        self.of_agent(agent).into_iter().filter_map(standing).collect()
     }
 
-    /// The limits over an agent's listings.
+    /// The limits of these policy entries. An entry without a counter has an index that [`take`](Self::take) refuses.
+    pub(super) fn of_rules(&self, rules: &[LimitedRule]) -> impl Iterator<Item = usize> {
+        rules.iter().map(|rule| self.by_rule.get(rule).copied().unwrap_or(usize::MAX))
+    }
+
+    /// The limits on an agent's listings.
     pub(super) fn of_lists(&self, agent: Option<&str>) -> Vec<usize> {
         self.matching(agent, |counts| matches!(counts, Counts::Lists(_)))
     }
 
-    /// The limits over an agent's refused calls.
+    /// The limits on an agent's refused calls.
     pub(super) fn of_refused(&self, agent: Option<&str>) -> Vec<usize> {
         self.matching(agent, |counts| matches!(counts, Counts::Refused(_)))
     }
@@ -128,7 +139,7 @@ impl Limits {
         self.all.is_empty()
     }
 
-    /// What a limit is called, and what it allows.
+    /// The name and rate of a limit.
     pub(super) fn named(&self, at: usize) -> Option<(&str, Rate)> {
         self.all.get(at).map(|limit| (&*limit.name, limit.rate))
     }
@@ -147,25 +158,29 @@ impl Limits {
         found
     }
 
-    /// All limits over an agent that are not about a rule, in file order.
+    /// All limits on an agent that do not belong to a rule, in file order.
     fn of_agent(&self, agent: Option<&str>) -> Vec<usize> {
         let mut found: Vec<usize> = self.by_agent.of(agent).copied().collect();
         found.sort_unstable();
         found
     }
 
-    /// Takes one of each of these limits, or says which is full.
+    /// Consumes one unit of each of these limits; the error is the limit that is used up.
     pub(super) async fn take(&self, at: &[usize]) -> Result<Reservation<'_>, Box<Stopped>> {
-        let mut reservation = Reservation { limits: self, taken: Where::Nothing, local: false };
+        let mut reservation = Reservation { limits: self, taken: Consumed::Nothing, local: false };
         if at.is_empty() {
             return Ok(reservation);
+        }
+        // All indices are those of this configuration. If one ever was not, the call must not pass uncounted.
+        if at.iter().any(|at| *at >= self.all.len()) {
+            return Err(Box::new(Stopped::unknown_guard(Why::Store, "limit")));
         }
         if let Some(redis) = &self.store.redis {
             let wanted = at.iter().filter_map(|at| self.all.get(*at));
             let wanted: Vec<_> = wanted.map(|limit| (limit.key.clone(), limit.pace)).collect();
             match redis.take(wanted).await {
                 Ok(Ok(taken)) => {
-                    reservation.taken = Where::Store(taken);
+                    reservation.taken = Consumed::Store(taken);
                     return Ok(reservation);
                 }
                 Ok(Err(full)) => return Err(self.full(at, full.which, full.wait)),
@@ -180,21 +195,21 @@ impl Limits {
         let mut charges: Vec<Charge> = at.iter().filter_map(charge).collect();
         match self.counters.take(&mut charges, now()) {
             Ok(()) => {
-                reservation.taken = Where::Memory(charges);
+                reservation.taken = Consumed::Memory(charges);
                 Ok(reservation)
             }
             Err(full) => Err(self.full(at, full.which, full.wait)),
         }
     }
 
-    /// How long the answer to a refused call of an agent has to wait.
+    /// The delay of the response to an agent's refused call.
     pub(super) fn delay(&self, agent: Option<&str>) -> Duration {
-        let most = u64::try_from(LONGEST_DELAY.as_nanos()).unwrap_or(u64::MAX);
+        let most = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
         let wait = |limit: &Limit| {
             let charge = Charge { slot: limit.slot, pace: limit.pace, until: 0 };
             self.counters.queue(charge, now(), most)
         };
-        // Delays are counted in each process: they protect this one.
+        // Delays are counted per process, because they protect this process.
         let refused = self.of_refused(agent);
         let waits = refused.iter().filter_map(|at| self.all.get(*at)).map(wait);
         Duration::from_nanos(waits.max().unwrap_or(0))
@@ -214,33 +229,33 @@ impl Limits {
     }
 }
 
-/// What a call took of its limits. It is given back when it is dropped, unless it was kept.
+/// The units that a call consumed. Dropping it returns them, unless it was kept.
 #[must_use]
 pub(super) struct Reservation<'l> {
     limits: &'l Limits,
-    taken: Where,
-    /// The store could not be reached, and this process counted for itself.
+    taken: Consumed,
+    /// The store was unreachable, and the units were counted in memory.
     pub(super) local: bool,
 }
 
-enum Where {
+enum Consumed {
     Nothing,
     Memory(Vec<Charge>),
-    Store(Taken),
+    Store(ConsumedUnits),
 }
 
 impl Reservation<'_> {
     pub(super) fn keep(mut self) {
-        self.taken = Where::Nothing;
+        self.taken = Consumed::Nothing;
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        match std::mem::replace(&mut self.taken, Where::Nothing) {
-            Where::Nothing => {}
-            Where::Memory(charges) => self.limits.counters.give_back(&charges, now()),
-            Where::Store(taken) => {
+        match std::mem::replace(&mut self.taken, Consumed::Nothing) {
+            Consumed::Nothing => {}
+            Consumed::Memory(charges) => self.limits.counters.give_back(&charges, now()),
+            Consumed::Store(taken) => {
                 if let Some(redis) = &self.limits.store.redis {
                     redis.give_back(taken);
                 }

@@ -1,16 +1,16 @@
-//! Limits and hooks as people see them, for the admin UI. Nothing here decides.
+//! Limits and hooks for display in the admin UI. Nothing here makes decisions.
 
 use toolward_policy::{Hints, LimitedRule, Tool};
 
 use super::Guards;
 use super::hooks::{Hook, ShownHook};
-use super::selection::{About, Covers};
+use super::selection::{CallSubject, Coverage};
 
 /// The guards that a call of one tool has to pass, for one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InFront {
     pub limits: Vec<ShownLimit>,
-    /// In the order in which they are asked.
+    /// In the order in which they run.
     pub hooks: Vec<ShownHook>,
 }
 
@@ -32,20 +32,20 @@ impl InFront {
 }
 
 impl Guards {
-    /// Whether no call has a guard in front of it.
+    /// Whether there are no guards at all.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.hooks.is_empty()
     }
 
     /// The guards in front of a tool. `rules` are the limited rules that can allow a call of it, and
-    /// `all_calls` tells whether one of them allows every call.
+    /// `all_calls` is whether one of them allows every call.
     pub fn in_front(
         &self,
         (agent, server): (Option<&str>, &str),
         (tool, hints): (&Tool, &Hints),
         (rules, all_calls): (&[LimitedRule], bool),
     ) -> InFront {
-        let about = About { agent, server, tool: tool.name(), hints };
+        let about = CallSubject { agent, server, tool: tool.name(), hints };
         let standing = self.limits.over(about);
         let limits = standing.iter().map(|one| (one.at, is_partial(&one.covers)));
         let limits = limits.chain(self.limits.of_rules(rules).map(|at| (at, !all_calls)));
@@ -59,16 +59,16 @@ impl Guards {
         }
     }
 
-    /// The limits over an agent's listings.
+    /// The limits on an agent's listings.
     pub fn limits_of_lists(&self, agent: Option<&str>) -> Vec<ShownLimit> {
-        let places = self.limits.of_lists(agent).into_iter();
-        places.filter_map(|at| self.shown_limit(at, false)).collect()
+        let indices = self.limits.of_lists(agent).into_iter();
+        indices.filter_map(|at| self.shown_limit(at, false)).collect()
     }
 
-    /// The limits over an agent's refused calls, beyond which answers are delayed.
+    /// The limits on an agent's refused calls, beyond which responses are delayed.
     pub fn limits_of_refused(&self, agent: Option<&str>) -> Vec<ShownLimit> {
-        let places = self.limits.of_refused(agent).into_iter();
-        places.filter_map(|at| self.shown_limit(at, false)).collect()
+        let indices = self.limits.of_refused(agent).into_iter();
+        indices.filter_map(|at| self.shown_limit(at, false)).collect()
     }
 
     fn shown_limit(&self, at: usize, partial: bool) -> Option<ShownLimit> {
@@ -78,6 +78,6 @@ impl Guards {
     }
 }
 
-fn is_partial(covers: &Covers) -> bool {
-    matches!(covers, Covers::Actions(_))
+fn is_partial(covers: &Coverage) -> bool {
+    matches!(covers, Coverage::Actions(_))
 }

@@ -1,4 +1,4 @@
-//! Where limits are counted: in this process, or in a Redis server that several gateways share.
+//! Stores of limit counters: in this process, or in a Redis server that several gateways share.
 
 pub(super) mod counters;
 pub(super) mod redis;

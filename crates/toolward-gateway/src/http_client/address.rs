@@ -16,20 +16,22 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `http://HOST[:PORT]/PATH` and the like. Names and passwords in it are refused: they
-    /// belong into `headers`.
+    /// Parses `http://HOST[:PORT]/PATH` and `https://…`. Credentials in the URL are rejected: they
+    /// belong in `headers`.
     pub fn parse(url: &str) -> Result<Address, String> {
         let (scheme, rest) = url.split_once("://").ok_or("it has no `http://` or `https://`")?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
             "https" => true,
-            other => return Err(format!("`{other}` is not spoken here, only http and https")),
+            other => {
+                return Err(format!("the scheme `{other}` is not supported, only http and https"));
+            }
         };
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, target) = rest.split_at(end);
         if authority.contains('@') {
-            return Err("it holds a user name; put credentials into `headers`".into());
+            return Err("it contains a user name; put credentials into `headers`".into());
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(bracketed) => {
@@ -52,7 +54,7 @@ impl Address {
             Some(port) => port.parse().map_err(|_| format!("`{port}` is not a port"))?,
         };
         if host.is_empty() {
-            return Err("it names no host".into());
+            return Err("it has no host".into());
         }
         let target = match target {
             "" => "/".into(),
@@ -62,14 +64,14 @@ impl Address {
         Ok(Address { tls, host: host.into(), port, authority: authority.into(), target })
     }
 
-    /// Whether only this machine is asked.
+    /// Whether the address is on this machine.
     pub fn is_loopback(&self) -> bool {
         let ip = self.host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
         ip || self.host.eq_ignore_ascii_case("localhost")
     }
 
-    /// An address that this server gave for itself; only its path and query may differ.
-    pub fn same_host(&self, reference: &str) -> Option<Address> {
+    /// An address that the server gave for itself: only its path and query may differ.
+    pub(crate) fn same_host(&self, reference: &str) -> Option<Address> {
         let target = match reference.contains("://") {
             true => {
                 let other = Address::parse(reference).ok()?;
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_address_is_rejected() {
         for bad in
             ["a.example/mcp", "ftp://a/", "http://", "http://u:p@a/", "http://a:x/", "http://[::1"]
         {

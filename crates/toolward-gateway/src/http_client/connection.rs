@@ -13,20 +13,20 @@ use toolward_wire::http::{HeadLimits, ResponseHead, read_response};
 
 use super::SendError;
 
-/// Bytes that are read at once, at most.
+/// The maximum number of bytes per read.
 pub(crate) const MAX_READ_BYTES: usize = 32 << 10;
 /// An idle connection keeps no larger buffer.
 const MAX_IDLE_BUFFER_BYTES: usize = 16 << 10;
 /// Many servers close idle connections after 5 s and do not announce it.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
-/// The longest announced keep-alive that is used.
+/// The upper bound on an announced keep-alive.
 const MAX_KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Connection {
     stream: Stream,
     /// Bytes of the response that have been read and not used.
     pub(crate) buffer: BytesMut,
-    /// The most bytes that the buffer has contained.
+    /// The largest size that the buffer has had.
     largest: usize,
     /// How long the connection may be idle after the current response.
     keep_alive: Duration,
@@ -48,7 +48,7 @@ impl Connection {
 
     /// Writes a whole request.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), SendError> {
-        // TLS does not tell how much was written before an error.
+        // After an error, TLS does not report how much was written.
         let is_tls = matches!(self.stream, Stream::Tls(_));
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    /// Prepares the connection for the next request. Returns how long it may wait for one, or `None` if the
-    /// connection cannot be used again.
+    /// Prepares the connection for the next request. Returns how long it may wait for one, or
+    /// `None` if the connection cannot be used again.
     pub(super) fn idle(&mut self) -> Option<Duration> {
         if !self.buffer.is_empty() || self.keep_alive.is_zero() {
             return None;
@@ -112,8 +112,8 @@ impl Connection {
     }
 }
 
-/// How long a connection may be idle after a response: as announced by `Keep-Alive: timeout=N`, less a margin
-/// for the time a request is on its way, or [`KEEP_ALIVE`].
+/// How long a connection may be idle after a response: as announced by `Keep-Alive: timeout=N`,
+/// less a margin for the time a request is on its way, or [`KEEP_ALIVE`].
 fn keep_alive(head: &ResponseHead) -> Duration {
     if !head.keep_alive {
         return Duration::ZERO;

@@ -1,5 +1,5 @@
-//! One request with one response of bounded size, on a connection of its own: signing keys of an issuer, a
-//! token from its endpoint. A redirect is a response like any other and is not followed.
+//! A single request with a response of bounded size, on its own connection: signing keys of an
+//! issuer, a token from its endpoint. Redirects are not followed.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use toolward_wire::http::Headers;
 use super::origin::Origin;
 use super::{Address, read_body};
 
-/// A response that was read to its end.
+/// A complete response.
 pub(crate) struct Document {
     pub(crate) status: u16,
     pub(crate) headers: Headers,

@@ -1,7 +1,7 @@
 //! Compressed responses.
 //!
-//! The gateway asks for `identity`, but some servers and proxies compress regardless. Output is produced in
-//! small steps, so that a few bytes that expand to gigabytes are noticed at the limit.
+//! The gateway requests `identity`, but some servers and proxies compress regardless. Output is
+//! produced in small steps, so that a decompression bomb is noticed at the limit.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use toolward_wire::http::Headers;
 
-/// Compressed bytes that are decompressed at once. They expand to at most about 1,000 times as many.
+/// The number of compressed bytes per step. They expand to at most about 1,000 times as many.
 const STEP_BYTES: usize = 128;
 
 /// The content coding of a response.
@@ -47,7 +47,7 @@ impl Gunzip {
     /// Decompresses one piece.
     pub(crate) fn push(&mut self, compressed: &[u8]) -> io::Result<Vec<u8>> {
         self.0.write_all(compressed).map_err(broken)?;
-        // The decoder holds back what it has produced until it is flushed.
+        // The decoder buffers its output until it is flushed.
         self.0.flush().map_err(broken)?;
         Ok(std::mem::take(self.0.get_mut()))
     }
@@ -99,7 +99,7 @@ mod tests {
         assert!(decompress(&packed, text.len() - 1).is_err());
         assert!(decompress(&packed[..packed.len() - 1], text.len()).is_err(), "cut short");
         assert!(decompress(b"no gzip", 100).is_err());
-        // A bomb is noticed long before its end.
+        // A decompression bomb is detected long before its end.
         let bomb = compressed(&vec![0; 64 << 20]);
         assert!(decompress(&bomb, 1 << 20).is_err());
         let mut gunzip = Gunzip::new();

@@ -1,4 +1,5 @@
-//! Where requests go: an address, the proxy on the way to it, and how its identity is verified.
+//! The destination of requests: an address, the proxy on the way to it, and how its identity is
+//! verified.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use super::proxy::{self, Proxy};
 use super::tls::{self, ClientTls};
 use super::{Address, write_head};
 
-/// How long it may take until a connection is ready: TCP, the proxy and TLS together.
+/// The timeout for opening a connection: TCP, the proxy and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Origin {
@@ -31,7 +32,8 @@ impl Origin {
         Origin { address, tls, proxy }
     }
 
-    /// The head of a request. A proxy gets requests for `http://` with the whole URL as their target.
+    /// The head of a request. A proxy gets requests for `http://` with the whole URL as their
+    /// target.
     pub(super) fn request(
         &self,
         method: &str,
@@ -56,7 +58,7 @@ impl Origin {
     pub(super) async fn connect(&self) -> io::Result<Connection> {
         let opened = tokio::time::timeout(CONNECT_TIMEOUT, Box::pin(self.open())).await;
         let stream = opened.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the connection timed out"))
         })?;
         Ok(Connection::new(stream))
     }
@@ -89,7 +91,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// Asks a proxy for a tunnel to an address.
+/// Requests a tunnel to an address from a proxy.
 async fn tunnel(mut tcp: TcpStream, proxy: &Proxy, address: &Address) -> io::Result<TcpStream> {
     let host = match address.host.contains(':') {
         true => format!("[{}]:{}", address.host, address.port),

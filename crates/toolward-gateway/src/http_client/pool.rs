@@ -1,7 +1,7 @@
 //! Idle connections to one origin.
 //!
-//! A connection stays with the thread that opened it, so that a response wakes the task that waits for it
-//! without a hop between threads.
+//! A connection stays with the thread that opened it, so that a response wakes the task that waits
+//! for it without a hop between threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::connection::Connection;
 use crate::lock::LockUnpoisoned;
 
-/// Idle connections that one thread keeps to one origin.
+/// The maximum number of idle connections of one thread to one origin.
 const MAX_IDLE: usize = 64;
 const SLOTS: usize = 64;
 
@@ -31,7 +31,7 @@ pub(super) struct Pool {
 #[derive(Default)]
 struct Idle {
     connections: Vec<Connection>,
-    /// A task closes those that have been idle for too long.
+    /// A task closes expired connections.
     has_timer: bool,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
     }
 }
 
-/// Closes the connections of one thread when they have been idle for too long. Ends when none is left.
+/// Closes the connections of one thread when they expire. Ends when there are no more.
 async fn expire(slots: Weak<Vec<Mutex<Idle>>>, at: usize, mut pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;

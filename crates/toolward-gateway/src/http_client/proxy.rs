@@ -1,16 +1,16 @@
-//! Proxies from the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in upper or lower case.
+//! Proxies from the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, in upper or lower
+//! case.
 //!
-//! The rules are those of Go's `net/http`, which most servers and their operators use: loopback addresses are
-//! never proxied, and an entry of `NO_PROXY` is `*`, an address, a network (`10.0.0.0/8`), a name that also
-//! stands for its subdomains, or a name with a leading dot that stands for its subdomains only; names and
-//! addresses can have a port.
+//! The rules are those of Go's `net/http`, which most servers and their operators use: loopback
+//! addresses are never proxied, and an entry of `NO_PROXY` is `*`, an address, a network
+//! (`10.0.0.0/8`), a name that also matches its subdomains, or a name with a leading dot that
+//! matches only its subdomains; names and addresses can have a port.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use super::Address;
 
-/// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Proxy {
     pub(super) host: String,
@@ -19,14 +19,14 @@ pub(super) struct Proxy {
     pub(super) credentials: Option<Vec<u8>>,
 }
 
-/// Without the credentials.
+/// Omits the credentials.
 impl std::fmt::Debug for Proxy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Proxy({}:{})", self.host, self.port)
     }
 }
 
-/// The proxies for both schemes, and the hosts that are reached without one.
+/// The proxies for both schemes, and the exceptions.
 #[derive(Debug, Default)]
 pub(super) struct Proxies {
     http: Option<Result<Proxy, String>>,
@@ -69,7 +69,7 @@ impl Proxies {
             let parsed = |url: String| parse(&url).map_err(|why| format!("`{name}`: {why}"));
             either(name).map(parsed)
         };
-        // In a CGI program, `HTTP_PROXY` is the header `Proxy` of a request.
+        // In a CGI program, `HTTP_PROXY` is the `Proxy` header of a request.
         let is_cgi = get("REQUEST_METHOD").is_some();
         let exceptions = either("NO_PROXY").unwrap_or_default();
         Proxies {
@@ -79,7 +79,7 @@ impl Proxies {
         }
     }
 
-    /// The proxy for an address, or why the one that is configured cannot be used.
+    /// The proxy for an address, or why the configured one cannot be used.
     pub(super) fn of(&self, address: &Address) -> Option<Result<Proxy, String>> {
         let proxy = if address.tls { &self.https } else { &self.http };
         let is_excepted = || self.exceptions.iter().any(|exception| exception.matches(address));
@@ -87,11 +87,11 @@ impl Proxies {
     }
 }
 
-/// Reads `[http://][USER:PASSWORD@]HOST[:PORT]`.
+/// Parses `[http://][USER:PASSWORD@]HOST[:PORT]`.
 fn parse(url: &str) -> Result<Proxy, String> {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     if !scheme.eq_ignore_ascii_case("http") {
-        return Err(format!("proxies of the scheme `{scheme}` are not supported, only `http`"));
+        return Err(format!("proxies with the scheme `{scheme}` are not supported, only `http`"));
     }
     let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let (credentials, host) = match rest.rsplit_once('@') {

@@ -13,12 +13,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 #[derive(Clone)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// Of the files, so that a reload notices a change.
+    /// The digest of the files, so that a reload notices a change.
     digest: [u8; 32],
 }
 
 impl ClientTls {
-    /// Reads PEM files. `ca` replaces the system's certificates; `identity` is a certificate chain and its key.
+    /// Parses PEM files. `ca` replaces the system's certificates; `identity` is a certificate chain
+    /// and its key.
     pub fn new(ca: Option<&[u8]>, identity: Option<(&[u8], &[u8])>) -> Result<ClientTls, String> {
         let mut digest = Sha256::new();
         for part in [ca, identity.map(|(cert, _)| cert), identity.map(|(_, key)| key)] {
@@ -56,7 +57,8 @@ impl std::fmt::Debug for ClientTls {
     }
 }
 
-/// The connector of an origin: its own, or one with the system's certificates, which are read once.
+/// The connector for an origin: its own, or one with the system's certificates, which are read
+/// once.
 pub(super) fn connector(own: Option<&ClientTls>) -> io::Result<TlsConnector> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = own.map(|own| &own.config).or_else(|| CONFIG.get()) {
@@ -78,7 +80,7 @@ fn builder() -> Result<Builder, tokio_rustls::rustls::Error> {
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for certificate in rustls_native_certs::load_native_certs().certs {
-        // One that cannot be parsed is not trusted; the others are.
+        // A certificate that cannot be parsed is not trusted; the others are.
         let _ = roots.add(certificate);
     }
     roots

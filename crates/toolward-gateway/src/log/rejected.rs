@@ -1,8 +1,8 @@
 //! Rejected credentials in the log, at a bounded rate.
 //!
-//! Anyone can send wrong credentials, as often as they like: the log gets one line per source and reason in each
-//! minute, and the next line has how many were left out. The audit log counts all of them. A line never contains
-//! the credential.
+//! Anyone can send any number of wrong credentials: the log gets one line per source and reason in
+//! each minute, and the next line has the number of suppressed ones. The audit log counts all of
+//! them. A line never contains the credential.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use hashbrown::HashMap;
 
 use crate::lock::LockUnpoisoned;
 
-/// One line per source and reason in this time.
+/// There is one line per source and reason in this time.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Sources and reasons that are told apart; all others share the lines of one.
+/// The maximum number of sources and reasons; all others share one line.
 const MAX_SOURCES: usize = 256;
 const OTHERS: &str = "others";
 
@@ -39,7 +39,8 @@ impl RejectedCredentials {
         }
     }
 
-    /// The source to log, with how many rejections were left out before this one. `None`: not now.
+    /// The source to log, and the number of rejections suppressed before this one. `None`:
+    /// suppressed.
     fn admit(&self, source: &str, reason: &'static str, now: Instant) -> Option<(String, u64)> {
         let mut windows = self.0.locked();
         let mut key = (source.to_string(), reason);
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(lines.len(), MAX_SOURCES + 1);
         assert_eq!(lines.last(), Some(&(OTHERS.into(), 0)));
         assert!(log.0.locked().len() <= MAX_SOURCES + 1);
-        // Sources that were quiet for a minute make room.
+        // Sources that were quiet for a minute are evicted.
         assert_eq!(log.admit("new", WHY, start + WINDOW), Some(("new".into(), 0)));
         assert_eq!(log.0.locked().len(), 1);
     }

@@ -1,28 +1,40 @@
-//! `tools/call` in six stages: resolve, authorize, guard, record, forward, finish.
+//! `tools/call` in six stages: resolve, authorize, guard, record, forward, finish. `prompts/get`, `resources/read` and
+//! `completion/complete` go through the same stages.
 //!
 //! | stage | from → to | afterwards |
 //! |---|---|---|
-//! | `resolve` | `Request` → `Resolved` | the client's view, and the name of the tool in it |
+//! | `resolve` | `Request` → `Resolved` | the client's view, and the name of the tool, prompt or resource in it |
 //! | `authorize` | `Resolved` → `Permit` | the policy allows the call |
 //! | `guard` | `Permit` → `Passed` | no rate limit and no hook refuses it |
 //! | `record` | `Passed` → `Forwarded` | its intent is in the audit log |
 //! | `forward` | `Forwarded` → `Done` | the server, or a meta tool, has answered |
 //! | `finish` | `Done` → `Answer` | its outcome is in the audit log |
 //!
-//! Each stage takes what only the stage before can make, so that no call reaches a server without a permit, without
-//! passing its guards, or without a record. Authentication and validation come before, in both listeners.
+//! Each stage takes a value that only the previous stage can create, so no call reaches a server without
+//! a permit, without passing its guards, or without an audit record. Authentication and validation happen
+//! earlier, in the listeners.
 //!
-//! A stage that ends the call gives the response as an error: `None` if the client canceled, and gets none.
+//! A stage that ends the call returns the response as an error: `None` if the client cancelled, which
+//! gets no response.
 
 mod authorize;
+mod contents;
 mod finish;
 mod forward;
 mod guard;
+pub(crate) mod hold;
+mod input_state;
+mod questions;
 mod record;
 mod resolve;
+mod tasks;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+
+use toolward_wire::Message;
+use toolward_wire::method::PolicySubject;
 
 use self::authorize::authorize;
 use self::finish::finish;
@@ -30,26 +42,28 @@ use self::forward::forward;
 use self::guard::guard;
 use self::record::record;
 use self::resolve::resolve;
-use super::meta_tools::execute::{self, Inner};
+use super::meta_tools::execute::{self, InnerCall};
+use super::refusals;
 use super::request::{Envelope, Request};
 use crate::context::Context;
 use crate::guard::GuardedCall;
 use crate::notifications::Notes;
 use crate::responses::Answer;
+use crate::upstream::Server;
 use crate::view::Authorization;
 
-/// How a stage ends the call: its response, or `None` if the client canceled it.
+/// The early end of a call: its response, or `None` if the client cancelled it.
 type End = Option<Answer>;
 
-/// The call of `execute_tool` through which another call is made.
+/// A call of `execute_tool` that contains another call.
 #[derive(Clone, Copy)]
 struct OuterCall<'a> {
     authorization: &'a Authorization,
-    /// How long it may take, if the client limits it.
+    /// The timeout that the client set, if any.
     timeout: Option<Duration>,
 }
 
-/// Answers a call.
+/// Handles a request for a tool, prompt or resource, or for a completion.
 pub(crate) async fn call(context: &Context, request: Request, notes: &Notes) -> Option<Answer> {
     stages(context, request, None, notes).await.unwrap_or_else(|end| end)
 }
@@ -60,11 +74,14 @@ async fn stages(
     outer: Option<OuterCall<'_>>,
     notes: &Notes,
 ) -> Result<End, End> {
+    if request.envelope.row.subject == PolicySubject::Completion {
+        limit_completions(context, &request).await?;
+    }
     let Request { envelope, message, room } = request;
     let resolved = resolve(context, &envelope, message).await?;
     let view = resolved.view.clone();
     let authorization = authorize(context, &envelope, resolved).await?;
-    if let Some(Inner { message, timeout }) = execute::inner(&authorization) {
+    if let Some(InnerCall { message, timeout }) = execute::inner(&authorization) {
         let client = envelope.client.discovery();
         let envelope = Envelope { client, headers: None, ..envelope };
         let outer = OuterCall { authorization: &authorization, timeout };
@@ -77,10 +94,44 @@ async fn stages(
     let forwarded = record(context, &envelope, (&permit, &server), passed, &room).await?;
     let timeout = outer.and_then(|outer| outer.timeout);
     let done = forward(context, &envelope, (permit, &view), forwarded, timeout, notes).await;
-    Ok(finish(&envelope, done))
+    Ok(finish(context, &envelope, done))
 }
 
-/// The stages of a call inside a call. There is none inside it: meta tools are not called through `execute_tool`.
+/// Completions are as frequent as keystrokes: the limit on listings counts them, the limits on calls do not.
+async fn limit_completions(context: &Context, request: &Request) -> Result<(), End> {
+    let envelope = &request.envelope;
+    match envelope.active.guards.list(envelope.agent().map(|agent| &**agent)).await {
+        Ok(()) => Ok(()),
+        Err(stopped) => {
+            let method = envelope.row.name;
+            Err(Some(refusals::refuse_listing(context, request, method, &stopped).await))
+        }
+    }
+}
+
+/// The first two stages, for a subscription to a resource.
+pub(super) async fn resolve_and_authorize(
+    context: &Context,
+    envelope: &Envelope,
+    message: Message,
+) -> Result<Authorization, End> {
+    let resolved = resolve(context, envelope, message).await?;
+    authorize(context, envelope, resolved).await
+}
+
+/// The server of a resource that the agent may read, without a refusal if it may not.
+pub(super) async fn look_up_resource(
+    context: &Context,
+    envelope: &Envelope,
+    uri: &str,
+) -> Option<Arc<Server>> {
+    let (_, found) = resolve::look_up_resource(context, envelope, uri).await.ok()?;
+    let resolve::Found::Resource(views, owner) = found else { return None };
+    views.readable(envelope.active.rules(), &envelope.client.caller, (uri, owner?))
+}
+
+/// The stages of a call inside a call. They nest only once, because `execute_tool` cannot call meta
+/// tools.
 fn inner_stages<'a>(
     context: &'a Context,
     request: Request,

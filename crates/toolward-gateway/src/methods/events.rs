@@ -1,10 +1,12 @@
-//! Audit events of requests, and of the process: what each record contains.
+//! The contents of audit records, for requests and for the process.
 
 use serde_json::{Value, json};
 use toolward_policy::Verdict;
 use toolward_policy::refusal::Refusal;
 use toolward_wire::exchange::Failure;
-use toolward_wire::{Message, meta};
+use toolward_wire::list::ListKind;
+use toolward_wire::method::PolicySubject;
+use toolward_wire::{Message, MethodRow, meta};
 
 use super::request::Envelope;
 use crate::active::Active;
@@ -19,7 +21,7 @@ use crate::upstream::built_in::EXECUTE;
 use crate::view::{ServerView, View};
 
 impl Facts {
-    /// What every record of a request contains.
+    /// The members of every request record.
     fn of(envelope: &Envelope, message: &Message) -> Facts {
         let Envelope { active, client, id, .. } = envelope;
         let mut facts = Facts::with_room(1024);
@@ -31,13 +33,13 @@ impl Facts {
         if let Some(client) = client.program(message, outside) {
             facts.text("client", &client);
         }
-        // A short number says nothing but itself.
+        // A short number needs no redaction.
         match id.raw() {
             raw @ [b'0'..=b'9' | b'-', ..] if raw.len() <= 32 => facts.raw_text("request_id", raw),
             raw => facts.text("request_id", &outside(&String::from_utf8_lossy(raw))),
         }
-        let said = message.meta(meta::TRACE_PARENT).map(|parent| parent.as_str());
-        let trace = match said {
+        let stated = message.meta(meta::TRACE_PARENT).map(|parent| parent.as_str());
+        let trace = match stated {
             Some(parent) => parent.as_deref().and_then(trace),
             None => TRACE.try_with(Clone::clone).ok().flatten(),
         };
@@ -51,22 +53,36 @@ impl Facts {
         facts
     }
 
-    fn decided(&mut self, decided: &CallDecision) {
+    fn decided(&mut self, row: &MethodRow, decided: &CallDecision) {
         let (decision, explanation) = (&decided.decision, &decided.explanation);
         self.maybe("server", Some(&*decided.server).filter(|server| !server.is_empty()));
-        self.text("tool", &decided.original);
+        self.subject(row, &decided.original);
         self.text("verdict", decision.verdict.as_str());
         self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
         self.extend(explanation.recorded(explained));
     }
 
-    /// The action that a caller stated: free text of its own.
+    /// The tool, prompt or resource that a request is about, by its server's own name for it. For anything but a tool, the
+    /// method is recorded too.
+    fn subject(&mut self, row: &MethodRow, original: &str) {
+        let key = match row.subject {
+            PolicySubject::Tool => return self.text("tool", original),
+            PolicySubject::Resource => "uri",
+            PolicySubject::Completion => "reference",
+            PolicySubject::Task => "task",
+            _ => "prompt",
+        };
+        self.text("method", row.name);
+        self.text(key, &outside(original));
+    }
+
+    /// The action that a caller stated, which is free text.
     fn action(&mut self, action: Option<&str>) {
         self.maybe("action", action.map(outside).as_deref());
     }
 
-    /// What a guard that refuses says. It is no layer, and no rule of one.
+    /// The members for a refusal by a guard. A guard is neither a layer nor a rule.
     fn guard(&mut self, stopped: &Stopped) {
         self.text("verdict", "deny");
         self.json("layer", "null");
@@ -87,7 +103,7 @@ impl Facts {
     }
 }
 
-/// What a process says when it begins: which program, under which policy.
+/// An audit record of a process start: program version and policy.
 pub fn start(active: &Active) -> Facts {
     let mut facts = Facts::default();
     facts.text("version", env!("CARGO_PKG_VERSION"));
@@ -101,7 +117,7 @@ pub fn start(active: &Active) -> Facts {
     facts
 }
 
-/// Another policy comes into force.
+/// An audit record of an activated reload.
 pub fn reload(before: &Active, now: &Active, by: &str) -> Facts {
     let mut facts = Facts::default();
     facts.text("policy", &now.version);
@@ -112,7 +128,7 @@ pub fn reload(before: &Active, now: &Active, by: &str) -> Facts {
     facts
 }
 
-/// Another policy was to come into force and did not: the one before stays.
+/// An audit record of a failed reload: the previous policy stays active.
 pub fn reload_refused(stays: &Active, by: &str, error: &str) -> Facts {
     let mut facts = Facts::default();
     facts.text("policy", &stays.version);
@@ -122,12 +138,12 @@ pub fn reload_refused(stays: &Active, by: &str, error: &str) -> Facts {
 }
 
 tokio::task_local! {
-    /// The trace that the request at hand belongs to, by its header.
+    /// The trace id of the current request, from its header.
     static TRACE: Option<String>;
 }
 
-/// Answers a request that came with a header `traceparent`: what is recorded meanwhile belongs to
-/// that trace, unless the message itself names another one.
+/// Processes a request with a `traceparent` header: its audit records get this trace id, unless the
+/// message itself has another one.
 pub(crate) fn traced<F: Future>(
     parent: Option<&str>,
     answer: F,
@@ -135,7 +151,7 @@ pub(crate) fn traced<F: Future>(
     TRACE.scope(parent.and_then(trace), answer)
 }
 
-/// The trace that a request belongs to, where its sender says so in the usual form.
+/// The trace id of a W3C `traceparent` value.
 fn trace(parent: &str) -> Option<String> {
     let mut parts = parent.split('-');
     let (version, trace) = (parts.next()?, parts.next()?);
@@ -152,12 +168,21 @@ pub(crate) fn intent(envelope: &Envelope, permit: &Permit, arguments: &RecordedA
     let mut facts = Facts::of(envelope, permit.message());
     facts.text("exposed_name", permit.exposed());
     facts.action(permit.action());
-    facts.decided(permit.decision());
+    facts.decided(envelope.row, permit.decision());
     if permit.decision().decision.verdict != Verdict::Allow {
         facts.json("enforced", "false");
     }
     facts.arguments(permit.message(), arguments);
     facts.number("bytes_in", permit.message().body().len() as u64);
+    facts
+}
+
+/// A stream of notifications, and the resources that it is about.
+pub(crate) fn subscribed(envelope: &Envelope, message: &Message, uris: &[String]) -> Facts {
+    let mut facts = Facts::of(envelope, message);
+    facts.text("method", envelope.row.name);
+    let uris: Vec<_> = uris.iter().map(|uri| outside(uri)).collect();
+    facts.json("uris", &json!(uris).to_string());
     facts
 }
 
@@ -173,14 +198,14 @@ pub(crate) fn denial(
     facts.json("listed", if denied.why.is_some() { "true" } else { "false" });
     facts.arguments(&denied.message, arguments);
     match &denied.decision {
-        Some(decided) => facts.decided(decided),
+        Some(decided) => facts.decided(envelope.row, decided),
         None => facts.text("verdict", "deny"),
     }
     facts.text("refusal", &recorded(refusal, arguments));
     facts
 }
 
-/// A call that policy allows and that is not made.
+/// A call that the policy allows and that is not forwarded.
 fn unmade(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -> Facts {
     let decided = permit.decision();
     let mut facts = Facts::of(envelope, permit.message());
@@ -189,11 +214,11 @@ fn unmade(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -
     facts.json("listed", "true");
     facts.arguments(permit.message(), arguments);
     facts.text("server", &decided.server);
-    facts.text("tool", &decided.original);
+    facts.subject(envelope.row, &decided.original);
     facts
 }
 
-/// A call that policy allows and a limit or hook refuses.
+/// A call that the policy allows and that a limit or hook refuses.
 pub(crate) fn stopped(
     envelope: &Envelope,
     (permit, stopped, limit): (&Permit, &Stopped, Option<&Refusal>),
@@ -207,7 +232,7 @@ pub(crate) fn stopped(
     facts
 }
 
-/// A call whose client left before limits and hooks had answered.
+/// A call whose client disconnected before its limits and hooks were checked.
 pub(crate) fn left(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -> Facts {
     let mut facts = unmade(envelope, permit, arguments);
     facts.text("verdict", "deny");
@@ -215,19 +240,24 @@ pub(crate) fn left(envelope: &Envelope, permit: &Permit, arguments: &RecordedArg
     facts.text("step", "left");
     facts.json("rule", "null");
     facts.text("outcome", "aborted");
-    facts.text("reason", "its client left before limits and hooks had answered");
+    facts.text("reason", "its client disconnected before limits and hooks were checked");
     facts
 }
 
 /// A listing that a limit refuses.
-pub(crate) fn list_stopped(envelope: &Envelope, message: &Message, stopped: &Stopped) -> Facts {
+pub(crate) fn list_stopped(
+    envelope: &Envelope,
+    message: &Message,
+    method: &str,
+    stopped: &Stopped,
+) -> Facts {
     let mut facts = Facts::of(envelope, message);
-    facts.text("method", "tools/list");
+    facts.text("method", method);
     facts.guard(stopped);
     facts
 }
 
-/// A call about which nothing can be decided, because a server's list is not known.
+/// A call that cannot be decided, because a server's tool list is not known.
 pub(crate) fn unavailable(
     envelope: &Envelope,
     message: &Message,
@@ -242,9 +272,12 @@ pub(crate) fn unavailable(
     facts
 }
 
-/// A listing in numbers; names are added where the view is new to the record.
+/// A listing as counts; names are added if the audit log does not contain the view yet.
 pub(crate) fn listing(envelope: &Envelope, message: &Message, view: &View) -> Facts {
     let mut facts = Facts::of(envelope, message);
+    if view.kind() != ListKind::Tools {
+        facts.text("method", view.kind().method());
+    }
     let servers = view.servers().iter().map(|of| {
         let mut numbers = json!({"offered": of.offered, "shown": of.shown.len()});
         if let Some(why) = &of.unavailable {
@@ -257,14 +290,14 @@ pub(crate) fn listing(envelope: &Envelope, message: &Message, view: &View) -> Fa
     facts
 }
 
-/// Which names a view shows and removes, by server.
+/// The names that a view shows and removes, by server.
 pub(crate) fn names(view: &View) -> String {
     let names =
         |of: &ServerView| (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}));
     Value::Object(view.servers().iter().map(names).collect()).to_string()
 }
 
-/// The text as the audit log has it: with the values of arguments only if the log has those too.
+/// The refusal's text for the audit log: argument values are included only if the log contains arguments.
 fn recorded(refusal: &Refusal, arguments: &Arguments) -> String {
     match arguments {
         Arguments::Redacted(_) | Arguments::Full => refusal.text(),
@@ -272,11 +305,11 @@ fn recorded(refusal: &Refusal, arguments: &Arguments) -> String {
     }
 }
 
-/// The explanation of a decision, as members of a record.
+/// The explanation of a decision, as members of an audit record.
 fn explained(explanation: &Explanation) -> Box<[u8]> {
     let mut facts = Facts::default();
     facts.maybe("rule", explanation.rule.as_deref());
-    // Policies change: the rule's text and place are part of the decision.
+    // Policies change, so the rule's text and position are recorded with the decision.
     if let Some((text, at)) = &explanation.text {
         facts.text("rule_text", text);
         facts.text("rule_at", at);
@@ -285,7 +318,30 @@ fn explained(explanation: &Explanation) -> Box<[u8]> {
     facts.members().into()
 }
 
-/// How a failure is called in the record.
+/// A request of a server to the client, for the audit log. Its content is not recorded.
+pub(crate) struct Question<'a> {
+    pub(crate) server: &'a str,
+    pub(crate) method: &'a str,
+    pub(crate) verdict: &'static str,
+    pub(crate) outcome: &'static str,
+    pub(crate) reason: Option<&'a str>,
+}
+
+/// A request of a server to the client, and what became of it.
+pub(crate) fn question(envelope: &Envelope, intent: &str, question: &Question<'_>) -> Facts {
+    let mut facts = Facts::with_room(256);
+    facts.maybe("agent", envelope.agent().map(|agent| &**agent));
+    facts.text("server", question.server);
+    facts.text("method", &outside(question.method));
+    facts.text("intent", intent);
+    facts.text("verdict", question.verdict);
+    facts.text("outcome", question.outcome);
+    facts.maybe("reason", question.reason);
+    facts.text("policy", &envelope.active.version);
+    facts
+}
+
+/// The outcome name of a failure in the audit log.
 pub(crate) fn outcome(failure: Failure) -> &'static str {
     match failure {
         Failure::Cancelled => "cancelled",

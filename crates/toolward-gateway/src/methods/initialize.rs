@@ -1,17 +1,19 @@
 //! Handshake methods: `initialize` (legacy) and `server/discover` (modern).
 //!
-//! A client of one server gets that server's own answer, reduced to what passes; a client of several gets the
-//! gateway's.
+//! A client of a single server gets that server's own response, reduced to the members that the gateway
+//! forwards; a client of several gets the gateway's.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use toolward_wire::jsonrpc_error::{StatusCase, code};
+use toolward_wire::list::ListKind;
+use toolward_wire::without_own_meta;
 use toolward_wire::{Era, Id, Message, Raw, Revision, meta};
 
 use super::request::{Envelope, Request};
-use super::views;
+use super::{capabilities, views};
 use crate::active::Active;
 use crate::client::{Client, Scope};
 use crate::context::Context;
@@ -21,10 +23,10 @@ use crate::upstream::{Server, Unavailable};
 use crate::view::View;
 use crate::view::cache::Viewer;
 
-/// How long `initialize` waits for the server that it is about.
+/// How long `initialize` waits for the server's response.
 const FIRST_ANSWER: Duration = Duration::from_millis(900);
 
-/// The revision that a session will have: the one that the client asks for, else the newest.
+/// The protocol version of a session: the one that the client requests, or else the newest.
 pub fn revision(initialize: &Message) -> Revision {
     let asked = initialize.param("protocolVersion").and_then(Raw::as_str).unwrap_or_default();
     Revision::parse(&asked)
@@ -32,11 +34,11 @@ pub fn revision(initialize: &Message) -> Revision {
         .unwrap_or(Revision::newest(Era::Legacy))
 }
 
-/// The one server that a client reaches, where it may use it.
+/// The only server in a client's scope, if the client may use it.
 fn only_server(active: &Active, client: &Client) -> Option<Arc<Server>> {
     match client.scope {
         Scope::All | Scope::Discovery => None,
-        // The gateway speaks for itself.
+        // The built-in server gets the gateway's own response.
         Scope::One(_) => {
             let usable = active.usable(client);
             usable.into_iter().next().filter(|server| !server.is_own())
@@ -48,15 +50,17 @@ pub(crate) async fn initialize(context: &Context, request: &Request) -> Answer {
     let Envelope { active, client, id, .. } = &request.envelope;
     let Some(server) = only_server(active, client) else {
         let revision = json!(client.revision.as_str()).to_string();
+        let own = capabilities::of_all(active, client);
         let parts = [
             ("protocolVersion", Some(revision.as_bytes())),
-            ("capabilities", Some(capabilities(Era::Legacy, true))),
+            ("capabilities", Some(&*own)),
             ("serverInfo", Some(own_info())),
         ];
         return responses::object(id, &parts);
     };
-    // A client that waits longer for its first answer gives up, and some servers install themselves
-    // first: then the server goes on starting, and the client hears what is known of it.
+    // Some servers install themselves first, and a client that waits longer for its first response gives
+    // up. After the timeout, the server keeps starting and the client gets what is already known about
+    // it.
     let deadline = (client.since + FIRST_ANSWER).into();
     let own = Box::pin(initialize_with(context, active, &server, client, id));
     match tokio::time::timeout_at(deadline, own).await {
@@ -65,7 +69,7 @@ pub(crate) async fn initialize(context: &Context, request: &Request) -> Answer {
     }
 }
 
-/// The server's own answer to `initialize`, cut to what passes.
+/// The server's own response to `initialize`, reduced to the members that are forwarded.
 async fn initialize_with(
     context: &Context,
     active: &Active,
@@ -73,39 +77,43 @@ async fn initialize_with(
     client: &Arc<Viewer>,
     id: &Id,
 ) -> Answer {
-    let (hello, era) = match context.servers.greet(server, client).await {
-        Ok(hello) => hello,
-        Err(why) => return why.public().response(id, server.name()),
-    };
+    let (hello, era) =
+        match context.servers.greet(server, client, active.declared(client, server)).await {
+            Ok(hello) => hello,
+            Err(why) => return why.public().response(id, server.name()),
+        };
     let mut instructions = hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
     if let Some(text) = instructions.and_then(Raw::as_str) {
-        let view = views::view(context, active, client, None).await;
-        instructions = instructions.filter(|_| may_read(&view, &text));
+        for kind in ListKind::ALL {
+            let view = views::view(context, active, client, (kind, None)).await;
+            instructions = instructions.filter(|_| may_read(&view, &text));
+        }
     }
     let own = json!(client.revision.as_str()).to_string();
     let (revision, info) = match era {
         Era::Legacy => (
             hello.result_member("protocolVersion").map(Raw::bytes),
-            hello.result_member("serverInfo").map(Raw::bytes),
+            hello.result_member("serverInfo").map(without_own_meta),
         ),
-        // A modern server says who it is beside the result, and chooses no revision.
+        // A modern server has its info in `_meta`, and chooses no protocol version.
         Era::Modern => {
-            let info = hello.result_meta(meta::SERVER_INFO).map(Raw::bytes);
-            (Some(own.as_bytes()), info.or(Some(own_info())))
+            let info = hello.result_meta(meta::SERVER_INFO).map(without_own_meta);
+            (Some(own.as_bytes()), info.or(Some(own_info().into())))
         }
     };
-    // Members that are not known could say anything: only those that are pass.
+    let offered = capabilities::of_one(active, client, server, Some(&hello));
+    // Unknown members could contain anything, so only known ones are forwarded.
     let parts = [
         ("protocolVersion", revision),
-        ("capabilities", Some(capabilities(Era::Legacy, has_tools(&hello)))),
-        ("serverInfo", info),
+        ("capabilities", Some(&*offered)),
+        ("serverInfo", info.as_deref()),
         ("instructions", instructions.map(Raw::bytes)),
     ];
     responses::object(id, &parts)
 }
 
-/// The response to `initialize` for a server that has not responded yet: what it sent to another client
-/// before, or its name in the configuration. MCP has no message that would correct it later.
+/// The response to `initialize` if the server has not responded yet: the info it sent to another client
+/// before, or its configured name. MCP has no message that would correct it later.
 fn initialize_unheard(active: &Active, server: &Arc<Server>, client: &Client, id: &Id) -> Answer {
     let revision = json!(client.revision.as_str()).to_string();
     let named = json!({"name": server.name(), "version": "unknown"}).to_string();
@@ -115,15 +123,26 @@ fn initialize_unheard(active: &Active, server: &Arc<Server>, client: &Client, id
         Era::Legacy => hello.result_member("serverInfo"),
         Era::Modern => hello.result_meta(meta::SERVER_INFO),
     });
+    let info = info.map_or(named.as_bytes().into(), without_own_meta);
     let instructions = hello.and_then(|hello| hello.result_member("instructions"));
     let instructions = instructions.filter(|raw| {
-        let view = || views::last_known(active, client, server);
-        raw.as_str().is_some_and(|text| view().is_some_and(|view| may_read(&view, &text)))
+        let has = |kind: ListKind| {
+            let declared = hello.and_then(|hello| hello.result_member("capabilities"));
+            declared.is_some_and(|declared| declared.member(kind.capability()).is_some())
+        };
+        let readable = |text: &str, kind| {
+            let view = views::last_known(active, client, (server, kind));
+            view.is_some_and(|view| may_read(&view, text))
+        };
+        let mut kinds = ListKind::ALL.into_iter().filter(|kind| has(*kind));
+        let mut all = |text: &str| kinds.all(|kind| readable(text, kind));
+        raw.as_str().is_some_and(|text| all(&text))
     });
+    let offered = capabilities::of_one(active, client, server, hello);
     let parts = [
         ("protocolVersion", Some(revision.as_bytes())),
-        ("capabilities", Some(capabilities(Era::Legacy, hello.is_none_or(has_tools)))),
-        ("serverInfo", Some(info.map_or(named.as_bytes(), Raw::bytes))),
+        ("capabilities", Some(&*offered)),
+        ("serverInfo", Some(&info)),
         ("instructions", instructions.map(Raw::bytes)),
     ];
     responses::object(id, &parts)
@@ -133,30 +152,38 @@ pub(crate) async fn discover(context: &Context, request: &Request) -> Answer {
     let Envelope { active, client, id, headers, .. } = &request.envelope;
     let era = Era::Modern;
     let Some(server) = only_server(active, client) else {
-        return discovered(id, OWN_INFO.as_bytes(), true);
+        return discovered(id, OWN_INFO.as_bytes(), &capabilities::of_all(active, client));
     };
-    // Who wraps a server passes on its own answer: the client begins in the other era itself.
+    // `toolward wrap` forwards the server's own response: the client falls back to the legacy handshake
+    // itself.
+    let declared = active.declared(client, &server);
     let greeted = match headers {
-        Some(_) => context.servers.greet(&server, client).await,
-        None => context.servers.greet_in_own_era(&server, client).await.map(|hello| (hello, era)),
+        Some(_) => context.servers.greet(&server, client, declared).await,
+        None => {
+            let hello = context.servers.greet_in_own_era(&server, client, declared).await;
+            hello.map(|hello| (hello, era))
+        }
     };
+    let offered = |hello: &Message| capabilities::of_one(active, client, &server, Some(hello));
     match greeted {
         Ok((hello, Era::Modern)) => {
             let ttl = hello.result_member("ttlMs").and_then(Raw::as_i64).unwrap_or(i64::MAX);
             let edit = hello.edit().id(id).remove_own_meta();
-            edit.set_result("capabilities", capabilities(era, has_tools(&hello)))
+            edit.set_result("capabilities", offered(&hello))
                 .set_result("cacheScope", &b"\"private\""[..])
                 .set_result("ttlMs", ttl.clamp(0, 5000).to_string().into_bytes())
                 .remove_result("instructions")
                 .finish()
                 .into()
         }
-        // Behind an address of ours, a legacy server is spoken to in either era.
+        // Over HTTP, the gateway translates: modern clients can use a legacy server.
         Ok((hello, Era::Legacy)) if headers.is_some() => {
-            let info = hello.result_member("serverInfo").map_or(own_info(), Raw::bytes);
-            discovered(id, info, has_tools(&hello))
+            let info = hello.result_member("serverInfo");
+            let info = info.map_or(own_info().into(), without_own_meta);
+            discovered(id, &info, &offered(&hello))
         }
-        // Who wraps a server stands in for it: a client that can do both tries the other era.
+        // `toolward wrap` behaves like the server itself: a client that supports both versions tries the
+        // legacy one next.
         Ok((_, Era::Legacy)) | Err(Unavailable::OtherEra | Unavailable::Unclear) => {
             let why = "the server does not know `server/discover`";
             responses::wrong(StatusCase::UnknownMethod, era, id, code::METHOD_NOT_FOUND, why, None)
@@ -165,24 +192,21 @@ pub(crate) async fn discover(context: &Context, request: &Request) -> Answer {
     }
 }
 
-/// Whether the one server that a client reaches is there; one of the other era is.
+/// Whether the only server in a client's scope can be started. One that uses the other protocol version
+/// counts as started.
 pub(crate) async fn ready(
     context: &Context,
     active: &Active,
     client: &Client,
 ) -> Result<(), Unavailable> {
-    match only_server(active, client) {
-        None => Ok(()),
-        Some(server) => match context.servers.greet_in_own_era(&server, client).await {
-            Err(why @ (Unavailable::Down(_) | Unavailable::Unstartable(_))) => {
-                Err(start_help(&why))
-            }
-            _ => Ok(()),
-        },
+    let Some(server) = only_server(active, client) else { return Ok(()) };
+    match context.servers.greet(&server, client, active.declared(client, &server)).await {
+        Err(why @ (Unavailable::Down(_) | Unavailable::Unstartable(_))) => Err(start_help(&why)),
+        _ => Ok(()),
     }
 }
 
-/// The same, for the answer to `initialize`: `None` if that is not known when it has to be given.
+/// Like [`ready`], for the response to `initialize`: `None` if it is not known within the timeout.
 pub(crate) async fn ready_in_time(
     context: &Context,
     active: &Active,
@@ -192,21 +216,21 @@ pub(crate) async fn ready_in_time(
     tokio::time::timeout_at(deadline, Box::pin(ready(context, active, client))).await.ok()
 }
 
-/// Whether a client may read a server's instructions: its list must be known, and no tool that is hidden from
-/// the client may be named.
+/// Whether a client may read a server's instructions: its lists must be known, and the text must not mention a
+/// tool, prompt or resource that is hidden from the client.
 fn may_read(view: &View, instructions: &str) -> bool {
     let mut hidden = view.servers().iter().flat_map(|server| &server.removed);
     view.is_complete() && !hidden.any(|name| mentions(instructions, name))
 }
 
-/// The answer to `server/discover`, for a server that does not give one itself.
-fn discovered(id: &Id, info: &[u8], tools: bool) -> Answer {
+/// The gateway's response to `server/discover`, for servers without one of their own.
+fn discovered(id: &Id, info: &[u8], capabilities: &[u8]) -> Answer {
     let era = Era::Modern;
     let versions = json!([Revision::newest(era).as_str()]).to_string();
     let info = [format!("{{\"{}\":", meta::SERVER_INFO).as_bytes(), info, b"}"].concat();
     let parts = [
         ("supportedVersions", Some(versions.as_bytes())),
-        ("capabilities", Some(capabilities(era, tools))),
+        ("capabilities", Some(capabilities)),
         ("resultType", Some(&b"\"complete\""[..])),
         ("ttlMs", Some(b"5000")),
         ("cacheScope", Some(b"\"private\"")),
@@ -215,24 +239,11 @@ fn discovered(id: &Id, info: &[u8], tools: bool) -> Answer {
     responses::object(id, &parts)
 }
 
-fn has_tools(hello: &Message) -> bool {
-    hello.result_member("capabilities").and_then(|raw| raw.member("tools")).is_some()
-}
-
 fn own_info() -> &'static [u8] {
     OWN_INFO.as_bytes()
 }
 
-/// What the gateway offers of itself: tools, and word of their changes where there is a session.
-fn capabilities(era: Era, tools: bool) -> &'static [u8] {
-    match (tools, era) {
-        (false, _) => b"{}",
-        (true, Era::Modern) => b"{\"tools\":{}}",
-        (true, Era::Legacy) => b"{\"tools\":{\"listChanged\":true}}",
-    }
-}
-
-/// Whether a text names a tool, for a reader who looks past case, spaces and hidden characters.
+/// Whether a text mentions a tool, ignoring case, spaces, punctuation and invisible characters.
 fn mentions(text: &str, name: &str) -> bool {
     let letters = |text: &str| -> String {
         text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
@@ -242,11 +253,11 @@ fn mentions(text: &str, name: &str) -> bool {
 
 fn start_help(why: &Unavailable) -> Unavailable {
     match why {
-        Unavailable::Down(why) => Unavailable::Down(format!(
-            "{why}. Start the server's command by hand to see what it says"
-        )),
+        Unavailable::Down(why) => {
+            Unavailable::Down(format!("{why}. Run the server's command by hand to see its output"))
+        }
         Unavailable::Unstartable(why) => Unavailable::Unstartable(format!(
-            "{why}. Start the server's command by hand to see what it says"
+            "{why}. Run the server's command by hand to see its output"
         )),
         other => other.clone(),
     }

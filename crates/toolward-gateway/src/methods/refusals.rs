@@ -1,12 +1,14 @@
-//! Refusals of calls and listings: recorded first, then sent to the client.
+//! Refusals of calls and listings: written to the audit log first, then sent to the client.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolward_policy::refusal::{Limited, Redact as Redaction, Refusal, Sent, in_words};
+use toolward_policy::refusal::{Limited, Redact as Redaction, Refusal, Refused, Sent, in_words};
 use toolward_wire::jsonrpc::error_body;
 use toolward_wire::jsonrpc_error::code;
+use toolward_wire::list::ListKind;
+use toolward_wire::method::PolicySubject;
 use toolward_wire::{Era, Id, Message};
 
 use super::events;
@@ -21,7 +23,7 @@ use crate::responses::{self, Answer};
 use crate::upstream::Unavailable;
 use crate::view::View;
 
-/// What a refusal repeats of a call is redacted as the audit log is.
+/// Parts of the call that a refusal repeats are redacted like the audit log.
 impl Redaction for Redact {
     fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
         Redact::text(self, text)
@@ -42,10 +44,14 @@ pub(crate) async fn deny(
 ) -> Option<Answer> {
     let Envelope { active, client, id, cancel, .. } = envelope;
     let ticket = context.audit.ticket(envelope.agent());
-    let refusal = denial(active, view, name, denied, &ticket.id);
+    let subject = envelope.row.subject;
+    let refusal = denial(active, view, name, denied, &ticket.id).of(refused(subject));
     let facts = events::denial(envelope, (name, denied, &refusal), &context.audit.arguments);
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
-        Ok(()) => responses::refused(id, client.era(), &refusal),
+        Ok(()) if subject == PolicySubject::Resource || view.kind() == ListKind::Resources => {
+            responses::resource_not_found(id, client.era(), name, &ticket.id)
+        }
+        Ok(()) => responses::refused(id, client.era(), subject, &refusal),
         Err(error) => responses::not_recorded(id, &error),
     };
     delayed(active, envelope.agent(), cancel, answer).await
@@ -62,11 +68,15 @@ pub(crate) async fn stop(
     let Envelope { active, client, id, cancel, .. } = envelope;
     let ticket = context.audit.ticket(envelope.agent());
     let limit = limit_refusal(active, view, permit, stopped, &ticket.id);
+    let limit = limit.map(|limit| limit.of(refused(envelope.row.subject)));
     let about = (permit, stopped, limit.as_ref());
     let facts = events::stopped(envelope, about, &context.audit.arguments);
     let name = permit.exposed();
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
-        Ok(()) => stopped_answer(id, client.era(), permit, stopped, limit.as_ref(), &ticket.id),
+        Ok(()) => {
+            let about = (envelope.row.subject, permit);
+            stopped_answer(id, client.era(), about, stopped, limit.as_ref(), &ticket.id)
+        }
         Err(error) => responses::not_recorded(id, &error),
     };
     delayed(active, envelope.agent(), cancel, answer).await
@@ -76,18 +86,19 @@ pub(crate) async fn stop(
 pub(crate) async fn refuse_listing(
     context: &Context,
     request: &Request,
+    method: &str,
     stopped: &Stopped,
 ) -> Answer {
     let envelope = &request.envelope;
     let ticket = context.audit.ticket(envelope.agent());
-    let facts = events::list_stopped(envelope, &request.message, stopped);
+    let facts = events::list_stopped(envelope, &request.message, method, stopped);
     match context.audit.record_ticket(&ticket, "refusal", "", &facts).await {
         Ok(()) => listing_answer(&envelope.id, stopped, &ticket.id),
         Err(error) => responses::not_recorded(&envelope.id, &error),
     }
 }
 
-/// Refuses a call about which nothing can be decided, because the server's list is not known.
+/// Rejects a call that cannot be decided, because the server's tool list is not known.
 pub(crate) async fn refuse_undecidable(
     context: &Context,
     envelope: &Envelope,
@@ -104,7 +115,7 @@ pub(crate) async fn refuse_undecidable(
     }
 }
 
-/// The response to a refused call, after the delay that the agent's refused calls have earned it.
+/// Delays the response to a refused call according to the agent's `refused` limit.
 async fn delayed(
     active: &Active,
     agent: Option<&Arc<str>>,
@@ -114,6 +125,15 @@ async fn delayed(
     tokio::select! {
         () = active.guards.delay(agent.map(|agent| &**agent)) => Some(answer),
         () = cancel.cancelled() => None,
+    }
+}
+
+/// The name of a request's subject in refusals.
+fn refused(subject: PolicySubject) -> Refused {
+    match subject {
+        PolicySubject::Tool => Refused::Tool,
+        PolicySubject::Resource => Refused::Resource,
+        _ => Refused::Prompt,
     }
 }
 
@@ -132,10 +152,15 @@ fn denial(
         arguments: arguments.as_ref().map(|given| given as _),
     };
     let why = denied.why.as_ref();
+    if view.kind() == ListKind::Prompts && why.is_none() {
+        let mut listed: Vec<&str> = view.names().collect();
+        listed.sort_unstable();
+        return view.allowed().refuse_prompt(name, &listed, &active.redact, decision);
+    }
     view.allowed().refuse(&active.policy, sent, why, &active.redact, decision)
 }
 
-/// The refusal of a call by a rate limit; `None` if a hook refused it, which has its own words.
+/// The refusal of a call by a rate limit; `None` if a hook refused it, which has its own message.
 fn limit_refusal(
     active: &Active,
     view: &View,
@@ -162,13 +187,14 @@ fn limit_refusal(
 fn stopped_answer(
     id: &Id,
     era: Era,
-    permit: &Permit,
+    (subject, permit): (PolicySubject, &Permit),
     stopped: &Stopped,
     limit: Option<&Refusal>,
     decision: &str,
 ) -> Answer {
     if let Some(limit) = limit {
-        return Answer { retry_after: stopped.retry_after(), ..responses::refused(id, era, limit) };
+        let answer = responses::refused(id, era, subject, limit);
+        return Answer { retry_after: stopped.retry_after(), ..answer };
     }
     if let Why::Denied(denial) = &stopped.why {
         let data = denial.data.as_deref();
@@ -184,12 +210,12 @@ fn stopped_answer(
     error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes())).into()
 }
 
-/// The answer to a listing that a limit refuses.
+/// The response to a listing that a rate limit refuses.
 fn listing_answer(id: &Id, stopped: &Stopped, decision: &str) -> Answer {
     let message = match (&stopped.why, stopped.retry_after()) {
         (Why::Full { rate, .. }, Some(wait)) => {
             let wait = in_words(wait);
-            format!("listing is limited to {rate}, and that is used up; try again in {wait}")
+            format!("listing is limited to {rate}, and the limit is reached; try again in {wait}")
         }
         _ => "listing is limited, and the limit cannot be checked now".into(),
     };

@@ -6,6 +6,7 @@ use toolward_wire::{Id, Message, MethodRow};
 
 use crate::active::Active;
 use crate::budget::Reservation;
+use crate::held::Parking;
 use crate::in_flight::Cancel;
 use crate::view::cache::Viewer;
 
@@ -17,9 +18,11 @@ pub struct Request {
     pub room: Reservation,
 }
 
-/// Everything of a request but its message: who sent it, and the configuration it is decided under.
+/// Everything about a request except its message: its sender, and the configuration under which it is
+/// decided.
+#[derive(Clone)]
 pub struct Envelope {
-    /// Taken at admission, and kept to the end of the request.
+    /// Taken at admission, and used until the request ends.
     pub active: Arc<Active>,
     pub client: Arc<Viewer>,
     pub id: Id,
@@ -27,6 +30,8 @@ pub struct Envelope {
     pub cancel: Arc<Cancel>,
     /// `Mcp-Param-*` headers in lower case; `None` if the transport has no headers.
     pub headers: Option<Vec<(String, String)>>,
+    /// The way to the client while the call is in flight, if the client has no session.
+    pub parking: Option<Parking>,
 }
 
 impl Envelope {

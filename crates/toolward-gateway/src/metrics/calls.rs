@@ -1,9 +1,9 @@
-//! Calls of one server: how many, how long they took in the last minutes, and how many failed.
+//! Calls of one server: number, durations in the last minutes, and failures.
 //!
-//! Each thread has a ring of spans of time; a span has a histogram of durations whose steps grow by a
-//! quarter of an octave, so that what is read from it is wrong by an eighth at most, and never beyond
-//! the shortest and the longest. Of the first calls of a span the durations themselves are kept: where
-//! there were few, what is read is right.
+//! Each thread has a ring of time spans. A span has a histogram of durations with four buckets per
+//! octave, so that a percentile is off by at most an eighth, and never outside the shortest and
+//! longest duration. The exact durations of the first calls of a span are kept, so that percentiles
+//! of few calls are exact.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -11,59 +11,59 @@ use std::time::{Duration, Instant};
 
 use super::per_thread::PerThread;
 
-/// How long a span is, and how many are kept.
-pub const SPAN: Duration = Duration::from_secs(10);
+/// The length of a span, and the number of spans kept.
+pub(crate) const SPAN: Duration = Duration::from_secs(10);
 pub const SPANS: usize = 30;
-/// Durations below this many microseconds are not told apart; steps in an octave; octaves.
-const SHORTEST: u64 = 32;
-const STEPS: usize = 4;
+/// Durations below this many microseconds share one bucket; buckets per octave; octaves.
+const MIN_MICROS: u64 = 32;
+const BUCKETS_PER_OCTAVE: usize = 4;
 const OCTAVES: usize = 21;
-const HEIGHTS: usize = OCTAVES * STEPS + 1;
-/// Of so many calls of a span and thread the durations are kept.
-const FIRST: usize = 8;
+const BUCKETS: usize = OCTAVES * BUCKETS_PER_OCTAVE + 1;
+/// The number of calls per span and thread whose durations are kept.
+const MAX_EXACT: usize = 8;
 
-/// What spans are counted from.
-static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+/// The start of the first span.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The calls of a server.
 #[derive(Debug, Default)]
-pub struct Calls(PerThread<OfThread>);
+pub struct Calls(PerThread<ThreadCalls>);
 
 #[derive(Debug)]
-struct OfThread {
+struct ThreadCalls {
     calls: AtomicU64,
     errors: AtomicU64,
-    /// Those that began on this thread less those that ended, which may have been on another.
+    /// Calls that began on this thread minus calls that ended, which may have been on another one.
     under_way: AtomicUsize,
-    ring: Box<[Slice]>,
+    ring: Box<[SpanSlot]>,
 }
 
 /// One span of time.
 #[derive(Debug)]
-struct Slice {
-    /// Which one, from 1; zero: none yet.
+struct SpanSlot {
+    /// The number of the span, from 1; 0 if unused.
     number: AtomicU64,
     errors: AtomicU32,
     /// In microseconds.
     shortest: AtomicU64,
     longest: AtomicU64,
     calls: AtomicU32,
-    first: [AtomicU64; FIRST],
-    heights: [AtomicU32; HEIGHTS],
+    first: [AtomicU64; MAX_EXACT],
+    buckets: [AtomicU32; BUCKETS],
 }
 
-impl OfThread {
-    fn new() -> OfThread {
-        let slice = |_| Slice {
+impl ThreadCalls {
+    fn new() -> ThreadCalls {
+        let slice = |_| SpanSlot {
             number: AtomicU64::new(0),
             errors: AtomicU32::new(0),
             shortest: AtomicU64::new(u64::MAX),
             longest: AtomicU64::new(0),
             calls: AtomicU32::new(0),
             first: std::array::from_fn(|_| AtomicU64::new(0)),
-            heights: std::array::from_fn(|_| AtomicU32::new(0)),
+            buckets: std::array::from_fn(|_| AtomicU32::new(0)),
         };
-        OfThread {
+        ThreadCalls {
             calls: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
@@ -74,9 +74,9 @@ impl OfThread {
     fn add(&self, span: u64, took: Duration, failed: bool) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.errors.fetch_add(u64::from(failed), Ordering::Relaxed);
-        let Some(slice) = self.ring.get(place(span)) else { return };
+        let Some(slice) = self.ring.get(ring_index(span)) else { return };
         let before = slice.number.load(Ordering::Relaxed);
-        // Whoever is first in a span takes the place of one that is over.
+        // The first call of a span reuses the slot of an expired one.
         if before != span {
             let now =
                 slice.number.compare_exchange(before, span, Ordering::Relaxed, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl OfThread {
                 slice.shortest.store(u64::MAX, Ordering::Relaxed);
                 slice.longest.store(0, Ordering::Relaxed);
                 slice.calls.store(0, Ordering::Relaxed);
-                slice.heights.iter().for_each(|height| height.store(0, Ordering::Relaxed));
+                slice.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
             }
         }
         slice.errors.fetch_add(u32::from(failed), Ordering::Relaxed);
@@ -96,58 +96,58 @@ impl OfThread {
         if let Some(kept) = usize::try_from(before).ok().and_then(|at| slice.first.get(at)) {
             kept.store(micros, Ordering::Relaxed);
         }
-        if let Some(height) = slice.heights.get(height(took)) {
-            height.fetch_add(1, Ordering::Relaxed);
+        if let Some(bucket) = slice.buckets.get(bucket(took)) {
+            bucket.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-fn place(span: u64) -> usize {
+fn ring_index(span: u64) -> usize {
     usize::try_from(span % SPANS as u64).unwrap_or(0)
 }
 
-/// Which span a point in time is in, from 1.
+/// The span of a point in time, from 1.
 fn span_of(at: Instant) -> u64 {
-    at.saturating_duration_since(*BEGUN).as_secs() / SPAN.as_secs() + 1
+    at.saturating_duration_since(*START).as_secs() / SPAN.as_secs() + 1
 }
 
 fn in_micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Which step of the histogram a duration is in.
-fn height(took: Duration) -> usize {
+/// The bucket of a duration.
+fn bucket(took: Duration) -> usize {
     let micros = in_micros(took);
-    if micros < SHORTEST {
+    if micros < MIN_MICROS {
         return 0;
     }
-    let octave = micros.ilog2() - SHORTEST.ilog2();
-    // The two bits behind the first one say which quarter.
+    let octave = micros.ilog2() - MIN_MICROS.ilog2();
+    // The two bits after the first one are the quarter.
     let quarter = (micros >> (micros.ilog2() - 2)) & 3;
-    let height = octave as usize * STEPS + usize::try_from(quarter).unwrap_or(0) + 1;
-    height.min(HEIGHTS - 1)
+    let bucket = octave as usize * BUCKETS_PER_OCTAVE + usize::try_from(quarter).unwrap_or(0) + 1;
+    bucket.min(BUCKETS - 1)
 }
 
-/// The middle of a step, in microseconds.
-fn middle(height: usize) -> u64 {
-    let Some(height) = height.checked_sub(1) else { return SHORTEST / 2 };
-    let (octave, quarter) = (height / STEPS, (height % STEPS) as u64);
-    let begin = (SHORTEST << octave) / STEPS as u64;
-    begin * (STEPS as u64 + quarter) + begin / 2
+/// The middle of a bucket, in microseconds.
+fn middle(bucket: usize) -> u64 {
+    let Some(bucket) = bucket.checked_sub(1) else { return MIN_MICROS / 2 };
+    let (octave, quarter) = (bucket / BUCKETS_PER_OCTAVE, (bucket % BUCKETS_PER_OCTAVE) as u64);
+    let begin = (MIN_MICROS << octave) / BUCKETS_PER_OCTAVE as u64;
+    begin * (BUCKETS_PER_OCTAVE as u64 + quarter) + begin / 2
 }
 
 impl Calls {
-    /// A call begins. It has ended when what is given is.
-    pub(crate) fn begin(&self) -> UnderWay<'_> {
-        let of = self.0.own(OfThread::new);
+    /// Counts a call as in flight until the result is dropped.
+    pub(crate) fn begin(&self) -> InFlightCall<'_> {
+        let of = self.0.own(ThreadCalls::new);
         if let Some(of) = of {
             of.under_way.fetch_add(1, Ordering::Relaxed);
         }
-        UnderWay { calls: self, begun_on: of }
+        InFlightCall { calls: self, begun_on: of }
     }
 
     fn ended(&self, at: Instant, took: Duration, failed: bool) {
-        if let Some(of) = self.0.own(OfThread::new) {
+        if let Some(of) = self.0.own(ThreadCalls::new) {
             of.add(span_of(at), took, failed);
         }
     }
@@ -164,7 +164,7 @@ impl Calls {
         self.0.all().map(|of| of.under_way.load(Ordering::Relaxed)).sum()
     }
 
-    /// The last minutes, span by span: the one that runs now is the last.
+    /// The last minutes, span by span, ending with the current one.
     pub fn recent(&self) -> Vec<Span> {
         self.recent_at(span_of(Instant::now()))
     }
@@ -174,7 +174,7 @@ impl Calls {
         let mut spans = Vec::with_capacity(SPANS);
         for number in first..=now {
             let mut span = Span::default();
-            let slices = self.0.all().filter_map(|of| of.ring.get(place(number)));
+            let slices = self.0.all().filter_map(|of| of.ring.get(ring_index(number)));
             for slice in slices.filter(|s| number > 0 && s.number.load(Ordering::Relaxed) == number)
             {
                 span.errors += u64::from(slice.errors.load(Ordering::Relaxed));
@@ -182,11 +182,12 @@ impl Calls {
                     slice.shortest.load(Ordering::Relaxed),
                     slice.longest.load(Ordering::Relaxed),
                 );
-                let calls = usize::try_from(slice.calls.load(Ordering::Relaxed)).unwrap_or(FIRST);
+                let calls =
+                    usize::try_from(slice.calls.load(Ordering::Relaxed)).unwrap_or(MAX_EXACT);
                 let first = slice.first.iter().take(calls);
                 span.first.extend(first.map(|micros| micros.load(Ordering::Relaxed)));
-                for (sum, height) in span.heights.0.iter_mut().zip(&slice.heights) {
-                    *sum += u64::from(height.load(Ordering::Relaxed));
+                for (sum, bucket) in span.buckets.0.iter_mut().zip(&slice.buckets) {
+                    *sum += u64::from(bucket.load(Ordering::Relaxed));
                 }
             }
             spans.push(span);
@@ -195,21 +196,21 @@ impl Calls {
     }
 }
 
-/// A call that has begun.
+/// A call in flight.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'c> {
+pub(crate) struct InFlightCall<'c> {
     calls: &'c Calls,
-    begun_on: Option<&'c OfThread>,
+    begun_on: Option<&'c ThreadCalls>,
 }
 
-impl UnderWay<'_> {
-    /// It has come to an end.
+impl InFlightCall<'_> {
+    /// Counts the end of the call.
     pub(crate) fn end(self, at: Instant, took: Duration, failed: bool) {
         self.calls.ended(at, took, failed);
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
         if let Some(of) = self.begun_on {
             of.under_way.fetch_sub(1, Ordering::Relaxed);
@@ -217,28 +218,28 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// What happened in a span of time.
+/// The calls of a time span.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Span {
     pub errors: u64,
-    /// The shortest and the longest, in microseconds, where there are calls.
+    /// The shortest and longest duration in microseconds, if there are calls.
     reach: Option<(u64, u64)>,
     /// The durations of the first calls, in microseconds.
     first: Vec<u64>,
-    heights: Heights,
+    buckets: Buckets,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Heights([u64; HEIGHTS]);
+struct Buckets([u64; BUCKETS]);
 
-impl Default for Heights {
+impl Default for Buckets {
     fn default() -> Self {
-        Heights([0; HEIGHTS])
+        Buckets([0; BUCKETS])
     }
 }
 
 impl Span {
-    /// Several spans as one.
+    /// Merges several spans.
     pub fn sum<'s>(spans: impl IntoIterator<Item = &'s Span>) -> Span {
         let mut all = Span::default();
         for span in spans {
@@ -247,8 +248,8 @@ impl Span {
                 all.reach(shortest, longest);
             }
             all.first.extend(&span.first);
-            for (sum, height) in all.heights.0.iter_mut().zip(&span.heights.0) {
-                *sum += height;
+            for (sum, bucket) in all.buckets.0.iter_mut().zip(&span.buckets.0) {
+                *sum += bucket;
             }
         }
         all
@@ -260,30 +261,30 @@ impl Span {
     }
 
     pub fn calls(&self) -> u64 {
-        self.heights.0.iter().sum()
+        self.buckets.0.iter().sum()
     }
 
-    /// How long so many per cent of the calls took at most, in microseconds.
+    /// The duration in microseconds that `percent` of the calls did not exceed.
     pub fn percentile(&self, percent: u64) -> Option<u64> {
         let calls = self.calls();
         let wanted = (calls * percent).div_ceil(100).max(1);
-        // Where every duration is known, none is guessed.
+        // If every duration is known, the result is exact.
         if calls == self.first.len() as u64 {
             let mut all = self.first.clone();
             all.sort_unstable();
             return usize::try_from(wanted).ok().and_then(|at| all.get(at - 1)).copied();
         }
         let (shortest, longest) = self.reach.unwrap_or((0, u64::MAX));
-        // Of the last one it is known too.
+        // The longest duration is exact, too.
         if calls > 0 && wanted == calls {
             return Some(longest);
         }
         let mut seen = 0;
-        for (height, count) in self.heights.0.iter().enumerate() {
+        for (bucket, count) in self.buckets.0.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                // Calls that are being counted may have set only one of the two.
-                return Some(middle(height).min(longest).max(shortest.min(longest)));
+                // A concurrent update may have set only one of the two.
+                return Some(middle(bucket).min(longest).max(shortest.min(longest)));
             }
         }
         None
@@ -297,15 +298,15 @@ mod tests {
     #[test]
     fn a_duration_is_read_back_within_an_eighth() {
         for micros in [40, 99, 500, 1000, 12_345, 999_999, 30_000_000] {
-            let read = middle(height(Duration::from_micros(micros)));
+            let read = middle(bucket(Duration::from_micros(micros)));
             assert!(read.abs_diff(micros) * 8 <= micros, "{micros}: {read}");
         }
-        assert_eq!(height(Duration::ZERO), 0);
-        assert_eq!(height(Duration::from_micros(SHORTEST)), 1);
-        assert_eq!(height(Duration::MAX), HEIGHTS - 1);
+        assert_eq!(bucket(Duration::ZERO), 0);
+        assert_eq!(bucket(Duration::from_micros(MIN_MICROS)), 1);
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
         let mut last = 0;
-        for micros in SHORTEST..100_000 {
-            let now = height(Duration::from_micros(micros));
+        for micros in MIN_MICROS..100_000 {
+            let now = bucket(Duration::from_micros(micros));
             assert!(now == last || now == last + 1, "{micros}");
             last = now;
         }
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_calls() {
-        let of = OfThread::new();
+        let of = ThreadCalls::new();
         for _ in 0..94 {
             of.add(1, Duration::from_millis(1), false);
         }
@@ -333,12 +334,12 @@ mod tests {
 
     #[test]
     fn of_few_calls_and_at_the_ends_the_figures_are_right() {
-        let of = OfThread::new();
+        let of = ThreadCalls::new();
         for micros in [778, 3_002_000, 1001] {
             of.add(1, Duration::from_micros(micros), false);
         }
-        // As many as are not kept one by one, in the next span.
-        for _ in 0..=FIRST {
+        // More than are kept individually, in the next span.
+        for _ in 0..=MAX_EXACT {
             of.add(2, Duration::from_micros(3_002_000), false);
         }
         let calls = Calls::default();
@@ -352,19 +353,19 @@ mod tests {
         assert_eq!(all.reach, Some((778, 3_002_000)));
         assert!(all.percentile(0).unwrap() >= 778);
         assert_eq!(all.percentile(100), Some(3_002_000));
-        // A span that takes the place of another begins anew.
+        // A span that replaces another starts from zero.
         calls.0.0[0].get().unwrap().add(1 + SPANS as u64, Duration::from_micros(50), false);
         let now = calls.recent_at(1 + SPANS as u64);
         assert_eq!(read(now.last().unwrap()), [50; 4]);
     }
 
     #[test]
-    fn what_is_over_leaves_the_ring() {
-        let of = OfThread::new();
+    fn expired_spans_leave_the_ring() {
+        let of = ThreadCalls::new();
         of.add(1, Duration::from_millis(1), false);
         of.add(2, Duration::from_millis(1), true);
         of.add(2, Duration::from_millis(1), false);
-        // It takes the place of the first.
+        // It replaces the first one.
         of.add(1 + SPANS as u64, Duration::from_millis(1), false);
         let calls = Calls::default();
         assert!(calls.0.0[0].set(of).is_ok());
@@ -378,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn calls_under_way_are_those_that_have_not_ended() {
+    fn calls_in_flight_are_those_that_have_not_ended() {
         let calls = Calls::default();
         let (one, other) = (calls.begin(), calls.begin());
         assert_eq!((calls.under_way(), calls.total()), (2, 0));
         one.end(Instant::now(), Duration::from_millis(3), false);
         drop(other);
-        // One that was given up has not ended.
+        // A dropped call does not count as completed.
         assert_eq!((calls.under_way(), calls.total(), calls.errors()), (0, 1, 0));
         assert_eq!(Span::sum(&calls.recent()).calls(), 1);
     }

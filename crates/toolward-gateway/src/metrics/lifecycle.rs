@@ -1,38 +1,38 @@
-//! Starts and failures of one server. They are rare beside calls.
+//! Starts and failures of one server. They are rare compared to calls.
 
 use std::sync::{Mutex, MutexGuard};
 
 use crate::clock::micros;
 use crate::lock::LockUnpoisoned;
 
-/// Longer texts are cut.
-const LONGEST: usize = 400;
+/// Longer texts are truncated.
+const MAX_CHARS: usize = 400;
 
-/// What a server went through.
+/// The history of a server.
 #[derive(Debug, Default)]
-pub struct Life(Mutex<Lived>);
+pub struct Life(Mutex<ServerHistory>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lived {
-    /// Processes that were started, or sessions that were begun.
+pub struct ServerHistory {
+    /// Processes or sessions started.
     pub starts: u64,
-    /// Those of them that took the place of one that had ended or failed.
+    /// Those that replaced one that had ended or failed.
     pub restarts: u64,
-    pub last_failure: Option<Failed>,
+    pub last_failure: Option<LastFailure>,
     /// Nothing was started since the last failure.
     pub failing: bool,
 }
 
-/// Something went wrong.
+/// A failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
+pub struct LastFailure {
     /// When, in microseconds since 1970.
     pub at: u64,
     pub why: String,
 }
 
 impl Life {
-    fn lived(&self) -> MutexGuard<'_, Lived> {
+    fn lived(&self) -> MutexGuard<'_, ServerHistory> {
         self.0.locked()
     }
 
@@ -44,14 +44,14 @@ impl Life {
     }
 
     pub(crate) fn failed(&self, why: &str) {
-        let why = why.char_indices().nth(LONGEST).map_or(why, |(cut, _)| &why[..cut]);
+        let why = why.char_indices().nth(MAX_CHARS).map_or(why, |(cut, _)| &why[..cut]);
         let mut lived = self.lived();
-        lived.last_failure = Some(Failed { at: micros(), why: why.into() });
+        lived.last_failure = Some(LastFailure { at: micros(), why: why.into() });
         lived.failing = true;
     }
 
-    /// What it went through so far.
-    pub fn so_far(&self) -> Lived {
+    /// The history so far.
+    pub fn so_far(&self) -> ServerHistory {
         self.lived().clone()
     }
 }
@@ -71,6 +71,6 @@ mod tests {
         life.failed(&"ä".repeat(1000));
         let lived = life.so_far();
         assert_eq!((lived.starts, lived.restarts), (2, 1));
-        assert_eq!(lived.last_failure.unwrap().why.chars().count(), LONGEST);
+        assert_eq!(lived.last_failure.unwrap().why.chars().count(), MAX_CHARS);
     }
 }

@@ -12,10 +12,10 @@ use crate::clock::micros;
 /// The hit counters of one policy. After a reload, rules that did not change keep their counts.
 #[derive(Debug)]
 pub struct Hits {
-    /// Where each rule is counted. What no rule decided is counted behind them, together.
+    /// The index of each rule's counter. Calls that no rule decided share the last counter.
     places: HashMap<(u16, RuleRef), u32>,
     counters: Arc<Counters>,
-    /// Counts of the policies before this one.
+    /// Counts of earlier policies.
     carried: Carried,
     /// When counting began, in microseconds since 1970.
     since: u64,
@@ -25,25 +25,25 @@ pub struct Hits {
 #[derive(Debug, Default)]
 struct Counters {
     counts: PerThread<Box<[AtomicU64]>>,
-    /// The same, of names that the agent does not see.
-    unseen: PerThread<Box<[AtomicU64]>>,
+    /// The same for names that are not listed for the agent.
+    unlisted: PerThread<Box<[AtomicU64]>>,
 }
 
-/// What earlier policies counted. Requests that began under the previous policy still count in its
-/// counters, so those are read, not copied; older ones are sums.
+/// Counts of earlier policies. Requests that began under the previous policy still count in its
+/// counters, so those are read rather than copied; older ones are sums.
 #[derive(Debug, Default)]
 struct Carried {
     previous: Option<Arc<Counters>>,
-    /// By place: the place in the previous counters, for rules that were there, and the sums of calls
-    /// and of unlisted names before that.
+    /// By index: the index in the previous counters, for rules that existed then, and the sums of
+    /// calls and of unlisted names before that.
     rules: Box<[(Option<u32>, u64, u64)]>,
     /// All calls that were counted before the previous policy.
     total: u64,
 }
 
-/// Where a decision is counted.
+/// The counter of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(u32);
+pub struct CounterIndex(u32);
 
 impl Hits {
     pub fn of(policy: &Policy) -> Hits {
@@ -52,8 +52,8 @@ impl Hits {
         Hits { places: rules.collect(), counters, carried, since: micros() }
     }
 
-    /// The counters of a policy that replaces another one. A rule is the same if its file, list, selector,
-    /// condition and limit are; its position in the list may change.
+    /// The counters of a policy that replaces another one. A rule is the same if its file, list,
+    /// selector, condition and limit are; its position in the list may change.
     pub(crate) fn continuing(policy: &Policy, previous: &Policy, hits: &Hits) -> Hits {
         let mut old: HashMap<(String, usize), u32> = HashMap::new();
         let mut times: HashMap<String, usize> = HashMap::new();
@@ -84,24 +84,24 @@ impl Hits {
         Hits { carried, since: hits.since, ..Hits::of(policy) }
     }
 
-    /// Where a decision is counted.
-    pub(crate) fn place(&self, decision: &Decision) -> Place {
+    /// The counter of a decision.
+    pub(crate) fn place(&self, decision: &Decision) -> CounterIndex {
         let rule = decision.layer.zip(decision.rule);
         let of_rule = rule.and_then(|rule| self.places.get(&rule).copied());
-        Place(of_rule.unwrap_or(self.places.len() as u32))
+        CounterIndex(of_rule.unwrap_or(self.places.len() as u32))
     }
 
-    /// A call was decided.
-    pub(crate) fn count(&self, place: Place) {
+    /// Counts a decided call.
+    pub(crate) fn count(&self, place: CounterIndex) {
         self.add(&self.counters.counts, place);
     }
 
-    /// A call of a name that the agent does not see was decided.
-    pub(crate) fn count_unseen(&self, place: Place) {
-        self.add(&self.counters.unseen, place);
+    /// Counts a decided call of an unlisted name.
+    pub(crate) fn count_unlisted(&self, place: CounterIndex) {
+        self.add(&self.counters.unlisted, place);
     }
 
-    fn add(&self, counts: &PerThread<Box<[AtomicU64]>>, Place(place): Place) {
+    fn add(&self, counts: &PerThread<Box<[AtomicU64]>>, CounterIndex(place): CounterIndex) {
         let make = || (0..=self.places.len()).map(|_| AtomicU64::new(0)).collect();
         let counts = counts.own(make);
         if let Some(count) = counts.and_then(|counts| counts.get(place as usize)) {
@@ -114,18 +114,18 @@ impl Hits {
         self.since
     }
 
-    /// How many calls a rule decided.
+    /// The number of calls that a rule decided.
     pub fn of_rule(&self, layer: u16, rule: RuleRef) -> u64 {
         self.places.get(&(layer, rule)).map_or(0, |place| self.calls_at(*place))
     }
 
-    /// How many calls of names that their agents do not see a rule decided.
-    pub fn unseen_of_rule(&self, layer: u16, rule: RuleRef) -> u64 {
-        let of = |place: &u32| at(&self.counters.unseen, *place) + self.carried.at(*place).1;
+    /// The number of calls of unlisted names that a rule decided.
+    pub fn unlisted_of_rule(&self, layer: u16, rule: RuleRef) -> u64 {
+        let of = |place: &u32| at(&self.counters.unlisted, *place) + self.carried.at(*place).1;
         self.places.get(&(layer, rule)).map_or(0, of)
     }
 
-    /// How many calls were decided where no rule matched.
+    /// The number of calls that no rule matched.
     pub fn of_no_rule(&self) -> u64 {
         self.calls_at(self.places.len() as u32)
     }
@@ -134,21 +134,21 @@ impl Hits {
         at(&self.counters.counts, place) + self.carried.at(place).0
     }
 
-    /// How many calls were decided.
+    /// The number of decided calls.
     pub fn total(&self) -> u64 {
         sum(&self.counters.counts) + self.carried.total()
     }
 }
 
 impl Carried {
-    /// Calls and unlisted names that were counted for the rule of a place.
+    /// The calls and unlisted names counted for the rule at an index.
     fn at(&self, place: u32) -> (u64, u64) {
-        let Some((before, calls, unseen)) = self.rules.get(place as usize) else { return (0, 0) };
+        let Some((before, calls, unlisted)) = self.rules.get(place as usize) else { return (0, 0) };
         match self.previous.as_ref().zip(*before) {
             Some((previous, place)) => {
-                (calls + at(&previous.counts, place), unseen + at(&previous.unseen, place))
+                (calls + at(&previous.counts, place), unlisted + at(&previous.unlisted, place))
             }
-            None => (*calls, *unseen),
+            None => (*calls, *unlisted),
         }
     }
 
@@ -167,7 +167,7 @@ fn sum(counts: &PerThread<Box<[AtomicU64]>>) -> u64 {
     counts.map(|count| count.load(Ordering::Relaxed)).sum()
 }
 
-/// All rules, in the order of [`Policy::rules`], with what tells them apart.
+/// All rules, in the order of [`Policy::rules`], with a text that identifies them across reloads.
 fn identities(policy: &Policy) -> Vec<(String, (u16, RuleRef))> {
     let identity = |(layer, rule): (u16, RuleRef)| {
         let text = policy.rule_at(layer, rule);
@@ -206,21 +206,21 @@ mod tests {
 
     fn counted(policy: &Policy, hits: &Hits) -> Vec<(u64, u64)> {
         let rules = policy.rules().into_iter();
-        rules.map(|(l, r)| (hits.of_rule(l, r), hits.unseen_of_rule(l, r))).collect()
+        rules.map(|(l, r)| (hits.of_rule(l, r), hits.unlisted_of_rule(l, r))).collect()
     }
 
     #[test]
     fn rules_that_a_reload_leaves_as_they_are_keep_their_counts() {
         let count = |policy: &Policy, hits: &Hits, tool: &str| {
             hits.count(hits.place(&decide(policy, tool)));
-            hits.count_unseen(hits.place(&decide(policy, tool)));
+            hits.count_unlisted(hits.place(&decide(policy, tool)));
         };
         let first = policy(&["a", "b", "b"]);
         let hits = Hits::of(&first);
         for tool in ["a", "b", "none"] {
             count(&first, &hits, tool);
         }
-        // `a` moves down, one `b` goes away, `c` is new.
+        // `a` moves down, one `b` is removed, `c` is new.
         let second = policy(&["c", "b", "a"]);
         let next = Hits::continuing(&second, &first, &hits);
         assert_eq!(counted(&second, &next), [(0, 0), (1, 1), (1, 1)]);

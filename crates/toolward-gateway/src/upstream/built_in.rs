@@ -1,46 +1,58 @@
-//! The definition of the gateway's own server, `toolward`: its name and its tools.
+//! The built-in server, `toolward`: its name and its tools.
 //!
-//! It is in the list of servers and under policy like any other; the meta tools answer its calls.
+//! It is listed and subject to policy like any other server. `methods/meta_tools` implements its
+//! tools.
 
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 use toolward_policy::ToolSet;
+use toolward_wire::list::ListKind;
 use toolward_wire::{MAX_RESPONSE_BYTES, Message, Revision, Sender};
 
-use super::catalogue::{Catalogue, Offered};
+use super::catalogue::{Catalogue, CatalogueBuilder};
 use super::{Caps, Definition, Reach, Timeouts};
 
-/// The name of the server.
 pub const NAME: &str = "toolward";
 /// The tool that calls other tools.
-pub const EXECUTE_TOOL: &str = "execute_tool";
-/// The same with its server, as audit records have it.
+pub(crate) const EXECUTE_TOOL: &str = "execute_tool";
+/// The same with the server's name, as in audit records.
 pub const EXECUTE: &str = "toolward/execute_tool";
 /// The tool definitions.
 const TOOLS: &str = include_str!("built_in/tools.json");
 
-/// The server, to stand among the others.
+/// The definition of the built-in server, for the list of servers.
 pub fn definition() -> Definition {
     Definition {
         name: NAME.into(),
         reach: Reach::Own,
         timeouts: Timeouts::default(),
         share: true,
+        cache: false,
         max_children: 1,
         eager: false,
         answer_bytes: MAX_RESPONSE_BYTES,
         results: Caps::default(),
+        schemes: Vec::new(),
+        roots: None,
     }
 }
 
-/// Its tools, as policy knows them.
+/// Its tools, for the policy.
 pub fn tools() -> ToolSet {
     catalogue(Revision::R2026_07_28).tools().clone()
 }
 
-/// Its list, as clients of a revision get it.
-pub(crate) fn catalogue(revision: Revision) -> Arc<Catalogue> {
+/// Its list of one kind for clients of a protocol version. It has only tools.
+pub(crate) fn list(kind: ListKind, revision: Revision) -> Arc<Catalogue> {
+    match kind {
+        ListKind::Tools => catalogue(revision),
+        _ => Arc::new(CatalogueBuilder::new(kind).finish(false, None)),
+    }
+}
+
+/// Its tool list for clients of a protocol version.
+fn catalogue(revision: Revision) -> Arc<Catalogue> {
     static STRUCTURED: LazyLock<Arc<Catalogue>> = LazyLock::new(|| Arc::new(made(&[])));
     static PLAIN: LazyLock<Arc<Catalogue>> =
         LazyLock::new(|| Arc::new(made(&["title", "outputSchema"])));
@@ -50,22 +62,22 @@ pub(crate) fn catalogue(revision: Revision) -> Arc<Catalogue> {
     }
 }
 
-/// The list without these members.
+/// Builds the list without the given members.
 fn made(without: &[&str]) -> Catalogue {
     let mut tools: Value = serde_json::from_str(TOOLS).unwrap_or_default();
     for tool in tools.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         tool.retain(|member, _| !without.contains(&member.as_str()));
     }
     let page = json!({"jsonrpc": "2.0", "id": 0, "result": {"tools": tools}}).to_string();
-    let mut offered = Offered::default();
+    let mut offered = CatalogueBuilder::new(ListKind::Tools);
     if let Ok(page) = Message::parse(page.into(), MAX_RESPONSE_BYTES, Sender::Server) {
-        // A list of ours has nothing that could be wrong.
+        // Our own list is valid.
         let _ = offered.add_page(&page);
     }
     offered.finish(false, None)
 }
 
-/// Whether results of a revision can be structured.
+/// Whether results in a protocol version can be structured.
 pub(crate) fn is_structured(revision: Revision) -> bool {
     revision >= Revision::R2025_06_18
 }

@@ -1,4 +1,4 @@
-//! A server's tools: every entry as it was sent, and the facts that policy asks for.
+//! A server's list of tools, prompts, resources or templates: every entry as sent, and the facts that policy uses.
 
 use std::collections::HashSet;
 
@@ -9,32 +9,41 @@ use sha2::{Digest, Sha256};
 use toolward_policy::{Tool, ToolSet};
 use toolward_wire::headers::{ParamHeaderError, ParamHeaders};
 use toolward_wire::list::{Entry, List, ListError, ListKind, MalformedEntry};
+use toolward_wire::without_own_meta;
 use toolward_wire::{Message, meta};
 
-/// What a server offers, gathered over all pages of its list.
-#[derive(Debug, Default)]
-pub struct Offered {
+/// The entries of a server's list, collected over all its pages.
+#[derive(Debug)]
+pub struct CatalogueBuilder {
+    kind: ListKind,
     entries: Vec<Entry>,
     seen: HashSet<Box<str>>,
-    /// Entries that are no usable tools; they are left out.
+    /// Invalid entries, which are left out.
     pub malformed: Vec<MalformedEntry>,
     server_info: Option<Bytes>,
 }
 
-impl Offered {
-    /// Adds a page of the list; gives the cursor of the next one.
-    pub fn add_page(&mut self, answer: &Message) -> Result<Option<String>, ListError> {
-        let page = List::read(answer, ListKind::Tools, &mut self.seen)?;
+impl CatalogueBuilder {
+    pub fn new(kind: ListKind) -> CatalogueBuilder {
+        let (entries, seen, malformed, server_info) = Default::default();
+        CatalogueBuilder { kind, entries, seen, malformed, server_info }
+    }
+
+    /// Adds a page of the list; returns the cursor of the next one.
+    pub(crate) fn add_page(&mut self, answer: &Message) -> Result<Option<String>, ListError> {
+        let page = List::read(answer, self.kind, &mut self.seen)?;
         let info = answer.result_meta(meta::SERVER_INFO).filter(|info| info.is_object());
-        self.server_info = info.map(|info| Bytes::copy_from_slice(info.bytes()));
+        self.server_info = info.map(|info| without_own_meta(info).into_owned().into());
         self.entries.extend(page.entries);
         self.malformed.extend(page.malformed);
         Ok(page.next_cursor)
     }
 
-    /// The list. Over HTTP, a tool whose header marks are invalid is dropped, as the protocol says.
+    /// Builds the catalogue. Over HTTP, a tool with invalid `Mcp-Param` header annotations is
+    /// dropped, as the protocol requires.
     pub fn finish(self, over_http: bool, ttl_ms: Option<u64>) -> Catalogue {
         let mut catalogue = Catalogue {
+            kind: self.kind,
             entries: Vec::with_capacity(self.entries.len()),
             tools: ToolSet::new(Vec::new()),
             headers: HashMap::new(),
@@ -46,7 +55,13 @@ impl Offered {
         let mut tools = Vec::with_capacity(self.entries.len());
         let mut hash = Sha256::new();
         for entry in self.entries {
-            // An entry is an object, or it would have been left out.
+            hash.update((entry.bytes().len() as u64).to_le_bytes());
+            hash.update(entry.bytes());
+            if self.kind != ListKind::Tools {
+                catalogue.entries.push(entry);
+                continue;
+            }
+            // An entry is an object; others are in `malformed`.
             let Value::Object(definition) = entry.raw().to_json() else { continue };
             let schema = definition.get("inputSchema");
             match schema.map(ParamHeaders::read).transpose() {
@@ -60,8 +75,6 @@ impl Offered {
                 _ => {}
             }
             tools.push(Tool::new(entry.name(), &definition));
-            hash.update((entry.bytes().len() as u64).to_le_bytes());
-            hash.update(entry.bytes());
             catalogue.entries.push(entry);
         }
         catalogue.tools = ToolSet::new(tools);
@@ -70,12 +83,13 @@ impl Offered {
     }
 }
 
-/// A server's list.
+/// A server's list of one kind.
 #[derive(Debug)]
 pub struct Catalogue {
+    kind: ListKind,
     entries: Vec<Entry>,
     tools: ToolSet,
-    /// `Mcp-Param-*` headers, for the tools that have some.
+    /// `Mcp-Param-*` headers of the tools that have any.
     headers: HashMap<Box<str>, ParamHeaders>,
     dropped: Vec<(Box<str>, ParamHeaderError)>,
     hash: [u8; 32],
@@ -84,31 +98,44 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
+    pub fn kind(&self) -> ListKind {
+        self.kind
+    }
+
     /// The entries as sent, in the order of [`tools`](Self::tools).
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
+    /// The tools; empty for other kinds.
     pub fn tools(&self) -> &ToolSet {
         &self.tools
     }
 
-    /// The headers that calls of a tool carry over HTTP.
+    /// Marks a list from the store, so that nothing that is built from it is taken for the server's own list.
+    pub(super) fn stored(mut self) -> Catalogue {
+        let mut hash = Sha256::new_with_prefix(b"stored");
+        hash.update(self.hash);
+        self.hash = hash.finalize().into();
+        self
+    }
+
+    /// The headers of calls of a tool over HTTP.
     pub fn headers(&self, tool: &str) -> Option<&ParamHeaders> {
         self.headers.get(tool)
     }
 
-    /// Tools that are left out, and why.
+    /// Tools that were dropped, with the reason.
     pub fn dropped(&self) -> &[(Box<str>, ParamHeaderError)] {
         &self.dropped
     }
 
-    /// For how long the server lets its list be kept, where it says so.
-    pub fn ttl_ms(&self) -> Option<u64> {
+    /// How long the list may be cached, if the server declares it.
+    pub(crate) fn ttl_ms(&self) -> Option<u64> {
         self.ttl_ms
     }
 
-    /// Who the server says it is, beside its list.
+    /// The `serverInfo` that came with the list.
     pub fn server_info(&self) -> Option<&Bytes> {
         self.server_info.as_ref()
     }

@@ -1,18 +1,22 @@
 //! One connection to a server.
 
 mod listing;
+mod log_level;
+pub(crate) mod subscriptions;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
-use toolward_wire::{Era, Message};
+use toolward_wire::{ClientCapabilities, Era, Message};
 
-use self::listing::ListState;
+use self::listing::CachedList;
 pub use self::listing::Listed;
+use self::log_level::ConnectionLogLevel;
+use self::subscriptions::Subscriptions;
 use super::handshake::Opening;
 use super::transport::line_server::LineServer;
 use super::transport::line_session::Users;
@@ -22,34 +26,35 @@ use crate::client::Owner;
 use crate::lock::LockUnpoisoned;
 use crate::permit::Outgoing;
 
-pub struct Link {
+pub struct ServerConnection {
     server: Weak<Server>,
     name: Box<str>,
     key: Key,
     carrier: Transport,
-    list: Mutex<ListState>,
-    /// Counts the fetches that came to an end.
-    fetched: watch::Sender<u64>,
+    /// The server's lists, by kind.
+    lists: [CachedList; 4],
+    subscriptions: Subscriptions,
+    log_level: ConnectionLogLevel,
     changes: Changes,
     busy: AtomicUsize,
     used: Mutex<Instant>,
-    /// The server has answered here, and has listed its tools here.
+    /// The server has responded on this connection, and has sent a list on it.
     spoke: AtomicBool,
     listed: AtomicBool,
 }
 
 enum Transport {
     Child(line_transport::Child),
-    Http(Arc<http::HttpLink>),
+    Http(Arc<http::HttpSession>),
 }
 
-/// A link in use, for as long as this lives.
-pub(crate) struct Busy(Arc<Link>);
+/// A connection in use while this value lives.
+pub(crate) struct Busy(Arc<ServerConnection>);
 
 impl Deref for Busy {
-    type Target = Arc<Link>;
+    type Target = Arc<ServerConnection>;
 
-    fn deref(&self) -> &Arc<Link> {
+    fn deref(&self) -> &Arc<ServerConnection> {
         &self.0
     }
 }
@@ -61,8 +66,8 @@ impl Drop for Busy {
     }
 }
 
-impl Link {
-    pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<Link> {
+impl ServerConnection {
+    pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<ServerConnection> {
         let changes = server.changes.clone();
         let (signal, signals) = mpsc::unbounded_channel();
         let life = server.life.clone();
@@ -73,7 +78,7 @@ impl Link {
             Owner::Everyone => Users::Everyone,
         };
         let carrier = match &server.definition.reach {
-            Reach::Http(remote) if !server.uses_sse() => Transport::Http(http::HttpLink::new(
+            Reach::Http(remote) if !server.uses_sse() => Transport::Http(http::HttpSession::new(
                 server,
                 remote.of(key.agent.as_deref()),
                 opening,
@@ -89,21 +94,22 @@ impl Link {
                 users,
             )),
         };
-        let link = Arc::new(Link {
+        let connection = Arc::new(ServerConnection {
             server: Arc::downgrade(server),
             name: server.name().into(),
             key,
             carrier,
-            list: Mutex::default(),
-            fetched: watch::Sender::new(0),
+            lists: Default::default(),
+            subscriptions: Subscriptions::default(),
+            log_level: ConnectionLogLevel::default(),
             changes,
             busy: AtomicUsize::new(0),
             used: Mutex::new(Instant::now()),
             spoke: AtomicBool::new(false),
             listed: AtomicBool::new(false),
         });
-        tokio::spawn(listing::follow(Arc::downgrade(&link), signals));
-        link
+        tokio::spawn(listing::follow(Arc::downgrade(&connection), signals));
+        connection
     }
 
     pub fn era(&self) -> Era {
@@ -114,12 +120,12 @@ impl Link {
         &self.key
     }
 
-    /// Whether the server has answered here.
+    /// Whether the server has responded on this connection.
     pub(super) fn has_spoken(&self) -> bool {
         self.spoke.load(Ordering::Acquire)
     }
 
-    /// Whether the server has listed its tools here.
+    /// Whether the server has sent a list on this connection.
     pub(super) fn has_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
@@ -136,14 +142,28 @@ impl Link {
         self.busy.load(Ordering::Relaxed) > 0
     }
 
-    /// Keeps the link from making room for another.
+    /// Whether another call uses the connection, beside the one that asks.
+    pub(super) fn is_used_by_others(&self) -> bool {
+        self.busy.load(Ordering::Relaxed) > 1
+    }
+
+    /// Whether the connection carries one call at a time: all requests of an agent without sessions share it, and the
+    /// server may ask something.
+    pub(super) fn runs_one_call(&self) -> bool {
+        let is_line = matches!(self.carrier, Transport::Child(_));
+        let is_agents = matches!(self.key.owner, Owner::Agent(_));
+        is_line && is_agents && self.key.declared != ClientCapabilities::NONE
+    }
+
+    /// Marks the connection as in use, which protects it from eviction.
     pub(super) fn busy(self: &Arc<Self>) -> Busy {
         self.touch();
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
 
-    /// Resolves once the process behind the link has ended, which it does when nobody holds it.
+    /// Resolves once the process of the connection has ended, which happens when the last handle is
+    /// dropped.
     pub(crate) fn ended(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         match &self.carrier {
             Transport::Child(child) => Some(child.ended()),
@@ -151,12 +171,12 @@ impl Link {
         }
     }
 
-    /// Starts the server if need be; gives its answer to `initialize` or `server/discover`.
+    /// Starts the server if necessary; returns its response to `initialize` or `server/discover`.
     pub async fn hello(self: &Arc<Self>) -> Result<Message, Unavailable> {
         let _busy = self.busy();
         let answer = match &self.carrier {
             Transport::Child(child) => child.hello().await,
-            Transport::Http(link) => link.hello().await,
+            Transport::Http(connection) => connection.hello().await,
         };
         let Some(server) = self.server.upgrade() else { return answer };
         match &answer {
@@ -164,35 +184,47 @@ impl Link {
                 if !self.spoke.swap(true, Ordering::AcqRel) {
                     server.greeted(hello, self.era());
                 }
-                server.eras().speaks(self.era());
+                server.speaks(self.era());
             }
             Err(Unavailable::OldTransport) => {
                 server.is_sse();
-                server.links.remove(self);
+                server.connections.remove(self);
             }
             Err(Unavailable::OtherEra) => {
-                server.eras().refused(self.era(), Instant::now());
-                server.links.remove(self);
+                server.refuses(self.era());
+                server.connections.remove(self);
             }
+            Err(Unavailable::Unclear) => server.ends_in(self.era()),
+            Err(Unavailable::Taken) => server.connections.remove(self),
             Err(_) => {}
         }
         answer
     }
 
+    /// Whether the server can answer a call with a task, as in 2025-11-25.
+    pub(crate) async fn offers_tasks(self: &Arc<Self>) -> bool {
+        if self.era() != Era::Legacy {
+            return false;
+        }
+        let Ok(hello) = self.hello().await else { return false };
+        let tasks = hello.result_member("capabilities").and_then(|raw| raw.member("tasks"));
+        tasks.and_then(|raw| raw.member("requests")?.member("tools")?.member("call")).is_some()
+    }
+
     fn send(self: &Arc<Self>, outgoing: Outgoing) -> Opened {
-        Link::send_on(self.busy(), outgoing)
+        ServerConnection::send_on(self.busy(), outgoing)
     }
 
     pub(super) fn send_on(busy: Busy, outgoing: Outgoing) -> Opened {
         let carrier = match &busy.carrier {
             Transport::Child(child) => Carrier::Child(child.send(&outgoing)),
-            Transport::Http(link) => Carrier::Http(Box::new(link.send(outgoing))),
+            Transport::Http(connection) => Carrier::Http(Box::new(connection.send(outgoing))),
         };
-        Opened { era: busy.era(), _busy: busy, carrier }
+        Opened { era: busy.era(), busy, carrier, original: None }
     }
 }
 
-/// Where the messages of a server that is not reached over Streamable HTTP come from.
+/// The source of messages of a server that does not use Streamable HTTP.
 fn line_source(server: &Server, agent: Option<&str>) -> line_transport::Source {
     let name = server.name();
     let program = match &server.definition.reach {
@@ -201,7 +233,8 @@ fn line_source(server: &Server, agent: Option<&str>) -> line_transport::Source {
         }
         Reach::Child(launch) => LineServer::Process(launch.clone()),
         Reach::InMemory(memory) => LineServer::InMemory(name.into(), memory.clone()),
-        // The gateway's own server has no connections; one that is opened all the same leads nowhere.
+        // The built-in server needs no connection; if one is opened nevertheless, it cannot be
+        // started.
         Reach::Own => LineServer::Process(Launch::nothing(name)),
     };
     line_transport::Source::Program(program, server.spare.clone(), server.withheld.clone())

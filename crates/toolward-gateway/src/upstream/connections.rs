@@ -1,4 +1,4 @@
-//! The links to one server, and how many of them there may be.
+//! The connection pool of one server.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -6,79 +6,87 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use toolward_wire::Revision;
+use toolward_wire::list::ListKind;
 
-use super::connection::{Busy, Link};
+use super::connection::{Busy, ServerConnection};
 use super::{Key, Listed, Unavailable};
 use crate::client::Owner;
 use crate::lock::LockUnpoisoned;
 
-/// A link that nobody used for so long ends.
-const IDLE: Duration = Duration::from_secs(300);
-/// One that was used just now is about to be used again: whoever lists calls next.
-const LINGERS: Duration = Duration::from_millis(250);
+/// An idle connection is closed after this time.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// A connection that was used this recently is not evicted: a client that lists is about to call.
+const MIN_IDLE_TIME: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
-pub(super) struct Links(Mutex<HashMap<Key, Arc<Link>>>);
+pub(super) struct ConnectionPool(Mutex<HashMap<Key, Arc<ServerConnection>>>);
 
-impl Links {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<Link>>> {
+impl ConnectionPool {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<ServerConnection>>> {
         self.0.locked()
     }
 
-    /// A link on which the server has answered, taken into use.
+    /// A connection on which the server has responded, marked as in use.
     pub(super) fn spoken(&self, key: &Key) -> Option<Busy> {
-        self.all().get(key).filter(|link| link.has_spoken()).map(Link::busy)
+        self.all().get(key).filter(|connection| connection.has_spoken()).map(ServerConnection::busy)
     }
 
-    /// The link on which a client sees the server's list: in its own era, or, where `bridged` says
-    /// that the server does not speak that, in the other.
-    pub(super) fn seen(&self, keys: &[Key; 2], bridged: bool) -> Option<Arc<Link>> {
+    /// The connection whose list a client sees: in its own protocol version, or, if `bridged` (the
+    /// server does not support that protocol version), in the other.
+    pub(super) fn seen(&self, keys: &[Key; 2], bridged: bool) -> Option<Arc<ServerConnection>> {
         let all = self.all();
         let [own, other] = keys.each_ref().map(|key| all.get(key));
-        let own_listed = own.filter(|link| link.has_listed());
-        // One that has just come to speak it is not seen before it has listed.
-        let bridged = bridged || own.is_some_and(|link| link.has_spoken());
-        let other = other.filter(|link| bridged && link.has_listed());
+        let own_listed = own.filter(|connection| connection.has_listed());
+        // A connection in a newly supported protocol version is used only after it has listed.
+        let bridged = bridged || own.is_some_and(|connection| connection.has_spoken());
+        let other = other.filter(|connection| bridged && connection.has_listed());
         own_listed.or(other).or(own).cloned()
     }
 
-    /// The same, taken into use, where the server has answered.
+    /// The same, marked as in use, if the server has responded on it.
     pub(super) fn used(&self, keys: &[Key; 2], bridged: bool) -> Option<Busy> {
-        self.seen(keys, bridged).filter(|link| link.has_spoken()).map(|link| link.busy())
+        self.seen(keys, bridged)
+            .filter(|connection| connection.has_spoken())
+            .map(|connection| connection.busy())
     }
 
-    /// The link of a key, where there is one, taken into use.
+    /// The connection of a key, if there is one, marked as in use.
     pub(super) fn get(&self, key: &Key) -> Option<Busy> {
-        self.all().get(key).map(Link::busy)
+        self.all().get(key).map(ServerConnection::busy)
     }
 
-    /// The link of a key, made where there is none. With `most` links, the one that was idle longest
-    /// makes room; one in use never does. Gives the link that had to go, too.
+    /// The connection of a key, created if necessary. If there are `most` connections, the one
+    /// that was idle longest is evicted and returned too; a connection in use is never evicted.
     pub(super) fn get_or_make(
         &self,
         key: &Key,
         most: Option<usize>,
-        make: impl FnOnce() -> Arc<Link>,
-    ) -> Result<(Busy, Option<Arc<Link>>), Unavailable> {
+        make: impl FnOnce() -> Arc<ServerConnection>,
+    ) -> Result<(Busy, Option<Arc<ServerConnection>>), Unavailable> {
         let mut all = self.all();
-        if let Some(link) = all.get(key) {
-            return Ok((link.busy(), None));
+        if let Some(connection) = all.get(key) {
+            return Ok((connection.busy(), None));
         }
         let mut idle = None;
         if let Some(most) = most.filter(|most| all.len() >= *most) {
-            let may_go = |link: &Arc<Link>| !link.is_busy() && link.idle() >= LINGERS;
-            let idlest = all.iter().filter(|(_, link)| may_go(link)).max_by_key(|(_, l)| l.idle());
+            let may_go = |connection: &Arc<ServerConnection>| {
+                !connection.is_busy() && connection.idle() >= MIN_IDLE_TIME
+            };
+            let idlest = all
+                .iter()
+                .filter(|(_, connection)| may_go(connection))
+                .max_by_key(|(_, l)| l.idle());
             let gone = idlest.map(|(key, _)| key.clone()).ok_or(Unavailable::Full(most))?;
             idle = all.remove(&gone);
         }
-        let link = make();
-        let busy = link.busy();
-        all.insert(key.clone(), link);
+        let connection = make();
+        let busy = connection.busy();
+        all.insert(key.clone(), connection);
         drop(all);
         Ok((busy, idle))
     }
 
-    /// Why there is nothing yet by any of the keys.
+    /// Why there is no connection for either of the keys yet.
     pub(super) fn missing(&self, keys: &[Key; 2], most: Option<usize>) -> Unavailable {
         let all = self.all();
         match most {
@@ -89,32 +97,24 @@ impl Links {
         }
     }
 
-    /// A link that has answered after all is kept, unless there is another by now.
-    pub(super) fn keep(&self, link: &Arc<Link>) {
-        self.all().entry(link.key().clone()).or_insert_with(|| link.clone());
+    /// Keeps a connection on which the server responded after all, unless there is another one by
+    /// now.
+    pub(super) fn keep(&self, connection: &Arc<ServerConnection>) {
+        self.all().entry(connection.key().clone()).or_insert_with(|| connection.clone());
     }
 
-    /// Lets go of a link; it ends when nobody uses it.
-    pub(super) fn remove(&self, link: &Arc<Link>) {
+    /// Removes a connection; it closes when it is no longer in use.
+    pub(super) fn remove(&self, connection: &Arc<ServerConnection>) {
         let mut all = self.all();
-        if all.get(link.key()).is_some_and(|now| Arc::ptr_eq(now, link)) {
-            all.remove(link.key());
+        if all.get(connection.key()).is_some_and(|now| Arc::ptr_eq(now, connection)) {
+            all.remove(connection.key());
         }
     }
 
-    /// Lets go of a link on which the server has not answered.
+    /// Removes a connection on which the server has not responded.
     pub(super) fn remove_silent(&self, key: &Key) {
-        self.remove_unless(key, Link::has_spoken);
-    }
-
-    /// Lets go of a link on which nobody has listed.
-    pub(super) fn remove_unlisted(&self, key: &Key) {
-        self.remove_unless(key, Link::has_listed);
-    }
-
-    fn remove_unless(&self, key: &Key, needed: impl Fn(&Link) -> bool) {
         let mut all = self.all();
-        if all.get(key).is_some_and(|link| !needed(link)) {
+        if all.get(key).is_some_and(|connection| !connection.has_spoken()) {
             all.remove(key);
         }
     }
@@ -127,28 +127,28 @@ impl Links {
         self.all().len()
     }
 
-    /// The revisions in which the server has answered.
+    /// The protocol versions in which the server has responded.
     pub(super) fn spoken_in(&self) -> Vec<Revision> {
         let all = self.all();
-        let spoken = all.iter().filter(|(_, link)| link.has_spoken());
+        let spoken = all.iter().filter(|(_, connection)| connection.has_spoken());
         spoken.map(|(key, _)| key.revision).collect()
     }
 
-    /// A list that some link has.
-    pub(super) fn listed(&self) -> Option<Listed> {
-        self.all().values().find_map(|link| link.remembered())
+    /// The list of any connection that has one.
+    pub(super) fn listed(&self, kind: ListKind) -> Option<Listed> {
+        self.all().values().find_map(|connection| connection.remembered(kind))
     }
 
     pub(super) fn release(&self, owner: &Owner) {
         self.all().retain(|key, _| key.owner != *owner);
     }
 
-    /// Lets go of what nobody used for a while.
+    /// Closes idle connections.
     pub(super) fn sweep(&self) {
-        self.all().retain(|_, link| link.is_busy() || link.idle() < IDLE);
+        self.all().retain(|_, connection| connection.is_busy() || connection.idle() < IDLE_TIMEOUT);
     }
 
-    pub(super) fn drain(&self) -> Vec<Arc<Link>> {
-        self.all().drain().map(|(_, link)| link).collect()
+    pub(super) fn drain(&self) -> Vec<Arc<ServerConnection>> {
+        self.all().drain().map(|(_, connection)| connection).collect()
     }
 }

@@ -8,21 +8,24 @@ use crate::responses::{self, Answer};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unavailable {
     Down(String),
-    /// Its program cannot be started, and will not be until the configuration or the system changes.
+    /// Its program cannot be started, and will not be until the configuration or the system
+    /// changes.
     Unstartable(String),
-    /// It is there, and does not speak the era it was asked in.
+    /// It is running, and does not support the protocol version of the connection.
     OtherEra,
-    /// It ended or failed when it was asked in this era, for whatever reason.
+    /// It is running, and its process serves the other protocol version. Another process may serve this one.
+    Taken,
+    /// It exited or failed during the handshake, for an unknown reason.
     Unclear,
-    /// It is there, and speaks HTTP+SSE of 2024-11-05.
+    /// It is running, and uses the HTTP+SSE transport of 2024-11-05.
     OldTransport,
     /// It has not listed its tools yet.
     Slow,
-    /// So many of its processes are in use, and there may be no more.
+    /// The maximum number of processes are in use.
     Full(usize),
-    /// The session's process was ended to make room for another session.
+    /// The session's process was evicted in favor of another session.
     Evicted,
-    /// It does not take the gateway's credentials, and says so by this status.
+    /// It rejects the gateway's credentials, with this status.
     Refuses(u16),
 }
 
@@ -30,15 +33,18 @@ impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unavailable::Down(why) | Unavailable::Unstartable(why) => f.write_str(why),
-            Unavailable::OtherEra => f.write_str("it speaks no revision that is known here"),
-            Unavailable::Unclear => f.write_str("it ended or failed when it was asked"),
-            Unavailable::OldTransport => f.write_str("it speaks HTTP+SSE of 2024-11-05"),
+            Unavailable::OtherEra => {
+                f.write_str("it supports no protocol version that the gateway supports")
+            }
+            Unavailable::Taken => f.write_str("its process serves the other protocol version"),
+            Unavailable::Unclear => f.write_str("it exited or failed during the handshake"),
+            Unavailable::OldTransport => f.write_str("it uses the HTTP+SSE transport of 2024-11-05"),
             Unavailable::Slow => f.write_str("it has not answered `tools/list` yet"),
             Unavailable::Refuses(status) => {
-                write!(f, "it refuses the gateway's credentials ({status})")
+                write!(f, "it rejects the gateway's credentials ({status})")
             }
             Unavailable::Evicted => f.write_str(
-                "the session's process was ended to make room for another; begin a new session",
+                "the session's process was evicted in favor of another session; start a new session",
             ),
             Unavailable::Full(most) => {
                 write!(f, "all of its processes are busy, and `max_children` allows {most}")
@@ -48,15 +54,31 @@ impl std::fmt::Display for Unavailable {
 }
 
 impl Unavailable {
-    /// The server may be there for whoever asks otherwise.
+    /// Whether the server may be reachable in another protocol version or over another transport.
     pub(super) fn is_otherwise(&self) -> bool {
-        matches!(self, Unavailable::OtherEra | Unavailable::OldTransport | Unavailable::Unclear)
+        matches!(
+            self,
+            Unavailable::OtherEra
+                | Unavailable::Taken
+                | Unavailable::OldTransport
+                | Unavailable::Unclear
+        )
     }
 
-    /// Whether a client may succeed with the same request a little later. If not, an operator has to act.
-    pub fn is_retryable(&self) -> bool {
+    /// Whether the server has neither responded nor failed.
+    pub(super) fn is_pending(&self) -> bool {
+        matches!(
+            self,
+            Unavailable::Slow | Unavailable::Taken | Unavailable::Full(_) | Unavailable::Evicted
+        )
+    }
+
+    /// Whether a client may succeed with the same request a little later. If not, an operator has
+    /// to act.
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Unavailable::Down(_)
+            | Unavailable::Taken
             | Unavailable::Unclear
             | Unavailable::Slow
             | Unavailable::Full(_)
@@ -76,7 +98,7 @@ impl Unavailable {
         }
     }
 
-    /// What a client may read of it. Commands and addresses are the operator's.
+    /// The error without commands and addresses, which only the operator may see.
     pub fn public(&self) -> Unavailable {
         match self {
             Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
@@ -85,19 +107,19 @@ impl Unavailable {
         }
     }
 
-    /// The response to a request that needs the server. Not a matter of policy.
+    /// The error response to a request that needs the server. It is not a policy decision.
     pub(crate) fn response(&self, id: &Id, server: &str) -> Answer {
         let message = format!("{server}: {self}");
         responses::internal(id, "server_unavailable", &message, self.is_retryable())
     }
 
-    /// One word for `_meta` and the record.
+    /// One word for `_meta` and the audit record.
     pub fn word(&self) -> &'static str {
         match self {
             Unavailable::Down(_) | Unavailable::Unstartable(_) => "unavailable",
             Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
-            Unavailable::Slow => "starting",
+            Unavailable::Slow | Unavailable::Taken => "starting",
             Unavailable::Full(_) | Unavailable::Evicted => "busy",
         }
     }

@@ -1,4 +1,4 @@
-//! Sessions whose process was ended to make room for another session.
+//! Sessions whose process was evicted in favor of another session.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -8,17 +8,17 @@ use super::Key;
 use crate::client::Owner;
 use crate::lock::LockUnpoisoned;
 
-/// Such a session has lost what the server knew of it. It is over: the client begins a new one instead of
-/// going on with a process that knows nothing.
+/// EvictedSessions sessions. The server's state of such a session is lost, so the session is over:
+/// the client has to start a new one rather than continue with a process that lacks the state.
 #[derive(Debug, Default)]
-pub(super) struct Evicted(Mutex<HashSet<u128>>);
+pub(super) struct EvictedSessions(Mutex<HashSet<u128>>);
 
-impl Evicted {
+impl EvictedSessions {
     fn sessions(&self) -> MutexGuard<'_, HashSet<u128>> {
         self.0.locked()
     }
 
-    /// The link of a key made room.
+    /// Adds the session of an evicted connection.
     pub(super) fn add(&self, key: &Key) {
         if let Owner::Session(id) = key.owner {
             self.sessions().insert(id);
@@ -29,7 +29,7 @@ impl Evicted {
         matches!(owner, Owner::Session(id) if self.sessions().contains(id))
     }
 
-    /// The session has ended.
+    /// Removes a session that has ended.
     pub(super) fn forget(&self, owner: &Owner) {
         if let Owner::Session(id) = owner {
             self.sessions().remove(id);

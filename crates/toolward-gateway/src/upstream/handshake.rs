@@ -1,13 +1,19 @@
-//! What is said first on a link, what its answer means, and the few other words of the gateway's own.
+//! The handshake with a server, and the gateway's other requests and responses of its own.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use toolward_wire::jsonrpc::{error_body, request_body, result_body};
+use toolward_wire::input_requests::InputRequest;
+use toolward_wire::jsonrpc::{request_body, result_body};
 use toolward_wire::jsonrpc_error::code;
-use toolward_wire::{Era, Id, Kind, MAX_REQUEST_BYTES, Message, Raw, Revision, Sender};
+use toolward_wire::{
+    ClientCapabilities, Era, Id, Kind, MAX_REQUEST_BYTES, Message, Raw, Revision, Sender,
+};
 use toolward_wire::{meta, method};
 
-use super::{Key, Unavailable};
+use super::{Key, Roots, Unavailable};
+use crate::client::outlet::{Outlet, declined};
 use crate::client::{Client, Owner};
 use crate::permit::Outgoing;
 
@@ -15,20 +21,30 @@ use crate::permit::Outgoing;
 pub(crate) const OWN_INFO: &str =
     concat!("{\"name\":\"toolward\",\"version\":\"", env!("CARGO_PKG_VERSION"), "\"}");
 
-/// What is said first on a link.
+/// The first request on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Opening {
-    /// `server/discover`, which also tells whether the server is modern.
+    /// `server/discover`, which also detects modern servers.
     Modern,
     /// `initialize` with these parameters.
-    Legacy { params: Bytes },
+    Legacy {
+        params: Bytes,
+        /// The way to the client, if the connection belongs to one session.
+        outlet: Option<Arc<Outlet>>,
+        /// The configured roots.
+        roots: Option<Roots>,
+    },
 }
 
 impl Opening {
-    pub(super) fn new(key: &Key, client: &Client) -> Opening {
+    pub(super) fn new(key: &Key, client: &Client, roots: Option<&Roots>) -> Opening {
         match key.revision.era() {
             Era::Modern => Opening::Modern,
-            Era::Legacy => Opening::Legacy { params: hello_params(key, client).into() },
+            Era::Legacy => Opening::Legacy {
+                params: hello_params(key, client, roots.is_some()).into(),
+                outlet: client.outlet.clone().filter(|_| matches!(key.owner, Owner::Session(_))),
+                roots: roots.cloned(),
+            },
         }
     }
 
@@ -36,6 +52,22 @@ impl Opening {
         match self {
             Opening::Modern => Era::Modern,
             Opening::Legacy { .. } => Era::Legacy,
+        }
+    }
+
+    /// The way to the client for requests of the server that belong to no call.
+    pub(super) fn outlet(&self) -> Option<&Arc<Outlet>> {
+        match self {
+            Opening::Legacy { outlet, .. } => outlet.as_ref(),
+            Opening::Modern => None,
+        }
+    }
+
+    /// The gateway's answer to `roots/list` of a legacy server.
+    pub(super) fn roots(&self) -> Option<&Roots> {
+        match self {
+            Opening::Legacy { roots, .. } => roots.as_ref(),
+            Opening::Modern => None,
         }
     }
 
@@ -48,7 +80,9 @@ impl Opening {
 
     pub(super) fn request(&self, id: &Id) -> Option<Bytes> {
         match self {
-            Opening::Legacy { params } => Some(request_body(Some(id), self.method(), Some(params))),
+            Opening::Legacy { params, .. } => {
+                Some(request_body(Some(id), self.method(), Some(params)))
+            }
             Opening::Modern => {
                 let own = own_request(self.method(), json!({}), Era::Modern)?;
                 Some(own.message.edit().id(id).finish())
@@ -56,10 +90,11 @@ impl Opening {
         }
     }
 
-    /// What to say instead to a server that rejects the revision and lists those that it supports: the
-    /// newest of these. `None` if there is none, or it was just asked for.
+    /// The handshake to retry with if a server rejects the protocol version and lists those it
+    /// supports: the newest of them. `None` if we support none of them, or it is the version that
+    /// was rejected.
     pub(super) fn in_supported(&self, answer: &Message) -> Option<Opening> {
-        let Opening::Legacy { params } = self else { return None };
+        let Opening::Legacy { params, outlet, roots } = self else { return None };
         let supported = answer.error_data()?.member("supported")?;
         let newest = supported
             .elements()
@@ -72,20 +107,22 @@ impl Opening {
             return None;
         }
         *asked = newest.as_str().into();
-        Some(Opening::Legacy { params: params.to_string().into() })
+        let (params, outlet, roots) = (params.to_string().into(), outlet.clone(), roots.clone());
+        Some(Opening::Legacy { params, outlet, roots })
     }
 
-    /// What the answer to it says: that the server speaks the era, or that it does not.
+    /// Whether the response means that the server supports the protocol version.
     pub(super) fn accept(&self, answer: &Message) -> Result<(), Unavailable> {
         if answer.kind() != Kind::Error {
             return Ok(());
         }
         match self {
-            // Old servers say all sorts of things to what they do not know. A modern server that has
-            // other revisions than ours may still have an old one.
+            // Legacy servers respond to an unknown method with all kinds of errors. A modern server
+            // that supports none of our protocol versions may still support a legacy one.
             Opening::Modern => Err(Unavailable::OtherEra),
             Opening::Legacy { .. } => {
-                // What a modern server says of a request without its terms, or of the method.
+                // The errors of a modern server for a request without the required metadata, or for
+                // the method.
                 let foreign = [
                     code::METHOD_NOT_FOUND,
                     code::INVALID_PARAMS,
@@ -104,27 +141,23 @@ impl Opening {
             }
         }
     }
-
-    /// Whether what gave this answer may be asked in the other era: it does not know the question,
-    /// rather than that it knows it and refuses us.
-    pub(super) fn is_unknown(&self, answer: &Message) -> bool {
-        let refuses = Some(i64::from(code::UNSUPPORTED_VERSION));
-        matches!(self, Opening::Modern) && answer.error_code() != refuses
-    }
 }
 
-/// What a legacy server is told first. Nothing that a server may ask of a client passes yet, so that
-/// no capability is declared.
-fn hello_params(key: &Key, client: &Client) -> String {
-    let own = || json!({"name": "toolward", "version": env!("CARGO_PKG_VERSION")});
-    // Whoever shares a link does not speak for the others.
+/// The parameters of `initialize`.
+fn hello_params(key: &Key, client: &Client, has_roots: bool) -> String {
+    let own_info = || json!({"name": "toolward", "version": env!("CARGO_PKG_VERSION")});
+    // On a shared connection, the gateway does not present one client's identity for all of them.
     let info = client.info.as_ref().filter(|_| key.owner != Owner::Everyone);
-    let info = info.and_then(|info| serde_json::from_slice(info).ok()).unwrap_or_else(own);
+    let info = info.and_then(|info| serde_json::from_slice(info).ok()).unwrap_or_else(own_info);
     let revision = key.revision.as_str();
-    json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": info}).to_string()
+    let own = if has_roots { ClientCapabilities::ROOTS } else { ClientCapabilities::NONE };
+    let capabilities = (key.declared | own).to_json(key.revision);
+    let capabilities: Value = serde_json::from_str(&capabilities).unwrap_or_else(|_| json!({}));
+    json!({"protocolVersion": revision, "capabilities": capabilities, "clientInfo": info})
+        .to_string()
 }
 
-/// A request that the gateway itself makes, with what a modern server wants to know.
+/// A request of the gateway itself, with the metadata that modern servers require.
 pub(super) fn own_request(method: &'static str, mut params: Value, era: Era) -> Option<Outgoing> {
     if era == Era::Modern {
         params["_meta"] = json!({
@@ -136,23 +169,39 @@ pub(super) fn own_request(method: &'static str, mut params: Value, era: Era) -> 
     let row = method::lookup(method, Sender::Client, era)?;
     let body = request_body(Some(&Id::number(0)), method, Some(params.to_string().as_bytes()));
     let message = Message::parse(body, MAX_REQUEST_BYTES, Sender::Client).ok()?;
-    Some(Outgoing { message, row, name: None, headers: Vec::new(), longest: None, room: None })
+    let (name, headers, declared) = (None, Vec::new(), ClientCapabilities::NONE);
+    let (longest, room, log_level, may_be_task) = (None, None, None, false);
+    Some(Outgoing { message, row, name, headers, longest, room, declared, log_level, may_be_task })
 }
 
-/// The gateway's own answer to a server's request: nothing that a server may ask passes yet.
-pub(super) fn own_answer(message: &Message, id: &Id) -> Bytes {
+/// The gateway's response to a request of a server that no client has to answer.
+pub(super) fn own_answer(message: &Message, id: &Id, roots: Option<&Roots>) -> Option<Bytes> {
     match message.method().as_deref() {
-        Some("ping") => result_body(id, b"{}"),
-        _ => error_body(Some(id), code::METHOD_NOT_FOUND, "not available", None),
+        Some("ping") => Some(result_body(id, b"{}")),
+        Some("roots/list") => roots.map(|roots| result_body(id, roots.result())),
+        _ => None,
     }
 }
 
-/// Whether a server says that it tells of changes of its list.
-pub(super) fn tells_changes(hello: &Message) -> bool {
-    let tools = hello.result_member("capabilities").and_then(|raw| raw.member("tools"));
-    tools.and_then(|tools| tools.member("listChanged")).and_then(Raw::as_bool) == Some(true)
+/// The gateway's response to a request of a server that cannot reach a client.
+pub(super) fn refusal(message: &Message, id: &Id) -> Bytes {
+    declined(id, InputRequest::of(message).as_ref())
 }
 
-pub(super) fn is_list_changed(message: &Message) -> bool {
-    message.method().as_deref() == Some("notifications/tools/list_changed")
+/// The parameters of `subscriptions/listen` for the changes that a server declares to announce; `None` if it
+/// announces none.
+pub(super) fn announced_changes(hello: &Message) -> Option<Value> {
+    let capabilities = hello.result_member("capabilities")?;
+    let announced = |capability: &&str| {
+        let changes = capabilities.member(capability).and_then(|raw| raw.member("listChanged"));
+        changes.and_then(Raw::as_bool) == Some(true)
+    };
+    let kinds = ["tools", "prompts", "resources"];
+    let wanted: serde_json::Map<String, Value> = kinds
+        .iter()
+        .copied()
+        .filter(announced)
+        .map(|kind| (format!("{kind}ListChanged"), json!(true)))
+        .collect();
+    (!wanted.is_empty()).then(|| json!({ "notifications": wanted }))
 }

@@ -1,9 +1,12 @@
-//! How a client finds a server: in its own era where the server speaks it, else in the other.
+//! Protocol version negotiation: the client's own version if the server supports it, otherwise the
+//! other.
 //!
-//! A search runs in a task of its own, so that whoever waits for it may stop waiting. It asks in the
-//! client's era first. A server that says no is asked in the other; one that is silent may be slow, or
-//! may ignore what it does not know, and is asked in the other as well, on a connection of its own. The
-//! first answer wins, and what was started for the other ends. Nothing but first words is sent twice.
+//! A search runs in its own task, so that a client can stop waiting without ending it. It tries the
+//! client's protocol version first. A server that rejects that is tried in the other protocol
+//! version. A server that does not respond may be slow, or may ignore requests it does not know:
+//! after a while it is tried in the other protocol version as well, and the first response wins. A
+//! stdio server is asked on the process that was started first, unless that has ended. Only
+//! handshake requests are ever sent twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,35 +16,41 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
+use toolward_wire::list::ListKind;
 use toolward_wire::{Era, Message};
 
-use super::connection::{Busy, Link};
-use super::era_cache::Known;
+use super::connection::{Busy, ServerConnection};
+use super::era_cache::EraSupport;
 use super::handshake::Opening;
 use super::{Key, Reach, Server, Unavailable};
 use crate::client::{Client, Owner};
 use crate::lock::LockUnpoisoned;
 
-/// In so many ways a server can be asked: two eras, and two transports of the older one.
-pub(super) const WAYS: usize = 3;
-/// For so long a server may be silent to `server/discover` before it is asked `initialize` too: old
-/// servers may ignore what they do not know. They are then still in the client's first list.
-const MODERN_FIRST: Duration = Duration::from_millis(1500);
-/// For so long it may be silent to `initialize` before it is asked `server/discover` too: there is
-/// hardly a server that does not answer that, so that it is slow.
-const LEGACY_FIRST: Duration = Duration::from_secs(20);
-/// For so long a client waits for its own era where the server is there in the other: most of the time
-/// that it would wait, or this.
-const OWN_FIRST: Duration = Duration::from_secs(4);
-/// Two that start at the same time do not take equally long: the client's own era gets at most so
-/// much longer than the other took.
-const LONGER: Duration = Duration::from_secs(1);
-/// How long a second way waits for room among the processes of a server, while the first one is asked.
-const SECOND_ROOM: Duration = Duration::from_secs(3);
-/// How often the first in line looks for room.
-const LOOK: Duration = Duration::from_millis(25);
+/// The ways to contact a server: the modern and the legacy protocol, and two transports of the
+/// latter.
+pub(super) const MAX_ATTEMPTS: usize = 3;
+/// How long to wait for a response to `server/discover` before `initialize` is tried too: legacy
+/// servers may ignore methods they do not know.
+const MODERN_HEAD_START: Duration = Duration::from_millis(1500);
+/// How long to wait for a response to `initialize` before `server/discover` is tried too. Almost
+/// every server responds to `initialize`, so one that does not is probably slow.
+const LEGACY_HEAD_START: Duration = Duration::from_secs(20);
+/// The same on stdio, where a server that does not respond is nearly always starting. Some servers
+/// of both protocol versions serve the one that was tried last, so the other is tried late.
+const STDIO_HEAD_START: Duration = Duration::from_secs(25);
+/// On stdio, no other protocol version is tried after `initialize`: some servers exit when they
+/// receive an unknown method. This is longer than the handshake may take.
+const NO_SECOND_ATTEMPT: Duration = Duration::from_secs(3600);
+/// How long a client waits for its own protocol version if the server is already connected in the
+/// other one and the client has no timeout of its own.
+const OWN_ERA_HEAD_START: Duration = Duration::from_secs(4);
+/// Two servers started at the same time do not take equally long: the client's own protocol version
+/// gets at most this much longer than the other one took.
+const MAX_EXTRA_WAIT: Duration = Duration::from_secs(1);
+/// The interval at which the first in the queue checks for a free slot.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// The searches under way at a server.
+/// The searches in progress for a server.
 #[derive(Default)]
 pub(super) struct Searches(Mutex<Running>);
 
@@ -53,9 +62,10 @@ struct Running {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Purpose {
-    /// Somebody needs the server.
+    /// A client needs the server.
     Find,
-    /// Everybody is served; does the server speak the client's own era by now?
+    /// Every client is served in the other protocol version; check whether the server supports the
+    /// client's own by now.
     Check,
 }
 
@@ -63,13 +73,13 @@ struct Search {
     number: u64,
     began: Instant,
     wants_list: Arc<AtomicBool>,
-    found: watch::Receiver<Option<Found>>,
+    found: watch::Receiver<Option<SearchResult>>,
     task: AbortHandle,
 }
 
-type Found = Result<Arc<Link>, Unavailable>;
+type SearchResult = Result<Arc<ServerConnection>, Unavailable>;
 
-/// How to ask a server in one era.
+/// How to contact a server in one protocol version.
 struct Way {
     key: Key,
     opening: Opening,
@@ -86,7 +96,7 @@ impl Searches {
         self.0.locked()
     }
 
-    /// A client is gone: nobody needs what it searched for.
+    /// Ends the searches of a client that has disconnected.
     pub(super) fn release(&self, owner: &Owner) {
         self.running().all.retain(|(_, keys), search| {
             let gone = keys.iter().any(|key| key.owner == *owner);
@@ -105,8 +115,8 @@ impl Searches {
 }
 
 impl Server {
-    /// A link to the server on which it has answered. `wait` is how long it may take since it was
-    /// first looked for, where somebody wants to list; `None`: as long as it takes.
+    /// A connection on which the server has responded. `wait` limits the time since the search
+    /// began, for clients that list; `None` waits without a limit.
     pub(super) async fn reach(
         self: &Arc<Self>,
         client: &Client,
@@ -114,63 +124,58 @@ impl Server {
         wait: Option<Duration>,
     ) -> Result<Busy, Unavailable> {
         let [own, other] = keys;
-        if let Some(link) = self.links.spoken(own) {
-            return Ok(link);
+        if let Some(connection) = self.connections.spoken(own) {
+            return Ok(connection);
         }
-        if let Some(link) = self.links.spoken(other) {
+        if let Some(connection) = self.connections.spoken(other) {
             match self.known(own.revision.era()) {
-                Known::No => return Ok(link),
-                Known::LongAgo => {
+                EraSupport::Unsupported => return Ok(connection),
+                EraSupport::Stale => {
                     self.begin(Purpose::Check, client, keys, wait);
-                    return Ok(link);
+                    return Ok(connection);
                 }
-                Known::Nothing | Known::Speaks => {}
+                EraSupport::Unknown | EraSupport::Supported => {}
             }
         }
         let (began, mut found) = self.begin(Purpose::Find, client, keys, wait);
         let found = async {
             let found = found.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
-            found.unwrap_or_else(|| Err(Unavailable::Down("it is not looked for any more".into())))
+            found.unwrap_or_else(|| Err(Unavailable::Down("the search for it was stopped".into())))
         };
         let found = match wait {
             None => found.await,
             Some(wait) => {
                 let found = tokio::time::timeout_at(began + wait, found).await;
-                found.unwrap_or_else(|_| Err(self.links.missing(keys, self.most_links())))
+                found
+                    .unwrap_or_else(|_| Err(self.connections.missing(keys, self.max_connections())))
             }
         };
-        found.map(|link| link.busy())
+        found.map(|connection| connection.busy())
     }
 
-    /// What the server says in the client's own era, where it answers at once that it does, or does
-    /// not, speak it.
+    /// The server's handshake response in the client's own protocol version. A server that does not
+    /// respond for long counts as one that does not support it, and keeps its process.
     pub(super) async fn own_greeting(
         self: &Arc<Self>,
         client: &Client,
         [own, _]: &[Key; 2],
-    ) -> Option<Result<Message, Unavailable>> {
-        if self.known(own.revision.era()) == Known::No {
-            return Some(Err(Unavailable::OtherEra));
+    ) -> Result<Message, Unavailable> {
+        if self.known(own.revision.era()) == EraSupport::Unsupported {
+            return Err(Unavailable::OtherEra);
         }
-        let asked = async {
-            let link = self.room_for(own, &Opening::new(own, client)).await?;
-            link.hello().await
-        };
-        match timeout(MODERN_FIRST, asked).await {
-            Ok(Ok(hello)) => Some(Ok(hello)),
-            Ok(Err(why @ Unavailable::OtherEra)) => Some(Err(why)),
-            _ => None,
-        }
+        let way = Way { key: own.clone(), opening: self.opening(own, client) };
+        let asked = timeout(STDIO_HEAD_START, self.ask(&way)).await;
+        asked.unwrap_or(Err(Unavailable::OtherEra))?.hello().await
     }
 
-    /// The search of a client, begun where there is none.
+    /// The search of a client, started if necessary.
     fn begin(
         self: &Arc<Self>,
         purpose: Purpose,
         client: &Client,
         keys: &[Key; 2],
         wait: Option<Duration>,
-    ) -> (Instant, watch::Receiver<Option<Found>>) {
+    ) -> (Instant, watch::Receiver<Option<SearchResult>>) {
         let mut running = self.searches.running();
         let id = (purpose, keys.clone());
         if let Some(search) = running.all.get(&id) {
@@ -179,9 +184,9 @@ impl Server {
         }
         running.number += 1;
         let (number, began) = (running.number, Instant::now());
-        let (told, found) = watch::channel(None);
+        let (sender, found) = watch::channel(None);
         let wants_list = Arc::new(AtomicBool::new(wait.is_some() || purpose == Purpose::Check));
-        let ways = keys.clone().map(|key| Way { opening: Opening::new(&key, client), key });
+        let ways = keys.clone().map(|key| Way { opening: self.opening(&key, client), key });
         let (server, lists, ended) = (self.clone(), wants_list.clone(), id.clone());
         let task = tokio::spawn(async move {
             let result = match purpose {
@@ -189,29 +194,30 @@ impl Server {
                 Purpose::Check => server.check(&ways).await,
             };
             let mut running = server.searches.running();
-            // Whoever is gone has no links.
+            // A client that has disconnected has no connections.
             if running.all.get(&ended).is_none_or(|search| search.number != number) {
                 return;
             }
             running.all.remove(&ended);
-            if let Ok(link) = &result {
-                server.links.keep(link);
+            if let Ok(connection) = &result {
+                server.connections.keep(connection);
             }
             drop(running);
-            if let Ok(link) = &result
+            if let Ok(connection) = &result
                 && lists.load(Ordering::Relaxed)
             {
-                let _ = link.begin_list();
+                let _ = connection.begin_list(ListKind::Tools);
             }
-            let _ =
-                told.send(Some(result.as_ref().map(|link| Arc::clone(link)).map_err(Clone::clone)));
+            let _ = sender.send(Some(
+                result.as_ref().map(|connection| Arc::clone(connection)).map_err(Clone::clone),
+            ));
         });
         let (task, waiting) = (task.abort_handle(), found.clone());
         running.all.insert(id, Search { number, began, wants_list, found, task });
         (began, waiting)
     }
 
-    /// Looks for the server in every way that is not known to lead nowhere.
+    /// Tries every protocol version that is not known to fail.
     async fn find(
         self: &Arc<Self>,
         ways: &[Way; 2],
@@ -219,26 +225,32 @@ impl Server {
     ) -> Result<Busy, Unavailable> {
         let [own, other] = ways;
         let mut refused = false;
-        for _ in 0..WAYS {
+        for _ in 0..MAX_ATTEMPTS {
             let found = match (self.known(own.era()), self.known(other.era())) {
-                (Known::No, Known::No) => break,
-                (Known::No, _) => self.ask(other).await,
-                (Known::Speaks, _) | (_, Known::No) => self.ask(own).await,
+                (EraSupport::Unsupported, EraSupport::Unsupported) => break,
+                (EraSupport::Unsupported, _) => self.ask(other).await,
+                (EraSupport::Supported, _) | (_, EraSupport::Unsupported) => self.ask(own).await,
                 _ => {
                     let alone = match own.era() {
-                        // What is there already can be used at the last moment.
-                        _ if self.links.spoken(&other.key).is_some() => {
-                            wait.map_or(OWN_FIRST, |wait| wait * 4 / 5)
+                        // The existing connection can still be used at the last moment.
+                        _ if self.connections.spoken(&other.key).is_some() => {
+                            wait.map_or(OWN_ERA_HEAD_START, |wait| wait * 4 / 5)
                         }
-                        Era::Modern => MODERN_FIRST,
-                        Era::Legacy => LEGACY_FIRST,
+                        Era::Modern if self.is_stdio() => STDIO_HEAD_START,
+                        Era::Legacy if self.is_stdio() => NO_SECOND_ATTEMPT,
+                        Era::Modern => MODERN_HEAD_START,
+                        Era::Legacy => LEGACY_HEAD_START,
                     };
                     self.race(own, other, alone).await
                 }
             };
             match found {
-                // More is known now.
+                // The cache was updated; try again.
                 Err(Unavailable::OtherEra) => refused = true,
+                // In another process.
+                Err(Unavailable::Taken) => {}
+                // The server may have changed since an earlier run of the gateway.
+                Err(Unavailable::Unclear | Unavailable::Down(_)) if self.eras().doubt() => {}
                 Err(why @ Unavailable::Unclear) => {
                     let help = match &self.definition.reach {
                         Reach::Child(launch) => launch.withheld().map(|help| format!("; {help}")),
@@ -261,26 +273,27 @@ impl Server {
         Err(why)
     }
 
-    /// Whether a server that is there in the other era has come to speak a client's own.
+    /// Checks whether a server that is connected in the other protocol version supports the
+    /// client's own by now.
     async fn check(self: &Arc<Self>, [own, _]: &[Way; 2]) -> Result<Busy, Unavailable> {
         let found = self.ask(own).await;
         match &found {
             Ok(_) | Err(Unavailable::OtherEra) => return found,
-            Err(Unavailable::Unclear) => self.eras().refused(own.era(), Instant::now()),
+            Err(Unavailable::Unclear) => {}
             Err(_) => self.eras().silent(own.era(), Instant::now()),
         }
-        self.links.remove_silent(&own.key);
+        self.connections.remove_silent(&own.key);
         found
     }
 
-    /// Asks in the client's own era alone for a while, then in the other too.
+    /// Tries the client's own protocol version alone for a while, then the other one in parallel.
     async fn race(
         self: &Arc<Self>,
         own: &Way,
         other: &Way,
         alone: Duration,
     ) -> Result<Busy, Unavailable> {
-        // Time in line is not silence of the server.
+        // Time in the queue must not count as the server's silence.
         let _own = self.room_for(&own.key, &own.opening).await?;
         let own_asked = self.ask(own);
         tokio::pin!(own_asked);
@@ -291,10 +304,9 @@ impl Server {
         };
         let begun = Instant::now();
         let other_asked = async {
-            let room = self.room_within(&other.key, &other.opening, SECOND_ROOM).await?;
-            let asked = self.ask(other).await;
-            drop(room);
-            asked
+            // On stdio, it is asked on the process of the first attempt, so no slot is needed.
+            let _second = self.connection_beyond(&other.key, &other.opening);
+            self.ask(other).await
         };
         tokio::pin!(other_asked);
         let mut other_failed = None;
@@ -302,47 +314,35 @@ impl Server {
             tokio::select! {
                 biased;
                 answer = &mut own_asked, if own_failed.is_none() => match answer {
-                    Ok(link) => {
-                        self.links.remove_silent(&other.key);
-                        return Ok(link);
-                    }
-                    // The process that said so goes on, in the other era.
-                    Err(why @ Unavailable::OtherEra) if self.spare.is_there() => {
-                        self.links.remove_silent(&other.key);
-                        return Err(why);
+                    Ok(connection) => {
+                        self.connections.remove_silent(&other.key);
+                        return Ok(connection);
                     }
                     Err(why) => own_failed = Some(why),
                 },
                 answer = &mut other_asked, if other_failed.is_none() => match answer {
-                    Ok(link) => {
-                        let longer = begun.elapsed().min(LONGER);
-                        let late = timeout(longer, &mut own_asked);
-                        match &own_failed {
-                            None => if let Ok(Ok(own)) = late.await {
-                                self.links.remove_silent(&other.key);
-                                return Ok(own);
-                            } else {
-                                self.eras().silent(own.era(), Instant::now());
-                            },
-                            Some(Unavailable::Unclear) => {
-                                self.eras().refused(own.era(), Instant::now());
+                    Ok(connection) => {
+                        if own_failed.is_none() {
+                            let longer = begun.elapsed().min(MAX_EXTRA_WAIT);
+                            match timeout(longer, &mut own_asked).await {
+                                Ok(Ok(own)) => {
+                                    self.connections.remove_silent(&other.key);
+                                    return Ok(own);
+                                }
+                                // Its process is still starting, and serves later requests.
+                                Err(_) if self.is_stdio() => return Ok(connection),
+                                _ => self.eras().silent(own.era(), Instant::now()),
                             }
-                            Some(_) => {}
                         }
-                        self.links.remove_silent(&own.key);
-                        return Ok(link);
-                    }
-                    // One after the other, where there is no room for both.
-                    Err(Unavailable::Full(_)) if own_failed.is_none() => {
-                        self.eras().silent(own.era(), Instant::now());
-                        self.links.remove_silent(&own.key);
-                        return Err(Unavailable::OtherEra);
+                        self.connections.remove_silent(&own.key);
+                        return Ok(connection);
                     }
                     Err(why) => other_failed = Some(why),
                 },
             }
             match (&own_failed, &other_failed) {
-                // It ended, and says that the other era is none of its own: perhaps it works now.
+                // The process ended in one protocol version and rejected the other: it may work
+                // now.
                 (Some(Unavailable::Unclear), Some(why @ Unavailable::OtherEra)) => {
                     return Err(why.clone());
                 }
@@ -353,71 +353,88 @@ impl Server {
         }
     }
 
-    /// Asks the server in one era.
+    /// Contacts the server in one protocol version.
     async fn ask(self: &Arc<Self>, way: &Way) -> Result<Busy, Unavailable> {
-        for _ in 0..WAYS {
-            let link = self.room_for(&way.key, &way.opening).await?;
-            match link.hello().await {
-                // It is asked anew, over that one.
+        for _ in 0..MAX_ATTEMPTS {
+            let connection = self.room_for(&way.key, &way.opening).await?;
+            match connection.hello().await {
+                // It is tried again, over the legacy transport.
                 Err(Unavailable::OldTransport) => {}
-                hello => return hello.map(|_| link),
+                hello => return hello.map(|_| connection),
             }
         }
         Err(Unavailable::OldTransport)
     }
 
-    /// A link of a key, made if need be. When all processes are busy, sessions wait in line for one, as
-    /// long as a call may take.
+    /// A connection that no other call uses. Beyond `max_children`, calls wait in line for one.
+    pub(super) async fn free_lane(
+        self: &Arc<Self>,
+        key: &Key,
+        client: &Client,
+    ) -> Result<Busy, Unavailable> {
+        let last = self.max_connections().unwrap_or(1);
+        for lane in 1..=last {
+            let key = Key { lane, ..key.clone() };
+            let connection = self.room_for(&key, &self.opening(&key, client)).await?;
+            if !connection.is_used_by_others() {
+                return Ok(connection);
+            }
+        }
+        Err(Unavailable::Full(last))
+    }
+
+    /// The connection of a key, created if necessary. If all processes are busy, sessions queue for
+    /// one, for as long as a call may take.
     pub(super) async fn room_for(
         self: &Arc<Self>,
         key: &Key,
         opening: &Opening,
     ) -> Result<Busy, Unavailable> {
-        self.room_within(key, opening, self.definition.timeouts.idle("")).await
-    }
-
-    async fn room_within(
-        self: &Arc<Self>,
-        key: &Key,
-        opening: &Opening,
-        patience: Duration,
-    ) -> Result<Busy, Unavailable> {
-        if let Some(link) = self.links.get(key) {
-            return Ok(link);
+        if let Some(connection) = self.connections.get(key) {
+            return Ok(connection);
         }
         if self.evicted.contains(&key.owner) {
             return Err(Unavailable::Evicted);
         }
-        let most = self.most_links();
+        let most = self.max_connections();
         let full = || Unavailable::Full(most.unwrap_or_default());
-        let deadline = Instant::now() + patience;
-        // Whoever came first is first: others wait until it has found room.
+        let deadline = Instant::now() + self.definition.timeouts.idle("");
+        // First come, first served: others wait until the first one has a slot.
         let turn = tokio::time::timeout_at(deadline, self.line.lock()).await;
         let _turn = turn.map_err(|_| full())?;
         loop {
-            let make = || Link::new(self, key.clone(), opening.clone());
-            match self.links.get_or_make(key, most, make) {
-                Err(Unavailable::Full(_)) if Instant::now() < deadline => sleep(LOOK).await,
+            let make = || ServerConnection::new(self, key.clone(), opening.clone());
+            match self.connections.get_or_make(key, most, make) {
+                Err(Unavailable::Full(_)) if Instant::now() < deadline => {
+                    sleep(POLL_INTERVAL).await
+                }
                 Err(why) => return Err(why),
-                Ok((link, None)) => return Ok(link),
-                Ok((link, Some(gone))) => {
+                Ok((connection, None)) => return Ok(connection),
+                Ok((connection, Some(gone))) => {
                     if gone.has_spoken() && gone.key().owner != key.owner {
                         self.evicted.add(gone.key());
                     }
-                    return Ok(link);
+                    return Ok(connection);
                 }
             }
         }
     }
 
-    /// Whether the server was found not to speak an era.
-    pub(super) fn is_foreign(&self, era: Era) -> bool {
-        matches!(self.known(era), Known::No | Known::LongAgo)
+    /// The connection of a key, created if necessary, without regard to the maximum.
+    fn connection_beyond(self: &Arc<Self>, key: &Key, opening: &Opening) -> Option<Busy> {
+        let make = || ServerConnection::new(self, key.clone(), opening.clone());
+        let made = self.connections.get_or_make(key, None, make);
+        made.ok().map(|(connection, _)| connection)
     }
 
-    pub(super) fn known(&self, era: Era) -> Known {
+    /// Whether the server is known not to support a protocol version.
+    pub(super) fn is_foreign(&self, era: Era) -> bool {
+        matches!(self.known(era), EraSupport::Unsupported | EraSupport::Stale)
+    }
+
+    pub(super) fn known(&self, era: Era) -> EraSupport {
         match era {
-            Era::Modern if self.uses_sse() => Known::No,
+            Era::Modern if self.uses_sse() => EraSupport::Unsupported,
             era => self.eras().known(era, Instant::now()),
         }
     }

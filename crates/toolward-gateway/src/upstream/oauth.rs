@@ -1,5 +1,6 @@
-//! Tokens that the gateway gets for itself, by client credentials, to show them to a server. Nothing that
-//! a client showed ever comes here.
+//! OAuth client credentials: tokens of the gateway itself for a server.
+//!
+//! A client's token is never used here.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,30 +13,31 @@ use toolward_wire::Raw;
 use crate::http_client::{Address, fetch};
 use crate::lock::LockUnpoisoned;
 
-/// No answer of a token endpoint is longer.
-const LARGEST: usize = 64 << 10;
-/// How long a token may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A token that does not say when it ends is used for so long.
-const UNSAID: Duration = Duration::from_secs(300);
-/// So long before its end a token is replaced, or a quarter of its time.
-const AHEAD: Duration = Duration::from_secs(30);
-/// After a failure nobody asks again for so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The maximum size of a token endpoint's response.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
+/// The timeout for fetching a token.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// The lifetime of a token without `expires_in`.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// A token is renewed this long before it expires, or after three quarters of its lifetime if that
+/// is later.
+const RENEW_AHEAD: Duration = Duration::from_secs(30);
+/// The time between attempts after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where tokens for a server come from.
+/// The source of tokens for a server.
 pub struct OAuth {
     endpoint: Address,
-    /// Who the gateway is there, as a header.
+    /// The gateway's client credentials, as an `Authorization` header.
     client: String,
     form: String,
-    held: Mutex<Held>,
-    /// One asks at a time.
+    held: Mutex<TokenState>,
+    /// Serializes token requests.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Held {
+struct TokenState {
     token: Option<Token>,
     failed: Option<(Instant, String)>,
 }
@@ -49,7 +51,12 @@ struct Token {
 }
 
 impl OAuth {
-    /// `resource`: the address of the server that the tokens are for.
+    /// The gateway's client credentials.
+    pub(super) fn credentials(&self) -> &str {
+        &self.client
+    }
+
+    /// `resource` is the address of the server that the tokens are for.
     pub fn new(
         endpoint: Address,
         client_id: &str,
@@ -57,7 +64,7 @@ impl OAuth {
         scope: Option<&str>,
         resource: &str,
     ) -> OAuth {
-        // In this header both parts are written as in a form.
+        // RFC 6749 requires both to be form-encoded in this header.
         let pair = format!("{}:{}", encoded(client_id), encoded(client_secret));
         let mut form = format!("grant_type=client_credentials&resource={}", encoded(resource));
         if let Some(scope) = scope {
@@ -72,51 +79,51 @@ impl OAuth {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, TokenState> {
         self.held.locked()
     }
 
-    /// The value of `Authorization`, from a token that is there or a new one.
+    /// The value of `Authorization`, from a cached token or a new one.
     pub(crate) async fn authorization(&self) -> io::Result<Arc<str>> {
         if let Some(header) = self.fresh() {
             return Ok(header);
         }
         let _one = self.asking.lock().await;
-        // Somebody else may have asked in the meantime.
+        // Another task may have fetched one in the meantime.
         if let Some(header) = self.fresh() {
             return Ok(header);
         }
-        let recently = |(at, _): &(Instant, String)| at.elapsed() < PAUSE;
+        let recently = |(at, _): &(Instant, String)| at.elapsed() < RETRY_INTERVAL;
         let failed = self.held().failed.clone().filter(recently);
         let asked = match failed {
             Some((_, why)) => Err(why),
-            None => match tokio::time::timeout(PATIENCE, self.ask()).await {
+            None => match tokio::time::timeout(FETCH_TIMEOUT, self.ask()).await {
                 Ok(asked) => asked,
-                Err(_) => Err("there was no answer in time".into()),
+                Err(_) => Err("the token endpoint timed out".into()),
             },
         };
         let mut held = self.held();
         match asked {
             Ok(token) => {
                 let header = token.header.clone();
-                *held = Held { token: Some(token), failed: None };
+                *held = TokenState { token: Some(token), failed: None };
                 Ok(header)
             }
             Err(why) => {
                 if held.failed.as_ref().is_none_or(|failed| !recently(failed)) {
                     held.failed = Some((Instant::now(), why.clone()));
                 }
-                // The old one holds to its end.
+                // The old token is valid until it expires.
                 let old = held.token.as_ref().filter(|token| Instant::now() < token.until);
                 old.map(|token| token.header.clone()).ok_or_else(|| {
-                    let why = format!("there is no token for it: {why}");
+                    let why = format!("failed to get a token for it: {why}");
                     io::Error::new(io::ErrorKind::PermissionDenied, why)
                 })
             }
         }
     }
 
-    /// The value of `Authorization` without waiting for one.
+    /// The value of `Authorization`, if a token is cached.
     pub(crate) fn known(&self) -> Option<Arc<str>> {
         let held = self.held();
         let token = held.token.as_ref().filter(|token| Instant::now() < token.until)?;
@@ -129,7 +136,7 @@ impl OAuth {
         Some(token.header.clone())
     }
 
-    /// The server does not take this token: it is not used again.
+    /// Discards a token that the server rejected.
     pub(crate) fn refused(&self, header: &str) {
         let mut held = self.held();
         if held.token.as_ref().is_some_and(|token| *token.header == *header) {
@@ -139,13 +146,14 @@ impl OAuth {
 
     async fn ask(&self) -> Result<Token, String> {
         let fields = [("Authorization", self.client.as_str())];
-        let answer = fetch::post_form(&self.endpoint, &fields, &self.form, LARGEST);
+        let answer = fetch::post_form(&self.endpoint, &fields, &self.form, MAX_RESPONSE_BYTES);
         let answer = answer.await.map_err(|error| error.to_string())?;
         if answer.status != 200 {
-            return Err(format!("the token endpoint answers with status {}", answer.status));
+            return Err(format!("the token endpoint returned status {}", answer.status));
         }
-        let bad = |what: &str| format!("the token endpoint's answer {what}");
-        let body = Raw::scan(&answer.body, LARGEST).map_err(|error| bad(&error.to_string()))?;
+        let bad = |what: &str| format!("the token endpoint's response {what}");
+        let body =
+            Raw::scan(&answer.body, MAX_RESPONSE_BYTES).map_err(|error| bad(&error.to_string()))?;
         let text = |name: &str| body.member(name).and_then(Raw::as_str);
         if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return Err(bad("is not a bearer token"));
@@ -155,31 +163,32 @@ impl OAuth {
         let token = token.ok_or_else(|| bad("has no token"))?;
         let seconds = body.member("expires_in").and_then(Raw::as_i64);
         let lasts = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let lasts = lasts.map_or(UNSAID, |seconds| Duration::from_secs(seconds.min(86_400)));
+        let lasts =
+            lasts.map_or(DEFAULT_LIFETIME, |seconds| Duration::from_secs(seconds.min(86_400)));
         let now = Instant::now();
         Ok(Token {
             header: format!("Bearer {token}").into(),
-            renew: now + lasts - AHEAD.min(lasts / 4),
+            renew: now + lasts - RENEW_AHEAD.min(lasts / 4),
             until: now + lasts,
         })
     }
 }
 
-/// Two are alike where they ask the same of the same; what they hold does not matter.
+/// Equal if they request the same token from the same endpoint; cached tokens do not matter.
 impl PartialEq for OAuth {
     fn eq(&self, other: &OAuth) -> bool {
         (&self.endpoint, &self.client, &self.form) == (&other.endpoint, &other.client, &other.form)
     }
 }
 
-/// Nothing of it is for anyone to read.
+/// Prints nothing, because all of it is secret.
 impl std::fmt::Debug for OAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("OAuth(…)")
     }
 }
 
-/// As forms write it.
+/// Percent-encodes a value of a form.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
         match byte {

@@ -1,4 +1,4 @@
-//! A server on HTTP: its address, and what is sent along to it.
+//! A server over HTTP: its address, and the headers and credentials it gets.
 
 use std::io;
 use std::sync::Arc;
@@ -6,34 +6,33 @@ use std::sync::Arc;
 use super::oauth::OAuth;
 use crate::http_client::{Address, Client, ClientTls};
 
-/// A server on HTTP.
+/// A server over HTTP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remote {
     pub address: Address,
-    /// Headers of the configuration, credentials among them.
+    /// Configured headers, including credentials.
     pub headers: Vec<(String, String)>,
-    /// By agent, instead of those of the same name.
+    /// Headers by agent, which replace those of the same name.
     pub headers_for: Vec<(String, Vec<(String, String)>)>,
-    /// Where `Authorization` comes from, where no header gives it.
+    /// The source of `Authorization`, unless a header has it.
     pub oauth: Option<Arc<OAuth>>,
     /// A private CA or a client certificate; otherwise the system's certificates.
     pub tls: Option<ClientTls>,
-    /// Said by the configuration; else found out.
+    /// `None`: detected.
     pub transport: Option<Wire>,
 }
 
 impl Remote {
-    /// A client for the server.
     pub(super) fn client(&self) -> Client {
         Client::new(self.address.clone(), self.tls.clone())
     }
 
-    /// Whether some agents come with credentials of their own, so that no link is everyone's.
-    pub fn is_personal(&self) -> bool {
+    /// Whether agents have their own credentials, so that connections cannot be shared by everyone.
+    pub(crate) fn is_personal(&self) -> bool {
         !self.headers_for.is_empty()
     }
 
-    /// The server as it is asked for one agent.
+    /// The server with the headers of one agent.
     pub(super) fn of(&self, agent: Option<&str>) -> Remote {
         let mut remote = Remote { headers_for: Vec::new(), ..self.clone() };
         let own = self.headers_for.iter().find(|(name, _)| Some(name.as_str()) == agent);
@@ -47,8 +46,7 @@ impl Remote {
         remote
     }
 
-    /// The value of `Authorization`, where it is not a header of the configuration. Waits for a
-    /// token if need be.
+    /// The value of `Authorization`, if it comes from a token. Fetches a token if necessary.
     pub(super) async fn token(&self) -> io::Result<Option<Arc<str>>> {
         match &self.oauth {
             Some(oauth) => Ok(Some(Box::pin(oauth.authorization()).await?)),
@@ -56,7 +54,7 @@ impl Remote {
         }
     }
 
-    /// Gets another token once, where the server does not take this one; true where there is one.
+    /// Replaces a token that the server rejected, once; true if there is a new one.
     pub(super) async fn renewed(&self, token: &mut Option<Arc<str>>) -> io::Result<bool> {
         let (Some(oauth), Some(old)) = (&self.oauth, token.take()) else { return Ok(false) };
         oauth.refused(&old);
@@ -64,7 +62,7 @@ impl Remote {
     }
 }
 
-/// How a server on HTTP is spoken to.
+/// The transport of a server over HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Streamable,

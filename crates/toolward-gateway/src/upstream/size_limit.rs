@@ -1,4 +1,4 @@
-//! How large an answer may be, and one that is larger.
+//! Size limits of responses.
 
 use std::io;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use toolward_policy::selector::Glob;
 use crate::budget::{RESULT_ROOM, Reservation};
 use crate::http_client::MAX_READ_BYTES;
 
-/// The largest results of a server's tools, in bytes.
+/// The maximum sizes of a server's tool results, in bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Caps {
-    /// By tool, first match.
+    /// By tool; the first match applies.
     pub by_tool: Vec<(Glob, usize)>,
-    /// Otherwise; `None`: as large as any answer.
+    /// For other tools; `None`: only the general limit on responses applies.
     pub otherwise: Option<usize>,
 }
 
@@ -24,11 +24,11 @@ impl Caps {
     }
 }
 
-/// How many bytes an answer may have, and the memory they take.
+/// The maximum size of a response, and the memory reserved for it.
 #[derive(Debug, Clone)]
 pub(super) struct Allowance {
     pub(super) longest: usize,
-    /// Grows as the answer arrives. `None`: the answer is not held for a client.
+    /// Grows as the response arrives. `None`: the response is not held for a client.
     pub(super) room: Option<Arc<Reservation>>,
 }
 
@@ -39,21 +39,21 @@ impl From<usize> for Allowance {
 }
 
 impl Allowance {
-    /// Makes room for the bytes that are held and those of the next read; waits until there is some.
+    /// Reserves memory for the bytes held and for the next read; waits until there is enough.
     pub(super) async fn hold(&self, held: usize) {
         if let Some(room) = &self.room {
             room.grow_to(held.saturating_add(MAX_READ_BYTES)).await;
         }
     }
 
-    /// Makes room for an answer of known length; waits until there is some.
+    /// Reserves memory for a response of known length; waits until there is enough.
     pub(super) async fn hold_all(&self, length: u64) {
         if let (Some(room), Ok(length)) = (&self.room, usize::try_from(length)) {
             room.grow_to(length).await;
         }
     }
 
-    /// Gives back what is not needed for the bytes that are held.
+    /// Releases the memory that the bytes held do not need.
     pub(super) fn release(&self, held: usize) {
         if let Some(room) = &self.room {
             room.shrink_to(held.saturating_add(MAX_READ_BYTES).max(RESULT_ROOM));
@@ -61,7 +61,7 @@ impl Allowance {
     }
 }
 
-/// An answer with more bytes than may pass: so many, where that is known. Nothing more of it is read.
+/// A response that exceeds the limit, with its size if that is known. The rest of it is not read.
 #[derive(Debug)]
 pub(super) struct TooLarge {
     pub(super) size: Option<u64>,
@@ -80,7 +80,7 @@ impl TooLarge {
         io::Error::other(TooLarge { size })
     }
 
-    /// Whether that is what went wrong.
+    /// The size error behind an I/O error, if it is one.
     pub(super) fn of(error: &io::Error) -> Option<&TooLarge> {
         error.get_ref()?.downcast_ref()
     }

@@ -1,11 +1,12 @@
-//! Times in which nothing is read from a server because a result waits for room.
+//! Periods in which nothing is read from a server because a result waits for memory.
 //!
-//! Calls whose results come later on the same pipe wait too. Their idle timeout does not count meanwhile.
+//! Calls whose results come later on the same pipe are delayed as well. Their idle timeout is
+//! suspended meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The stalls of one connection: counts their begins and ends, so that it is odd during one.
+/// The stalls of one connection: a counter of their starts and ends, which is odd during a stall.
 #[derive(Debug, Clone, Default)]
 pub struct Stalls(Arc<AtomicU64>);
 
@@ -19,13 +20,13 @@ impl Stalls {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
 
-    /// How often there was one, for [`any_since`](Self::any_since).
+    /// A counter for [`any_since`](Self::any_since).
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether there is one now, or was one since this count.
-    pub fn any_since(&self, count: u64) -> bool {
+    /// Whether there is a stall now, or there was one since `count`.
+    pub(crate) fn any_since(&self, count: u64) -> bool {
         let now = self.count();
         now % 2 == 1 || now != count
     }

@@ -1,25 +1,25 @@
-//! How long a call may take.
+//! Timeouts of calls.
 
 use std::time::Duration;
 
 use toolward_policy::selector::Glob;
 
-/// How long a server may be silent unless the configuration has another value.
-const IDLE: Duration = Duration::from_secs(60);
-/// How long a call may take in total unless the configuration has another value.
-const MOST: Duration = Duration::from_secs(600);
-/// The timeout reported to a `policy_sh` hook unless one is configured: the value that the framework
-/// such scripts are written for has.
-const REPORTED: Duration = Duration::from_secs(30);
+/// The default idle timeout.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The default limit on the total time of a call.
+const DEFAULT_MAX_TIMEOUT: Duration = Duration::from_secs(600);
+/// The timeout reported to a `policy_sh` hook if none is configured: the default of the framework
+/// that such scripts are written for.
+const DEFAULT_REPORTED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The timeouts of a server's calls, as configured.
+/// The configured timeouts of a server's calls.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timeouts {
-    /// Idle time by tool, first match.
+    /// Idle timeouts by tool; the first match applies.
     pub by_tool: Vec<(Glob, Duration)>,
-    /// Idle time of other tools.
+    /// The idle timeout of other tools.
     pub otherwise: Option<Duration>,
-    /// The longest call, with or without progress.
+    /// The limit on the total time of a call, with or without progress.
     pub most: Option<Duration>,
 }
 
@@ -29,25 +29,25 @@ impl Timeouts {
         named.map(|(_, timeout)| *timeout).or(self.otherwise)
     }
 
-    /// How long a call of a tool may go without an answer or progress.
+    /// How long a call of a tool may go without a response or progress.
     pub fn idle(&self, tool: &str) -> Duration {
-        self.configured(tool).unwrap_or(IDLE)
+        self.configured(tool).unwrap_or(DEFAULT_IDLE_TIMEOUT)
     }
 
-    /// How long a call of a tool may take in total. A configured idle time is never cut short by the
-    /// default.
+    /// How long a call of a tool may take in total. The default never cuts a configured idle
+    /// timeout short.
     pub fn most(&self, tool: &str) -> Duration {
-        self.most.unwrap_or_else(|| self.idle(tool).max(MOST))
+        self.most.unwrap_or_else(|| self.idle(tool).max(DEFAULT_MAX_TIMEOUT))
     }
 
-    /// The timeout of a tool as a `policy_sh` hook sees it.
+    /// The timeout of a tool as reported to a `policy_sh` hook.
     pub(crate) fn reported(&self, tool: &str) -> Duration {
-        self.configured(tool).unwrap_or(REPORTED)
+        self.configured(tool).unwrap_or(DEFAULT_REPORTED_TIMEOUT)
     }
 
     /// The longest time that any call may take.
     pub fn longest(&self) -> Duration {
         let idle = self.by_tool.iter().map(|(_, timeout)| *timeout).chain(self.otherwise).max();
-        self.most.unwrap_or_else(|| idle.unwrap_or(IDLE).max(MOST))
+        self.most.unwrap_or_else(|| idle.unwrap_or(DEFAULT_IDLE_TIMEOUT).max(DEFAULT_MAX_TIMEOUT))
     }
 }

@@ -1,7 +1,7 @@
 //! Transports to servers: stdio, Streamable HTTP, and legacy HTTP+SSE.
 //!
-//! Child processes and HTTP+SSE share one line-based transport: both deliver messages one by one over a
-//! connection that outlives a request.
+//! Child processes and HTTP+SSE share one line-based transport: both deliver messages one by one
+//! over a connection that outlives a request.
 
 pub(crate) mod environment;
 pub(crate) mod event_stream;
@@ -16,15 +16,33 @@ pub(crate) mod reusable_process;
 pub(crate) mod stdio;
 pub(crate) mod writer;
 
-/// What a transport reports beside responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use toolward_wire::Message;
+use toolward_wire::list::ListKind;
+
+/// Events of a transport other than responses.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// The server says that its list has changed.
-    ListChanged,
-    /// A new session began on the same connection: what it offers may be another list.
+    /// The server announced a change of a list. For resources, that includes templates.
+    ListChanged(ListKind),
+    /// A resource changed, by its URI.
+    Updated(Box<str>),
+    /// A new session began on the same connection; its lists may differ.
     Renewed,
-    /// The connection ended after it had worked for a while: what comes next may offer another list.
+    /// The connection, or the stream of announcements, ended after it had worked for a while; lists may have changed
+    /// unannounced.
     Ended,
-    /// It ended soon after its start; it is started again when it is needed.
+    /// The connection ended soon after its start; it is restarted on the next use.
     Failed,
+}
+
+impl Signal {
+    /// The signal of a server's notification, if it is one that concerns the whole connection.
+    pub(crate) fn of(message: &Message) -> Option<Signal> {
+        let method = message.method()?;
+        if method == "notifications/resources/updated" {
+            return message.param("uri")?.as_str().map(|uri| Signal::Updated(uri.as_ref().into()));
+        }
+        let announced = ListKind::ALL.into_iter().find(|kind| kind.changed() == method);
+        announced.map(Signal::ListChanged)
+    }
 }

@@ -1,4 +1,4 @@
-//! Building a view: the tools a policy lists for an agent, under the names that clients use.
+//! Builds views: the entries that a policy lists for an agent, under the names that clients use.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,60 +8,105 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolward_policy::allowed::Offer;
 use toolward_policy::reason::About;
-use toolward_policy::{Listing, Row, ToolSet, Verdict};
-use toolward_wire::list;
+use toolward_policy::{Cell, Listing, Row, Subject, ToolSet, Verdict};
+use toolward_wire::Raw;
+use toolward_wire::list::{self, ListKind};
 
 use super::names::{Claims, Naming};
-use super::{ListedTool, Rules, ServerView, View};
+use super::{ListedEntry, Rules, ServerView, View, resources};
 use crate::client::Caller;
 use crate::permit::Explanation;
 use crate::upstream::catalogue::Catalogue;
 use crate::upstream::{Server, Unavailable};
 
-/// No client keeps a list for longer.
-const LONGEST_TTL_MS: u64 = 5_000;
+/// Entries in a page of resources or templates. Other lists are one page: many clients read only the first.
+const PAGE_ENTRIES: usize = 1000;
+/// Maximum time that clients may cache a list, in milliseconds.
+const MAX_TTL_MS: u64 = 5_000;
 
-/// A server that the agent may use, and its tool list or why that is not known.
+/// A server that the agent may use, with its list or the reason why it is not known.
 pub struct ServerList<'a> {
     pub server: &'a Arc<Server>,
     pub list: Result<Arc<Catalogue>, Unavailable>,
 }
 
-/// A listed tool, before its entry is written.
-struct ExposedTool {
-    /// The name that clients use, and the one at the server's own address.
+/// A listed entry, before it is written.
+struct ExposedEntry {
+    /// The name at the gateway's address, and at the server's own address.
     name: Box<str>,
     plain: Box<str>,
     description: Option<Box<str>>,
     listing: Listing,
 }
 
+/// The cells of a server's entries, in the order of its list.
+enum Cells {
+    /// Tools, with the hints and actions that policy reads.
+    Tools(Row),
+    Others(Vec<Cell>),
+}
+
+impl Cells {
+    fn new(rules: Rules<'_>, caller: &Caller, kind: ListKind, part: &ServerList<'_>) -> Cells {
+        let (agent, server) = (caller.agent.as_deref(), part.server.name());
+        let list = part.list.as_ref();
+        if kind == ListKind::Tools {
+            let tools = list.map_or_else(|_| ToolSet::new(Vec::new()), |list| list.tools().clone());
+            return Cells::Tools(rules.policy.row(agent, server, &tools));
+        }
+        let entries = list.map_or(&[][..], |list| list.entries());
+        let subjects = entries.iter().map(|entry| subject(kind, entry.name()));
+        Cells::Others(rules.policy.cells(agent, server, subjects))
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = &Cell> + '_> {
+        match self {
+            Cells::Tools(row) => Box::new(row.iter().map(|(_, cell)| cell)),
+            Cells::Others(cells) => Box::new(cells.iter()),
+        }
+    }
+}
+
+/// The subject that policy decides on, for kinds other than tools.
+fn subject(kind: ListKind, name: &str) -> Subject<'_> {
+    match kind {
+        ListKind::Tools | ListKind::Prompts => Subject::Prompt(name),
+        ListKind::Resources => Subject::Resource(name),
+        ListKind::ResourceTemplates => Subject::Template(name),
+    }
+}
+
 impl View {
-    /// `naming` is `None` if tools keep their names.
+    /// `naming` is `None` if entries keep their names.
     pub fn new(
         rules: Rules<'_>,
         caller: &Caller,
-        naming: Option<&Naming>,
+        (kind, naming): (ListKind, Option<&Naming>),
         parts: &[ServerList<'_>],
     ) -> View {
         let policy = rules.policy;
-        let unknown = ToolSet::new(Vec::new());
-        let row = |part: &ServerList<'_>| {
-            let tools = part.list.as_ref().map_or(&unknown, |list| list.tools());
-            policy.row(caller.agent.as_deref(), part.server.name(), tools)
-        };
-        let rows: Vec<Row> = parts.iter().map(row).collect();
+        let cells = |part: &ServerList<'_>| Cells::new(rules, caller, kind, part);
+        let cells: Vec<Cells> = parts.iter().map(cells).collect();
         let mut claims = Vec::with_capacity(parts.len());
-        let exposed = |(part, row): (&ServerList<'_>, &Row)| -> Vec<Option<ExposedTool>> {
+        let exposed = |(part, cells): (&ServerList<'_>, &Cells)| -> Vec<Option<ExposedEntry>> {
             let mut claimed = naming.map_or_else(
                 || Claims::none(part.server.id),
                 |naming| naming.claims(part.server.id),
             );
-            let all = row.iter().map(|(tool, cell)| {
+            let entries = part.list.as_ref().map_or(&[][..], |list| list.entries());
+            let all = entries.iter().zip(cells.iter()).map(|(entry, cell)| {
                 let listing = cell.list(caller.policy());
-                let visible = listing.decision.verdict != Verdict::Deny || !rules.enforced;
-                let named = (naming, &mut claimed);
-                exposed(rules, named, part, tool.name(), listing).filter(|_| visible)
+                let is_template = kind == ListKind::ResourceTemplates;
+                let visible = listing.decision.verdict != Verdict::Deny
+                    || !rules.enforced
+                    || (is_template
+                        && policy.shows_template(
+                            caller.policy(),
+                            part.server.name(),
+                            entry.name(),
+                        ));
+                let named = (kind, naming, &mut claimed);
+                exposed(rules, named, part, entry.name(), listing).filter(|_| visible)
             });
             let all = all.collect();
             if let Ok(list) = &part.list {
@@ -70,17 +115,21 @@ impl View {
             claims.push(claimed);
             all
         };
-        let exposed: Vec<Vec<Option<ExposedTool>>> = parts.iter().zip(&rows).map(exposed).collect();
+        let exposed: Vec<Vec<Option<ExposedEntry>>> =
+            parts.iter().zip(&cells).map(exposed).collect();
         let mut offers = Vec::with_capacity(parts.len());
-        for ((part, row), exposed) in parts.iter().zip(&rows).zip(&exposed) {
+        for ((part, cells), exposed) in parts.iter().zip(&cells).zip(&exposed) {
+            let Cells::Tools(row) = cells else { continue };
             let server = part.server.name();
             let prefix = naming.map(|naming| naming.prefix(server)).unwrap_or_default();
             let names = exposed.iter().map(|one| one.as_ref().map(|one| one.name.clone()));
             offers.push(Offer { server, prefix, row, names: names.collect() });
         }
         let mut view = View {
+            kind,
             shown: HashMap::new(),
             array: Bytes::new(),
+            page_starts: Vec::new(),
             allowed: policy.allowed(caller.policy(), &offers),
             servers: Vec::with_capacity(parts.len()),
             id: String::new(),
@@ -95,13 +144,14 @@ impl View {
             ttl_ms: parts
                 .iter()
                 .filter_map(|part| part.list.as_ref().ok()?.ttl_ms())
-                .fold(LONGEST_TTL_MS, u64::min),
+                .fold(MAX_TTL_MS, u64::min),
         };
         let mut entries = Vec::new();
-        for ((part, row), exposed) in parts.iter().zip(&rows).zip(exposed) {
-            view.add(rules, caller, naming, (part, row, exposed), &mut entries);
+        for ((part, cells), exposed) in parts.iter().zip(&cells).zip(exposed) {
+            view.add(rules, caller, naming, (part, cells, exposed), &mut entries);
         }
         view.array = list::array(entries.iter().map(|entry| &entry[..]));
+        view.page_starts = page_starts(kind, &entries);
         view.id = view.hash();
         view.outcomes = view.outcomes_by_server();
         view
@@ -112,7 +162,7 @@ impl View {
         rules: Rules<'_>,
         caller: &Caller,
         naming: Option<&Naming>,
-        (part, row, exposed): (&ServerList<'_>, &Row, Vec<Option<ExposedTool>>),
+        (part, cells, exposed): (&ServerList<'_>, &Cells, Vec<Option<ExposedEntry>>),
         entries: &mut Vec<Bytes>,
     ) {
         let (policy, server) = (rules.policy, part.server.name());
@@ -125,18 +175,25 @@ impl View {
             server: part.server.clone(),
             entries: Vec::new(),
         };
-        // Tools that are found step by step are shown under their servers' names for them.
+        // With progressive discovery, tools are shown under their servers' own names.
         let by_address = matches!(naming, Some(Naming::Address));
-        let entries_of = part.list.as_ref().map_or(&[][..], |list| list.entries());
+        let list = part.list.as_ref().ok();
+        let entries_of = list.map_or(&[][..], |list| list.entries());
         of_server.offered = entries_of.len();
-        for (((tool, cell), entry), exposed) in row.iter().zip(entries_of).zip(exposed) {
-            let Some(ExposedTool { name, plain, description, listing }) = exposed else {
-                of_server.removed.push(tool.name().into());
+        let tools = list.map_or(&[][..], |list| list.tools().tools());
+        for (at, ((entry, cell), exposed)) in
+            entries_of.iter().zip(cells.iter()).zip(exposed).enumerate()
+        {
+            let original = entry.name();
+            // If two servers have the same resource, it belongs to the first.
+            let exposed = exposed.filter(|exposed| !self.shown.contains_key(&exposed.name));
+            let Some(ExposedEntry { name, plain, description, listing }) = exposed else {
+                of_server.removed.push(original.into());
                 continue;
             };
             let mut edit = entry.edit();
             let shown_as = if by_address { &plain } else { &name };
-            if **shown_as != *tool.name() {
+            if is_named(self.kind) && **shown_as != *original {
                 edit = edit.name(shown_as);
             }
             if let Some(description) = &description {
@@ -144,7 +201,7 @@ impl View {
             }
             if let Some(actions) = listing.actions.as_ref().filter(|_| self.enforced) {
                 let keep: Vec<&str> = actions.iter().map(String::as_str).collect();
-                for key in policy.action_keys(server, tool.name()) {
+                for key in policy.action_keys(server, original) {
                     edit = edit.keep_enum(key, &keep);
                 }
             }
@@ -153,25 +210,29 @@ impl View {
                 of_server.entries.push(shown.clone());
             }
             entries.push(shown);
-            of_server.shown.push(name.to_string());
-            let headers = part.list.as_ref().ok().and_then(|list| list.headers(tool.name()));
-            let settled = cell.settled().map(|decision| {
-                let (agent, subject) = (caller.agent.as_deref(), tool.name());
-                Explanation::new(
-                    policy,
-                    rules.hits,
-                    &decision,
-                    About { agent, server, subject, action: None },
-                )
+            of_server.shown.push(if is_named(self.kind) {
+                name.to_string()
+            } else {
+                original.into()
             });
             let agent = caller.agent.as_deref();
-            let seen = ListedTool {
-                plan: rules.guards.before(policy, agent, server, tool),
+            let settled = cell.settled().map(|decision| {
+                let about = About { agent, server, subject: original, action: None };
+                Explanation::new(policy, rules.hits, &decision, about)
+            });
+            let plan = match tools.get(at) {
+                Some(tool) => rules.guards.before(policy, agent, server, tool),
+                None => rules.guards.before_other(agent, server),
+            };
+            let support = entry.raw().member("execution").and_then(|raw| raw.member("taskSupport"));
+            let seen = ListedEntry {
+                needs_task: support.and_then(Raw::as_str).as_deref() == Some("required"),
+                plan,
                 settled,
                 at: self.servers.len(),
-                original: tool.name().into(),
+                original: original.into(),
                 cell: cell.clone(),
-                headers: headers.cloned(),
+                headers: list.and_then(|list| list.headers(original)).cloned(),
             };
             self.shown.insert(name, seen);
         }
@@ -203,23 +264,49 @@ impl View {
     }
 }
 
-/// How clients see a tool; `None` if the server does not expose it, or another tool has its name. A
+/// The positions of pages in the array of entries, and its end.
+fn page_starts(kind: ListKind, entries: &[Bytes]) -> Vec<usize> {
+    let most = if is_named(kind) { usize::MAX } else { PAGE_ENTRIES };
+    let (mut starts, mut at) = (vec![1], 1);
+    for (index, entry) in entries.iter().enumerate() {
+        if index > 0 && index % most == 0 {
+            starts.push(at);
+        }
+        at += entry.len() + 1;
+    }
+    starts.push(at.max(2));
+    starts
+}
+
+/// Whether entries of a kind have names that the gateway may change. Resources are identified by URIs, which never
+/// change.
+fn is_named(kind: ListKind) -> bool {
+    matches!(kind, ListKind::Tools | ListKind::Prompts)
+}
+
+/// The exposed form of an entry; `None` if the server does not expose it, or another one has its name. A
 /// name is claimed for all agents alike, so that it never depends on who may see the tool.
 fn exposed(
     rules: Rules<'_>,
-    (naming, claims): (Option<&Naming>, &mut Claims),
+    (kind, naming, claims): (ListKind, Option<&Naming>, &mut Claims),
     part: &ServerList<'_>,
-    tool: &str,
+    original: &str,
     listing: Listing,
-) -> Option<ExposedTool> {
+) -> Option<ExposedEntry> {
     let server = part.server.name();
-    let (plain, description): (Box<str>, _) = match rules.policy.exposure(server) {
-        None => (tool.into(), None),
-        Some(exposure) => exposure.show(tool).map(|shown| (shown.name, shown.description))?,
+    let exposure = match kind {
+        ListKind::Tools => rules.policy.exposure(server),
+        ListKind::Prompts => rules.policy.prompt_exposure(server),
+        ListKind::Resources | ListKind::ResourceTemplates => None,
     };
-    let name = match naming {
-        None => plain.clone(),
-        Some(naming) => naming.expose(claims, server, &plain)?,
+    let (plain, description): (Box<str>, _) = match exposure {
+        Some(exposure) => exposure.show(original).map(|shown| (shown.name, shown.description))?,
+        None => (original.into(), None),
     };
-    Some(ExposedTool { name, plain, description, listing })
+    let name = match (kind, naming) {
+        (ListKind::Resources, _) => resources::key(original),
+        (_, None) => plain.clone(),
+        (_, Some(naming)) => naming.expose(claims, server, &plain)?,
+    };
+    Some(ExposedEntry { name, plain, description, listing })
 }

@@ -1,4 +1,4 @@
-//! View cache: views by what they depend on, and the views that each client holds.
+//! View cache: views by their inputs, and the views that each client holds.
 //!
 //! Clients that would see the same share one view. Building a view costs about 1 ms for 10,000 tools, looking one
 //! up costs a hash, and a call whose client holds a fresh view costs neither.
@@ -7,7 +7,9 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use hashbrown::HashMap;
+use tokio::sync::Notify;
 use tokio::time::Instant;
+use toolward_wire::list::ListKind;
 
 use super::build::ServerList;
 use super::names::Naming;
@@ -16,7 +18,7 @@ use crate::client::{Claims, Client, Scope, ServerId};
 use crate::lock::LockUnpoisoned;
 use crate::upstream::{Listed, Server, Unavailable};
 
-/// Dead entries are evicted when the cache grows to this size, and then to twice what is left.
+/// Dead entries are evicted when the cache reaches this size, and then at twice the remaining size.
 const MIN_PRUNE_SIZE: usize = 64;
 
 /// The views of one active configuration. Entries are weak: clients keep views alive.
@@ -26,42 +28,45 @@ pub(crate) struct ViewCache(Mutex<Views>);
 #[derive(Default)]
 struct Views {
     by_key: HashMap<ViewKey, Weak<View>>,
-    /// Looking for dead entries at each new view would cost more with every client.
+    /// The size at which dead entries are evicted. Checking at each new view would cost more with every
+    /// client.
     prune_at: usize,
 }
 
-/// The hash of a server's list, or why there is none and whether a retry can help.
+/// The hash of a server's list, or why it has no list and whether a retry can help.
 type ListState = Result<[u8; 32], (&'static str, bool)>;
 
-/// Everything a view depends on beside the active configuration.
+/// Everything a view depends on besides the active configuration.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ViewKey {
     agent: Option<Arc<str>>,
     /// Only if rules read them.
     claims: Option<Arc<Claims>>,
     scope: Scope,
+    kind: ListKind,
     lists: Vec<(ServerId, ListState)>,
 }
 
-/// A server and its tool list as a client gets it now.
+/// A server and its current list of one kind for a client.
 pub(crate) struct FetchedList {
     pub(crate) server: Arc<Server>,
     pub(crate) list: Result<Listed, Unavailable>,
 }
 
 impl ViewCache {
-    /// The view of a client over these lists, from the cache or built now.
+    /// The view of a client from these lists, cached or newly built.
     pub(crate) fn view(
         &self,
         rules: Rules<'_>,
-        naming: &Naming,
-        client: &Client,
+        naming: Option<&Naming>,
+        (client, kind): (&Client, ListKind),
         lists: &[FetchedList],
     ) -> Arc<View> {
         let key = ViewKey {
             agent: client.caller.agent.clone(),
             claims: client.caller.claims.clone().filter(|claims| claims.for_policy().is_some()),
             scope: client.scope,
+            kind,
             lists: lists.iter().map(FetchedList::key).collect(),
         };
         if let Some(view) = self.views().by_key.get(&key).and_then(Weak::upgrade) {
@@ -69,11 +74,11 @@ impl ViewCache {
         }
         let parts: Vec<ServerList<'_>> = lists.iter().map(FetchedList::part).collect();
         let naming = match client.scope {
-            Scope::All => Some(naming),
+            Scope::All => naming,
             Scope::One(_) => None,
             Scope::Discovery => Some(&Naming::Address),
         };
-        let view = Arc::new(View::new(rules, &client.caller, naming, &parts));
+        let view = Arc::new(View::new(rules, &client.caller, (kind, naming), &parts));
         self.views().insert(key, &view);
         view
     }
@@ -110,24 +115,27 @@ impl FetchedList {
 pub struct Viewer {
     client: Client,
     held: Mutex<HeldViews>,
+    /// Signaled when a list that may already be stale is sent.
+    sent_stale: Arc<Notify>,
     /// The same client with the scope in which meta tools reach servers for it.
     discovery: OnceLock<Arc<Viewer>>,
 }
 
+/// The views of a client, by kind.
 #[derive(Debug, Default)]
 struct HeldViews {
-    current: Option<HeldView>,
-    /// The last list that was sent to the client.
-    sent: Option<Arc<View>>,
+    current: [Option<HeldView>; 4],
+    /// The last lists that were sent to the client.
+    sent: [Option<Arc<View>>; 4],
 }
 
-/// A view and what it was built from.
+/// A view, the version it was built from, and its expiry.
 #[derive(Debug)]
 struct HeldView {
     view: Arc<View>,
     version: ViewVersion,
     fresh_until: Option<Instant>,
-    /// When a listing, or a call of a name that is not in the view, fetches lists again.
+    /// When a listing, or a call of an unlisted name, fetches the lists again.
     relist_at: Option<Instant>,
 }
 
@@ -148,7 +156,8 @@ impl Deref for Viewer {
 
 impl From<Client> for Viewer {
     fn from(client: Client) -> Viewer {
-        Viewer { client, held: Mutex::default(), discovery: OnceLock::new() }
+        let (held, sent_stale, discovery) = Default::default();
+        Viewer { client, held, sent_stale, discovery }
     }
 }
 
@@ -159,14 +168,15 @@ impl Viewer {
         self.discovery.get_or_init(create).clone()
     }
 
-    /// The held view, if it is fresh and has the tool that is wanted, or all lists.
+    /// The held view, if it is fresh and has the wanted entry or all lists.
     pub(crate) fn held_view(
         &self,
+        kind: ListKind,
         version: ViewVersion,
         wanted: Option<&str>,
     ) -> Option<Arc<View>> {
         let held = self.held();
-        let held = held.current.as_ref().filter(|held| held.version == version)?;
+        let held = held.current[kind.index()].as_ref().filter(|held| held.version == version)?;
         let now = Instant::now();
         let fresh = held.fresh_until.is_none_or(|until| now < until);
         let young = held.relist_at.is_none_or(|at| now < at);
@@ -175,10 +185,18 @@ impl Viewer {
         (fresh && enough).then(|| held.view.clone())
     }
 
+    /// The held view, if it has all lists and none is known to have changed.
+    pub(crate) fn complete_view(&self, kind: ListKind, version: ViewVersion) -> Option<Arc<View>> {
+        let held = self.held();
+        let held = held.current[kind.index()].as_ref().filter(|held| held.version == version)?;
+        let fresh = held.fresh_until.is_none_or(|until| Instant::now() < until);
+        (fresh && held.view.is_complete()).then(|| held.view.clone())
+    }
+
     /// Holds a view that was built from these lists.
     pub(crate) fn hold(&self, view: &Arc<View>, version: ViewVersion, lists: &[FetchedList]) {
         let listed = lists.iter().filter_map(|one| one.list.as_ref().ok());
-        self.held().current = Some(HeldView {
+        self.held().current[view.kind().index()] = Some(HeldView {
             view: view.clone(),
             version,
             fresh_until: listed.clone().filter_map(|listed| listed.fresh_until).min(),
@@ -186,13 +204,24 @@ impl Viewer {
         });
     }
 
-    /// The last list that was sent to the client.
-    pub(crate) fn sent(&self) -> Option<Arc<View>> {
-        self.held().sent.clone()
+    /// The last list of this kind that was sent to the client.
+    pub(crate) fn sent(&self, kind: ListKind) -> Option<Arc<View>> {
+        self.held().sent[kind.index()].clone()
     }
 
     pub(crate) fn set_sent(&self, view: Arc<View>) {
-        self.held().sent = Some(view);
+        let kind = view.kind().index();
+        self.held().sent[kind] = Some(view);
+    }
+
+    /// Makes the follower of changes compare the last lists that were sent with the current ones.
+    pub(crate) fn compare_again(&self) {
+        self.sent_stale.notify_one();
+    }
+
+    /// Signaled by [`compare_again`](Self::compare_again).
+    pub(crate) fn sent_stale(&self) -> Arc<Notify> {
+        self.sent_stale.clone()
     }
 
     fn held(&self) -> MutexGuard<'_, HeldViews> {

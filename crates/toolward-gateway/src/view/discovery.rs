@@ -13,9 +13,9 @@ use crate::upstream::built_in::{EXECUTE, EXECUTE_TOOL, NAME, tools};
 /// How agents find tools: directly in lists, or step by step with the meta tools.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    /// Agents that see the gateway's own tools alone.
+    /// Agents that list only the built-in server's tools.
     pub progressive: ByAgent<()>,
-    /// What servers are for, in the operator's words.
+    /// The operator's descriptions of servers.
     pub descriptions: HashMap<String, String>,
 }
 
@@ -80,7 +80,7 @@ impl Route {
         self == Route::Direct
     }
 
-    /// The route in a word, for JSON.
+    /// The name of the route, for JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Route::Direct => "direct",
@@ -103,7 +103,7 @@ impl Route {
         }
     }
 
-    /// Why a tool is not called directly.
+    /// Why a tool cannot be called directly.
     pub fn note(self) -> Option<String> {
         let progressive = "the agent uses progressive discovery";
         match self {

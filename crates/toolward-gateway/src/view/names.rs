@@ -1,31 +1,39 @@
-//! Names that clients use for tools of several servers: injective, stable, and short enough for
-//! every client.
+//! Tool names for clients of several servers: injective, stable, and short enough for every client.
 
 mod taken;
 
 use sha2::{Digest, Sha256};
 
-pub use self::taken::{Claims, Taken};
+pub use self::taken::{Claims, NameRegistry};
 use crate::client::ServerId;
 
-/// No client has to accept a longer name.
-const LONGEST: usize = 64;
-/// Characters of the hash that stands at the end of a shortened name, after `_`.
-const HASH: usize = 12;
+/// Maximum length of a name: clients need not accept longer ones.
+const MAX_NAME_LENGTH: usize = 64;
+/// Characters of the hash at the end of a shortened name, after `_`.
+const HASH_LENGTH: usize = 12;
 
-/// How tools are named where a client sees several servers.
+/// How tools are named if a client sees several servers.
 #[derive(Debug)]
 pub enum Naming {
     /// `SERVER__TOOL`.
     Prefix { separator: String },
-    /// Names as they are, as long as no two are alike.
-    Flat(Taken),
-    /// `SERVER/TOOL`, which no list shows: how tools are spoken of that are found step by step.
+    /// The tools' own names. If two are the same, the first to claim it has it.
+    Flat(NameRegistry),
+    /// `SERVER/TOOL`, for progressive discovery. No list shows these names.
     Address,
 }
 
 impl Naming {
-    /// Where the names of a server's list are claimed, one by one.
+    /// The same scheme without any claimed name.
+    pub(crate) fn empty(&self) -> Naming {
+        match self {
+            Naming::Prefix { separator } => Naming::Prefix { separator: separator.clone() },
+            Naming::Flat(_) => Naming::Flat(NameRegistry::default()),
+            Naming::Address => Naming::Address,
+        }
+    }
+
+    /// New claims for the names of a server's list.
     pub fn claims(&self, server: ServerId) -> Claims {
         match self {
             Naming::Flat(taken) => taken.claims(server),
@@ -33,8 +41,8 @@ impl Naming {
         }
     }
 
-    /// The naming of a configuration that replaces another one: flat names stay with their owners. `keep` tells
-    /// whether a server still shows a tool under this name.
+    /// The naming of a configuration that replaces another one: flat names stay with their owners. `keep`
+    /// returns whether a server still shows a tool under this name.
     pub(crate) fn replacing(
         self,
         before: &Naming,
@@ -47,12 +55,12 @@ impl Naming {
     }
 
     /// The name of a server's tool; `None` if another tool has it already. A flat name belongs to the
-    /// tool for as long as the claims live.
+    /// tool as long as the claims live.
     pub fn expose(&self, claims: &mut Claims, server: &str, tool: &str) -> Option<Box<str>> {
         match self {
             Naming::Prefix { separator } => Some(fit(&format!("{server}{separator}{tool}"))),
             Naming::Flat(_) => claims.add(fit(tool), tool),
-            // No server's name has a slash.
+            // Server names contain no slash.
             Naming::Address => Some(format!("{server}/{tool}").into()),
         }
     }
@@ -66,7 +74,7 @@ impl Naming {
         }
     }
 
-    /// What stands before the names of a server's tools.
+    /// The prefix of the names of a server's tools.
     pub fn prefix(&self, server: &str) -> String {
         match self {
             Naming::Prefix { separator } => format!("{server}{separator}"),
@@ -75,12 +83,12 @@ impl Naming {
         }
     }
 
-    /// Whether a name could be that of a tool of this server, were its list known.
-    pub fn could_be(&self, name: &str, server: &str) -> bool {
+    /// Whether a name could be a tool of this server, if its list were known.
+    pub(crate) fn could_be(&self, name: &str, server: &str) -> bool {
         matches!(self, Naming::Flat(_)) || self.rest(name, server).is_some()
     }
 
-    /// What a name says beside its server's, where it says that.
+    /// The part of a name after the server's prefix, if it has that prefix.
     pub fn rest<'n>(&self, name: &'n str, server: &str) -> Option<&'n str> {
         match self {
             Naming::Prefix { separator } => {
@@ -92,23 +100,28 @@ impl Naming {
     }
 }
 
-/// A name of at most 64 characters of `[A-Za-z0-9_-]`. One that is longer or has other characters
-/// ends in a hash of all of it; so does one that looks as if it did, so that no two names meet.
+/// Shortens a name to at most 64 characters of `[A-Za-z0-9_-]`. A name that is longer or has other
+/// characters ends in a hash of the whole name; so does one that looks hashed, so that no two names
+/// collide.
 fn fit(name: &str) -> Box<str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.len() <= LONGEST && name.chars().all(plain) && !looks_hashed(name) {
+    if name.len() <= MAX_NAME_LENGTH && name.chars().all(plain) && !looks_hashed(name) {
         return name.into();
     }
-    let kept: String =
-        name.chars().map(|c| if plain(c) { c } else { '_' }).take(LONGEST - HASH - 1).collect();
+    let kept: String = name
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .take(MAX_NAME_LENGTH - HASH_LENGTH - 1)
+        .collect();
     let hash = Sha256::digest(name);
-    let hash: String = hash.iter().take(HASH / 2).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String =
+        hash.iter().take(HASH_LENGTH / 2).map(|byte| format!("{byte:02x}")).collect();
     format!("{kept}_{hash}").into()
 }
 
 fn looks_hashed(name: &str) -> bool {
     let Some((_, end)) = name.rsplit_once('_') else { return false };
-    end.len() == HASH && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    end.len() == HASH_LENGTH && end.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 #[cfg(test)]
@@ -123,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_names_say_where_they_come_from() {
+    fn ordinary_names_contain_their_server() {
         assert_eq!(&*prefixed("files", "read_file"), "files__read_file");
         assert_eq!(&*prefixed("a", "_b"), "a___b");
     }
@@ -136,7 +149,7 @@ mod tests {
             .map(|tool| prefixed("files", tool))
             .collect();
         for name in &names {
-            assert!(name.len() <= LONGEST && name.starts_with("files__"), "{name}");
+            assert!(name.len() <= MAX_NAME_LENGTH && name.starts_with("files__"), "{name}");
             assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
         }
         let mut apart = names.clone();

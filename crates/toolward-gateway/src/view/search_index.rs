@@ -1,9 +1,9 @@
-//! Finding tools by what they do. What is searched is what an agent sees: the index is made of its
-//! view alone, so that nothing else can be found, counted or weighed.
+//! Full-text search for tools. The index is built from an agent's view alone, so hidden tools can neither
+//! be found nor affect the ranking.
 //!
-//! The ranking is BM25 over the parts of a definition, a name above a description above parameters.
-//! Words count without their endings, for their synonyms a little less, and with one slip of the hand
-//! where nothing has the word as it is written.
+//! Ranking is BM25 over the fields of a definition: a name counts more than a description, which counts
+//! more than parameters. Words are stemmed, synonyms count a little less, and a word that no tool has
+//! matches words with one typo.
 
 mod parts;
 mod words;
@@ -15,106 +15,107 @@ use self::parts::parts;
 pub(crate) use self::parts::summary;
 use self::words::{alike, is_empty, nearly, split, stem};
 
-/// So many tools are found at most.
-const MOST: usize = 10;
-/// No more words of a question are looked at.
-const MOST_WORDS: usize = 24;
+/// Maximum number of results.
+const MAX_RESULTS: usize = 10;
+/// Maximum number of query words; further ones are ignored.
+const MAX_QUERY_WORDS: usize = 24;
 
-/// How soon more of the same word stops to matter.
+/// BM25 term frequency saturation.
 const K1: f64 = 1.2;
-/// A synonym counts less than the word, more where no tool has the word itself.
+/// Weight of a synonym, and of a synonym if no tool has the word itself.
 const SYNONYM: f64 = 0.45;
 const INSTEAD: f64 = 0.9;
-/// Each of two words that are written as one.
+/// Weight of each of two query words that match as one word.
 const HALF: f64 = 0.5;
-/// A word that begins as it should, and one that is misspelt.
-const BEGINNING: f64 = 0.5;
-const MISSPELT: f64 = 0.7;
-/// A shorter word is near to too many others.
-const SHORTEST: usize = 5;
+/// Weight of a prefix match, and of a match with a typo.
+const PREFIX: f64 = 0.5;
+const TYPO: f64 = 0.7;
+/// Minimum length for prefix and typo matches: shorter words are close to too many others.
+const MIN_FUZZY_LENGTH: usize = 5;
 
-/// The parts of a definition: how much a word in one counts, and how much a long one loses by it.
-const PARTS: [Part; 6] = [
-    Part { word: "its name", weight: 4.0, length: 0.5 },
-    Part { word: "its title", weight: 2.0, length: 0.5 },
-    Part { word: "its server's name", weight: 1.2, length: 0.0 },
-    Part { word: "its description", weight: 2.0, length: 0.6 },
-    Part { word: "its parameters", weight: 0.6, length: 0.6 },
-    Part { word: "its parameters' descriptions", weight: 0.25, length: 0.8 },
+/// The fields of a definition, with their weights and BM25 length normalization.
+const FIELDS: [SearchField; 6] = [
+    SearchField { word: "its name", weight: 4.0, length: 0.5 },
+    SearchField { word: "its title", weight: 2.0, length: 0.5 },
+    SearchField { word: "its server's name", weight: 1.2, length: 0.0 },
+    SearchField { word: "its description", weight: 2.0, length: 0.6 },
+    SearchField { word: "its parameters", weight: 0.6, length: 0.6 },
+    SearchField { word: "its parameters' descriptions", weight: 0.25, length: 0.8 },
 ];
 const NAME: usize = 0;
-/// Words of names that say that nothing changes, and how much that is worth.
+/// Words in names of read-only tools, and the score factor of such tools.
 const LOOKING: &[&str] = &["list", "get", "read", "search", "find", "show", "query", "describe"];
 const LOOKS: f64 = 1.15;
 
-struct Part {
-    /// As a reason names it.
+struct SearchField {
+    /// Its name in explanations.
     word: &'static str,
     weight: f64,
     length: f64,
 }
 
-/// What is known of the words of an agent's tools.
+/// The words of an agent's tools.
 #[derive(Debug)]
 pub(crate) struct Index {
-    tools: Vec<Indexed>,
-    /// By what is left of words without their endings.
+    tools: Vec<IndexedTool>,
+    /// By stem.
     terms: HashMap<String, Term>,
 }
 
 /// A word and the tools that have it.
 #[derive(Debug, Default)]
 struct Term {
-    /// Its shortest form, for people.
+    /// Its shortest form, for display.
     shown: String,
     tools: Vec<Posting>,
 }
 
 #[derive(Debug)]
-struct Indexed {
-    /// The tool's place in the view.
-    at: Place,
-    /// How many different words its name has.
+struct IndexedTool {
+    /// The tool's position in the view.
+    at: ToolPosition,
+    /// The number of distinct words in its name.
     name_words: usize,
-    /// Its name says that it only looks: who names a thing and nothing to be done wants to see it.
+    /// Its name suggests that it is read-only. A query that names a thing without an action most likely
+    /// wants to see it.
     looks: bool,
 }
 
-/// A tool's place in a view: its server's, and its own among the server's.
-pub(crate) type Place = (usize, usize);
+/// A tool's position in a view: the index of its server, and its index among the server's tools.
+pub(crate) type ToolPosition = (usize, usize);
 
 /// A word in a tool.
 #[derive(Debug)]
 struct Posting {
     tool: usize,
     weight: f64,
-    /// The first part that has it.
+    /// The first field that has it.
     part: usize,
 }
 
 /// A tool to be indexed.
-pub(crate) struct Described<'a> {
-    pub(crate) at: Place,
+pub(crate) struct ToolDocument<'a> {
+    pub(crate) at: ToolPosition,
     pub(crate) server: &'a str,
     /// The definition as the agent gets it.
     pub(crate) definition: &'a Value,
 }
 
-/// A tool that was found, and why.
+/// A search result, and why it matched.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Found {
-    pub(crate) at: Place,
+pub(crate) struct SearchResult {
+    pub(crate) at: ToolPosition,
     pub(crate) why: String,
 }
 
 impl Index {
-    pub(crate) fn new<'a>(tools: impl Iterator<Item = Described<'a>>) -> Index {
+    pub(crate) fn new<'a>(tools: impl Iterator<Item = ToolDocument<'a>>) -> Index {
         let mut index = Index { tools: Vec::new(), terms: HashMap::<String, Term>::new() };
-        let mut lengths: Vec<[usize; PARTS.len()]> = Vec::new();
-        let mut counted: Vec<HashMap<String, [u32; PARTS.len()]>> = Vec::new();
+        let mut lengths: Vec<[usize; FIELDS.len()]> = Vec::new();
+        let mut counted: Vec<HashMap<String, [u32; FIELDS.len()]>> = Vec::new();
         for tool in tools {
-            let mut length = [0; PARTS.len()];
-            let mut counts: HashMap<String, [u32; PARTS.len()]> = HashMap::new();
+            let mut length = [0; FIELDS.len()];
+            let mut counts: HashMap<String, [u32; FIELDS.len()]> = HashMap::new();
             for (part, words) in parts(&tool).into_iter().enumerate() {
                 if let Some(length) = length.get_mut(part) {
                     *length = words.len();
@@ -132,11 +133,11 @@ impl Index {
                     }
                 }
             }
-            let in_name = |counts: &&[u32; PARTS.len()]| counts.get(NAME).is_some_and(|n| *n > 0);
+            let in_name = |counts: &&[u32; FIELDS.len()]| counts.get(NAME).is_some_and(|n| *n > 0);
             let name_words = counts.values().filter(in_name).count();
             let name = split(tool.definition["name"].as_str().unwrap_or_default());
             let looks = name.iter().any(|word| LOOKING.contains(&word.as_str()));
-            index.tools.push(Indexed { at: tool.at, name_words, looks });
+            index.tools.push(IndexedTool { at: tool.at, name_words, looks });
             lengths.push(length);
             counted.push(counts);
         }
@@ -144,7 +145,7 @@ impl Index {
         for (tool, (counts, length)) in counted.into_iter().zip(&lengths).enumerate() {
             for (word, counts) in counts {
                 let mut weight = 0.0;
-                let each = counts.iter().zip(&PARTS).zip(length.iter().zip(&mean));
+                let each = counts.iter().zip(&FIELDS).zip(length.iter().zip(&mean));
                 for ((count, part), (length, mean)) in each {
                     let relative = 1.0 - part.length + part.length * *length as f64 / mean;
                     weight += part.weight * f64::from(*count) / relative;
@@ -154,16 +155,16 @@ impl Index {
                 term.tools.push(Posting { tool, weight, part });
             }
         }
-        // What a map gives in any order is put in one.
+        // Sorted, because the order of a hash map is random.
         index.terms.values_mut().for_each(|term| term.tools.sort_by_key(|one| one.tool));
         index
     }
 
-    /// The tools that a question is about, the likeliest first.
-    pub(crate) fn search(&self, question: &str) -> Vec<Found> {
-        let wanted = self.wanted(question);
+    /// The tools that match a query, best first.
+    pub(crate) fn search(&self, query: &str) -> Vec<SearchResult> {
+        let wanted = self.wanted(query);
         let rarest =
-            |words: &Vec<Meant<'_>>| words.iter().map(|one| one.factor).fold(0.0, f64::max);
+            |words: &Vec<Candidate<'_>>| words.iter().map(|one| one.factor).fold(0.0, f64::max);
         let whole: f64 = wanted.iter().map(rarest).sum();
         let mut matches: Vec<Match> = self.tools.iter().map(|_| Match::default()).collect();
         for (asked, words) in wanted.iter().enumerate() {
@@ -180,24 +181,24 @@ impl Index {
             .map(|(at, (found, tool))| (found.score(whole, tool), at))
             .filter(|(score, _)| *score > 0.0)
             .collect();
-        // Those that are alike stay in the order of the list.
+        // Ties keep the order of the list.
         ranked.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
         let found = |(_, at): &(f64, usize)| {
-            Some(Found { at: self.tools.get(*at)?.at, why: matches.get(*at)?.why() })
+            Some(SearchResult { at: self.tools.get(*at)?.at, why: matches.get(*at)?.why() })
         };
-        ranked.iter().take(MOST).filter_map(found).collect()
+        ranked.iter().take(MAX_RESULTS).filter_map(found).collect()
     }
 
-    /// The words of a question, and for each those of the index that could be meant.
-    fn wanted(&self, question: &str) -> Vec<Vec<Meant<'_>>> {
-        let all = split(question);
+    /// The words of a query, each with the indexed words that it could match.
+    fn wanted(&self, query: &str) -> Vec<Vec<Candidate<'_>>> {
+        let all = split(query);
         let mut asked: Vec<&String> = all.iter().filter(|word| !is_empty(word)).collect();
-        // A question of empty words alone is about them.
+        // A query that has only stop words searches for those.
         if asked.is_empty() {
             asked = all.iter().collect();
         }
-        asked.truncate(MOST_WORDS);
-        let mut wanted: Vec<Vec<Meant<'_>>> = Vec::new();
+        asked.truncate(MAX_QUERY_WORDS);
+        let mut wanted: Vec<Vec<Candidate<'_>>> = Vec::new();
         let mut seen: Vec<String> = Vec::new();
         for (at, word) in asked.iter().enumerate() {
             let own = stem(word);
@@ -205,9 +206,9 @@ impl Index {
                 continue;
             }
             let mut meant = self.meant(word, &own);
-            // `heap snapshot` is also `heapsnapshot`.
-            let neighbours = [at.checked_sub(1).map(|at| (at, at + 1)), Some((at, at + 1))];
-            for (first, second) in neighbours.into_iter().flatten() {
+            // `heap snapshot` also matches `heapsnapshot`.
+            let neighbors = [at.checked_sub(1).map(|at| (at, at + 1)), Some((at, at + 1))];
+            for (first, second) in neighbors.into_iter().flatten() {
                 if let (Some(first), Some(second)) = (asked.get(first), asked.get(second)) {
                     let joined = stem(&format!("{first}{second}"));
                     meant.extend(self.term(&joined, HALF, word, false));
@@ -219,19 +220,19 @@ impl Index {
         wanted
     }
 
-    fn meant(&self, word: &str, own: &str) -> Vec<Meant<'_>> {
-        let mut meant: Vec<Meant<'_>> = self.term(own, 1.0, word, false).into_iter().collect();
+    fn meant(&self, word: &str, own: &str) -> Vec<Candidate<'_>> {
+        let mut meant: Vec<Candidate<'_>> = self.term(own, 1.0, word, false).into_iter().collect();
         let share = if meant.is_empty() { INSTEAD } else { SYNONYM };
         for other in alike(word) {
             meant.extend(self.term(&other, share, word, true));
         }
-        if !meant.is_empty() || word.chars().count() < SHORTEST {
+        if !meant.is_empty() || word.chars().count() < MIN_FUZZY_LENGTH {
             return meant;
         }
-        // Nothing has the word: what is nearest to it is meant.
+        // No tool has the word: fall back to prefixes and typos.
         let near = |(stem, term): (&'_ String, &Term)| match () {
-            () if nearly(own, stem) || nearly(word, &term.shown) => Some(MISSPELT),
-            () if stem.starts_with(own) => Some(BEGINNING),
+            () if nearly(own, stem) || nearly(word, &term.shown) => Some(TYPO),
+            () if stem.starts_with(own) => Some(PREFIX),
             () => None,
         };
         let near = self.terms.iter().filter_map(|one| Some((one.0.as_str(), near(one)?)));
@@ -241,16 +242,16 @@ impl Index {
         near.filter_map(|(term, share)| self.term(term, share, word, true)).collect()
     }
 
-    /// A term that a word of the question means; `guessed` where that is not plain.
-    fn term(&self, term: &str, share: f64, word: &str, guessed: bool) -> Option<Meant<'_>> {
+    /// A term that matches a query word; `guessed` if it is not the word itself.
+    fn term(&self, term: &str, share: f64, word: &str, guessed: bool) -> Option<Candidate<'_>> {
         let term = self.terms.get(term)?;
         let (all, having) = (self.tools.len() as f64, term.tools.len() as f64);
         let rare = (1.0 + (all - having + 0.5) / (having + 0.5)).ln();
-        Some(Meant { term, factor: rare * share, word: word.into(), guessed })
+        Some(Candidate { term, factor: rare * share, word: word.into(), guessed })
     }
 
-    /// The best of what could be meant, for each tool that has some of it.
-    fn best<'i>(&self, words: &'i [Meant<'i>]) -> Vec<(usize, Word<'i>)> {
+    /// The best candidate for each tool that has any of them.
+    fn best<'i>(&self, words: &'i [Candidate<'i>]) -> Vec<(usize, Word<'i>)> {
         let mut best: HashMap<usize, Word<'i>> = HashMap::new();
         for meant in words {
             for posting in &meant.term.tools {
@@ -266,11 +267,11 @@ impl Index {
     }
 }
 
-/// A word of the index that a word of a question could mean.
-struct Meant<'i> {
+/// An indexed word that a query word could match.
+struct Candidate<'i> {
     term: &'i Term,
     factor: f64,
-    /// The word of the question.
+    /// The query word.
     word: String,
     guessed: bool,
 }
@@ -279,13 +280,13 @@ struct Meant<'i> {
 struct Word<'i> {
     score: f64,
     part: usize,
-    meant: &'i Meant<'i>,
+    meant: &'i Candidate<'i>,
 }
 
-/// What a tool has of a question.
+/// The query words that a tool matches.
 #[derive(Default)]
 struct Match<'i> {
-    /// By the place of the word in the question.
+    /// With the word's position in the query.
     words: Vec<(usize, Word<'i>)>,
 }
 
@@ -294,9 +295,9 @@ impl<'i> Match<'i> {
         self.words.push((asked, word));
     }
 
-    /// Who has more of the question, of its rare words above all, and whose name has little else,
-    /// comes first.
-    fn score(&self, whole: f64, tool: &Indexed) -> f64 {
+    /// Ranks tools higher that match more of the query, above all its rare words, and whose name has few
+    /// other words.
+    fn score(&self, whole: f64, tool: &IndexedTool) -> f64 {
         if self.words.is_empty() {
             return 0.0;
         }
@@ -310,7 +311,7 @@ impl<'i> Match<'i> {
 
     fn why(&self) -> String {
         let mut why = Vec::new();
-        for (at, part) in PARTS.iter().enumerate() {
+        for (at, part) in FIELDS.iter().enumerate() {
             let in_part = self.words.iter().filter(|(_, word)| word.part == at);
             let words: Vec<String> = in_part.map(|(_, word)| word.meant.shown()).collect();
             if !words.is_empty() {
@@ -321,7 +322,7 @@ impl<'i> Match<'i> {
     }
 }
 
-impl Meant<'_> {
+impl Candidate<'_> {
     fn shown(&self) -> String {
         match self.guessed {
             true => format!("`{}` (read as `{}`)", self.word, self.term.shown),
@@ -330,8 +331,8 @@ impl Meant<'_> {
     }
 }
 
-/// The mean length of each part; never nothing.
-fn means(lengths: &[[usize; PARTS.len()]]) -> [f64; PARTS.len()] {
+/// The mean length of each field, at least 1.
+fn means(lengths: &[[usize; FIELDS.len()]]) -> [f64; FIELDS.len()] {
     std::array::from_fn(|part| {
         let sum: usize = lengths.iter().filter_map(|one| one.get(part)).sum();
         (sum as f64 / lengths.len().max(1) as f64).max(1.0)

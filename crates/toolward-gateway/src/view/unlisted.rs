@@ -1,12 +1,12 @@
 //! Explanations of denied calls to names that the agent's listing does not contain.
 //!
-//! They are for the audit log alone. The client gets the same response for a hidden tool and for one that does not
-//! exist, by the same steps.
+//! They are only for the audit log. The client gets the same response for a hidden tool and for one that
+//! does not exist, by the same code path.
 
 use std::sync::{Arc, Mutex};
 
 use hashbrown::HashMap;
-use toolward_policy::reason::About;
+use toolward_policy::reason::{About, hidden_tool};
 use toolward_policy::{Call, Decision, Policy, Step, Subject, Tool, Verdict};
 
 use super::Rules;
@@ -30,17 +30,17 @@ struct AllNames {
 /// Tools by the names that a client would use.
 #[derive(Debug, Default)]
 struct Index {
-    /// By the name where a client sees several servers.
-    several: HashMap<Box<str>, Spot>,
-    /// By the server's place and the name at its own address.
-    alone: HashMap<(usize, Box<str>), Spot>,
+    /// By the name that clients of several servers use.
+    several: HashMap<Box<str>, ToolPosition>,
+    /// By the server's index and the name at its own address.
+    alone: HashMap<(usize, Box<str>), ToolPosition>,
 }
 
 type List = (Arc<Server>, Option<Arc<Catalogue>>);
 
-/// A tool by its server's place, and its own in the list.
+/// A tool's position: the index of its server, and its index in the server's list.
 #[derive(Debug, Clone, Copy)]
-struct Spot {
+struct ToolPosition {
     server: usize,
     tool: usize,
 }
@@ -53,9 +53,9 @@ impl AllNames {
             let tools = list.iter().flat_map(|list| list.tools().tools());
             for (tool, found) in tools.enumerate() {
                 let shown = exposure.and_then(|exposure| exposure.show(found.name()));
-                // What is not exposed is still meant by its own name.
+                // A tool that is not exposed is still found by its own name.
                 let name = shown.map_or_else(|| found.name().into(), |shown| shown.name);
-                let spot = Spot { server, tool };
+                let spot = ToolPosition { server, tool };
                 if *name != *found.name() {
                     let own = found.name();
                     original.add(spot, naming.called(of.name(), own), own.into());
@@ -66,7 +66,7 @@ impl AllNames {
         AllNames { lists, exposed, original }
     }
 
-    /// Whether these are the lists that it was made of.
+    /// Whether it was built from these lists.
     fn is_of(&self, lists: &[List]) -> bool {
         let same = |(one, other): (&List, &List)| match (&one.1, &other.1) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -77,27 +77,27 @@ impl AllNames {
     }
 
     /// Why a renamed tool cannot be called by its original name.
-    fn renamed(&self, policy: &Policy, spot: Spot) -> Option<String> {
+    fn renamed(&self, policy: &Policy, spot: ToolPosition) -> Option<String> {
         let (server, _) = self.lists.get(spot.server)?;
         let (server, own) = (server.name(), self.tool(spot)?.name());
         let shown = policy.exposure(server)?.show(own)?;
         Some(format!("the server `{server}` exposes its tool `{own}` as `{}` only", shown.name))
     }
 
-    fn tool(&self, spot: Spot) -> Option<&Tool> {
+    fn tool(&self, spot: ToolPosition) -> Option<&Tool> {
         let (_, list) = self.lists.get(spot.server)?;
         list.as_ref()?.tools().tools().get(spot.tool)
     }
 }
 
 impl Index {
-    fn add(&mut self, spot: Spot, several: Box<str>, alone: Box<str>) {
+    fn add(&mut self, spot: ToolPosition, several: Box<str>, alone: Box<str>) {
         self.several.entry(several).or_insert(spot);
         self.alone.entry((spot.server, alone)).or_insert(spot);
     }
 
-    /// The tool that a client means by `name`. `meant` is the server's place and the rest of the name.
-    fn find(&self, scope: Scope, name: &str, meant: Option<(usize, &str)>) -> Option<Spot> {
+    /// The tool that a client means by `name`. `meant` is the server's index and the rest of the name.
+    fn find(&self, scope: Scope, name: &str, meant: Option<(usize, &str)>) -> Option<ToolPosition> {
         match scope {
             Scope::All => self.several.get(name).copied(),
             Scope::One(_) | Scope::Discovery => {
@@ -137,7 +137,7 @@ impl NameIndex {
         denied: &DeniedCall,
     ) -> CallDecision {
         let names = self.names(rules.policy, naming, servers);
-        // The server that is meant, by the name alone: the longest that fits.
+        // The server that the name refers to: the longest one that matches as a prefix.
         let naming = match client.scope {
             Scope::Discovery => &Naming::Address,
             _ => naming,
@@ -159,7 +159,7 @@ impl NameIndex {
             Some((server, list)) => (server.name(), list.as_ref()),
             None => ("", None),
         };
-        // The caller's own words are not longer here than elsewhere in the record.
+        // Caller-supplied text is limited here as in the rest of the audit record.
         let written = outside(meant.map_or(name, |(_, rest)| rest));
         let stranger = Tool::named(&written);
         let tool = found.unwrap_or(&stranger);
@@ -170,13 +170,14 @@ impl NameIndex {
         let hints = policy.hints(server, tool);
         let cell = policy.cell(agent, server, Subject::Tool(tool, &hints));
         let decided = cell.decide(client.caller.policy(), &call);
-        // Hidden means not callable, also with an action of which the listing knows nothing.
-        let hidden = cell.list(client.caller.policy()).decision;
-        let decided = if decided.verdict == Verdict::Deny { decided } else { hidden };
-        // What is not known to exist is refused by what is said of its server, if that refuses.
+        // A hidden tool cannot be called, not even with an action that is not in the listing.
+        let listing = cell.list(client.caller.policy()).decision;
+        let hidden = decided.verdict != Verdict::Deny && listing.verdict == Verdict::Deny;
+        let decided = if decided.verdict == Verdict::Deny { decided } else { listing };
+        // A tool that may not exist is denied by the rules for its server, if they deny.
         let known = found.is_some() || (list.is_none() && !server.is_empty());
         let denied_by = |step| Decision { verdict: Verdict::Deny, step, layer: None, rule: None };
-        // Why a tool that exists cannot be called by this name, although the policy does not deny it.
+        // Why an existing tool cannot be called by this name, although the policy does not deny it.
         let unreachable = match (known && decided.verdict == Verdict::Deny, found, renamed) {
             (true, _, _) => None,
             (false, Some(_), _) => rules.discovery.direct_call_denial(policy, agent, server),
@@ -190,13 +191,17 @@ impl NameIndex {
             Some((decision, _)) => *decision,
             None => denied_by(Step::NoSuchTool),
         };
-        let action = denied.action.as_deref().map(outside);
+        // The response names an action by the default keys, so that it does not depend on the tool. The reason is
+        // for the audit log alone.
+        let action = cell.stated_action(&call);
+        let action = action.as_deref().map(outside);
         let subject = tool.name();
         let about = About { agent, server, subject, action: action.as_deref() };
         let explanation = Explanation::new(policy, rules.hits, &decision, about);
         let why = policy.why(&cell, client.caller.policy(), &call, decision);
         let explanation = explanation.because(&policy.reason_why(&why, about));
         let explanation = match (found, decision.step) {
+            _ if known && hidden => explanation.because(&hidden_tool(server, subject)),
             _ if let Some((_, why)) = &unreachable => explanation.because(why),
             (Some(_), Step::NoSuchTool) => {
                 explanation.because("the agent has no tool of this name here")

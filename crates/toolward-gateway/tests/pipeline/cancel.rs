@@ -130,7 +130,7 @@ async fn the_reason_of_a_cancellation_reaches_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_to_a_cancelled_call_reaches_nobody() {
+async fn a_response_to_a_cancelled_call_is_discarded() {
     let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
         vec![Step::Hold, Step::Result(call["id"].clone(), json!({"content": []}))]

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::kit::*;
 
-/// An answer without what must differ: the name and the id of the decision.
+/// A response without the parts that must differ: the name and the decision id.
 fn anonymous(answer: &Value, name: &str) -> String {
     let decision = data(answer)["decision_id"].as_str().unwrap_or_default();
     let id = format!("\"id\":{}", answer["id"]);
@@ -42,7 +42,7 @@ async fn a_hidden_server_and_a_nonexistent_one_get_the_same_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_a_hidden_tool_from_a_nonexistent_one() {
+async fn the_log_distinguishes_a_hidden_tool_from_a_nonexistent_one() {
     let server = Server::legacy(&["echo", "secret"]);
     let gate = gate(&allow("echo"), &server).start();
     let client = gate.client(Kind::StdioLegacy).await;

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::kit::*;
 
-/// The answer to a call, its record of the given kind, and how many calls the server got.
+/// The response to a call, its record of the given kind, and the number of calls that the server got.
 async fn failed(server: &Server, kind: Kind) -> (Value, Gate) {
     let gate = gate(&config("result_bytes: 1KiB", "echo"), server).start();
     let answer = gate.client(kind).await.call("echo").await;
     (answer, gate)
 }
 
-/// A call about which nothing could be decided, because the server's list is not known.
+/// A call that could not be decided, because the server's list is not known.
 async fn is_unavailable(server: &Server) {
     for kind in [Kind::StdioLegacy, Kind::HttpModern] {
         let (answer, gate) = failed(server, kind).await;
@@ -99,7 +99,7 @@ async fn a_server_that_ends_when_it_gets_the_call_may_have_done_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_an_answer_is_none() {
+async fn half_a_response_is_a_failure() {
     let server = Server::both(&["echo"]);
     server.on("tools/call", |call| {
         let half = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"con"#, call["id"]);

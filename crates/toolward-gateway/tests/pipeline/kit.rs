@@ -4,12 +4,13 @@ mod client;
 mod http;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use toolward_config::config::Root;
 use toolward_config::{Config, Loader, Options};
 use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::active::{self, Active};
@@ -17,6 +18,7 @@ use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::audit::{self, Audit};
 use toolward_gateway::authn::Identities;
 use toolward_gateway::budget::Budget;
+use toolward_gateway::client::{Scope, ServerId};
 use toolward_gateway::context::Context;
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::gateway::Gateway;
@@ -25,14 +27,16 @@ use toolward_gateway::guard::{
     StoreSetup,
 };
 use toolward_gateway::opaque_id::Sealer;
-use toolward_gateway::upstream::{Caps, Definition, InMemory, Reach, Servers, Timeouts, built_in};
+use toolward_gateway::upstream::{
+    Caps, Definition, InMemory, Reach, Roots, Servers, Timeouts, built_in, file_uri,
+};
 use toolward_gateway::view::discovery::Discovery;
 use toolward_gateway::view::names::Naming;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_policy::{Policy, Rate};
 
-pub use self::client::{Client, Kind};
+pub use self::client::{Client, Kind, Responder};
 pub use toolward_testkit::memory::{Server, Step};
 
 /// The agent of all clients, unless a test names another one.
@@ -45,13 +49,21 @@ pub struct Builder {
     hooks: Vec<HookDefinition>,
     budget: usize,
     required: bool,
+    state: Option<PathBuf>,
+    wraps: bool,
 }
 
 /// Begins with a configuration, and its server `s`.
 pub fn gate(config: &str, server: &Server) -> Builder {
-    let (hooks, servers) = (Vec::new(), Vec::new());
-    let builder =
-        Builder { config: config.into(), servers, hooks, budget: 64 << 20, required: true };
+    let builder = Builder {
+        config: config.into(),
+        servers: Vec::new(),
+        hooks: Vec::new(),
+        budget: 64 << 20,
+        required: true,
+        state: None,
+        wraps: false,
+    };
     builder.server("s", server)
 }
 
@@ -73,6 +85,16 @@ impl Builder {
         let server = server.clone();
         self.servers.push((name.into(), InMemory::new(move || server.connect())));
         self
+    }
+
+    /// The state directory, in which protocol versions are remembered.
+    pub fn state(self, directory: &Path) -> Builder {
+        Builder { state: Some(directory.into()), ..self }
+    }
+
+    /// Clients on stdio see the server `s` alone, under its own names.
+    pub fn wrapping(self) -> Builder {
+        Builder { wraps: true, ..self }
     }
 
     /// The bytes that may be held for clients.
@@ -108,13 +130,18 @@ impl Builder {
     pub fn start(self) -> Gate {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let servers = Arc::new(Servers::new());
+        let servers = self.state.as_deref().map_or_else(Servers::new, Servers::remembering);
+        let servers = Arc::new(servers);
         let setup = self.setup(&self.config, &servers, None, &[]);
         let audit =
             audit::Setup { required: self.required, ..audit::Setup::in_folder(path("audit")) };
         let context = Context {
             servers,
             audit: Audit::open(audit).unwrap(),
+            sealer: Arc::new(Sealer::random().unwrap()),
+            held: Default::default(),
+            links: Default::default(),
+            current: Default::default(),
             budget: Budget::new(self.budget),
             list_timeout: Duration::from_secs(20),
         };
@@ -122,7 +149,7 @@ impl Builder {
         let state = path("state");
         let setup = Setup {
             tls: None,
-            sealer: Sealer::in_folder(&state).unwrap(),
+            sealer: Sealer::in_directory(&state).unwrap(),
             state,
             request_bytes: 1 << 20,
             session_idle: None,
@@ -188,6 +215,7 @@ impl Builder {
             max_children: server.max_children as usize,
             eager: false,
             answer_bytes: 1 << 20,
+            cache: server.cache,
             results: Caps {
                 by_tool: sizes
                     .by_tool
@@ -196,6 +224,8 @@ impl Builder {
                     .collect(),
                 otherwise: sizes.otherwise.map(|size| size as usize),
             },
+            schemes: server.schemes.iter().map(|scheme| scheme.text.as_str().into()).collect(),
+            roots: server.roots.as_ref().map(|roots| Roots::new(roots.iter().map(root_uri))),
         }
     }
 
@@ -218,8 +248,15 @@ impl Builder {
             limits.extend(limit(&format!("entry {at}"), Counts::Rule(rule), Some(rate)));
         }
         let (store, hooks) = (StoreSetup::default(), self.hooks.clone());
-        let setup = guard::Setup { limits, store, hooks };
+        let setup = guard::Setup { limits, store, hooks, scripts: Default::default() };
         Guards::new(setup, before.map(|before| &before.guards)).unwrap()
+    }
+}
+
+fn root_uri(root: &Root) -> String {
+    match root {
+        Root::Uri(uri) => uri.clone(),
+        Root::Path(path) => file_uri(path),
     }
 }
 
@@ -239,13 +276,28 @@ impl Gate {
         &self.0.gateway
     }
 
+    fn scope(&self) -> Scope {
+        if self.0.builder.wraps { Scope::One(ServerId::FIRST) } else { Scope::All }
+    }
+
     /// A client of the agent `dev`.
     pub async fn client(&self, kind: Kind) -> Client {
         self.client_of(kind, AGENT).await
     }
 
     pub async fn client_of(&self, kind: Kind, agent: &str) -> Client {
-        Client::connect(self.clone(), kind, agent).await
+        let silent: Responder = Arc::new(|_| None);
+        Client::connect(self.clone(), kind, agent, (serde_json::json!({}), silent)).await
+    }
+
+    /// A client that declares these capabilities, and responds to requests of servers.
+    pub async fn asked_client(
+        &self,
+        kind: Kind,
+        capabilities: Value,
+        responder: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static,
+    ) -> Client {
+        Client::connect(self.clone(), kind, AGENT, (capabilities, Arc::new(responder))).await
     }
 
     /// Activates another configuration.
@@ -300,14 +352,14 @@ impl Gate {
         std::fs::write(&dir, "not a directory").unwrap();
     }
 
-    /// The opposite.
+    /// Makes the audit log writable again.
     pub fn repair_audit(&self) {
         std::fs::remove_file(self.audit_dir()).unwrap();
         std::fs::create_dir(self.audit_dir()).unwrap();
     }
 }
 
-/// Time stands still while this lives, also if every task waits: for work of real processes.
+/// Time does not advance while this value lives, even if every task waits: for work of real processes.
 pub struct Frozen(Option<std::sync::mpsc::Sender<()>>);
 
 pub fn freeze() -> Frozen {
@@ -323,7 +375,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Waits for something by name; a panic says what never happened.
+/// Waits for a condition by name; a panic names the one that never held.
 pub async fn within_an_hour<T>(what: &str, future: impl Future<Output = T>) -> T {
     let hour = Duration::from_secs(3600);
     tokio::time::timeout(hour, future).await.unwrap_or_else(|_| panic!("it never happened: {what}"))

@@ -1,5 +1,6 @@
-//! What clients see of their servers' lists.
+//! Tool listings that clients get.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
@@ -42,7 +43,7 @@ async fn a_server_that_is_down_takes_nothing_from_the_list_of_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_appears_is_listed_after_the_server_says_so() {
+async fn a_new_tool_is_listed_after_the_server_announces_it() {
     let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
         let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
@@ -57,6 +58,36 @@ async fn a_tool_that_appears_is_listed_after_the_server_says_so() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(client.notifications("notifications/tools/list_changed").len(), 1);
     assert_eq!(client.list().await, ["s__echo", "s__fresh"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_while_another_server_lists_is_announced_after_the_response() {
+    let (server, slow) = (Server::legacy(&["echo"]), Server::legacy(&["late"]));
+    let config = "servers: {s: {command: x}, slow: {command: x}}\nagents: {dev: {allow: {servers: ['*']}}}\n";
+    let gate = gate(config, &server).server("slow", &slow).start();
+    let client = gate.client(Kind::StdioLegacy).await;
+    assert_eq!(client.list().await, ["s__echo", "slow__late"]);
+    // The lists are fetched again for a listing after a few seconds.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+    let (old, new) =
+        (json!({"tools": [tool("echo")]}), json!({"tools": [tool("echo"), tool("fresh")]}));
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+    let asked = AtomicBool::new(false);
+    server.on("tools/list", move |list| match asked.swap(true, Ordering::Relaxed) {
+        false => vec![Step::Result(list["id"].clone(), old.clone()), Step::Send(changed.clone())],
+        true => vec![Step::Result(list["id"].clone(), new.clone())],
+    });
+    let same = json!({"tools": [tool("late")]});
+    slow.on("tools/list", move |list| {
+        vec![Step::Wait(Duration::from_secs(2)), Step::Result(list["id"].clone(), same.clone())]
+    });
+    assert_eq!(client.list().await, ["s__echo", "slow__late"]);
+    let announced = || client.notifications("notifications/tools/list_changed").len();
+    let before = announced();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(announced(), before + 1, "the client has the old list");
+    assert_eq!(client.list().await, ["s__echo", "s__fresh", "slow__late"]);
 }
 
 #[tokio::test(start_paused = true)]

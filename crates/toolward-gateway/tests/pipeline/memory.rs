@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::kit::*;
 
-/// Room for a request and one result, and not for two.
+/// Memory for a request and one result, but not for two.
 const SMALL: usize = 110 << 10;
 
 #[tokio::test(start_paused = true)]
@@ -72,4 +72,25 @@ async fn a_result_waits_for_room_and_is_not_lost() {
         assert_eq!(text(&call.answer().await).len(), 300_000);
     }
     assert_eq!(gate.outcomes().await, vec!["ok"; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_over_http_holds_its_state_and_nothing_of_finished_calls() {
+    let server = Server::legacy(&["echo", "large"]);
+    server.on("tools/call", |call| {
+        let size = if call["params"]["name"] == "large" { 200_000 } else { 10 };
+        let content = json!([{"type": "text", "text": "x".repeat(size)}]);
+        vec![Step::Result(call["id"].clone(), json!({"content": content}))]
+    });
+    let gate = gate(&allow("echo, large"), &server).start();
+    let client = gate.client(Kind::HttpLegacy).await;
+    let held = || gate.gateway().context.budget.held();
+    let of_session = held();
+    assert!(of_session < 4 << 10, "{of_session}");
+    for _ in 0..5 {
+        for tool in ["echo", "large", "hidden"] {
+            client.call(tool).await;
+            assert_eq!(held(), of_session, "{tool}");
+        }
+    }
 }

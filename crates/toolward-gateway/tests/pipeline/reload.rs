@@ -9,7 +9,7 @@ use super::kit::*;
 const NOTHING: &str =
     "servers: {s: {command: x}}\nagents: {dev: {allow: {servers: [s], tools: {s: [none]}}}}\n";
 
-/// Answers when the test says so.
+/// Responds when the test allows it.
 fn held(call: &Value) -> Vec<Step> {
     let result = json!({"content": [], "resultType": "complete"});
     vec![Step::Hold, Step::Result(call["id"].clone(), result)]
@@ -139,7 +139,7 @@ async fn a_server_whose_definition_changes_gets_another_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_used_of_a_rate_limit_stays_used() {
+async fn consumed_units_of_a_rate_limit_stay_consumed() {
     let server = Server::legacy(&["echo"]);
     let config = allow("echo") + "limits: {calls: 1/h}\n";
     let gate = gate(&config, &server).start();
@@ -150,7 +150,7 @@ async fn what_was_used_of_a_rate_limit_stays_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_told_that_its_list_changed_only_if_it_did() {
+async fn a_session_gets_list_changed_only_if_its_list_changed() {
     let server = Server::legacy(&["echo", "other"]);
     let gate = gate(&allow("echo"), &server).start();
     let client = gate.client(Kind::StdioLegacy).await;

@@ -138,32 +138,15 @@ async fn a_server_cannot_forge_a_refusal_of_the_gateway() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_that_asks_the_client_something_does_not_pass() {
-    let server = Server::modern(&["echo"]);
-    server.on("tools/call", |call| {
-        let result = json!({"resultType": "input_required", "inputRequests": {}});
-        vec![Step::Result(call["id"].clone(), result)]
-    });
-    let gate = gate(&allow("echo"), &server).start();
-    let answer = gate.client(Kind::HttpModern).await.call("echo").await;
-    assert_eq!(data(&answer)["error"], "question_refused");
-    assert_eq!(gate.outcomes().await, ["question-refused"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_of_the_server_is_refused_and_the_call_goes_on() {
+async fn a_result_that_refers_to_a_task_does_not_pass() {
     let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
-        let ask =
-            json!({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": {}});
-        vec![Step::Send(ask), Step::Result(call["id"].clone(), json!({"content": []}))]
+        vec![Step::Result(call["id"].clone(), json!({"task": {"taskId": "1"}}))]
     });
     let gate = gate(&allow("echo"), &server).start();
-    let client = gate.client(Kind::StdioLegacy).await;
-    assert!(client.call("echo").await["result"].is_object());
-    assert!(client.notifications("sampling/createMessage").is_empty());
-    let refused = server.responses().into_iter().find(|message| message["id"] == 7).unwrap();
-    assert_eq!(refused["error"]["code"], -32601);
+    let answer = gate.client(Kind::HttpLegacy).await.call("echo").await;
+    assert_eq!(data(&answer)["error"], "question_refused");
+    assert_eq!(gate.outcomes().await, ["question-refused"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,8 +155,8 @@ async fn methods_that_do_not_pass_reach_no_server() {
     let gate = gate(&allow("echo"), &server).start();
     for kind in Kind::ALL {
         let client = gate.client(kind).await;
-        for method in ["prompts/list", "resources/read", "logging/setLevel", "made/up"] {
-            let params = json!({"uri": "x:y", "level": "info"});
+        for method in ["tasks/list", "made/up"] {
+            let params = json!({"taskId": "t"});
             let answer = client.request(method, params).await;
             assert!(answer["error"]["code"].is_number(), "{kind:?} {method}: {answer}");
             assert!(server.received(method).is_empty(), "{kind:?} {method}");

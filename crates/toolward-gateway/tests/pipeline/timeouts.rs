@@ -1,4 +1,4 @@
-//! How long a call may take, in paused time.
+//! Call timeouts, in paused time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::kit::*;
 
-/// Reports progress every so many seconds, and then answers.
+/// Reports progress in an interval of seconds, and then responds.
 fn steps(call: &Value, count: u64, every: u64) -> Vec<Step> {
     let token = &call["params"]["_meta"]["progressToken"];
     let mut steps = Vec::new();
@@ -20,14 +20,14 @@ fn steps(call: &Value, count: u64, every: u64) -> Vec<Step> {
     steps
 }
 
-/// A server without an answer.
+/// A server that never responds.
 fn silent() -> Server {
     let server = Server::both(&["echo", "slow"]);
     server.on("tools/call", |_| vec![]);
     server
 }
 
-/// The answer to a call, and the seconds that it took.
+/// The response to a call, and the seconds that it took.
 async fn timed(client: &Client, tool: &str) -> (Value, u64) {
     client.list().await;
     let begun = Instant::now();
@@ -93,7 +93,7 @@ async fn progress_does_not_extend_a_call_beyond_its_longest_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_with_a_token_of_nobody_extends_nothing() {
+async fn progress_with_an_unknown_token_extends_nothing() {
     let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
         let mut call = call.clone();
@@ -106,7 +106,7 @@ async fn progress_with_a_token_of_nobody_extends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_after_the_timeout_reaches_nobody() {
+async fn a_response_after_the_timeout_is_discarded() {
     let server = Server::legacy(&["echo"]);
     server.on("tools/call", |call| {
         let result =
@@ -119,7 +119,7 @@ async fn an_answer_after_the_timeout_reaches_nobody() {
     let client = gate.client(Kind::StdioLegacy).await;
     let late = client.call_with("echo", json!({"say": "late"})).await;
     assert_eq!(data(&late)["error"], "server_timeout");
-    // The late answer arrives while this call waits for its own.
+    // The late response arrives while this call waits for its own.
     assert_eq!(text(&client.call("echo").await), "hi");
     assert_eq!(gate.outcomes().await, ["timed-out", "ok"]);
 }

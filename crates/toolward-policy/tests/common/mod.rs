@@ -1,5 +1,5 @@
-//! Policies and requests from JSON case files, for the tests of this crate alone: the strict loader
-//! lives in toolward-config.
+//! Policies and requests from JSON case files, for the tests of this crate only: the strict loader is
+//! in toolward-config.
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod world;
@@ -70,16 +70,29 @@ fn agents(value: &Value) -> AgentsSource {
             },
             allow: side(&agent["allow"]),
             deny: side(&agent["deny"]),
-            client_requests: agent["allow"]["client_requests"].as_array().map(|requests| {
-                requests.iter().map(|request| request.as_str().unwrap().into()).collect()
-            }),
+            roles: strings(&agent["roles"]).unwrap_or_default(),
+            client_requests: strings(&agent["allow"]["client_requests"]),
         };
         (name.clone(), agent)
     });
+    let roles = value["roles"].as_object().into_iter().flatten().map(|(name, role)| {
+        let role = RoleSource {
+            allow: side(&role["allow"]),
+            deny: side(&role["deny"]),
+            client_requests: strings(&role["allow"]["client_requests"]),
+        };
+        (name.clone(), role)
+    });
     AgentsSource {
         agents: agents.collect(),
+        roles: roles.collect(),
+        patterns: value["patterns"].as_bool().unwrap_or(false),
         deny_on_missing_agent: value["defaults"]["deny_on_missing_agent"].as_bool().unwrap_or(true),
     }
+}
+
+fn strings(value: &Value) -> Option<Vec<String>> {
+    Some(value.as_array()?.iter().map(|text| text.as_str().unwrap().into()).collect())
 }
 
 fn side(value: &Value) -> SideSource {
@@ -116,7 +129,7 @@ pub fn entries(value: &Value) -> Vec<Entry> {
     value.as_array().into_iter().flatten().map(entry).collect()
 }
 
-/// What a `decide` request asks for, as its contract reads it.
+/// The query of a `decide` request, by its contract.
 pub struct Request {
     pub agent: Option<String>,
     pub server: String,

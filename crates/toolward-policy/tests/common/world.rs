@@ -1,4 +1,4 @@
-//! A gateway in small, for tests of refusals.
+//! A minimal gateway, for tests of refusals.
 #![allow(dead_code, clippy::unwrap_used)]
 
 use serde_json::{Map, Value, json};

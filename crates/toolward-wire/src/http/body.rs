@@ -160,7 +160,8 @@ impl BodyStream {
     }
 }
 
-/// Takes up to `left` bytes from the buffer, and returns them with the number of bytes still left.
+/// Removes at most `left` bytes from the buffer, and returns them with the number of bytes still
+/// left.
 fn take(buffer: &mut BytesMut, left: u64) -> (Bytes, u64) {
     let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
     (buffer.split_to(length).freeze(), left - length as u64)

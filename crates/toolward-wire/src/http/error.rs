@@ -14,7 +14,7 @@ pub enum HeadError {
     TargetTooLong {
         limit: usize,
     },
-    /// `CONNECT`, which asks for a tunnel.
+    /// `CONNECT`, which requests a tunnel.
     Tunnel,
     FoldedField,
     BadFieldName,

@@ -18,12 +18,12 @@ use crate::status_report;
 const HTML: &str = "text/html; charset=utf-8";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// How long a wrong token is thought about; one after the other.
-const THOUGHT: Duration = Duration::from_millis(250);
+/// Delay of the response to a wrong token. Such requests are answered one after the other.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(250);
 /// The maximum number of requests with a wrong token that are delayed at a time.
-const MOST_WAITING: usize = 8;
+const MAX_DELAYED: usize = 8;
 
-/// What a request that is let in asks for.
+/// The target of an admitted request.
 #[derive(Debug)]
 pub(super) enum AdminRoute {
     /// A login link: the token is in the URL.
@@ -37,7 +37,7 @@ pub(super) enum AdminRoute {
     Ask,
 }
 
-/// Wrong tokens, answered one after the other.
+/// Requests with a wrong token, answered one after the other.
 pub(super) struct Tries {
     turn: Mutex<()>,
     waiting: Semaphore,
@@ -45,7 +45,7 @@ pub(super) struct Tries {
 
 impl Default for Tries {
     fn default() -> Tries {
-        Tries { turn: Mutex::default(), waiting: Semaphore::new(MOST_WAITING) }
+        Tries { turn: Mutex::default(), waiting: Semaphore::new(MAX_DELAYED) }
     }
 }
 
@@ -56,7 +56,7 @@ struct Login<'a> {
 }
 
 impl AdminUi {
-    /// Whether a request may go on, before anything of its body is read.
+    /// Admits a request before any of its body is read.
     pub(super) async fn admit(
         &self,
         from: IpAddr,
@@ -74,13 +74,13 @@ impl AdminUi {
             return Ok(AdminRoute::Asset);
         }
         if posted && !is_own_origin(head) {
-            self.turned_away(from, "the origin is a foreign page");
-            return Err(refused("a page of another origin cannot post here"));
+            self.turned_away(from, "the origin is not allowed");
+            return Err(refused("web pages of other origins cannot send requests here"));
         }
         let entrance = !posted && head.path == "/";
         if !entrance && !is_own_site(head) {
-            self.turned_away(from, "the origin is a foreign page");
-            return Err(refused("a page of another origin cannot ask here"));
+            self.turned_away(from, "the origin is not allowed");
+            return Err(refused("web pages of other origins cannot read this"));
         }
         match (&*head.path, posted) {
             ("/", false) => {
@@ -96,7 +96,7 @@ impl AdminUi {
                 auth::TokenCheck::Invalid => Err(self.wrong(from).await),
             },
             (path, posted) => {
-                // What was shown is looked at first, so that right and wrong paths are alike.
+                // Credentials are checked first, so that existing and unknown paths are indistinguishable.
                 match self.door.look(head) {
                     auth::TokenCheck::Valid => {}
                     auth::TokenCheck::Missing => return Err(login()),
@@ -166,7 +166,7 @@ impl AdminUi {
         match shown {
             ViewResponse::Html(html) => Response::new(200, Content::Bytes(HTML, html.into())),
             ViewResponse::Events(events) => Response::new(200, Content::Stream(events)),
-            ViewResponse::Missing => view::problem(self, 404, "There is nothing here.").await,
+            ViewResponse::Missing => view::problem(self, 404, "There is no such page.").await,
             ViewResponse::Wrong(why) => view::problem(self, 400, &why).await,
         }
     }
@@ -184,7 +184,7 @@ impl AdminUi {
             .field("Set-Cookie", self.door.set_cookie())
     }
 
-    /// The answer to a wrong token, after a moment.
+    /// The delayed response to a wrong token.
     async fn wrong(&self, from: IpAddr) -> Response {
         let why = "the admin UI's token is wrong";
         self.turned_away(from, why);
@@ -193,7 +193,7 @@ impl AdminUi {
             return Response::empty(429).field("Retry-After", "2");
         };
         let _turn = self.tries.turn.lock().await;
-        tokio::time::sleep(THOUGHT).await;
+        tokio::time::sleep(WRONG_TOKEN_DELAY).await;
         login()
     }
 
@@ -203,7 +203,7 @@ impl AdminUi {
     }
 }
 
-/// What everyone gets who shows nothing, wherever it asks.
+/// The login form: the response to every unauthenticated request, whatever its path.
 fn login() -> Response {
     let assets = assets::folder();
     let html = Login { assets: &assets }.render().unwrap_or_default();
@@ -218,7 +218,7 @@ fn unreadable() -> Response {
     Response::new(400, Content::Text("the fields cannot be read"))
 }
 
-/// Whether a form was sent by a page of this very host.
+/// Whether a form was sent from a page of the same origin.
 fn is_own_origin(head: &RequestHead) -> bool {
     let origin = head.headers.get("origin").unwrap_or_default();
     let host = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
@@ -236,7 +236,7 @@ pub(super) fn secured(response: Response) -> Response {
     response
         .field("Content-Security-Policy", POLICY)
         .field("X-Content-Type-Options", "nosniff")
-        // With `no-referrer`, browsers would hide the origin of the page's own forms as well.
+        // With `no-referrer`, browsers would hide the origin of the admin UI's own forms as well.
         .field("Referrer-Policy", "same-origin")
         .field("Cross-Origin-Resource-Policy", "same-origin")
         .field("Cross-Origin-Opener-Policy", "same-origin")

@@ -12,9 +12,9 @@ use toolward_wire::http::RequestHead;
 
 pub(crate) const FILE: &str = "admin.token";
 /// Random bytes of a token.
-const RANDOM: usize = 24;
-/// No token is longer; what is, is not looked at.
-const LONGEST: usize = 256;
+const RANDOM_BYTES: usize = 24;
+/// The maximum length of a token; longer ones are rejected without comparison.
+const MAX_TOKEN_BYTES: usize = 256;
 pub(super) const COOKIE: &str = "toolward";
 
 pub(super) struct TokenAuth {
@@ -25,7 +25,7 @@ pub(super) struct TokenAuth {
     cookie: String,
 }
 
-/// What a request shows of itself.
+/// The credential of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenCheck {
     Missing,
@@ -64,23 +64,23 @@ impl TokenAuth {
     }
 
     pub(super) fn is_token(&self, shown: &str) -> bool {
-        shown.len() <= LONGEST && same(shown, &self.token)
+        shown.len() <= MAX_TOKEN_BYTES && same(shown, &self.token)
     }
 
-    /// The field that makes a browser keep the cookie.
+    /// The header that sets the cookie.
     pub(super) fn set_cookie(&self) -> String {
         let TokenAuth { prefix, cookie, .. } = self;
         format!("{COOKIE}={cookie}; Path=/{prefix}/; HttpOnly; SameSite=Strict")
     }
 
-    /// Whether the request shows a cookie or a token, and the right one.
+    /// Checks the cookie or token of a request.
     pub(super) fn look(&self, head: &RequestHead) -> TokenCheck {
         let mut shown = TokenCheck::Missing;
         for value in head.headers.values("cookie") {
             let pairs = value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             for pair in pairs.filter_map(|pair| std::str::from_utf8(pair).ok()) {
                 let own = pair.strip_prefix(COOKIE).and_then(|rest| rest.strip_prefix('='));
-                match own.filter(|value| value.len() <= LONGEST) {
+                match own.filter(|value| value.len() <= MAX_TOKEN_BYTES) {
                     Some(value) if same(value, &self.cookie) => return TokenCheck::Valid,
                     Some(_) => shown = TokenCheck::Invalid,
                     None => {}
@@ -117,11 +117,12 @@ fn read(path: &Path) -> io::Result<String> {
         return Err(io::Error::other(why));
     }
     let mut text = String::new();
-    file.take(LONGEST as u64 + 2).read_to_string(&mut text)?;
+    file.take(MAX_TOKEN_BYTES as u64 + 2).read_to_string(&mut text)?;
     let token = text.trim();
     let plain = token.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if !plain || !(32..=LONGEST).contains(&token.len()) {
-        let why = format!("{} does not hold a token; remove it to get a new one", path.display());
+    if !plain || !(32..=MAX_TOKEN_BYTES).contains(&token.len()) {
+        let why =
+            format!("{} does not contain a token; delete it to get a new one", path.display());
         return Err(io::Error::other(why));
     }
     Ok(token.into())
@@ -130,10 +131,10 @@ fn read(path: &Path) -> io::Result<String> {
 fn make(folder: &Path, path: &Path) -> io::Result<String> {
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut random = [0; RANDOM];
+    let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
     let token = hex(&random);
-    // Whole or not at all, also where two processes start together.
+    // Written atomically, also if two processes start at the same time.
     let own = folder.join(format!("{FILE}.{}", std::process::id()));
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -149,7 +150,7 @@ fn make(folder: &Path, path: &Path) -> io::Result<String> {
     }
 }
 
-/// Something that follows from the token and does not tell it.
+/// A value derived from the token, from which the token cannot be computed.
 fn derived(label: &str, token: &str) -> String {
     hex(&Sha256::digest(format!("toolward page {label}\n{token}")))
 }
@@ -158,7 +159,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares in a time that does not tell where two texts differ: their hashes are compared.
+/// Compares two texts by their hashes, so that the time does not reveal where they differ.
 fn same(one: &str, other: &str) -> bool {
     let (one, other) = (Sha256::digest(one), Sha256::digest(other));
     one.iter().zip(other.iter()).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
@@ -175,7 +176,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let first = TokenAuth::in_folder(&state).unwrap();
-        assert_eq!(first.token().len(), 2 * RANDOM);
+        assert_eq!(first.token().len(), 2 * RANDOM_BYTES);
         let file = state.join(FILE);
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn path_and_cookie_do_not_tell_the_token() {
+    fn path_and_cookie_do_not_reveal_the_token() {
         let door = TokenAuth::of("0123456789abcdef0123456789abcdef".into());
         assert_eq!(door.prefix.len(), 16);
         assert!(!door.cookie.contains(&door.prefix) && !door.token.contains(&door.prefix));

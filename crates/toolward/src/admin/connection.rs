@@ -16,15 +16,15 @@ use toolward_wire::http::{BodyReader, RequestHead};
 
 use super::AdminUi;
 use super::answer::{AdminRoute, secured};
-use super::connection_limit::{Guest, Priority};
+use super::connection_limit::{OpenConnection, Priority};
 
-/// What a form may send.
-const MOST_FORM: usize = 256 << 10;
-/// Within this time the first request must have come whole. Browsers connect when they have something
-/// to ask; some connect ahead, and do so again.
-const FIRST: Duration = Duration::from_secs(3);
-/// The same for the next one on the same connection.
-const NEXT: Duration = Duration::from_secs(15);
+/// The maximum size of a form.
+const MAX_FORM_BYTES: usize = 256 << 10;
+/// Timeout for the first request of a connection. Browsers connect when they have a request; some connect
+/// ahead of time, and reconnect later.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Timeout for the next request on the same connection.
+const NEXT_REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long remaining input is drained before a connection is closed.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -33,10 +33,10 @@ pub(super) async fn serve(
     from: IpAddr,
     mut stream: TcpStream,
     mut ending: watch::Receiver<Ending>,
-    guest: &Guest,
+    open: &OpenConnection,
 ) {
     let mut buffer = BytesMut::with_capacity(8 << 10);
-    let (mut first, mut until) = (true, Instant::now() + FIRST);
+    let (mut first, mut until) = (true, Instant::now() + FIRST_REQUEST_TIMEOUT);
     loop {
         let head = tokio::select! {
             head = timeout_at(until, read_head(&mut stream, &mut buffer, None)) => head,
@@ -50,13 +50,13 @@ pub(super) async fn serve(
             }
             Ok(Ok(Some(head))) => {
                 let (keep_alive, old) = (head.keep_alive, head.old);
-                // A browser that was let in before has time for what follows the head.
-                let until = if first { until } else { Instant::now() + NEXT };
-                let mut asking = AdminClient { page: &page, from, until, guest };
+                // After the first request, the body has its own timeout.
+                let until = if first { until } else { Instant::now() + NEXT_REQUEST_TIMEOUT };
+                let mut asking = AdminClient { page: &page, from, until, open };
                 let exchanged = asking.exchange(&mut stream, &mut buffer, head).await;
                 let Some((response, read)) = exchanged else { return };
                 if matches!(response.content, Content::Stream(_)) {
-                    guest.stands(Priority::Follows);
+                    open.set_priority(Priority::Streaming);
                 }
                 (response, keep_alive && read, old)
             }
@@ -69,9 +69,9 @@ pub(super) async fn serve(
             () = over(&mut ending) => Ok(false),
         };
         match written {
-            Ok(true) => (first, until) = (false, Instant::now() + NEXT),
+            Ok(true) => (first, until) = (false, Instant::now() + NEXT_REQUEST_TIMEOUT),
             _ => {
-                guest.stands(Priority::Unknown);
+                open.set_priority(Priority::Unauthenticated);
                 let _ = timeout(LINGER, linger(&mut stream, &mut buffer)).await;
                 return;
             }
@@ -79,24 +79,24 @@ pub(super) async fn serve(
     }
 }
 
-/// Resolves a moment after the process was asked to end, so that what is being written is written.
+/// Resolves a moment after the process was asked to end, so that pending writes complete.
 async fn over(ending: &mut watch::Receiver<Ending>) {
     let _ = ending.wait_for(|ending| *ending != Ending::No).await;
     tokio::time::sleep(LINGER).await;
 }
 
-/// Somebody who asks.
+/// One client of the admin UI.
 struct AdminClient<'a> {
     page: &'a Arc<AdminUi>,
     from: IpAddr,
-    /// When the request must be there.
+    /// The deadline for the request.
     until: Instant,
-    guest: &'a Guest,
+    open: &'a OpenConnection,
 }
 
 impl AdminClient<'_> {
-    /// One request and its response; whether the request was read to its end. `None`: the browser is gone,
-    /// or does not send the rest.
+    /// Handles one request; returns whether it was read to its end. `None`: the browser disconnected, or did
+    /// not send the rest.
     async fn exchange(
         &mut self,
         stream: &mut TcpStream,
@@ -104,15 +104,15 @@ impl AdminClient<'_> {
         head: RequestHead,
     ) -> Option<(Response, bool)> {
         let (page, from) = (self.page, self.from);
-        // Whoever may not ask is told so before anything of it is read.
+        // Unauthorized requests are rejected before their body is read.
         let thought = Instant::now();
         let place = page.admit(from, &head).await;
         self.until += thought.elapsed();
         if matches!(place, Ok(AdminRoute::View(_) | AdminRoute::Ask | AdminRoute::Status)) {
-            self.guest.stands(Priority::Known);
+            self.open.set_priority(Priority::Authenticated);
         }
         let most = match &place {
-            Ok(AdminRoute::Login | AdminRoute::Ask) => MOST_FORM,
+            Ok(AdminRoute::Login | AdminRoute::Ask) => MAX_FORM_BYTES,
             _ => 0,
         };
         let reader = match BodyReader::new(head.body, most) {

@@ -11,95 +11,96 @@ use tokio::sync::Notify;
 
 use toolward_gateway::lock::LockUnpoisoned;
 
-/// Browsers use a handful; streams stay open.
-pub(super) const MOST: usize = 64;
+/// The maximum number of connections. A browser uses a handful; event streams stay open.
+pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Minimum interval between log entries about the connection limit.
-const SAY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub(super) struct Crowd(Mutex<Inside>);
+pub(super) struct ConnectionLimit(Mutex<State>);
 
 #[derive(Default)]
-struct Inside {
-    /// In the order in which they came.
-    guests: Vec<Arc<Guest>>,
-    said: Option<Instant>,
+struct State {
+    /// In the order of their arrival.
+    connections: Vec<Arc<OpenConnection>>,
+    logged: Option<Instant>,
 }
 
 /// One connection.
 #[derive(Default)]
-pub(super) struct Guest {
-    standing: AtomicU8,
-    leave: Notify,
+pub(super) struct OpenConnection {
+    priority: AtomicU8,
+    evict: Notify,
 }
 
-/// How much is known of a connection. The lowest leave first.
+/// The state of a connection. Lower values are evicted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Priority {
-    Unknown = 0,
-    /// It has shown the token.
-    Known = 1,
-    /// It has shown the token and follows events.
-    Follows = 2,
+    Unauthenticated = 0,
+    /// It is authenticated.
+    Authenticated = 1,
+    /// It is authenticated and follows events.
+    Streaming = 2,
 }
 
-impl Guest {
-    pub(super) fn stands(&self, standing: Priority) {
-        self.standing.store(standing as u8, Ordering::Relaxed);
+impl OpenConnection {
+    pub(super) fn set_priority(&self, priority: Priority) {
+        self.priority.store(priority as u8, Ordering::Relaxed);
     }
 
-    fn standing(&self) -> u8 {
-        self.standing.load(Ordering::Relaxed)
+    fn priority(&self) -> u8 {
+        self.priority.load(Ordering::Relaxed)
     }
 
-    /// Resolves when it has to make room.
-    pub(super) async fn asked_to_leave(&self) {
-        self.leave.notified().await;
+    /// Resolves when the connection is evicted.
+    pub(super) async fn evicted(&self) {
+        self.evict.notified().await;
     }
 }
 
-/// What became of somebody who came.
-pub(super) struct Came {
-    /// `None`: there is no room.
-    pub(super) guest: Option<Arc<Guest>>,
+/// The result of a new connection.
+pub(super) struct Admission {
+    /// `None`: the limit is reached, and no connection can be evicted.
+    pub(super) connection: Option<Arc<OpenConnection>>,
     /// The limit was reached, and this was not logged recently.
-    pub(super) say: bool,
+    pub(super) log: bool,
 }
 
-impl Crowd {
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+impl ConnectionLimit {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.locked()
     }
 
-    pub(super) fn come(&self, now: Instant) -> Came {
-        let mut inside = self.inside();
-        let mut say = false;
-        if inside.guests.len() >= MOST {
-            say = inside.said.is_none_or(|said| now.duration_since(said) >= SAY);
-            if say {
-                inside.said = Some(now);
+    pub(super) fn admit(&self, now: Instant) -> Admission {
+        let mut state = self.state();
+        let mut log = false;
+        if state.connections.len() >= MAX_CONNECTIONS {
+            log = state.logged.is_none_or(|logged| now.duration_since(logged) >= LOG_INTERVAL);
+            if log {
+                state.logged = Some(now);
             }
-            // The first of several that are alike is the oldest.
-            let places = inside.guests.iter().enumerate();
-            let first = places.min_by_key(|(_, guest)| guest.standing());
-            let follows = Priority::Follows as u8;
-            let Some(at) = first.filter(|(_, guest)| guest.standing() < follows).map(|(at, _)| at)
+            // Among equal ones, the first is the oldest.
+            let places = state.connections.iter().enumerate();
+            let first = places.min_by_key(|(_, connection)| connection.priority());
+            let streaming = Priority::Streaming as u8;
+            let Some(at) =
+                first.filter(|(_, connection)| connection.priority() < streaming).map(|(at, _)| at)
             else {
-                return Came { guest: None, say };
+                return Admission { connection: None, log };
             };
-            inside.guests.remove(at).leave.notify_one();
+            state.connections.remove(at).evict.notify_one();
         }
-        let guest = Arc::new(Guest::default());
-        inside.guests.push(guest.clone());
-        Came { guest: Some(guest), say }
+        let connection = Arc::new(OpenConnection::default());
+        state.connections.push(connection.clone());
+        Admission { connection: Some(connection), log }
     }
 
-    pub(super) fn go(&self, guest: &Arc<Guest>) {
-        self.inside().guests.retain(|one| !Arc::ptr_eq(one, guest));
+    pub(super) fn remove(&self, connection: &Arc<OpenConnection>) {
+        self.state().connections.retain(|one| !Arc::ptr_eq(one, connection));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.inside().guests.is_empty()
+        self.state().connections.is_empty()
     }
 }
 
@@ -107,31 +108,37 @@ impl Crowd {
 mod tests {
     use super::*;
 
-    fn is_inside(crowd: &Crowd, guest: &Arc<Guest>) -> bool {
-        crowd.inside().guests.iter().any(|one| Arc::ptr_eq(one, guest))
+    fn is_open(limit: &ConnectionLimit, connection: &Arc<OpenConnection>) -> bool {
+        limit.state().connections.iter().any(|one| Arc::ptr_eq(one, connection))
     }
 
     #[test]
-    fn the_oldest_that_is_not_known_makes_room_and_streams_stay() {
-        let (crowd, now) = (Crowd::default(), Instant::now());
-        let guests: Vec<_> = (0..MOST).map(|_| crowd.come(now).guest.unwrap()).collect();
-        guests[0].stands(Priority::Follows);
-        guests[1].stands(Priority::Known);
-        let came = crowd.come(now);
-        assert!(came.say && came.guest.is_some());
-        assert!(!is_inside(&crowd, &guests[2]) && is_inside(&crowd, &guests[3]));
-        // It is said once a minute.
-        assert!(!crowd.come(now + SAY / 2).say && crowd.come(now + SAY).say);
-        assert_eq!(crowd.inside().guests.len(), MOST);
-        crowd.inside().guests.iter().skip(2).for_each(|one| one.stands(Priority::Follows));
-        // Who waits leaves before who follows, and who follows for nobody.
-        assert!(crowd.come(now).guest.is_some_and(|new| {
-            new.stands(Priority::Follows);
+    fn the_oldest_unauthenticated_connection_is_evicted_and_streams_stay() {
+        let (limit, now) = (ConnectionLimit::default(), Instant::now());
+        let connections: Vec<_> =
+            (0..MAX_CONNECTIONS).map(|_| limit.admit(now).connection.unwrap()).collect();
+        connections[0].set_priority(Priority::Streaming);
+        connections[1].set_priority(Priority::Authenticated);
+        let admission = limit.admit(now);
+        assert!(admission.log && admission.connection.is_some());
+        assert!(!is_open(&limit, &connections[2]) && is_open(&limit, &connections[3]));
+        // It is logged once a minute.
+        assert!(!limit.admit(now + LOG_INTERVAL / 2).log && limit.admit(now + LOG_INTERVAL).log);
+        assert_eq!(limit.state().connections.len(), MAX_CONNECTIONS);
+        limit
+            .state()
+            .connections
+            .iter()
+            .skip(2)
+            .for_each(|one| one.set_priority(Priority::Streaming));
+        // Waiting connections are evicted before event streams, and event streams are never evicted.
+        assert!(limit.admit(now).connection.is_some_and(|new| {
+            new.set_priority(Priority::Streaming);
             true
         }));
-        assert!(!is_inside(&crowd, &guests[1]) && is_inside(&crowd, &guests[0]));
-        assert!(crowd.come(now).guest.is_none());
-        crowd.go(&guests[0]);
-        assert!(crowd.come(now).guest.is_some() && !crowd.is_empty());
+        assert!(!is_open(&limit, &connections[1]) && is_open(&limit, &connections[0]));
+        assert!(limit.admit(now).connection.is_none());
+        limit.remove(&connections[0]);
+        assert!(limit.admit(now).connection.is_some() && !limit.is_empty());
     }
 }

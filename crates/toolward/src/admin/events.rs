@@ -11,10 +11,10 @@ use super::{AdminUi, Query, ViewResponse};
 
 /// Changes within this time are sent as one event.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often state without change notifications is polled.
-const LOOK: Duration = Duration::from_secs(1);
+/// The polling interval of state without change notifications.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Looks whether what views are made of has changed.
+/// Detects changes of the data that views show.
 pub(super) struct Changes {
     last: ViewVersions,
 }
@@ -24,9 +24,9 @@ impl Changes {
         Changes { last: seen(page) }
     }
 
-    /// The event that tells of a change since the last look.
+    /// The event for a change since the last call.
     pub(super) fn look(&mut self, page: &AdminUi) -> Option<Bytes> {
-        // Somebody looks: what was not there may be there now.
+        // A view is open: servers that have failed are queried again.
         page.lists.retry(page.gateway());
         let now = seen(page);
         let changed = now != self.last;
@@ -35,7 +35,7 @@ impl Changes {
     }
 }
 
-/// The event that tells an open view of what has changed since it was made, before it could hear of it.
+/// The event for changes between the rendering of a view and the opening of its event stream.
 pub(super) fn missed(page: &AdminUi, query: &Query) -> Option<Bytes> {
     query.word("seen").filter(|made_of| *made_of != mark(page)).map(|_| event(page))
 }
@@ -45,7 +45,7 @@ fn event(page: &AdminUi) -> Bytes {
     format!("event: changed\ndata: {}\n\n", mark(page)).into()
 }
 
-/// What views are made of, in short.
+/// The versions of the data that views show.
 type ViewVersions = (u64, u64, u64, u64, u64, Vec<&'static str>);
 
 pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
@@ -65,7 +65,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             tokio::select! {
                 _ = servers.changed() => {}
                 _ = lists.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = send.closed() => return,
             }
             tokio::time::sleep(SETTLE).await;

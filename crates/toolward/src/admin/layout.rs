@@ -11,23 +11,23 @@ const UNRECORDED: &str = "The audit log cannot be written, and audit.required is
 const NOT_REQUIRED: &str = "audit.required is false: if the audit log cannot be written, calls are \
                             forwarded and go unrecorded.";
 
-/// The frame of a page.
+/// The parts that all pages share: title, navigation and banners.
 pub(crate) struct Layout {
     /// The view's path, which the navigation marks.
     pub(crate) here: &'static str,
     pub(crate) title: &'static str,
-    /// Where styles and scripts are.
+    /// The directory of styles and scripts.
     pub(crate) assets: String,
     pub(crate) banners: Vec<Banner>,
-    /// What there was before the view was made.
+    /// The version of the data before the view was rendered.
     pub(crate) seen: String,
 }
 
-/// Something that everyone who looks must know.
+/// A message that is shown on every view.
 pub(crate) struct Banner {
     pub(crate) loud: bool,
     pub(crate) text: &'static str,
-    /// What belongs to it, line by line.
+    /// Its details, line by line.
     pub(crate) lines: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ struct Banners {
     banners: Vec<Banner>,
 }
 
-/// The banners alone, for a view that is open while something changes.
+/// The banners alone, for an open view.
 pub(super) async fn show(page: &AdminUi) -> ViewResponse {
     ViewResponse::of(&Banners { banners: banners(page).await })
 }
@@ -64,7 +64,7 @@ async fn banners(page: &AdminUi) -> Vec<Banner> {
     };
     if !active.enforced {
         let text =
-            "--allow-all: the policy is not enforced. What it refuses is recorded, and passes.";
+            "--allow-all: the policy is not enforced. Denied calls are recorded and forwarded.";
         say(true, text, Vec::new());
     }
     if active.policy.layer_names().next().is_none() {
@@ -83,11 +83,11 @@ async fn banners(page: &AdminUi) -> Vec<Banner> {
     }
     let refused = page.reloader.state().last.as_ref().and_then(|last| last.brief.clone());
     if let Some(why) = refused {
-        let text = "The last reload was refused; the previous configuration stays active.";
+        let text = "The last reload was rejected; the previous configuration stays active.";
         say(true, text, why.lines().map(String::from).collect());
     }
     if active.policy.is_read_only() {
-        say(false, "Read-only mode: only tools that say they only read can be called.", Vec::new());
+        say(false, "Read-only mode: only tools with the hint read-only can be called.", Vec::new());
     }
     banners
 }

@@ -15,7 +15,7 @@ use super::AdminUi;
 use super::answer::Tries;
 use super::auth::TokenAuth;
 use super::connection;
-use super::connection_limit::{Came, Crowd, MOST};
+use super::connection_limit::{Admission, ConnectionLimit, MAX_CONNECTIONS};
 use super::lists::Lists;
 use crate::exit::Failure;
 use crate::identity::reachable;
@@ -35,14 +35,14 @@ pub(crate) struct Admin {
 /// The parts of the process that the admin UI uses.
 pub(crate) struct ServeContext<'a> {
     pub(crate) reloader: &'a Arc<Reloader>,
-    /// The runtime on which servers are asked for their lists.
+    /// The runtime on which tool lists are fetched.
     pub(crate) asking: Handle,
     pub(crate) ending: watch::Receiver<Ending>,
 }
 
 impl Admin {
-    /// The socket of the configuration, or the one that another process `gave`. `None`: there is no
-    /// page, because it is off or because another gateway has the usual address.
+    /// The configured socket, or the one that another process `gave`. `None`: there is no admin UI, because
+    /// it is off or because another gateway uses the default address.
     pub(crate) fn open(
         config: &Config,
         state: &Path,
@@ -62,7 +62,7 @@ impl Admin {
             Err(error) => {
                 let message =
                     format!("error: cannot listen on {address} for the admin UI: {error}");
-                let help = "another gateway may have it; set `admin` to another address, or `off`";
+                let help = "another gateway may use it; set `admin` to another address, or `off`";
                 return Err(Failure::invalid(format!("{message}\n  help: {help}")));
             }
         };
@@ -72,13 +72,13 @@ impl Admin {
         Ok(Some(Admin { socket, door }))
     }
 
-    /// The admin UI is for this machine alone.
+    /// Rejects addresses beyond loopback: the admin UI is for this machine only.
     pub(crate) fn may_open(config: &Config) -> Result<(), Failure> {
         match config.admin {
             Some(address) if !address.ip().is_loopback() => Err(Failure::invalid(format!(
-                "error: `admin: {address}` reaches beyond this machine\n  \
-                 help: keep it on 127.0.0.1, and come to it through an SSH tunnel \
-                 (`ssh -L 7411:127.0.0.1:7411 HOST`) or a reverse proxy that knows who asks"
+                "error: `admin: {address}` can be reached from other machines\n  \
+                 help: use 127.0.0.1, and reach it through an SSH tunnel \
+                 (`ssh -L 7411:127.0.0.1:7411 HOST`) or a reverse proxy that authenticates users"
             ))),
             _ => Ok(()),
         }
@@ -127,7 +127,7 @@ impl Admin {
         }));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("page".into()).spawn(move || {
-            // On Linux this is of the thread alone.
+            // On Linux, this applies to the thread only.
             let _ = rustix::process::nice(NICE);
             runtime.block_on(accept(page, listener, ending));
             runtime.shutdown_background();
@@ -139,7 +139,7 @@ impl Admin {
 }
 
 async fn accept(page: Arc<AdminUi>, listener: TcpListener, mut ending: watch::Receiver<Ending>) {
-    let crowd = Arc::new(Crowd::default());
+    let limit = Arc::new(ConnectionLimit::default());
     let over = ending.clone();
     let accepting = async {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
@@ -148,23 +148,23 @@ async fn accept(page: Arc<AdminUi>, listener: TcpListener, mut ending: watch::Re
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            let Came { guest, say } = crowd.come(Instant::now());
-            if say {
+            let Admission { connection: open, log } = limit.admit(Instant::now());
+            if log {
                 tracing::warn!(
                     target: "admin",
-                    "all {MOST} connections are in use; the oldest one without the token is closed"
+                    "all {MAX_CONNECTIONS} connections are in use; the oldest one without the token is closed"
                 );
             }
-            // One too many is closed at once; a browser comes again.
-            let Some(guest) = guest else { continue };
+            // A connection beyond the limit is closed at once; browsers reconnect.
+            let Some(open) = open else { continue };
             let _ = stream.set_nodelay(true);
-            let (page, over, crowd) = (page.clone(), over.clone(), crowd.clone());
+            let (page, over, limit) = (page.clone(), over.clone(), limit.clone());
             tokio::spawn(async move {
                 tokio::select! {
-                    () = connection::serve(page, from.ip(), stream, over, &guest) => {}
-                    () = guest.asked_to_leave() => {}
+                    () = connection::serve(page, from.ip(), stream, over, &open) => {}
+                    () = open.evicted() => {}
                 }
-                crowd.go(&guest);
+                limit.remove(&open);
             });
         }
     };
@@ -172,8 +172,8 @@ async fn accept(page: Arc<AdminUi>, listener: TcpListener, mut ending: watch::Re
         () = accepting => {}
         _ = ending.wait_for(|ending| *ending != Ending::No) => {}
     }
-    // Requests under way are answered; whoever follows events comes again, to the next process.
-    while !crowd.is_empty() {
+    // Requests in flight are answered; event streams reconnect to the next process.
+    while !limit.is_empty() {
         tokio::time::sleep(PAUSE).await;
     }
 }

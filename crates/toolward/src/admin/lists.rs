@@ -15,63 +15,63 @@ use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::catalogue::Catalogue;
 use toolward_gateway::upstream::{Server, Unavailable};
 
-/// A first view waits this long for servers that have not answered yet.
-const GLANCE: Duration = Duration::from_millis(400);
+/// How long a first view waits for servers that have not responded yet.
+const FIRST_VIEW_WAIT: Duration = Duration::from_millis(400);
 /// How long a fetched list is considered fresh, unless something has changed.
-const FRESH: Duration = Duration::from_secs(2);
+const FRESH_FOR: Duration = Duration::from_secs(2);
 /// How long a failed server is not queried again.
-const REST: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is known of each server's list.
+/// The tool lists of all servers, as far as they are known.
 pub(crate) struct Lists {
     /// The runtime that owns the servers' connections, which calls use as well; not the admin UI's runtime.
     asking: Handle,
-    patience: Duration,
+    timeout: Duration,
     known: Arc<Mutex<HashMap<ServerId, ListState>>>,
     answers: Arc<watch::Sender<u64>>,
 }
 
-/// The answer of one server.
+/// The response of one server.
 struct ListState {
-    /// The answer is of this very server, and not of one that had its place before.
+    /// The server that responded, which a reload may have replaced.
     server: Arc<Server>,
     list: Option<Result<Arc<Catalogue>, Unavailable>>,
     asked: Instant,
-    /// The count of changes when it was asked.
+    /// The number of changes when it was queried.
     generation: u64,
     under_way: bool,
 }
 
 impl ListState {
-    /// Whether there is nothing to ask for.
+    /// Whether the list is still current.
     fn is_settled(&self, generation: u64) -> bool {
         self.under_way
             || match &self.list {
                 None => false,
-                Some(Ok(_)) => self.generation == generation && self.asked.elapsed() < FRESH,
-                Some(Err(_)) => self.asked.elapsed() < REST,
+                Some(Ok(_)) => self.generation == generation && self.asked.elapsed() < FRESH_FOR,
+                Some(Err(_)) => self.asked.elapsed() < RETRY_INTERVAL,
             }
     }
 }
 
-/// A server and its list as it is known now.
+/// A server and its list as currently known.
 pub(crate) struct List {
     pub(crate) server: Arc<Server>,
     pub(crate) tools: Result<Arc<Catalogue>, Unavailable>,
 }
 
 impl Lists {
-    pub(super) fn new(asking: Handle, patience: Duration) -> Lists {
+    pub(super) fn new(asking: Handle, timeout: Duration) -> Lists {
         let (known, answers) = (Arc::default(), Arc::new(watch::Sender::new(0)));
-        Lists { asking, patience, known, answers }
+        Lists { asking, timeout, known, answers }
     }
 
-    /// Hears of every answer.
+    /// Notifies about every response.
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.answers.subscribe()
     }
 
-    /// A number that grows with answers that differ from those before.
+    /// A number that grows with each changed list.
     pub(super) fn generation(&self) -> u64 {
         *self.answers.borrow()
     }
@@ -80,8 +80,8 @@ impl Lists {
         self.known.locked()
     }
 
-    /// The lists of all servers, in the configuration's order; those that are not known yet are
-    /// waited for a moment.
+    /// The lists of all servers, in the order of the configuration. Waits a moment for those that are not
+    /// known yet.
     pub(crate) async fn ask(&self, gateway: &Gateway) -> Vec<List> {
         let mut answers = self.changes();
         let servers = gateway.active().servers.clone();
@@ -103,7 +103,7 @@ impl Lists {
                 }
             }
         };
-        let _ = tokio::time::timeout(GLANCE, all).await;
+        let _ = tokio::time::timeout(FIRST_VIEW_WAIT, all).await;
         self.now(gateway)
     }
 
@@ -125,7 +125,7 @@ impl Lists {
         servers.iter().map(list).collect()
     }
 
-    /// Asks servers that have failed once more.
+    /// Queries servers that have failed again.
     pub(super) fn retry(&self, gateway: &Gateway) {
         for list in self.now(gateway).iter().filter(|list| list.tools.is_err()) {
             self.ask_one(gateway, &list.server);
@@ -145,9 +145,9 @@ impl Lists {
         known.insert(server.id, one);
         drop(known);
         let (known, answers) = (self.known.clone(), self.answers.clone());
-        let (servers, patience) = (gateway.context.servers.clone(), self.patience);
+        let (servers, timeout) = (gateway.context.servers.clone(), self.timeout);
         self.asking.spawn(async move {
-            let list = servers.own_list(&server, patience).await.map(|listed| listed.catalogue);
+            let list = servers.own_list(&server, timeout).await.map(|listed| listed.catalogue);
             let mut known = known.locked();
             let Some(one) = known.get_mut(&server.id) else { return };
             if !Arc::ptr_eq(&one.server, &server) {

@@ -5,17 +5,17 @@ use toolward_wire::http::RequestHead;
 /// A request to a view.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query {
-    /// What follows the view's name in the path, such as `events` of `live/events`.
+    /// The part of the path after the view's name, such as `events` of `live/events`.
     pub(crate) rest: String,
     fields: Vec<(String, String)>,
-    /// htmx asks for a part, not for a whole page.
+    /// htmx requests a fragment, not a whole page.
     pub(crate) fragment: bool,
     /// The event after which a stream resumes.
     pub(crate) last_event: Option<String>,
 }
 
 impl Query {
-    /// `None` where the fields are not what a browser sends.
+    /// `None` if the fields are malformed.
     pub(crate) fn read(head: &RequestHead, fields: &str, rest: &str) -> Option<Query> {
         let says = |name: &str| head.headers.get(name) == Some("true");
         Some(Query {

@@ -14,12 +14,12 @@ use crate::cli::RecordArgs;
 use crate::exit::Failure;
 use crate::running;
 
-/// Arguments that are looked for.
+/// The arguments to search for.
 pub(crate) struct ArgumentSearch {
-    /// A hash covers the bytes that were sent; these are the usual ones.
+    /// Common serializations: a hash covers the bytes that were sent.
     spellings: Vec<Vec<u8>>,
     key: Option<HashKey>,
-    /// Where the key was looked for.
+    /// The directory in which the key was looked up.
     state: Option<PathBuf>,
     uncompared: Mutex<UncomparedRecords>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct ArgumentSearch {
 #[derive(Default)]
 struct UncomparedRecords {
     records: u64,
-    /// The keys by which they were made.
+    /// The ids of the keys of these hashes.
     keys: BTreeSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl ArgumentSearch {
         self.uncompared.locked()
     }
 
-    /// Whether a record is of a call with these arguments.
+    /// Whether a record belongs to a call with these arguments.
     pub(crate) fn fits(&self, record: &Value) -> bool {
         let hash = record["arguments_hash"].as_str().or(record["arguments"].as_str());
         let Some(hash) = hash else { return false };
@@ -96,8 +96,8 @@ fn state_folder(record: &RecordArgs) -> Option<PathBuf> {
     Some(Path::new(&home).join(".local/state/toolward"))
 }
 
-/// The object as given, compact, and with the spaces that Python writes; with and without escapes for
-/// characters beyond ASCII.
+/// The object as given, compact, and with the spacing of Python; with and without escapes for non-ASCII
+/// characters.
 fn spellings(given: &ArgumentsText) -> Vec<Vec<u8>> {
     let value = Value::Object((**given).clone());
     let compact = value.to_string();
@@ -108,7 +108,7 @@ fn spellings(given: &ArgumentsText) -> Vec<Vec<u8>> {
     all.into_iter().map(String::into_bytes).collect()
 }
 
-/// JSON with a space behind each comma and colon.
+/// JSON with a space after each comma and colon.
 fn spaced(value: &Value) -> String {
     match value {
         Value::Array(items) => {

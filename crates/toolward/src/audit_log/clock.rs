@@ -10,7 +10,7 @@ pub(crate) struct Clock {
     utc: bool,
 }
 
-/// How much room a time has.
+/// The format of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
     /// `2026-11-17T14:36:32.454+01:00`
@@ -25,7 +25,7 @@ impl Clock {
         Clock { zone, utc }
     }
 
-    /// A time of a record, as it is shown. One that is no time is shown as it is.
+    /// Formats the time of a record. A value that is not a time is returned unchanged.
     pub(crate) fn show(&self, time: &str, precision: Precision) -> String {
         match time.parse::<Timestamp>() {
             Ok(time) => self.format(&time.to_zoned(self.zone.clone()), precision),
@@ -33,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// How wide times are in full. Offsets with seconds, as zones had long ago, are wider.
+    /// The width of full times. Historical offsets with seconds are wider.
     pub(crate) fn full_width(&self) -> usize {
         if self.utc {
             "2026-11-17T14:36:32.454Z".len()
@@ -54,7 +54,7 @@ impl Clock {
         time.strftime(format).to_string()
     }
 
-    /// Microseconds since 1970 of a date and time of this zone, which is given as if it were in UTC.
+    /// Converts a local date and time, given as if it were UTC, to microseconds since 1970.
     pub(crate) fn to_utc(&self, micros: u64) -> Option<u64> {
         let written = Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok()?;
         let written = written.to_zoned(TimeZone::UTC).datetime();

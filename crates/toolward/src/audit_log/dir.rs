@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use toolward_config::sanitize;
-use toolward_gateway::audit::read::{Found, streams};
+use toolward_gateway::audit::read::{StreamSnapshot, streams};
 
 use crate::cli::RecordArgs;
 use crate::exit::Failure;
@@ -20,13 +20,13 @@ pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
     let places = running::places(args.config.as_deref());
     if let Some(main) = &places.main {
         let Some(failed) = &places.failed else { return Ok(places.audit) };
-        // A broken policy file does not move the log; a main file that cannot be read may hide where it is.
+        // An invalid policy file does not affect the location of the log; an unreadable main file may.
         let running = running::with_config(main).into_iter().map(|entry| entry.audit);
         let stated = (!places.main_is_broken()).then(|| places.audit.clone());
         let mut folders = stated.into_iter().chain(running);
         return folders.find(|folder| has_log(folder)).ok_or_else(|| {
             let why = invalid(&failed.diagnostics);
-            let help = "or say where the record is: --dir DIR";
+            let help = "or give the directory of the audit log: --dir DIR";
             Failure::invalid(format!("{}\n  help: {help}", why.text()))
         });
     }
@@ -34,7 +34,7 @@ pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
     if let Some(folder) = home.clone().filter(|folder| has_log(folder)) {
         return Ok(folder);
     }
-    // Without a configuration, the one gateway that runs is meant.
+    // Without a configuration, use the log of the only running gateway.
     let mut running: Vec<PathBuf> = running::all().into_iter().map(|entry| entry.audit).collect();
     running.sort();
     running.dedup();
@@ -46,9 +46,9 @@ pub(crate) fn folder(args: &RecordArgs) -> Result<PathBuf, Failure> {
             Ok(only.clone())
         }
         (_, Some(home)) => Ok(home),
-        (_, None) => {
-            Err(Failure::usage("error: HOME is not set; say where the record is: --dir DIR"))
-        }
+        (_, None) => Err(Failure::usage(
+            "error: HOME is not set; give the directory of the audit log: --dir DIR",
+        )),
     }
 }
 
@@ -95,20 +95,20 @@ pub(crate) fn separator(args: &RecordArgs) -> Option<String> {
     Some(running::places(args.config.as_deref()).separator)
 }
 
-/// All streams of a directory; an error if there are none.
-pub(crate) fn look(folder: &Path) -> Result<Vec<Found>, Failure> {
+/// All streams of a directory; an error if it has no audit log.
+pub(crate) fn look(folder: &Path) -> Result<Vec<StreamSnapshot>, Failure> {
     let unreadable = |error: std::io::Error| Failure::invalid(said(folder, &error.to_string()));
     let streams = streams(folder).map_err(unreadable)?;
     if streams.is_empty() {
-        return Err(Failure::invalid(said(folder, "there is no record in this folder")));
+        return Err(Failure::invalid(said(folder, "there is no audit log in this directory")));
     }
-    streams.iter().map(|stream| Found::look(stream).map_err(unreadable)).collect()
+    streams.iter().map(|stream| StreamSnapshot::look(stream).map_err(unreadable)).collect()
 }
 
 fn said(folder: &Path, what: &str) -> String {
     let folder = folder.display().to_string();
     format!(
-        "error: {}: {}\n  help: say where the record is: --dir DIR, or -c FILE",
+        "error: {}: {}\n  help: give the directory of the audit log: --dir DIR, or -c FILE",
         sanitize(&folder),
         sanitize(what)
     )

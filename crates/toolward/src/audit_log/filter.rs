@@ -11,22 +11,23 @@ use toolward_policy::source::Case;
 
 use super::argument_search::ArgumentSearch;
 use super::clock::Clock;
+use super::row::subject;
 use super::scan::time_at;
 use super::time::point;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
 
 /// The maximum number of calls in flight; beyond it the oldest is dropped.
-const MOST_OPEN: usize = 16_384;
+const MAX_OPEN: usize = 16_384;
 
-/// What is wanted.
+/// The conditions of a filter.
 pub(crate) struct Filter {
     agent: Option<String>,
     server: Option<String>,
     tool: Option<Glob>,
     verdict: Option<&'static str>,
     kinds: Vec<String>,
-    /// As records write it.
+    /// As written in records.
     since: Option<String>,
     until: Option<String>,
     /// The same in microseconds.
@@ -58,7 +59,8 @@ impl Filter {
         let tool = args.tool.as_deref().filter(|text| !text.contains(['*', '?', '[']));
         let needles = [
             agent.map(|name| format!("\"agent\":{name}")),
-            // A list has servers as keys, and a name that nobody has begins and ends with the two.
+            // A list record has servers as keys, and an unlisted name begins with the server and ends with
+            // the tool.
             args.server.as_deref().and_then(quoted).map(|server| begin(&server)),
             tool.and_then(quoted).map(|tool| end(&tool)),
             verdict.map(|verdict| format!("\"verdict\":\"{verdict}\"")),
@@ -83,7 +85,7 @@ impl Filter {
         })
     }
 
-    /// The same, where names are made with a separator of the configuration's own.
+    /// The same, with the separator of the configuration.
     pub(crate) fn separated_by(mut self, separator: Option<String>) -> Filter {
         self.separators.extend(separator.filter(|own| !own.is_empty()));
         self
@@ -113,7 +115,7 @@ impl Filter {
             && self.until.as_deref().is_none_or(|until| time <= until)
     }
 
-    /// Whether a line can be wanted, by a look for words in it.
+    /// Whether a line may match, by a substring search.
     fn can_fit(&self, line: &[u8]) -> bool {
         self.needles.iter().all(|needle| needle.find(line).is_some())
     }
@@ -135,8 +137,8 @@ impl Filter {
             },
             wanted => record["agent"] == *wanted,
         };
-        // A name that the agent does not see is no tool of any server: it is found by its parts.
-        let unseen = record["exposed_name"].as_str().filter(|_| record["tool"].is_null());
+        // An unlisted name has no server and tool in its record: it is matched by its parts.
+        let unseen = record["exposed_name"].as_str().filter(|_| subject(record).is_none());
         let server = |wanted: &String| {
             let begins = |name: &str| {
                 let rest = name.strip_prefix(wanted.as_str());
@@ -153,7 +155,8 @@ impl Filter {
                 });
                 cuts.any(|at| name.get(at..).is_some_and(|tool| wanted.matches(tool)))
             };
-            let names = ["tool", "exposed_name"].iter().filter_map(|key| record[key].as_str());
+            let own = subject(record).map(|(_, name)| name);
+            let names = own.into_iter().chain(record["exposed_name"].as_str());
             names.into_iter().any(|name| wanted.matches(name)) || unseen.is_some_and(ends)
         };
         self.agent.as_ref().is_none_or(agent)
@@ -165,14 +168,14 @@ impl Filter {
     }
 }
 
-/// A word as records write it, where that needs no escape.
+/// A string as written in records, if it needs no escapes.
 fn quoted(text: &str) -> Option<String> {
     let plain =
         text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'));
     plain.then(|| format!("\"{text}\""))
 }
 
-/// A quoted word without its end, or without its beginning.
+/// A quoted string without its closing quote, or without its opening quote.
 fn begin(quoted: &str) -> String {
     quoted.strip_suffix('"').unwrap_or(quoted).into()
 }
@@ -188,7 +191,7 @@ pub(crate) fn intent_of(line: &[u8]) -> Option<&str> {
     std::str::from_utf8(rest.get(..memchr::memchr(b'"', rest)?)?).ok()
 }
 
-/// A record that is wanted. An outcome comes with the intent of its call.
+/// A matching record. An outcome includes the intent of its call.
 pub(crate) struct Match {
     pub(crate) record: Value,
     pub(crate) intent: Option<Value>,
@@ -198,7 +201,7 @@ pub(crate) struct Match {
 pub(crate) struct Matcher {
     pub(crate) filter: Filter,
     open: HashMap<String, Value>,
-    /// The same in their order, with some that have ended.
+    /// The same in order, including some that have ended.
     order: VecDeque<String>,
 }
 
@@ -207,7 +210,7 @@ impl Matcher {
         Matcher { filter, open: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Waits for what comes of a call that was found elsewhere.
+    /// Waits for the outcome of a call that was found elsewhere.
     pub(crate) fn expect(&mut self, intent: &Value) {
         if let Some(id) = intent["id"].as_str() {
             self.open.insert(id.into(), intent.clone());
@@ -215,7 +218,7 @@ impl Matcher {
         }
     }
 
-    /// Whether calls are waited for.
+    /// Whether any call has no outcome yet.
     pub(crate) fn has_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -241,9 +244,9 @@ impl Matcher {
         }
     }
 
-    /// A call that is waited for no longer, because too many are.
+    /// The oldest call, if there are too many in flight.
     pub(crate) fn give_up(&mut self) -> Option<Value> {
-        while self.order.len() > MOST_OPEN {
+        while self.order.len() > MAX_OPEN {
             let given_up = self.order.pop_front().and_then(|id| self.open.remove(&id));
             if given_up.is_some() {
                 return given_up;
@@ -252,7 +255,7 @@ impl Matcher {
         None
     }
 
-    /// All calls that have not ended, in their order.
+    /// All calls without an outcome, in order.
     pub(crate) fn unended(&mut self) -> Vec<Value> {
         let order = std::mem::take(&mut self.order);
         order.iter().filter_map(|id| self.open.remove(id)).collect()

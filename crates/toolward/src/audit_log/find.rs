@@ -7,12 +7,12 @@ use serde_json::Value;
 use toolward_config::sanitize;
 use toolward_gateway::audit::line::{hash, previous};
 use toolward_gateway::audit::read::lines::{Line, Reader};
-use toolward_gateway::audit::read::{Found, Known, opening};
+use toolward_gateway::audit::read::{HeadState, StreamSnapshot, opening};
 
 use super::clock::{Clock, Precision};
 use super::dir::look;
 use super::filter::intent_of;
-use super::row::took;
+use super::row::{subject, took};
 use super::scan::first_segment;
 use crate::exit::Failure;
 
@@ -54,7 +54,7 @@ pub(crate) fn decision(folder: &Path, id: &str) -> Result<Option<Decision>, Fail
 }
 
 /// Finds a record by its id, which starts with its time.
-fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
+fn find(found: &StreamSnapshot, id: &str) -> Result<Option<Decision>, Failure> {
     let begin = format!("{{\"id\":\"{id}");
     // The first parts of an id are enough.
     let is_meant = |line: &[u8]| {
@@ -94,21 +94,25 @@ fn find(found: &Found, id: &str) -> Result<Option<Decision>, Failure> {
         }
     }
     Ok(decision.map(|(mut decision, own)| {
-        if let (None, Known::To(head)) = (decision.fits, found.known) {
+        if let (None, HeadState::To(head)) = (decision.fits, found.known) {
             decision.fits = Some(head.hash == own);
         }
         decision
     }))
 }
 
-/// Everything that the record has of a decision, with a word for each. Its time is shown by the clock, or as it
-/// is recorded.
+/// The fields of a decision's record, each with a label. Its time is formatted by the clock, or shown as
+/// recorded.
 pub(crate) fn facts(decision: &Decision, clock: Option<&Clock>) -> Vec<(String, String)> {
     let Decision { record, outcome, place, .. } = decision;
     let text = |name: &str| record[name].as_str().map(|text| sanitize(text).into_owned());
     let mut facts = Vec::new();
     let mut said =
         vec!["kind", "agent", "server", "tool", "action", "verdict", "prev", "intent", "refusal"];
+    let noun = match subject(record) {
+        Some((noun, _)) if !noun.is_empty() => noun.trim_end(),
+        _ => "tool",
+    };
     let mut row = |label: &str, names: &[&'static str], value: Option<String>| {
         said.extend(names);
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -127,31 +131,31 @@ pub(crate) fn facts(decision: &Decision, clock: Option<&Clock>) -> Vec<(String, 
     };
     row("identity", &["identity", "subject"], identity);
     row("client", &["client"], text("client"));
-    row("asked for", &["exposed_name"], text("exposed_name"));
+    row("called as", &["exposed_name"], text("exposed_name"));
     let step = text("step").map(|step| match record["layer"].as_u64() {
         Some(layer) => format!("{step}, in layer {layer}"),
         None => step,
     });
     row("step", &["step", "layer"], step);
     row("rule", &["rule"], text("rule"));
-    row("it said", &["rule_text"], text("rule_text").map(|rule| format!("`{rule}`")));
-    row("stood at", &["rule_at"], text("rule_at"));
+    row("rule text", &["rule_text"], text("rule_text").map(|rule| format!("`{rule}`")));
+    row("rule at", &["rule_at"], text("rule_at"));
     let unlisted = record["kind"] == "refusal" && record["step"].is_null();
     let reason = text("reason").or(unlisted.then(|| {
         let agent = text("agent").map_or(String::new(), |agent| format!("--as {agent} "));
         format!(
-            "no tool of this name is in the agent's list: it is hidden, or there is none; \
-             `toolward explain {agent}SERVER/TOOL` says which"
+            "no tool of this name is in the agent's list: it is hidden or does not exist; \
+             `toolward explain {agent}SERVER/TOOL` shows which"
         )
     }));
     row("because", &["reason"], reason);
     row("policy", &["policy"], text("policy").map(|policy| format!("version {policy}")));
     if record["kind"] == "refusal" {
         let listed = match record["listed"].as_bool() {
-            Some(true) => "the tool is in the agent's list",
-            _ => "the tool is not in the agent's list",
+            Some(true) => "is in the agent's list",
+            _ => "is not in the agent's list",
         };
-        row("listed", &["listed"], Some(listed.into()));
+        row("listed", &["listed"], Some(format!("the {noun} {listed}")));
     }
     let arguments = match &record["arguments"] {
         Value::Null => None,
@@ -184,7 +188,7 @@ pub(crate) fn facts(decision: &Decision, clock: Option<&Clock>) -> Vec<(String, 
 }
 
 fn ended(outcome: Option<&Value>) -> String {
-    let Some(outcome) = outcome else { return "none is recorded: the call was under way".into() };
+    let Some(outcome) = outcome else { return "none is recorded: the call was in flight".into() };
     let mut words = sanitize(outcome["outcome"].as_str().unwrap_or("?")).into_owned();
     if let Some(code) = outcome["error_code"].as_i64() {
         words.push_str(&format!(" ({code})"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use toolward_gateway::audit::read::follow::Follower;
-use toolward_gateway::audit::read::{Found, opening, streams};
+use toolward_gateway::audit::read::{StreamSnapshot, opening, streams};
 
 use super::filter::{Match, Matcher};
 use super::row::{joined, told};
@@ -21,12 +21,12 @@ pub(crate) struct RowFollower {
     live: Live,
 }
 
-/// What has come since.
+/// New rows since the last poll.
 #[derive(Default)]
 pub(crate) struct NewRows {
     /// In the order of their ids.
     pub(crate) rows: Vec<Value>,
-    /// Records that were passed over, because too many came.
+    /// Records that were skipped because there were too many.
     pub(crate) skipped: Option<SkippedRecords>,
 }
 
@@ -37,11 +37,11 @@ pub(crate) struct SkippedRecords {
 }
 
 impl RowFollower {
-    /// Follows what comes after a look at a folder. A call that takes longer than `long` is given
-    /// before it has ended, and once more at its end.
+    /// Follows the streams from a snapshot on. A call that takes longer than `long` is returned before it has
+    /// ended, and again at its end.
     pub(crate) fn after(
         folder: PathBuf,
-        found: &[Found],
+        found: &[StreamSnapshot],
         matcher: Matcher,
         long: Duration,
     ) -> Result<RowFollower, Failure> {
@@ -51,10 +51,9 @@ impl RowFollower {
         Ok(RowFollower { folder, streams, live })
     }
 
-    /// Gives what has come. Where that is more than `most` bytes of a stream, all but the end is passed
-    /// over.
+    /// Returns new rows. If a stream has more than `most` new bytes, all but the end is skipped.
     pub(crate) fn poll(&mut self, most: Option<u64>) -> Result<NewRows, Failure> {
-        // Another process writes a stream of its own.
+        // Another process may have started a new stream.
         for stream in streams(&self.folder).unwrap_or_default() {
             if self.streams.iter().all(|known| *known.stream() != stream) {
                 self.streams.push(Follower::from_beginning(&stream));
@@ -81,7 +80,7 @@ impl RowFollower {
 struct Live {
     matcher: Matcher,
     long: Duration,
-    /// Those that have not been shown, by when they came.
+    /// Calls that have not been shown, by the time of their arrival.
     waiting: VecDeque<(Instant, String)>,
     calls: HashMap<String, Value>,
 }
@@ -113,14 +112,14 @@ impl Live {
             }
             (_, None) => in_time(&record).then(|| joined(record, None)),
         };
-        // Too many are under way to be shown twice.
+        // There are too many calls in flight to show them twice.
         if let Some(given_up) = self.matcher.give_up() {
             self.calls.remove(given_up["id"].as_str().unwrap_or_default());
         }
         row
     }
 
-    /// What came of calls may have been passed over.
+    /// Forgets all calls in flight: their outcomes may have been skipped.
     fn forget(&mut self) {
         drop(self.matcher.unended());
         self.waiting.clear();
@@ -156,8 +155,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         std::fs::write(&path, line(1)).unwrap();
-        let found: Vec<Found> =
-            streams(folder.path()).unwrap().iter().map(|s| Found::look(s).unwrap()).collect();
+        let found: Vec<StreamSnapshot> = streams(folder.path())
+            .unwrap()
+            .iter()
+            .map(|s| StreamSnapshot::look(s).unwrap())
+            .collect();
         let matcher = Matcher::new(Filter::new(FilterArgs::default()).unwrap());
         let folder_path = folder.path().to_path_buf();
         let mut arriving =

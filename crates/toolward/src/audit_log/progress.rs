@@ -3,11 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Less is read before anyone wonders.
-const LARGE: u64 = 64 << 20;
-const EVERY: Duration = Duration::from_millis(100);
+/// The minimum size for which progress is shown.
+const MIN_BYTES: u64 = 64 << 20;
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line on standard error, where that is a terminal.
+/// A line on standard error, if that is a terminal.
 pub(crate) struct Progress {
     total: u64,
     done: u64,
@@ -18,13 +18,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(total: u64) -> Progress {
-        let wanted = total > LARGE && std::io::stderr().is_terminal();
+        let wanted = total > MIN_BYTES && std::io::stderr().is_terminal();
         Progress { total, done: 0, begun: Instant::now(), shown: None, wanted }
     }
 
     pub(crate) fn add(&mut self, bytes: u64) {
         self.done += bytes;
-        if self.wanted && self.shown.is_none_or(|shown| shown.elapsed() >= EVERY) {
+        if self.wanted && self.shown.is_none_or(|shown| shown.elapsed() >= UPDATE_INTERVAL) {
             self.shown = Some(Instant::now());
             let percent = (100 * self.done / self.total.max(1)).min(100);
             let filled = usize::try_from(percent / 5).unwrap_or(0);
@@ -36,7 +36,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away, for good.
+    /// Removes the line.
     pub(crate) fn end(&mut self) {
         self.wanted = false;
         if self.shown.take().is_some() {

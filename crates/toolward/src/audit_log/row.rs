@@ -6,7 +6,21 @@ use toolward_gateway::audit::line::harmless;
 /// Members that an outcome adds to its call.
 const OF_OUTCOME: [&str; 4] = ["outcome", "error_code", "duration_us", "bytes_out"];
 
-/// A call and what came of it, as one; any other record as it is, without its link.
+/// Members with the subject of a request, by the server's own name for it, and what to call anything but a tool.
+const SUBJECTS: [(&str, &str); 5] = [
+    ("tool", ""),
+    ("prompt", "prompt "),
+    ("uri", "resource "),
+    ("reference", "completion "),
+    ("task", "task "),
+];
+
+/// The subject of a request: what it is, if it is not a tool, and its name.
+pub(crate) fn subject(row: &Value) -> Option<(&'static str, &str)> {
+    SUBJECTS.iter().find_map(|(member, noun)| Some((*noun, row[member].as_str()?)))
+}
+
+/// A call joined with its outcome; any other record unchanged, without its chain hash.
 pub(crate) fn joined(record: Value, outcome: Option<&Value>) -> Value {
     let Value::Object(mut members) = record else { return record };
     members.shift_remove("prev");
@@ -22,7 +36,8 @@ pub(crate) fn joined(record: Value, outcome: Option<&Value>) -> Value {
 /// An outcome with the id of its call.
 pub(crate) fn told(outcome: Value, intent: &Value) -> Value {
     let Value::Object(mut members) = outcome else { return outcome };
-    for name in ["agent", "server", "tool", "exposed_name", "action", "verdict", "step"] {
+    let own = ["agent", "server", "method", "exposed_name", "action", "verdict", "step"];
+    for name in own.into_iter().chain(SUBJECTS.map(|(name, _)| name)) {
         if let Some(value) = intent.get(name) {
             members.entry(name).or_insert_with(|| value.clone());
         }
@@ -30,7 +45,7 @@ pub(crate) fn told(outcome: Value, intent: &Value) -> Value {
     Value::Object(members)
 }
 
-/// A row as JSON that does no harm to a terminal.
+/// A row as JSON, sanitized for a terminal.
 pub(crate) fn json(row: &Value) -> String {
     harmless(&row.to_string())
 }
@@ -44,16 +59,18 @@ pub(crate) fn took(micros: u64) -> String {
     }
 }
 
-/// What a record is about.
+/// A one-line description of a record.
 pub(crate) fn what(row: &Value) -> String {
     let text = |name: &str| row[name].as_str();
     let number = |name: &str| row[name].as_u64().unwrap_or(0);
     match text("kind").unwrap_or("?") {
         "intent" | "outcome" | "refusal" | "unavailable" => {
-            let name = match (text("server"), text("tool").or(text("exposed_name"))) {
-                (Some(server), Some(tool)) => format!("{server}/{tool}"),
+            let (noun, name) = subject(row).unzip();
+            let name = match (text("server"), name.or(text("exposed_name"))) {
+                (Some(server), Some(name)) => format!("{server}/{name}"),
                 (one, other) => one.or(other).or(text("method")).unwrap_or("-").into(),
             };
+            let name = format!("{}{name}", noun.unwrap_or_default());
             match text("action") {
                 Some(action) => format!("{name}.{action}"),
                 None => name,
@@ -65,11 +82,28 @@ pub(crate) fn what(row: &Value) -> String {
             let told = servers
                 .iter()
                 .map(|(name, of)| format!("{name} {}/{}", of["shown"], of["offered"]));
-            format!("list {}", told.collect::<Vec<_>>().join(", "))
+            let kind = match text("method") {
+                Some("prompts/list") => "prompts ",
+                Some("resources/list") => "resources ",
+                Some("resources/templates/list") => "templates ",
+                _ => "",
+            };
+            format!("list {kind}{}", told.collect::<Vec<_>>().join(", "))
+        }
+        "subscription" => {
+            let uris = row["uris"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            match uris.collect::<Vec<_>>().join(", ") {
+                none if none.is_empty() => "subscribe to changes of lists".into(),
+                uris => format!("subscribe to {uris}"),
+            }
+        }
+        "question" => {
+            let (server, method) = (text("server").unwrap_or("?"), text("method").unwrap_or("?"));
+            format!("{server} asks the client: {method}")
         }
         "turned-away" => {
             let from = text("source").map(|source| format!(" from {source}")).unwrap_or_default();
-            format!("turned away {}{from}: {}", number("count"), text("reason").unwrap_or("?"))
+            format!("rejected {}{from}: {}", number("count"), text("reason").unwrap_or("?"))
         }
         "start" => {
             let (version, policy) = (text("version").unwrap_or("?"), text("policy").unwrap_or("?"));
@@ -79,12 +113,14 @@ pub(crate) fn what(row: &Value) -> String {
             let (by, policy) = (text("by").unwrap_or("?"), text("policy").unwrap_or("?"));
             match text("error") {
                 None => format!("reload by {by}, policy {policy}"),
-                Some(error) => format!("reload by {by} refused, policy {policy} stays: {error}"),
+                Some(error) => {
+                    format!("reload by {by} rejected, policy {policy} stays active: {error}")
+                }
             }
         }
         "segment" => format!("segment {}", number("segment")),
         "retention" => format!("removed segments up to {}", number("removed_up_to")),
-        "repair" => format!("took off a torn line ({} bytes)", number("bytes")),
+        "repair" => format!("removed an incomplete line ({} bytes)", number("bytes")),
         "gap" => text("reason").unwrap_or("records are missing or changed before this one").into(),
         "recovery" => {
             let word = if row["refused"].is_null() { "unrecorded" } else { "refused" };
@@ -95,8 +131,8 @@ pub(crate) fn what(row: &Value) -> String {
             let since = text("since").unwrap_or("?");
             format!("records are written again, {} {word} since {since}{lost}", number(word))
         }
-        "head" => text("reason").unwrap_or("the head was made anew").into(),
-        "taken-over" => "took over records that the head did not know".into(),
+        "head" => text("reason").unwrap_or("the head was written again").into(),
+        "taken-over" => "kept records that the head did not cover".into(),
         // Kinds that this version does not know are shown too.
         kind => {
             let own = ["id", "time", "kind", "agent", "verdict", "step", "outcome", "prev"];
@@ -111,5 +147,44 @@ pub(crate) fn what(row: &Value) -> String {
                 });
             format!("{kind} {}", told.collect::<Vec<_>>().join(" ")).trim_end().into()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_kind_of_request_is_named() {
+        let list = json!({"s": {"shown": 1, "offered": 2}});
+        for (row, expected) in [
+            (json!({"kind": "intent", "server": "s", "tool": "t", "action": "a"}), "s/t.a"),
+            (json!({"kind": "intent", "server": "s", "prompt": "p"}), "prompt s/p"),
+            (json!({"kind": "refusal", "server": "s", "uri": "note:1"}), "resource s/note:1"),
+            (json!({"kind": "refusal", "uri": "note:1"}), "resource note:1"),
+            (json!({"kind": "intent", "server": "s", "reference": "p"}), "completion s/p"),
+            (json!({"kind": "refusal", "exposed_name": "s__x"}), "s__x"),
+            (json!({"kind": "list", "servers": list}), "list s 1/2"),
+            (
+                json!({"kind": "list", "method": "prompts/list", "servers": list}),
+                "list prompts s 1/2",
+            ),
+            (json!({"kind": "subscription", "uris": ["a:1", "a:2"]}), "subscribe to a:1, a:2"),
+            (json!({"kind": "subscription", "uris": []}), "subscribe to changes of lists"),
+            (
+                json!({"kind": "question", "server": "s", "method": "roots/list"}),
+                "s asks the client: roots/list",
+            ),
+        ] {
+            assert_eq!(what(&row), expected, "{row}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_has_the_subject_of_its_call() {
+        let intent = json!({"agent": "a", "server": "s", "method": "prompts/get", "prompt": "p"});
+        let row = told(json!({"kind": "outcome", "outcome": "ok"}), &intent);
+        assert_eq!(what(&row), "prompt s/p");
     }
 }

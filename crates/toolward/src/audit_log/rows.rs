@@ -11,18 +11,18 @@ use super::row::{joined, told};
 use super::scan::{DISORDER, LONGEST_CALL, Scan, time_at};
 use crate::exit::Failure;
 
-/// How many rows may wait for a call that began before them.
+/// The maximum number of rows that wait for an earlier call.
 const MAX_WAITING: usize = 4096;
 
-/// Gives every row that is wanted, oldest first, while records are read; returns how many lines could not be
-/// read. `take` also gets the progress line, which it ends before it prints.
+/// Passes every matching row to `take`, oldest first, while records are read; returns the number of invalid
+/// lines. `take` also gets the progress line, which it ends before it prints.
 pub(crate) fn each(
     mut scan: Scan,
     filter: Filter,
     mut take: impl FnMut(Value, &mut Progress) -> Result<ControlFlow<()>, Failure>,
     mut idle: impl FnMut() -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
-    // Records that are a little out of order, and outcomes of calls in time, may still come.
+    // Records that are slightly out of order, and outcomes of calls in the range, may still follow.
     let soon = filter.until_micros.map(|until| time_at(until.saturating_add(DISORDER)));
     let late = filter.until_micros.map(|until| time_at(until.saturating_add(LONGEST_CALL)));
     let mut matcher = Matcher::new(filter);
@@ -114,12 +114,12 @@ impl PendingRows {
         let in_queue = slot.and_then(|slot| self.queue.get_mut(slot.checked_sub(self.gone)?));
         match in_queue {
             Some(slot) => *slot = row,
-            // It was waited for too long to be in order.
+            // It took too long to stay in order.
             None => self.queue.push_back(row),
         }
     }
 
-    /// Nothing is waited for any longer.
+    /// Stops waiting for outcomes.
     fn all_ready(&mut self) {
         for slot in &mut self.queue {
             if matches!(slot, Slot::Waiting) {

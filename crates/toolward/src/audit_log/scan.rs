@@ -8,42 +8,46 @@ use std::os::unix::fs::FileExt;
 use toolward_config::sanitize;
 use toolward_gateway::audit::line::time;
 use toolward_gateway::audit::read::lines::{Line, Reader};
-use toolward_gateway::audit::read::{Found, Opening, Segment, opening};
+use toolward_gateway::audit::read::{Opening, Segment, StreamSnapshot, opening};
 
 use super::progress::Progress;
 use crate::exit::Failure;
 
-/// Calls are looked for this much earlier than what came of them, in microseconds.
+/// How much earlier than its outcome a call may have begun, in microseconds.
 pub(crate) const LONGEST_CALL: u64 = 3_600_000_000;
-/// Records can be so much out of order, in microseconds.
+/// How far records may be out of order, in microseconds.
 pub(crate) const DISORDER: u64 = 10_000_000;
-/// What is not longer than this is read through rather than searched.
+/// Segments up to this size are read completely instead of searched.
 const SHORT: u64 = 256 << 10;
 
-/// Reads on and on, in order.
+/// Reads all records in order.
 pub(crate) struct Scan {
     cursors: Vec<StreamCursor>,
     pub(crate) progress: Progress,
-    /// Lines that are no records.
+    /// The number of lines that are not records.
     pub(crate) unreadable: u64,
 }
 
 /// One stream.
 struct StreamCursor {
-    found: Found,
+    found: StreamSnapshot,
     next_segment: usize,
-    /// Where the next segment is read from.
+    /// The offset at which the next segment is read.
     from: u64,
     reader: Option<Reader>,
-    /// The line at hand, and its id.
+    /// The current line, and its id.
     line: Vec<u8>,
     id: String,
 }
 
 impl Scan {
-    /// All records, or those that can matter where nothing before a point in time does.
-    /// `before`: how much earlier records may be relevant, in microseconds.
-    pub(crate) fn new(found: Vec<Found>, since: Option<u64>, before: u64) -> Result<Scan, Failure> {
+    /// All records, or those that can be relevant from a point in time on. `before`: how much earlier records
+    /// may be relevant, in microseconds.
+    pub(crate) fn new(
+        found: Vec<StreamSnapshot>,
+        since: Option<u64>,
+        before: u64,
+    ) -> Result<Scan, Failure> {
         let from = since.map(|since| id_at(since.saturating_sub(before)));
         let mut total = 0;
         let cursors = found.into_iter().map(|found| {
@@ -81,7 +85,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the next record of a stream.
+    /// Advances to the next record of a stream.
     fn advance(&mut self, index: usize) -> Result<(), Failure> {
         let Some(cursor) = self.cursors.get_mut(index) else { return Ok(()) };
         loop {
@@ -94,7 +98,7 @@ impl Scan {
                 let from = std::mem::take(&mut cursor.from);
                 match segment.open() {
                     Ok(file) => cursor.reader = Some(Reader::from(file, from, segment.bytes)),
-                    // Its time is over since.
+                    // The segment has expired in the meantime.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                     Err(error) => {
                         let path = segment.path.display().to_string();
@@ -120,7 +124,7 @@ impl Scan {
                     _ => self.unreadable += 1,
                 },
                 Some(Line::TooLong) => self.unreadable += 1,
-                // It is being written, or the next gateway takes it off.
+                // It is being written, or the next gateway removes it.
                 Some(Line::Torn(_)) => {}
                 None => cursor.reader = None,
             }
@@ -133,13 +137,13 @@ pub(crate) fn id_at(micros: u64) -> String {
     format!("{micros:012x}")
 }
 
-/// The text under which a record of a point in time has its `time`.
+/// A point in time as written in the `time` field of records.
 pub(crate) fn time_at(micros: u64) -> String {
     time(micros)
 }
 
-/// The last segment that begins before an id: what comes before it is older.
-pub(crate) fn first_segment(found: &Found, id: &str) -> usize {
+/// The last segment that begins before an id: earlier segments are older.
+pub(crate) fn first_segment(found: &StreamSnapshot, id: &str) -> usize {
     let mut index = found.segments.len().saturating_sub(1);
     while index > 0 {
         let first = found.segments.get(index).and_then(|segment| segment.first_id());
@@ -151,8 +155,8 @@ pub(crate) fn first_segment(found: &Found, id: &str) -> usize {
     index
 }
 
-/// The beginning of a line in a segment before which everything is older than an id. Found by halves,
-/// so that how long the segment is does not matter.
+/// The offset of a line before which everything is older than an id. Found by binary search, so the size of
+/// the segment does not matter.
 fn line_at(segment: &Segment, id: &str) -> u64 {
     let Ok(file) = segment.open() else { return 0 };
     let (mut older, mut end) = (0, segment.bytes);
@@ -166,8 +170,8 @@ fn line_at(segment: &Segment, id: &str) -> u64 {
     older
 }
 
-/// The first record after an offset that is in chronological order: its offset and id.
-/// What came of calls can be written later, when nothing could be written at its time.
+/// The first record after an offset that is in chronological order: its offset and id. Outcomes may be
+/// written later, if the log could not be written at the time.
 fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
     let mut chunk = vec![0; 64 << 10];
     let mut at = from;
@@ -183,12 +187,12 @@ fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
                     let at = at + searched as u64;
                     return (at < end).then(|| (at, found.id.into()));
                 }
-                // Its beginning may be cut off here.
+                // The beginning of the line may be missing here.
                 None if line.len() < 512 => break,
                 _ => {}
             }
         }
-        // The last end of a line is read again, with what follows it.
+        // The last line break is read again, together with the following bytes.
         let passed = if searched > 0 { searched - 1 } else { read };
         if passed == 0 {
             return None;
@@ -202,8 +206,8 @@ fn next_in_order(file: &File, from: u64, end: u64) -> Option<(u64, String)> {
 pub(crate) fn left_out(unreadable: u64) -> Option<String> {
     let lines = match unreadable {
         0 => return None,
-        1 => "1 line is no record and was".into(),
-        lines => format!("{lines} lines are no records and were"),
+        1 => "1 line is not a record and was".into(),
+        lines => format!("{lines} lines are not records and were"),
     };
-    Some(format!("warning: {lines} left out; `toolward audit verify` names the places"))
+    Some(format!("warning: {lines} left out; `toolward audit verify` lists them"))
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 use toolward_gateway::audit::read::lines::Backwards;
-use toolward_gateway::audit::read::{Found, opening};
+use toolward_gateway::audit::read::{StreamSnapshot, opening};
 
 use super::filter::{Filter, intent_of};
 use super::row::{joined, told};
@@ -12,26 +12,26 @@ use super::scan::{LONGEST_CALL, time_at};
 use crate::exit::Failure;
 
 /// The maximum number of outcomes kept until their calls are found.
-const MOST_OUTCOMES: usize = 65_536;
+const MAX_OUTCOMES: usize = 65_536;
 
-/// The rows that came last.
+/// The latest rows.
 pub(crate) struct Latest {
     pub(crate) rows: VecDeque<Value>,
-    /// Lines that are no records.
+    /// The number of lines that are not records.
     pub(crate) unreadable: u64,
 }
 
-/// One stream, from its end.
+/// One stream, read from its end.
 struct BackwardCursor<'f> {
-    found: &'f Found,
+    found: &'f StreamSnapshot,
     /// Segments that have not been read.
     segments: usize,
     lines: Option<Backwards>,
     line: Vec<u8>,
     id: String,
-    /// How much may be read of this stream.
+    /// How many bytes of this stream may still be read.
     budget: u64,
-    /// What lies before this in the segment at hand is not read.
+    /// The offset in the current segment before which nothing is read.
     floor: u64,
 }
 
@@ -47,7 +47,7 @@ impl BackwardCursor<'_> {
                     return Ok(unreadable);
                 };
                 self.segments -= 1;
-                // One that cannot be opened has been removed since: its time was over.
+                // A segment that cannot be opened has expired in the meantime.
                 if let Ok(file) = segment.open() {
                     self.floor = segment.bytes.saturating_sub(self.budget);
                     self.budget = self.budget.saturating_sub(segment.bytes);
@@ -77,7 +77,7 @@ impl BackwardCursor<'_> {
 
 /// At most `rows` rows, in order. Reads about `bytes` of each stream.
 pub(crate) fn latest(
-    found: &[Found],
+    found: &[StreamSnapshot],
     filter: &Filter,
     rows: usize,
     bytes: u64,
@@ -152,7 +152,7 @@ fn row_of_call(
     }
 }
 
-/// Outcomes whose calls come next, for they are read from the end.
+/// Outcomes whose calls follow, because the log is read backward.
 #[derive(Default)]
 struct Outcomes {
     lines: HashMap<String, (Vec<u8>, String)>,
@@ -164,7 +164,7 @@ impl Outcomes {
         let Some(intent) = intent_of(line) else { return };
         self.lines.insert(intent.into(), (line.into(), time.into()));
         self.order.push_back(intent.into());
-        while self.order.len() > MOST_OUTCOMES {
+        while self.order.len() > MAX_OUTCOMES {
             if let Some(oldest) = self.order.pop_front() {
                 self.lines.remove(&oldest);
             }

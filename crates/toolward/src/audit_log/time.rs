@@ -7,7 +7,7 @@ use super::clock::Clock;
 use crate::exit::Failure;
 
 /// Microseconds since 1970 of `10m` (ago), `2026-07-28` (its midnight), `2026-07-28T09:30` or
-/// `2026-07-28T09:30:00Z`. A time without an offset is one of the clock's zone.
+/// `2026-07-28T09:30:00Z`. A time without an offset is in the clock's time zone.
 pub(crate) fn point(flag: &str, text: &str, clock: &Clock) -> Result<u64, Failure> {
     let local = || match text.len() {
         10 => date(text),

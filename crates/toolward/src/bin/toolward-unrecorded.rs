@@ -1,5 +1,5 @@
-//! The program without an audit log, to measure the cost of recording. Only `cargo xtask bench` builds it, and it
-//! prints what it is at start.
+//! The program without an audit log, to measure the cost of recording. Only `cargo xtask bench` builds it,
+//! and it prints a warning at startup.
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use super::OutputArgs;
 
 /// Selects the audit log.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Record")]
+#[command(next_help_heading = "Audit log")]
 pub struct RecordArgs {
     /// The directory of the audit log. Default: `audit.dir` of the configuration, or
     /// ~/.local/state/toolward/audit
@@ -20,7 +20,7 @@ pub struct RecordArgs {
     pub config: Option<PathBuf>,
 }
 
-/// Filters of records. An outcome belongs to its call.
+/// Filters of records. An outcome is matched through its call.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
@@ -30,13 +30,14 @@ pub struct FilterArgs {
     /// Only this server
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
-    /// Only tools whose original or exposed name matches
+    /// Only tools, prompts and resources whose original or exposed name, or URI, matches
     #[arg(long, value_name = "GLOB")]
     pub tool: Option<String>,
     /// Only calls with this verdict
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub verdict: Option<RecordedVerdict>,
-    /// Only records of this kind, e.g. intent, refusal, list, start; may be given several times
+    /// Only records of this kind, e.g. intent, refusal, list, question, subscription, start; may be given
+    /// several times
     #[arg(long = "kind", value_name = "KIND")]
     pub kinds: Vec<String>,
     /// Only since: 10m, 2h, 3d (ago), 2026-07-28, 2026-07-28T09:30, 2026-07-28T09:30:00Z
@@ -101,6 +102,7 @@ pub struct VerifyArgs {
   toolward audit query --last 20
   toolward audit query --agent reviewer --server files --tool 'write_*'
   toolward audit query --verdict deny --since 2h --json
+  toolward audit query --tool 'note:*'
   toolward audit query --kind turned-away --since 2026-07-28
   toolward audit query --arguments '{\"path\": \"/srv/a\"}'
   toolward audit query --count-by agent,tool --since 7d")]

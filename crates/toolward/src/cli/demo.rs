@@ -9,8 +9,8 @@ use super::OutputArgs;
 /// Try everything: built-in servers, three agents, a policy and the admin UI
 ///
 /// Needs no file, no network and no other program. It prints the address of the admin UI, a token for each
-/// agent, and commands to copy. The policy is a real file in a temporary directory: edit it while the
-/// demo runs. Ctrl-C ends it and removes the directory; --write keeps the same files to start from.
+/// agent, and commands to copy. The policy is a real file in a temporary directory: edit it while the demo
+/// runs. Ctrl-C stops it and deletes the directory. With --write, the files are kept as a starting point.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward demo

@@ -19,8 +19,8 @@ pub enum TokenCommand {
 
 /// Create a random token, and print the configuration line that accepts it
 ///
-/// The token is printed once and stored nowhere: the configuration contains only its hash. Give it to the
-/// agent as `Authorization: Bearer TOKEN`, or as TOOLWARD_TOKEN for `toolward stdio`.
+/// The token is printed once and not stored: the configuration contains only its hash. Give it to the agent
+/// as `Authorization: Bearer TOKEN`, or as TOOLWARD_TOKEN for `toolward stdio`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward token new reviewer

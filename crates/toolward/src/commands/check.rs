@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Level};
 use toolward_policy::testing::TestOutcome;
+use toolward_wire::list::ListKind;
 
 use crate::cli::CheckArgs;
+use crate::clients;
 use crate::exit::{self, Failure};
 use crate::fetch_tools;
 use crate::load::{Input, nothing_found};
@@ -18,6 +20,7 @@ use crate::render::{BOLD, GREEN, count, paint};
 use crate::report::findings::{findings, summary, unset_secrets};
 use crate::report::policy_tests::to_line;
 use crate::report::programs;
+use crate::report::shared_resources;
 use crate::startup;
 
 pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -35,15 +38,20 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     fetch_tools::ask_for_names(&mut input)?;
     let checked = input.checked();
     let mut findings = findings(&checked);
-    // A file of rules alone is not a gateway's configuration.
+    for kind in [ListKind::Resources, ListKind::ResourceTemplates] {
+        let lists = fetch_tools::running_names(&input, kind);
+        findings.extend(shared_resources::findings(&shared_resources::hidden(&lists)));
+    }
+    // A policy file alone is not the configuration of a gateway.
     let is_main = input.loaded.main_file().is_some();
     if is_main {
         let mut refusals = startup::refusals(&input, !args.no_secrets);
         refusals.extend(startup::serve_refusals(&input, !args.no_secrets));
-        // Without its secrets, the gateway is not for this machine.
+        // With `--no-secrets`, the gateway is meant for another machine.
         if !args.no_secrets {
             refusals.extend(startup::host_refusals(&input));
         }
+        refusals.retain(|one| !clients::wrapping::is_set_by_client(one.message()));
         refusals.retain(|one| findings.iter().all(|other| other.message() != one.message()));
         findings.splice(0..0, refusals);
     }
@@ -69,7 +77,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
 struct Summary {
     text: String,
     tests: usize,
-    /// Bare commands of servers, and the programs that they are.
+    /// Bare commands of servers, and the programs that they resolve to.
     programs: Vec<(String, PathBuf)>,
 }
 

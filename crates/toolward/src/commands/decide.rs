@@ -14,7 +14,7 @@ use toolward_policy::{
 };
 
 use crate::arguments::ArgumentsText;
-use crate::cli::DecideArgs;
+use crate::cli::{DecideArgs, Kind};
 use crate::exit::{self, Failure};
 use crate::load::Input;
 use crate::reads::Reads;
@@ -22,7 +22,7 @@ use crate::reads::Reads;
 pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     args.policy.whole_configurations = true;
     let mut decider = Decider { args, matches, base: None, inline: None };
-    // Flags that name files are checked at once; the default places only when a line needs them.
+    // Files given by flags are checked at once; default files only when a line needs them.
     let named = &decider.args.policy;
     if named.config.is_some() || !named.policy.is_empty() || !named.allowlist_config.is_empty() {
         decider.base()?;
@@ -49,7 +49,7 @@ pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<
             }
         };
         writeln!(stdout, "{answer}")?;
-        // Whoever asks line by line gets answers line by line.
+        // An interactive caller gets each answer at once.
         if stdin.buffer().is_empty() {
             stdout.flush()?;
         }
@@ -58,7 +58,7 @@ pub(crate) fn run(mut args: DecideArgs, matches: Option<&ArgMatches>) -> Result<
     Ok(if failed { exit::INVALID } else { exit::OK })
 }
 
-/// Policies at hand: that of the flags, and the latest inline one.
+/// The loaded policies: that of the flags, and the latest inline one.
 struct Decider<'m> {
     args: DecideArgs,
     matches: Option<&'m ArgMatches>,
@@ -126,7 +126,9 @@ impl Decider<'_> {
 struct Request {
     agent: Option<String>,
     server: String,
-    tool: String,
+    kind: Kind,
+    /// The name of the tool or prompt, or the resource's URI.
+    name: String,
     action: Option<String>,
     arguments: Option<ArgumentsText>,
     definition: Option<Map<String, Value>>,
@@ -155,11 +157,7 @@ impl Request {
                 return Err(format!("`query` is `call`, `list` or `server`, not `{other}`"));
             }
         };
-        let tool = match text(node, "tool")? {
-            Some(tool) => tool,
-            None if query == QueryKind::Server => String::new(),
-            None => return Err("`tool` is missing".into()),
-        };
+        let (kind, name) = subject(node, query == QueryKind::Server)?;
         let hints = match present(node, "hints").map(Node::to_json) {
             None => None,
             Some(Value::Array(tags)) => {
@@ -171,7 +169,8 @@ impl Request {
         Ok(Request {
             agent: text(node, "agent")?,
             server: text(node, "server")?.ok_or("`server` is missing")?,
-            tool,
+            kind,
+            name,
             action: text(node, "action")?,
             arguments: present(node, "arguments")
                 .map(|given| ArgumentsText::of(given, line).ok_or("`arguments` must be an object"))
@@ -191,8 +190,8 @@ impl Request {
         let about = About {
             agent: self.agent.as_deref(),
             server: &self.server,
-            subject: &self.tool,
-            action: action.as_deref(),
+            subject: &self.name,
+            action: action.as_deref().filter(|_| self.kind == Kind::Tool),
         };
         json!({
             "verdict": decision.verdict.as_str(),
@@ -208,6 +207,19 @@ impl Request {
         if self.query == QueryKind::Server {
             return policy.decide_server(agent, &self.server);
         }
+        let caller = Caller { agent, claims: None };
+        let decide = |subject: Subject<'_>| {
+            let cell = policy.cell(agent, &self.server, subject);
+            match self.query {
+                QueryKind::List => cell.list(caller).decision,
+                _ => cell.decide(caller, &self.call()),
+            }
+        };
+        match self.kind {
+            Kind::Tool => {}
+            Kind::Prompt => return decide(Subject::Prompt(&self.name)),
+            Kind::Resource => return decide(Subject::Resource(&self.name)),
+        }
         let Some(tool) = self.tool(base) else {
             return Decision {
                 verdict: Verdict::Deny,
@@ -220,12 +232,7 @@ impl Request {
             Some(hints) => hints.clone(),
             None => policy.hints(&self.server, &tool),
         };
-        let caller = Caller { agent, claims: None };
-        let cell = policy.cell(agent, &self.server, Subject::Tool(&tool, &hints));
-        match self.query {
-            QueryKind::List => cell.list(caller).decision,
-            _ => cell.decide(caller, &self.call()),
-        }
+        decide(Subject::Tool(&tool, &hints))
     }
 
     fn call(&self) -> Call<'_> {
@@ -238,14 +245,14 @@ impl Request {
     /// The tool as the request describes it, else as a saved list does.
     fn tool(&self, base: Option<&Input>) -> Option<Tool> {
         let mut tool = match (&self.definition, base) {
-            (Some(definition), _) => Tool::new(&self.tool, definition),
-            (None, Some(base)) => base.catalogue.tool(&self.server, &self.tool)?,
-            (None, None) => Tool::named(&self.tool),
+            (Some(definition), _) => Tool::new(&self.name, definition),
+            (None, Some(base)) => base.catalogue.tool(&self.server, &self.name)?,
+            (None, None) => Tool::named(&self.name),
         };
         if self.annotations.is_some() {
             tool = tool.with_annotations(Annotations::of(self.annotations.as_ref()));
         }
-        // A stated action counts as found under a key that the schema declares.
+        // A given action counts as the value of an action key that the schema declares.
         if self.action.is_some() {
             tool = tool.with_declared_action();
         }
@@ -253,7 +260,24 @@ impl Request {
     }
 }
 
-/// A member that is there and not null.
+/// The subject of a request: exactly one of `tool`, `prompt` and `resource`. A query about a server has none.
+fn subject(node: &Node<'_>, of_server: bool) -> Result<(Kind, String), String> {
+    let members = [("tool", Kind::Tool), ("prompt", Kind::Prompt), ("resource", Kind::Resource)];
+    let mut found = None;
+    for (member, kind) in members {
+        let Some(name) = text(node, member)? else { continue };
+        if found.replace((kind, name)).is_some() {
+            return Err("a request is about one of `tool`, `prompt` and `resource`".into());
+        }
+    }
+    match found {
+        Some(found) => Ok(found),
+        None if of_server => Ok((Kind::Tool, String::new())),
+        None => Err("`tool`, `prompt` or `resource` is missing".into()),
+    }
+}
+
+/// A member that exists and is not null.
 fn present<'n, 't>(node: &'n Node<'t>, key: &str) -> Option<&'n Node<'t>> {
     node.get(key).filter(|value| !matches!(value.value, NodeValue::Null))
 }

@@ -49,7 +49,7 @@ fn write(args: &DemoArgs, folder: &Path, agents: &[Agent; 3]) -> Result<u8, Fail
     if let Some(taken) = place.taken() {
         let taken = taken.display().to_string();
         return Err(Failure::usage(format!(
-            "error: {} is there already, and nothing is overwritten\n  help: name another folder",
+            "error: {} already exists, and nothing is overwritten\n  help: choose another directory",
             sanitize(&taken)
         )));
     }
@@ -84,7 +84,7 @@ fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
         },
     };
     let json = args.output.json;
-    // Whichever end comes first takes the folder away.
+    // The first of several ways to end removes the directory.
     let folder = Arc::new(Mutex::new(Some(folder)));
     let at_once = folder.clone();
     let around = Around {
@@ -107,7 +107,7 @@ fn take(folder: &Mutex<Option<Temporary>>) -> Option<Temporary> {
     folder.locked().take()
 }
 
-/// An open socket at the port that was asked for, or at the usual one, or at any.
+/// Opens a socket on the requested port, or else on the default port, or on a free one.
 fn open(
     asked: Option<u16>,
     usual: u16,
@@ -127,7 +127,7 @@ fn open(
         Ok((socket.local_addr()?, socket))
     });
     opened.map_err(|error| {
-        let help = format!("give another port with {flag}, or leave it out for a free one");
+        let help = format!("choose another port with {flag}, or leave it out for a free one");
         Failure::invalid(format!("error: cannot listen on {wanted}: {error}\n  help: {help}"))
     })
 }
@@ -161,21 +161,23 @@ fn end_with_terminal() {
     });
 }
 
-/// What is printed to be copied cannot be made harmless first: it would name something else.
+/// Rejects paths with control characters: sanitized, they could not be copied and used.
 fn plain(path: &Path) -> Result<(), Failure> {
     let shown = path.display().to_string();
     let harmless = sanitize(&shown);
     if path.to_str().is_some() && *harmless == *shown {
         return Ok(());
     }
-    let help = "use a folder whose name is plain text";
-    Err(Failure::usage(format!("error: {harmless} cannot be printed as it is\n  help: {help}")))
+    let help = "use a directory whose name has no control characters";
+    Err(Failure::usage(format!(
+        "error: {harmless} contains characters that cannot be printed\n  help: {help}"
+    )))
 }
 
-/// Where this program is: it is the demo's servers too.
+/// The path of this program, which also contains the demo's servers.
 fn program() -> Result<String, Failure> {
     let path = std::env::current_exe().map_err(|error| {
-        Failure::usage(format!("error: it is not known where this program is: {error}"))
+        Failure::usage(format!("error: the path of this program cannot be determined: {error}"))
     })?;
     plain(&path)?;
     Ok(path.display().to_string())

@@ -4,26 +4,33 @@ use std::io::Write;
 
 use clap::ArgMatches;
 use toolward_config::sanitize;
+use toolward_gateway::upstream::built_in::EXECUTE;
+use toolward_policy::Verdict;
 use toolward_policy::explain::{LayerTrace, StepTrace, Tried};
-use toolward_policy::{Decision, Verdict};
 
 use crate::audit_log::find;
-use crate::cli::{ExplainArgs, RecordArgs};
+use crate::cli::{ExplainArgs, Kind, RecordArgs};
 use crate::commands::audit::explain_id;
 use crate::commands::question::Question;
-use crate::discovery::Route;
 use crate::exit::{self, Failure};
 use crate::guards;
-use crate::query::{Answer, PolicyQuery, outcome_text, sanitize_lines, step_note};
+use crate::query::{Answer, PolicyQuery, Via, Way, outcome_text, sanitize_lines, step_note};
 use crate::render::{BOLD, DIM, paint, verdict};
 
 pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.question.output.json;
     let (subject, config) = (&args.question.subject, &args.question.policy.config);
     if args.question.agent.is_none() && find::is_id(subject) {
-        // A folder that is named is where to look, whatever the configuration says.
+        // A directory given by a flag takes precedence over the configuration.
         let config = config.clone().filter(|_| args.dir.is_none());
         return explain_id::run(subject, &RecordArgs { dir: args.dir, config }, args.utc, json);
+    }
+    if !subject.contains('/') {
+        return Err(Failure::usage(format!(
+            "error: `{}` is neither SERVER/TOOL nor the id of a decision\n  help: write SERVER/TOOL, or the id \
+             that a refusal or `toolward audit query` shows: at least 12 digits of 0-9 and a-f",
+            sanitize(subject)
+        )));
     }
     let mut question = Question::new(args.question, matches)?;
     if question.asked().is_refused() {
@@ -42,15 +49,20 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     Ok(if answer.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }
 
-fn to_text(question: &PolicyQuery<'_>, answer: &Answer, guarded: bool) -> String {
-    let Answer { explanation, decision, why } = answer;
+fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, guarded: bool) -> String {
+    let Answer { explanation, decision, why } = outcome;
     let mut lines = Vec::new();
     let who = match question.agent {
         Some(agent) => sanitize(agent).into_owned(),
-        None => "a caller without a name".into(),
+        None => "an unnamed caller".into(),
     };
     let what = sanitize(&format!("{}/{}", question.server, question.name)).into_owned();
-    let verb = if question.list { "lists" } else { "calls" };
+    let verb = match question.kind {
+        _ if question.list => "lists",
+        Kind::Tool => "calls",
+        Kind::Prompt => "gets the prompt",
+        Kind::Resource => "reads",
+    };
     let answer = paint(verdict(decision.verdict), decision.verdict);
     lines.push(format!("{} {verb} {}: {answer}", paint(BOLD, who), paint(BOLD, what)));
     let hints: Vec<&str> = question.hints.iter().collect();
@@ -67,7 +79,7 @@ fn to_text(question: &PolicyQuery<'_>, answer: &Answer, guarded: bool) -> String
     }
     lines.push(String::new());
     lines.push(format!("because {why}"));
-    lines.extend(agent_sees(question, decision, guarded));
+    lines.extend(agent_sees(question, outcome, guarded));
     lines.join("\n") + "\n"
 }
 
@@ -108,50 +120,60 @@ fn tried_text(question: &PolicyQuery<'_>, layer: u16, tried: &Tried) -> String {
     let entry = sanitize(&format!("{}{when}", rule.selector)).into_owned();
     let limit = rule.limit.map(|rate| format!(" (at most {rate})")).unwrap_or_default();
     let place = paint(DIM, sanitize(&rule.location()));
-    format!("    `{entry}`{limit} {} {place}", sanitize(&outcome))
+    let role = rule.role.as_deref().map(|role| format!(" of the role `{}`", sanitize(role)));
+    let role = role.unwrap_or_default();
+    format!("    `{entry}`{limit}{role} {} {place}", sanitize(&outcome))
 }
 
-/// What the agent gets to see of this.
-fn agent_sees(question: &PolicyQuery<'_>, decision: &Decision, guarded: bool) -> Vec<String> {
-    if !question.is_about_a_tool() || question.list {
-        return Vec::new();
+/// The agent's perspective: its list, and the response to each way of making the call.
+fn agent_sees(question: &PolicyQuery<'_>, answer: &Answer, guarded: bool) -> Vec<String> {
+    let ways = question.ways(answer);
+    let mut lines = Vec::new();
+    if ways.len() > 1 {
+        lines.extend(question.route_note());
     }
-    let listed = question.is_listed();
-    let sight = match (listed, decision.verdict) {
-        (true, Verdict::Deny) => {
-            "the agent sees the tool in its list, and for this call an error result:"
-        }
-        (false, _) => {
-            let through = question.route == Route::Execute && decision.verdict != Verdict::Deny;
-            match through {
-                true => "a direct call is answered with the error:",
-                false => {
-                    "the agent does not see the tool in its list; a call is answered with the error:"
-                }
-            }
-        }
-        _ => {
-            let mut lines =
-                vec!["the agent sees the tool in its list, and the call is forwarded".to_string()];
+    for way in &ways {
+        lines.push(sight(way, ways.len() > 1));
+        let Some(refusal) = &way.refusal else {
             if guarded {
                 lines.push(
-                    "limits and hooks are asked when the call is made, and may refuse it".into(),
+                    "limits and hooks are checked when the call is made, and may refuse it".into(),
                 );
             }
-            return lines;
+            continue;
+        };
+        let text = sanitize_lines(&refusal.text());
+        lines.extend(text.lines().map(|line| format!("  {line}")));
+        if question.list_unknown && text.contains(". Allowed: ") {
+            let server = sanitize(question.server);
+            lines.push(format!(
+                "the tools of `{server}` are not known, so `Allowed:` lacks their names"
+            ));
         }
-    };
-    let mut lines = vec![sight.to_string()];
-    if decision.verdict != Verdict::Deny {
-        lines.splice(0..0, question.route_note());
-    }
-    let text = sanitize_lines(&question.refusal(decision).text());
-    lines.extend(text.lines().map(|line| format!("  {line}")));
-    if question.list_unknown && text.contains(". Allowed: ") {
-        let server = sanitize(question.server);
-        lines.push(format!(
-            "the tools of `{server}` are not known, so `Allowed:` lacks their names"
-        ));
     }
     lines
+}
+
+/// The line before the response to one way of making the call; `several` if there are others.
+fn sight(way: &Way, several: bool) -> String {
+    let refused = way.refusal.is_some();
+    match (way.via, way.listed, refused) {
+        (Via::Execute, _, false) => format!("through `{EXECUTE}`, the call is forwarded"),
+        (Via::Execute, true, true) => {
+            format!("through `{EXECUTE}`, the call is answered with an error result:")
+        }
+        (Via::Execute, false, true) => {
+            format!("through `{EXECUTE}`, the call is answered with the error:")
+        }
+        (Via::Direct, true, false) => {
+            "the agent sees the tool in its list, and the call is forwarded".into()
+        }
+        (Via::Direct, true, true) => {
+            "the agent sees the tool in its list, and for this call an error result:".into()
+        }
+        (Via::Direct, false, _) if several => "a direct call is answered with the error:".into(),
+        (Via::Direct, false, _) => {
+            "the agent does not see the tool in its list; a call is answered with the error:".into()
+        }
+    }
 }

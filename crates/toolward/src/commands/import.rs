@@ -24,7 +24,7 @@ pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
     let servers: Vec<&str> = args.servers.iter().map(String::as_str).collect();
     let imported = toolward_config::import(args.format.native(), &name, &text, &servers)
         .map_err(|failed| invalid(&failed.diagnostics))?;
-    // What is written must be a policy that loads.
+    // The output must be a policy that loads.
     let loaded = load_inline(Inline::Text(&imported.yaml));
     loaded
         .map_err(|failed| failed.diagnostics)
@@ -32,7 +32,7 @@ pub(crate) fn run(args: ImportArgs) -> Result<u8, Failure> {
         .map_err(|findings| invalid(&findings))?;
     let mut stderr = anstream::stderr();
     if args.format == Format::Plugin {
-        let note = "this belongs into the main file, beside `command` or `url` of each server";
+        let note = "this belongs in the main file, next to `command` or `url` of each server";
         writeln!(stderr, "note: {note}")?;
     }
     for warning in &imported.warnings {

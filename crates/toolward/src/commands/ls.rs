@@ -1,4 +1,6 @@
-//! `toolward ls`: the tools an agent may use.
+//! `toolward ls`: the tools, prompts and resources an agent may use.
+
+mod others;
 
 use std::io::Write;
 
@@ -29,6 +31,9 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         }
         None => {}
     }
+    if args.prompts || args.resources {
+        return others::run(&args, &input);
+    }
     if args.tools.lists.is_empty() {
         fetch_tools::ask(&mut input, args.server.as_deref())?;
     }
@@ -43,7 +48,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         let known: Vec<&str> = input.catalogue.servers().collect();
         let known = known.join(", ");
         let (server, known) = (sanitize(server), sanitize(&known));
-        let message = format!("error: no server is called `{server}`; there are {known}");
+        let message = format!("error: there is no server named `{server}`; there are {known}");
         return Err(Failure::usage(message));
     }
     let agent = args.agent.as_deref();
@@ -127,8 +132,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
     if shown + through > 0 || args.all {
         write!(out, "{}", table.render())?;
     }
-    let who =
-        agent.map_or("a caller without a name".into(), |agent| format!("`{}`", sanitize(agent)));
+    let who = agent.map_or("an unnamed caller".into(), |agent| format!("`{}`", sanitize(agent)));
     let mut summary = format!("{who} sees {shown} of {}", count(offered, "tool"));
     if discovery(&input.loaded.config).is_progressive(agent) {
         summary.push_str(&format!(

@@ -13,7 +13,7 @@ use crate::exit::{self, Failure};
 pub(crate) fn run(args: MatchArgs) -> Result<u8, Failure> {
     if args.pattern.starts_with("hint:") {
         return Err(Failure::usage(format!(
-            "error: `{}` speaks of hints, which names do not have\n  help: ask `toolward ls --tools FILE`",
+            "error: `{}`: `hint:` selectors cannot be matched against names alone\n  help: use `toolward ls --tools FILE`",
             sanitize(&args.pattern)
         )));
     }

@@ -1,4 +1,4 @@
-//! One policy question, as `can-i` and `explain` ask it.
+//! One policy query, for `can-i` and `explain`.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ use crate::prepared;
 use crate::query::PolicyQuery;
 use crate::render::{DIM, paint};
 
-/// A question, with everything that answers it.
+/// A query, with the data that is needed to answer it.
 pub(crate) struct Question {
     pub(crate) input: Input,
     agent: Option<String>,
@@ -44,8 +44,13 @@ impl Question {
             Some((server, name)) if !server.is_empty() && !name.is_empty() => (server, name),
             _ => {
                 return Err(Failure::usage(format!(
-                    "error: `{}` does not name a server and a tool: write SERVER/TOOL",
-                    sanitize(&args.subject)
+                    "error: `{}` does not name a server and a {}",
+                    sanitize(&args.subject),
+                    match args.kind {
+                        Kind::Tool => "tool: write SERVER/TOOL",
+                        Kind::Prompt => "prompt: write SERVER/PROMPT",
+                        Kind::Resource => "resource: write SERVER/URI",
+                    }
                 )));
             }
         };
@@ -63,13 +68,18 @@ impl Question {
             };
             let server = sanitize(server);
             return Err(Failure::usage(format!(
-                "error: no server is called `{server}`\n  help: {help}"
+                "error: there is no server named `{server}`\n  help: {help}"
             )));
         }
-        if let Some(original) = input.policy.exposure(server).and_then(|e| e.renamed_from(name)) {
+        let exposure = match args.kind {
+            Kind::Tool => input.policy.exposure(server),
+            Kind::Prompt => input.policy.prompt_exposure(server),
+            Kind::Resource => None,
+        };
+        if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
             let (name, original) = (sanitize(name), sanitize(original));
             return Err(Failure::usage(format!(
-                "error: `{name}` is what clients call `{original}`; rules speak of original names\n  \
+                "error: `{name}` is the display name of `{original}`; rules use original names\n  \
                  help: ask about `{server}/{original}`"
             )));
         }
@@ -97,7 +107,7 @@ impl Question {
         })
     }
 
-    /// The question itself.
+    /// The query itself.
     pub(crate) fn asked(&self) -> PolicyQuery<'_> {
         PolicyQuery {
             policy: &self.input.policy,
@@ -116,6 +126,13 @@ impl Question {
             redact: &self.redact,
             route: self.route(),
         }
+    }
+
+    /// The same query for another agent.
+    pub(crate) fn asked_as<'a>(&'a self, agent: Option<&'a str>) -> PolicyQuery<'a> {
+        let (policy, config) = (&self.input.policy, &self.input.loaded.config);
+        let route = route(policy, config, agent, &self.server);
+        PolicyQuery { agent, route, ..self.asked() }
     }
 
     /// Warns on standard error that no agent has this name, which is most likely a typo.
@@ -142,7 +159,8 @@ impl Question {
         self.input.catalogue.lists().filter(|(server, _)| usable(server)).collect()
     }
 
-    /// Asks the other servers that the agent may use for their tools: a refusal names them.
+    /// Fetches the tool lists of the other servers that the agent may use, because a refusal names their
+    /// tools.
     pub(crate) fn complete(&mut self) -> Result<(), Failure> {
         match self.asks_servers {
             true => fetch_tools::ask_unknown(&mut self.input, self.agent.as_deref(), &self.server),
@@ -151,8 +169,8 @@ impl Question {
     }
 }
 
-/// How clients of this configuration's `/mcp` name tools; a policy without servers stands before one
-/// server, which keeps its names.
+/// The naming of tools at `/mcp` of this configuration. A policy without servers is for one server, whose
+/// tools keep their names.
 fn naming(config: &Config) -> Option<Naming> {
     (!config.servers.is_empty()).then(|| prepared::naming(config))
 }

@@ -18,11 +18,12 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
         (true, Some(_)) => "reload --accept".into(),
         (true, None) => {
             let main = running::places(args.running.config.as_deref()).main;
-            let help = "error: there is no configuration here\n  help: say which: -c FILE";
+            let help = "error: there is no configuration here\n  help: choose one with -c FILE";
             control_client::accept(&main.ok_or_else(|| Failure::usage(help))?)
         }
     };
-    let Replies { answers, silent } = control_client::ask(&states, &word, control_client::PATIENCE);
+    let Replies { answers, silent } =
+        control_client::ask(&states, &word, control_client::CONTROL_TIMEOUT);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }
@@ -44,7 +45,10 @@ pub(crate) fn run(args: &ReloadArgs) -> Result<u8, Failure> {
                 writeln!(out, "process {process}: {}", sanitize(said))?;
             }
             Some(why) => {
-                writeln!(out, "process {process}: not reloaded, the old configuration stays:")?;
+                writeln!(
+                    out,
+                    "process {process}: not reloaded, the old configuration stays active:"
+                )?;
                 for line in why.lines() {
                     writeln!(out, "  {}", sanitize(line))?;
                 }

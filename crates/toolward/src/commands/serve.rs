@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use toolward_config::Level;
+use toolward_config::config::Config;
 use toolward_config::config::Listen;
 use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
@@ -31,7 +32,7 @@ use crate::prepared::Prepare;
 use crate::reload::{InitialLoad, ReloadContext, Restart};
 use crate::startup;
 
-/// After a hand-over no request is waited for longer.
+/// The maximum time to wait for requests after a handover.
 const LONGEST: Duration = Duration::from_secs(600);
 
 pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -40,7 +41,7 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
 
 /// Settings of a gateway that another command starts, such as `demo`.
 pub(crate) struct Around {
-    /// Sockets that are open already, by their addresses.
+    /// Sockets that are already open, by address.
     pub(crate) sockets: Vec<(String, OwnedFd)>,
     /// How long in-flight requests may take during shutdown.
     pub(crate) grace: Duration,
@@ -63,26 +64,27 @@ pub(crate) fn serve_until_told(
     matches: Option<&ArgMatches>,
     around: Around,
 ) -> Result<u8, Failure> {
-    let input = load(&args.policy, matches, args.on_invalid_policy)?;
+    let input = load(&args.policy, matches, args.on_invalid_policy, |_| Ok(()))?;
     let first = InitialLoad::of(&input);
     let denies_all = input.denying.is_some();
     let needs_name = input.needs_name();
-    // Nobody can come in where nobody is known.
+    // Without known callers, no request can be authenticated.
     if !denies_all {
         startup::check(&startup::serve_refusals(&input, true))?;
     }
     if args.allow_all && input.loaded.config.listens_beyond_loopback() {
         return Err(Failure::invalid(
-            "error: `listen` reaches beyond this machine, and `--allow-all` lets everything pass\n  \
-             help: listen on 127.0.0.1 while you look for what is wrong",
+            "error: `listen` can be reached from other machines, and `--allow-all` forwards every \
+             call\n  help: listen on 127.0.0.1 while you debug",
         ));
     }
-    let prepare = Prepare { allow_all: args.allow_all, servers: None, authenticates: true };
+    let allow_all = args.allow_all;
+    let prepare = Prepare { allow_all, servers: None, only: None, authenticates: true };
     let (gateway, config) = build(input, &prepare)?;
-    // Nothing here may keep the first configuration: a reload ends it, and the processes of its hooks.
+    // Nothing here may hold the first configuration: a reload drops it and ends the processes of its hooks.
     let (for_everyone, can_name) = {
         let active = gateway.active();
-        // Users who are told apart must be able to come in.
+        // If users are distinguished, all of them must be able to connect.
         (!active.identities.uids.is_empty(), active.identities.can_name())
     };
     let tls = tls(&config)?;
@@ -93,7 +95,7 @@ pub(crate) fn serve_until_told(
         false => None,
     };
     let before = inherited.as_ref().map(|inherited| inherited.process);
-    // Socket files that somebody else made are somebody else's.
+    // Socket files that another process created are not removed.
     let (mut open, mut kept) = inherited.map(|from| (from.sockets, from.kept)).unwrap_or_default();
     let activated = activated()?;
     kept.extend(activated.iter().map(|(address, _)| address.clone()));
@@ -113,7 +115,7 @@ pub(crate) fn serve_until_told(
         tracing::warn!(target: "serve", "closing an inherited socket that is not in `listen`: {address}");
     }
     drop(open);
-    let sealer = Sealer::in_folder(&state).map_err(|error| {
+    let sealer = Sealer::in_directory(&state).map_err(|error| {
         let state = state.display().to_string();
         Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
     })?;
@@ -143,7 +145,7 @@ pub(crate) fn serve_until_told(
     let most = descriptors::connections(config.limits_of.streams as usize);
     let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.active().servers) };
 
-    // Signals are waited for on a thread of their own; the others serve.
+    // Signals are handled on a separate thread; the other threads serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     signals.block_on(began(&gateway));
     if let Err(why) = signals.block_on(gateway.start()) {
@@ -189,7 +191,7 @@ pub(crate) fn serve_until_told(
                 _ = handed_over.wait_for(|ending| *ending != Ending::No) => {
                     tracing::info!(
                         target: "handover",
-                        "another process has taken over; each connection serves one more request"
+                        "draining: another process has taken over; each connection serves one more request"
                     );
                     reloader.state().draining = true;
                     heritage.close();
@@ -201,7 +203,7 @@ pub(crate) fn serve_until_told(
             tracing::info!(target: "serve", "shutting down: finishing requests in flight");
             heritage.close();
             let _ = end.send(Ending::Now);
-            // Whoever asks a second time does not want to wait.
+            // A second signal ends the process at once.
             terminated().await;
             toolward_gateway::guard::end_all();
             leave();
@@ -209,9 +211,9 @@ pub(crate) fn serve_until_told(
             std::process::exit(i32::from(exit::NO));
         });
     });
-    // Whoever is told that it runs may end it at once.
+    // The signal handlers must be installed before anyone is notified that the gateway runs.
     let _ = heard.recv();
-    // Only now: `toolward reload` can reach a gateway that has announced itself.
+    // Logged only now, because `toolward reload` must be able to reach a gateway that has logged its address.
     for socket in &sockets {
         let address = socket.address();
         match socket {
@@ -224,8 +226,10 @@ pub(crate) fn serve_until_told(
     (around.ready)()?;
     serve(endpoint, sockets, threads, most, &ending, grace)?;
     registered.registration().take();
+    // Their outcome is recorded.
+    gateway.context.held.clear();
     gateway.context.audit.close();
-    // A socket file that was handed over is the other process's.
+    // A socket file that was handed over belongs to the other process.
     if *ending.borrow() != Ending::HandedOver {
         socket_files.iter().for_each(|path| Socket::remove(path));
     }
@@ -237,8 +241,9 @@ pub(crate) fn load(
     policy: &PolicyArgs,
     matches: Option<&ArgMatches>,
     on_invalid: OnInvalid,
+    restrict: impl FnOnce(&mut Config) -> Result<(), Failure>,
 ) -> Result<Input, Failure> {
-    let failure = match load_valid(policy, matches) {
+    let failure = match load_valid(policy, matches, restrict) {
         Err(failure) if on_invalid == OnInvalid::DenyAll => failure,
         other => return other,
     };
@@ -253,15 +258,20 @@ pub(crate) fn load(
     Ok(denying)
 }
 
-fn load_valid(policy: &PolicyArgs, matches: Option<&ArgMatches>) -> Result<Input, Failure> {
-    let input = Input::load_silently(policy, &ToolsArgs { lists: Vec::new() }, matches)?;
+fn load_valid(
+    policy: &PolicyArgs,
+    matches: Option<&ArgMatches>,
+    restrict: impl FnOnce(&mut Config) -> Result<(), Failure>,
+) -> Result<Input, Failure> {
+    let mut input = Input::load_silently(policy, &ToolsArgs { lists: Vec::new() }, matches)?;
     log::start(&input.loaded.config.telemetry);
     input.report_warnings(policy)?;
+    restrict(&mut input.loaded.config)?;
     can_run(&input)?;
     Ok(input)
 }
 
-/// Whether everything that a gateway is made of can be had.
+/// Checks that the gateway can be built.
 fn can_run(input: &Input) -> Result<(), Failure> {
     passes(input)?;
     ownership::log_warnings(&ownership::refuse(&input.loaded)?);
@@ -271,13 +281,13 @@ fn can_run(input: &Input) -> Result<(), Failure> {
     startup::check(&wrong)
 }
 
-/// How long the slowest call may take. The old process finishes it after a hand-over.
+/// The longest time that a call may take: after a handover, the old process completes its calls.
 fn longest(servers: &[Arc<Server>]) -> Duration {
     let longest = servers.iter().map(|server| server.definition.timeouts.longest()).max();
     longest.unwrap_or(GRACE).clamp(GRACE, LONGEST)
 }
 
-/// Sockets that a service manager has opened for us, by their addresses.
+/// Sockets passed by a service manager, by address.
 fn activated() -> Result<Vec<(String, OwnedFd)>, Failure> {
     let mut given = listenfd::ListenFd::from_env();
     let mut sockets = Vec::new();
@@ -295,7 +305,7 @@ fn activated() -> Result<Vec<(String, OwnedFd)>, Failure> {
     Ok(sockets)
 }
 
-/// A socket that another process has opened for us.
+/// A socket that another process has opened for this address.
 fn given(listen: &Listen, sockets: &mut Vec<(String, OwnedFd)>) -> Option<Socket> {
     let address = written(listen);
     let at = sockets.iter().position(|(given, _)| *given == address)?;

@@ -16,11 +16,14 @@ use crate::render::{RED, YELLOW, count, paint};
 use crate::running;
 
 /// Timeout for the status of a gateway.
-const PATIENCE: Duration = Duration::from_secs(2);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Maximum number of hidden resources that are shown.
+const MAX_HIDDEN: usize = 20;
 
 pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let states = states(&args.running, true)?;
-    let Replies { answers, silent } = control_client::ask(&states, "status", PATIENCE);
+    let Replies { answers, silent } = control_client::ask(&states, "status", STATUS_TIMEOUT);
     if answers.is_empty() && silent.is_empty() {
         return Err(none(&states));
     }
@@ -41,10 +44,10 @@ pub(crate) fn run(args: &StatusArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Processes that have a socket and do not answer.
+/// Warns about processes that have a socket and do not respond.
 pub(crate) fn say_silent(silent: &[u32]) -> Result<(), Failure> {
     for process in silent {
-        let message = format!("warning: process {process} does not answer");
+        let message = format!("warning: process {process} does not respond");
         writeln!(anstream::stderr(), "{}", paint(YELLOW, message))?;
     }
     Ok(())
@@ -65,7 +68,7 @@ fn text(status: &Value, clock: &Clock) -> String {
         duration(status["uptime_s"].as_u64().unwrap_or(0))
     );
     if let Some(page) = status["page"].as_str() {
-        text += &format!("  page     {}\n", sanitize(page));
+        text += &format!("  admin    {}\n", sanitize(page));
     }
     let layers = &status["policy"]["layers"];
     match layers.as_array().map_or(0, Vec::len) {
@@ -83,14 +86,14 @@ fn text(status: &Value, clock: &Clock) -> String {
         }
     }
     if let Some(why) = status["denying"].as_str() {
-        let loud = "NOTHING IS ALLOWED, because the configuration was not valid at the start:";
+        let loud = "EVERY CALL IS DENIED, because the configuration was not valid at startup:";
         text += &format!("  mode     {}\n", paint(RED, loud));
         for line in why.lines() {
             text += &format!("    {}\n", sanitize(line));
         }
     }
     if status["draining"] == true {
-        let loud = "another process has taken over: this one finishes its requests, and ends";
+        let loud = "draining: another process has taken over";
         text += &format!("  mode     {}\n", paint(YELLOW, loud));
     }
     for test in status["failing_tests"].as_array().into_iter().flatten() {
@@ -100,7 +103,7 @@ fn text(status: &Value, clock: &Clock) -> String {
         }
     }
     if status["allow_all"] == true {
-        let loud = "--allow-all: the policy is recorded, not enforced";
+        let loud = "--allow-all: the policy is evaluated and recorded, not enforced";
         text += &format!("  mode     {}\n", paint(RED, loud));
     }
     if status["read_only"] == true {
@@ -131,17 +134,27 @@ fn text(status: &Value, clock: &Clock) -> String {
         if !revisions.is_empty() {
             line += &format!(", {revisions}");
         }
-        if let Some(tools) = server["tools"].as_u64() {
-            line += &format!(", {}", count(usize::try_from(tools).unwrap_or(0), "tool"));
+        for (member, noun) in [("tools", "tool"), ("prompts", "prompt"), ("resources", "resource")]
+        {
+            // Most servers have only tools.
+            let known = server[member].as_u64().filter(|known| *known > 0 || member == "tools");
+            if let Some(known) = known {
+                line += &format!(", {}", count(usize::try_from(known).unwrap_or(0), noun));
+            }
         }
         line += &fared(server, &time);
         text += &line;
         text.push('\n');
     }
+    for hidden in status["hidden_resources"].as_array().into_iter().flatten().take(MAX_HIDDEN) {
+        let (uri, server) = (word(&hidden["uri"]), word(&hidden["server"]));
+        let owner = word(&hidden["owner"]);
+        text += &format!("  hidden   {uri} of {server}: {owner} lists it too, and comes first\n");
+    }
     let reload = &status["reload"];
     let last = &reload["last"];
     match (last.is_object(), last["error"].as_str()) {
-        (false, _) => text += "  reload   not yet\n",
+        (false, _) => text += "  reload   none yet\n",
         (true, None) => {
             text += &format!("  reload   {} by {}\n", time(&last["time"]), word(&last["by"]));
         }
@@ -181,7 +194,7 @@ fn calls(number: u64) -> String {
     count(usize::try_from(number).unwrap_or(usize::MAX), "call")
 }
 
-/// How a server fares, where it was used.
+/// The call counts and latency of a server, if it was used.
 fn fared(server: &Value, time: &dyn Fn(&Value) -> String) -> String {
     let number = |name: &str| server[name].as_u64().unwrap_or(0);
     let mut text = String::new();
@@ -236,7 +249,9 @@ pub(crate) fn states(args: &RunningArgs, everywhere: bool) -> Result<Vec<PathBuf
         }
     }
     match states.is_empty() {
-        true => Err(Failure::usage("error: HOME is not set; say where: --state DIR")),
+        true => {
+            Err(Failure::usage("error: HOME is not set; give the state directory: --state DIR"))
+        }
         false => Ok(states),
     }
 }

@@ -1,5 +1,7 @@
 //! `toolward stdio`: the gateway for one client on standard input and output.
 
+mod bridge;
+
 use std::io::Write;
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use clap::ArgMatches;
 use tokio::sync::watch;
 use toolward_config::config::Config;
 use toolward_config::sanitize;
-use toolward_gateway::client::{Caller, Scope};
+use toolward_gateway::client::{Caller, Scope, ServerId};
 use toolward_gateway::downstream;
 use toolward_gateway::downstream::stdio::Ended;
 use toolward_gateway::downstream::stdio_pipes;
@@ -23,12 +25,23 @@ use crate::load::{Input, UnknownAgent, options};
 use crate::prepared::Prepare;
 use crate::reload::{Bearer, InitialLoad, ReloadContext, Restart};
 
-/// The token of the agent that calls, where the client's configuration gives one.
-const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
+/// The variable with the token of the calling agent, set in the client's configuration.
+pub(crate) const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
 
 pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    if let Some(url) = &args.connect {
+        return bridge::run(url, args.request_bytes);
+    }
+    let scope = match args.server {
+        // No other server is created in this process.
+        Some(_) => Scope::One(ServerId::FIRST),
+        None => Scope::All,
+    };
     let prepared = || {
-        let input = load(&args.policy, matches, args.on_invalid_policy)?;
+        let (allow_all, servers, only) = (args.allow_all, None, args.server.clone());
+        let prepare = Prepare { allow_all, servers, only, authenticates: false };
+        let restrict = |config: &mut Config| prepare.restrict(config);
+        let input = load(&args.policy, matches, args.on_invalid_policy, restrict)?;
         let (first, denying) = (InitialLoad::of(&input), input.denying.is_some());
         if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
             may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
@@ -36,14 +49,12 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         if let Some(agent) = args.agent.as_deref() {
             is_known(&input, agent, args.allow_all)?;
         }
-        let (allow_all, servers) = (args.allow_all, None);
-        let prepare = Prepare { allow_all, servers, authenticates: false };
         let (gateway, begun) = build(input, &prepare)?;
-        // An empty token is a wrong one: its variable may have been meant to hold another.
+        // An empty token is invalid: the variable was probably meant to contain one.
         let token =
             std::env::var_os(TOKEN_VARIABLE).map(|token| token.to_string_lossy().into_owned());
         let caller = match caller(args.agent.as_deref(), token.as_deref(), &begun) {
-            // Nobody is known to a gateway that allows nobody anything.
+            // A gateway that denies everything cannot authenticate.
             Err(_) if denying => by_flag(None),
             Err(NotCaller::Failed(failure)) => return Err(failure),
             Err(NotCaller::Wrong(why)) => {
@@ -64,10 +75,8 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         Ok((gateway, caller, again))
     };
     match prepared() {
-        Ok((gateway, caller, again)) => {
-            serve(gateway, caller, Scope::All, again, args.request_bytes)
-        }
-        // A client that is waiting for its first answer shall hear what is wrong.
+        Ok((gateway, caller, again)) => serve(gateway, caller, scope, again, args.request_bytes),
+        // The client's first request is answered with the error.
         Err(failure) => {
             tell_first_request(&failure);
             Err(failure)
@@ -75,8 +84,8 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     }
 }
 
-/// A caller without a name would be denied everything where the policy has agents: somebody forgot to say
-/// which agent it is.
+/// Rejects an unnamed caller if the policy has agents: everything would be denied, because the agent was not
+/// given.
 pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
     if !input.needs_name() || input.denying.is_some() {
         return Ok(());
@@ -93,7 +102,7 @@ pub(crate) fn may_be_unnamed(input: &Input, help: &str) -> Result<(), Failure> {
 }
 
 /// Refuses to start for an agent that no rule names if everything would be denied to it. If the rules of
-/// `default` apply, the log says so: it may be a typo.
+/// `default` apply, this is logged, because the name may be a typo.
 pub(crate) fn is_known(input: &Input, agent: &str, allow_all: bool) -> Result<(), Failure> {
     let Some(unknown) = input.unknown_agent(agent).filter(|_| input.denying.is_none()) else {
         return Ok(());
@@ -106,7 +115,7 @@ pub(crate) fn is_known(input: &Input, agent: &str, allow_all: bool) -> Result<()
     Err(Failure::invalid(format!("error: {message}, and {rules}\n  help: {help}")))
 }
 
-/// The agent that the operator named by a flag. Without one there is no name, and nothing that gave it.
+/// The caller named by the operator with a flag; without the flag, an unnamed caller.
 pub(crate) fn by_flag(flag: Option<&str>) -> Caller {
     match flag {
         Some(agent) => Caller::new(Some(agent.into()), "launch-flag"),
@@ -117,21 +126,21 @@ pub(crate) fn by_flag(flag: Option<&str>) -> Caller {
 /// Why the caller cannot be identified.
 enum NotCaller {
     Failed(Failure),
-    /// What was shown is wrong.
+    /// The credential is invalid.
     Wrong(&'static str),
 }
 
-/// The agent that the operator named, by a flag, by a token, or by both alike.
+/// The caller identified by a flag, a token, or both if they agree.
 fn caller(flag: Option<&str>, token: Option<&str>, config: &Config) -> Result<Caller, NotCaller> {
     let Some(token) = token else {
         return Ok(by_flag(flag));
     };
-    // A JWT ends, and nobody could give this process another one: only listed tokens count here.
+    // Only listed tokens are accepted here: a JWT expires, and this process could not get a new one.
     let known = identities(config, true, false).map_err(NotCaller::Failed)?;
     let unknown = "TOOLWARD_TOKEN is not the token of any agent";
     let agent = known.of_token(token).ok_or(NotCaller::Wrong(unknown))?;
     if flag.is_some_and(|flag| *agent != *flag) {
-        let other = "TOOLWARD_TOKEN is the token of another agent than --agent names";
+        let other = "TOOLWARD_TOKEN is the token of another agent than --agent";
         return Err(NotCaller::Wrong(other));
     }
     Ok(Caller::new(Some(agent), "token"))
@@ -150,7 +159,7 @@ pub(crate) fn serve(
     let audit = gateway.context.audit.clone();
     let ended = runtime.block_on(async {
         let gateway = Arc::new(gateway);
-        // Without a token it is never told, and the sender is kept.
+        // Without a token nothing is ever sent, and the sender stays alive.
         let never = watch::Sender::new(false);
         let revoked = again.bearer.as_ref().map_or(&never, |bearer| &bearer.revoked).subscribe();
         began(&gateway).await;
@@ -173,7 +182,7 @@ pub(crate) fn serve(
             }
         }
     });
-    // Reading standard input cannot always be interrupted; nothing waits for it any more.
+    // Reading standard input cannot always be interrupted, so nothing waits for it.
     runtime.shutdown_background();
     audit.close();
     match ended {
@@ -188,7 +197,7 @@ async fn close(gateway: &Gateway) {
     gateway.context.servers.close(&servers).await;
 }
 
-/// Waits for the client's first request and answers it with what is wrong.
+/// Waits for the client's first request and answers it with the error.
 pub(crate) fn tell_first_request(failure: &Failure) {
     let mut line = String::new();
     while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
@@ -197,7 +206,8 @@ pub(crate) fn tell_first_request(failure: &Failure) {
             let _ = stdout.write_all(&answer.whole());
             let _ = stdout.write_all(b"\n");
             let _ = stdout.flush();
-            // A client that only asks what it speaks to shows nobody the answer, and goes on.
+            // A client does not show the response to `server/discover` to anyone, and continues with another
+            // request.
             if !line.contains("server/discover") {
                 return;
             }

@@ -10,12 +10,12 @@ use crate::audit_log::tail_rows::latest;
 use crate::cli::TailArgs;
 use crate::exit::{self, Failure};
 
-/// How often files are looked at.
-const EVERY: Duration = Duration::from_millis(100);
+/// The polling interval of files.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// A call that takes longer is shown before it has ended.
-const LONG: Duration = Duration::from_secs(1);
-/// How far back the first rows are looked for, in each stream.
-const BACK: u64 = 64 << 20;
+const LONG_CALL: Duration = Duration::from_secs(1);
+/// How many bytes of each stream are searched for the first rows, from the end.
+const SEARCHED_BYTES: u64 = 64 << 20;
 
 pub(crate) fn run(args: TailArgs) -> Result<u8, Failure> {
     let utc = args.filter.utc;
@@ -23,8 +23,8 @@ pub(crate) fn run(args: TailArgs) -> Result<u8, Failure> {
     let folder = folder(&args.record)?;
     let found = look(&folder)?;
     let mut out = RowsOut::new(args.output.json, utc);
-    // Who only looks back gets all that was asked for.
-    let back = if args.no_follow { u64::MAX } else { BACK };
+    // Without following, all requested rows are printed.
+    let back = if args.no_follow { u64::MAX } else { SEARCHED_BYTES };
     let latest = latest(&found, &filter, args.lines, back)?.rows;
     let mut matcher = Matcher::new(filter);
     for row in &latest {
@@ -37,13 +37,13 @@ pub(crate) fn run(args: TailArgs) -> Result<u8, Failure> {
     if args.no_follow {
         return Ok(exit::OK);
     }
-    let mut arriving = RowFollower::after(folder, &found, matcher, LONG)?;
-    // Until the process is ended or nobody reads any more.
+    let mut arriving = RowFollower::after(folder, &found, matcher, LONG_CALL)?;
+    // Until the process ends or its output is closed.
     loop {
         for row in &arriving.poll(None)?.rows {
             out.row(row)?;
         }
         out.out.flush()?;
-        std::thread::sleep(EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

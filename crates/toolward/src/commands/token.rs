@@ -34,7 +34,7 @@ fn new(args: &TokenNewArgs) -> Result<u8, Failure> {
         return Ok(exit::OK);
     }
     writeln!(out, "{token}\n")?;
-    writeln!(out, "It is stored nowhere. In the configuration:\n")?;
+    writeln!(out, "It is not stored anywhere. In the configuration:\n")?;
     match &args.agent {
         None => writeln!(out, "tokens: [\"sha256:{hash}\"]")?,
         Some(agent) => {
@@ -49,7 +49,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A name as a key of YAML.
+/// A name as a YAML key.
 fn key(name: &str) -> String {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic());
     let word = ["true", "false", "null", "yes", "no", "on", "off"];

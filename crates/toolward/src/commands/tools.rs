@@ -18,7 +18,7 @@ use crate::load::Input;
 use crate::prepared::definitions;
 use crate::render::count;
 
-/// The longest list.
+/// The maximum size of a list.
 const MAX_LIST_BYTES: usize = 64 << 20;
 
 pub(crate) fn run(args: ToolsCommandArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -70,7 +70,7 @@ fn configured(
             let near = suggest::nearest(name, names.iter().copied());
             let help = match near {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => "a command is given behind `--`".into(),
+                None => "to run a command, write it after `--`".into(),
             };
             let name = sanitize(name);
             return Err(Failure::usage(format!("error: no server `{name}`\n  help: {help}")));
@@ -79,7 +79,7 @@ fn configured(
         config.servers.retain(|server| server.name == *name);
     }
     if config.servers.is_empty() {
-        let help = "give a configuration with -c, or a command behind `--`";
+        let help = "give a configuration with -c, or a command after `--`";
         return Err(Failure::usage(format!("error: there are no servers\n  help: {help}")));
     }
     config.builtin = false;
@@ -106,7 +106,10 @@ fn of_command_line(args: &ToolsSaveArgs) -> Definition {
         max_children: 8,
         eager: false,
         answer_bytes: MAX_LIST_BYTES,
+        cache: false,
         results: Default::default(),
+        schemes: Vec::new(),
+        roots: None,
     }
 }
 
@@ -128,7 +131,7 @@ fn write(args: &ToolsSaveArgs, server: &str, listed: &Listed) -> Result<(), Fail
     Ok(())
 }
 
-/// One tool a line, each entry as the server sent it.
+/// One tool per line, each entry as the server sent it.
 fn list(server: &str, listed: &Listed) -> String {
     let mut text = format!("{{\"server\": {}, \"tools\": [", Value::from(server));
     for (at, entry) in listed.catalogue.entries().iter().enumerate() {

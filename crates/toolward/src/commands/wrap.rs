@@ -14,7 +14,7 @@ use toolward_gateway::budget::Budget;
 use toolward_gateway::client::{Scope, ServerId};
 use toolward_gateway::context::Context;
 use toolward_gateway::gateway::Gateway;
-use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Servers, Timeouts};
+use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Timeouts};
 
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_first_request};
@@ -24,7 +24,7 @@ use crate::load::{Input, options};
 use crate::log;
 use crate::ownership;
 use crate::policy_gate::passes;
-use crate::prepared::{Prepare, Prepared};
+use crate::prepared::{Predecessor, Prepare, Prepared};
 use crate::reload::{InitialLoad, ReloadContext, Restart};
 
 pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: WrapArgs, matches: Option<&ArgMatches>) -> Result<u8, Fa
         Ok((gateway, again)) => {
             serve(gateway, caller, Scope::One(ServerId::FIRST), again, args.request_bytes)
         }
-        // A client that is waiting for its first answer shall hear what is wrong.
+        // The client's first request is answered with the error.
         Err(failure) => {
             tell_first_request(&failure);
             Err(failure)
@@ -97,15 +97,23 @@ fn prepare(
         max_children: 32,
         eager: false,
         answer_bytes: 64 << 20,
+        cache: true,
         results: Default::default(),
+        schemes: Vec::new(),
+        roots: None,
     };
     let (allow_all, servers) = (args.allow_all, Some(vec![server]));
-    let prepare = Prepare { allow_all, servers, authenticates: false };
-    let servers = Servers::new();
-    let Prepared { config, setup } = Prepared::from(input, &prepare, (&servers, None))?;
+    let prepare = Prepare { allow_all, servers, only: None, authenticates: false };
+    let servers = crate::gateway::servers(input.loaded.config.state.as_deref());
+    let nothing = Predecessor { servers: &servers, active: None, accept: false };
+    let Prepared { config, setup } = Prepared::from(input, &prepare, nothing)?;
     let context = Context {
         servers: Arc::new(servers),
         audit: open_audit(audit_setup(args.audit.as_deref())?)?,
+        sealer: crate::gateway::sealer(None)?,
+        held: Default::default(),
+        links: Default::default(),
+        current: Default::default(),
         budget: Budget::new(config.limits_of.buffered_bytes as usize),
         // There is no other server that could be listed in the meantime.
         list_timeout: Duration::from_secs(args.timeout),
@@ -136,11 +144,11 @@ fn audit_setup(given: Option<&Path>) -> Result<Setup, Failure> {
         (None, Some(state)) => state.join("audit"),
         (None, None) => {
             return Err(Failure::usage(
-                "error: HOME is not set; say where the audit record goes: --audit DIR",
+                "error: HOME is not set; give a directory for the audit log: --audit DIR",
             ));
         }
     };
-    // A home that cannot be written to does not keep a server from being wrapped.
+    // `wrap` also works if the home directory is not writable.
     let mode = redact::Arguments::default();
     let arguments = recorded_arguments(mode, state.as_deref()).unwrap_or_default();
     Ok(Setup { arguments, ..Setup::in_folder(folder) })

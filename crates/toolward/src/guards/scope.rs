@@ -1,22 +1,24 @@
-//! What a rate limit counts, in words for the agent that it stops.
+//! Descriptions of rate limits, for the agents that they limit.
 //!
-//! Agents never see where a limit is configured. They see who shares it and which calls it counts. A
-//! pattern is shown as it is written; an exact name is not, because a tool can be renamed.
+//! Agents never see where a limit is configured. They see who shares it and which calls it counts. A pattern
+//! is shown as written; an exact name is not, because a tool can be renamed.
 
-use toolward_policy::reason::RuleText;
+use toolward_policy::fnmatch::is_pattern;
 
-/// Who and which server a limit is about.
+/// The agents and the server that a limit applies to.
 pub(super) struct Scope<'a> {
     pub(super) sharing: LimitScope,
     pub(super) server: Option<&'a str>,
 }
 
-/// Who shares a limit.
+/// The agents that share a limit.
 #[derive(Clone, Copy)]
 pub(super) enum LimitScope {
     Everyone,
-    /// The agent has it alone.
+    /// One agent.
     Agent,
+    /// All agents that match a pattern.
+    Pattern,
     /// All agents without rules or limits of their own.
     Unnamed,
 }
@@ -26,17 +28,17 @@ impl Scope<'_> {
         Scope { sharing, server: None }
     }
 
-    /// The scope of a `limit` on an entry of the policy.
-    pub(super) fn of_rule(rule: &RuleText) -> Scope<'static> {
-        let default = ["agents.default.", "agents[\"default\"]."];
-        Scope::of(match &rule.path {
-            path if default.iter().any(|own| path.starts_with(own)) => LimitScope::Unnamed,
-            path if path.starts_with("agents") => LimitScope::Agent,
-            _ => LimitScope::Everyone,
+    /// The scope of a `limit` on an entry of the policy; `agent` is the agent whose entry it is.
+    pub(super) fn of_rule(agent: Option<&str>) -> Scope<'static> {
+        Scope::of(match agent {
+            None => LimitScope::Everyone,
+            Some("default") => LimitScope::Unnamed,
+            Some(name) if is_pattern(name) => LimitScope::Pattern,
+            Some(_) => LimitScope::Agent,
         })
     }
 
-    /// "your calls that match `get_*`". `selector` is what calls are selected by, if not all are.
+    /// "your calls that match `get_*`". `selector` selects the calls; `None` for all.
     pub(super) fn calls(&self, selector: Option<&str>) -> String {
         let is_pattern = |text: &str| text.contains(['*', '?', '[']) || text.starts_with("hint:");
         let which = match (selector, self.server) {
@@ -60,6 +62,7 @@ impl Scope<'_> {
             LimitScope::Agent => format!("your {what}{which}"),
             LimitScope::Everyone if which.is_empty() => format!("all {what} by all agents"),
             LimitScope::Everyone => format!("{what}{which} by all agents"),
+            LimitScope::Pattern => format!("{what}{which} by agents with your rules"),
             LimitScope::Unnamed => format!("{what}{which} by agents without rules of their own"),
         }
     }
@@ -84,6 +87,7 @@ mod tests {
             (&agent, None, "your calls"),
             (&agent, Some("hint:destructive"), "your calls that match `hint:destructive`"),
             (&agent, Some("go.far"), "your calls of this kind"),
+            (&Scope::of_rule(Some("ci-*")), None, "calls by agents with your rules"),
             (&unnamed, None, "calls by agents without rules of their own"),
         ] {
             assert_eq!(scope.calls(selector), words);

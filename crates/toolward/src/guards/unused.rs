@@ -12,7 +12,7 @@ use toolward_policy::{Catalogue, Policy, ToolSet};
 
 use super::key;
 
-/// Everything that names what is not there.
+/// All limits and hooks that refer to nothing.
 pub(crate) fn unused(config: &Config, policy: &Policy, catalogue: &Catalogue) -> Vec<Diagnostic> {
     let own = config.builtin.then_some(built_in::NAME);
     let servers = config.servers.iter().map(|server| server.name.as_str()).chain(own).collect();
@@ -45,7 +45,7 @@ struct SelectorContext<'a> {
     servers: Vec<&'a str>,
 }
 
-/// What a selector is compared with.
+/// A selector with the servers and tools it is compared with.
 struct NamedSelector<'a> {
     /// Its location.
     path: String,
@@ -54,13 +54,13 @@ struct NamedSelector<'a> {
 }
 
 impl<'a> SelectorContext<'a> {
-    /// Limits by tool: of a server, or with the server in the pattern.
+    /// Limits by tool: those of a server, or with the server in the pattern.
     fn rates(&self, path: &str, of: Option<&'a str>, rates: &'a Rates) -> Vec<Diagnostic> {
         let finding = |pattern: &'a String| {
             let path = format!("{path}.tools{}", key(pattern));
             let (servers, selector) = match (of, pattern.split_once('/')) {
                 (Some(server), Some((first, _))) if first == server => {
-                    let help = "here only the tool is named: leave out the server";
+                    let help = "this key names only the tool: leave out the server";
                     return Some(never(&path, help));
                 }
                 (Some(server), _) => (vec![server], pattern.as_str()),
@@ -73,11 +73,11 @@ impl<'a> SelectorContext<'a> {
         rates.tools.iter().filter_map(|(pattern, _)| finding(pattern)).collect()
     }
 
-    /// A name or pattern of a tool, where nothing else can be named.
+    /// A name or pattern of a tool, if no other selector is allowed.
     fn plain(&self, path: &str, server: &'a str, pattern: &'a str) -> Option<Diagnostic> {
         let path = format!("{path}{}", key(pattern));
         if pattern.starts_with("hint:") {
-            return Some(never(&path, "here a tool is named, or a pattern of names"));
+            return Some(never(&path, "this key is the name of a tool, or a pattern"));
         }
         let glob = Glob::new(pattern, Case::Sensitive);
         let tools = self.catalogue.tools(server)?;
@@ -94,7 +94,7 @@ impl<'a> SelectorContext<'a> {
             let glob = Glob::new(pattern, Case::Sensitive);
             if !agents.iter().any(|agent| glob.matches(agent)) {
                 let message =
-                    format!("the {path}: no agent is called {} ({NEVER})", quoted(pattern));
+                    format!("the {path}: no agent is named {} ({NEVER})", quoted(pattern));
                 let nearest = suggest::nearest(pattern, agents.iter().copied());
                 findings.push(Diagnostic::warning(message).maybe_help(nearest.map(meant)));
             }
@@ -106,7 +106,7 @@ impl<'a> SelectorContext<'a> {
         };
         servers.dedup();
         for pattern in given.unwrap_or_default() {
-            // A name that no server has is told by the loader.
+            // The loader reports unknown server names.
             let is_pattern = pattern.contains(['*', '?', '[']);
             if is_pattern && !self.servers.is_empty() && self.matching(pattern).is_empty() {
                 let message =
@@ -129,11 +129,11 @@ impl<'a> SelectorContext<'a> {
         findings
     }
 
-    /// Agents by name, as far as a caller can be one.
+    /// The names of agents that callers can have.
     fn agents(&self) -> Vec<&str> {
         let own = self.config.agents.iter().map(|agent| agent.name.as_str());
         let ruled = self.policy.agents();
-        // Where no rule speaks of agents, callers without a name pass.
+        // If no rule refers to agents, unnamed callers are accepted.
         let nameless = ruled.is_empty().then_some("default");
         let mut all: Vec<&str> = own.chain(ruled).collect();
         all.extend(nameless.filter(|_| !all.is_empty()));
@@ -145,7 +145,7 @@ impl<'a> SelectorContext<'a> {
         self.servers.iter().copied().filter(|server| glob.matches(server)).collect()
     }
 
-    /// A finding where all lists are known, and nothing of them is meant.
+    /// A finding if all lists are known and nothing in them matches.
     fn nothing(
         &self,
         NamedSelector { path, selector, servers }: NamedSelector<'_>,
@@ -157,7 +157,7 @@ impl<'a> SelectorContext<'a> {
             .collect::<Option<_>>()?;
         let selection = narrowed(Selection::default());
         let meant = |(server, tools): &(&str, &ToolSet)| {
-            tools.tools().iter().any(|tool| selection.speaks_of(self.policy, server, tool))
+            tools.tools().iter().any(|tool| selection.covers_any_call_of(self.policy, server, tool))
         };
         if lists.is_empty() || lists.iter().any(meant) {
             return None;

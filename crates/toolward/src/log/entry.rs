@@ -115,7 +115,7 @@ fn style(level: Level) -> Style {
     }
 }
 
-/// The value of a field in a line of text: quoted if its end could not be told otherwise.
+/// The value of a field in a line of text: quoted if its end would be ambiguous.
 struct Shown<'a>(&'a Value);
 
 impl std::fmt::Display for Shown<'_> {

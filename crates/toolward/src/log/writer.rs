@@ -17,7 +17,7 @@ const MAX_WAITING_ENTRIES: usize = 1024;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 const FLUSH_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where entries go.
+/// The queue of entries.
 #[derive(Clone)]
 pub(super) struct Writer {
     queue: SyncSender<Job>,
@@ -46,7 +46,7 @@ impl Writer {
         }
     }
 
-    /// Waits until everything queued so far is written, or the timeout is over.
+    /// Waits until everything queued so far is written, or until the timeout.
     pub(super) fn flush(&self) {
         let until = Instant::now() + FLUSH_TIMEOUT;
         let (done, written) = sync_channel(1);

@@ -6,7 +6,7 @@ use super::{Reloader, SETTLE};
 use crate::exit::Failure;
 
 impl Reloader {
-    /// Looks at the policy's tests again whenever a server has listed its tools.
+    /// Runs the policy's tests again whenever a server has listed its tools.
     pub(super) async fn follow_lists(self: Arc<Self>) {
         let mut lists = self.gateway.context.servers.changes();
         while lists.changed().await.is_ok() {

@@ -7,7 +7,7 @@ use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_gateway::active::Setup;
 
-use super::truncated::refuse_truncated;
+use super::truncated::{Version, refuse_truncated};
 use super::{ReloadError, Reloader};
 use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
@@ -17,7 +17,7 @@ use crate::identity::may_listen;
 use crate::load::{Input, invalid};
 use crate::ownership;
 use crate::policy_gate::passes;
-use crate::prepared::{Prepared, definitions, supported};
+use crate::prepared::{Predecessor, Prepared};
 use crate::reads::Reads;
 
 /// A validated configuration, not yet active.
@@ -31,13 +31,13 @@ pub(super) struct PreparedReload {
 }
 
 impl Reloader {
-    /// Everything of the new configuration.
+    /// Loads, validates and tests the new configuration.
     ///
     /// `accept`: a file that is only the beginning of its active version is applied too.
     pub(super) fn prepare(&self, accept: bool) -> Result<PreparedReload, ReloadError> {
         let reads = Reads::default();
         let prepared = self.read(&reads, accept);
-        // Also of files that are wrong: they are looked at again when they change.
+        // Invalid files are included, so that they are read again when they change.
         self.state().reads = reads;
         prepared
     }
@@ -47,16 +47,13 @@ impl Reloader {
         self.is_still_there()?;
         let mut input = input.map_err(|diagnostics| invalid(&diagnostics))?;
         let (in_force, protection) = (ActiveConfig::of(&input), Protection::of(&input));
-        supported(&input.loaded.config)?;
-        // Warnings were logged at the start.
+        // Warnings were logged at startup.
         ownership::refuse(&input.loaded)?;
         let fixed = self.unchangeable(&input.loaded.config);
         let denying = self.state().denying.is_some();
         if !denying {
             fixed?;
         }
-        // Before the comparison with the active files: secrets are files too.
-        definitions(&mut input.loaded.config, reads)?;
         let before = self.gateway.active();
         for server in before.servers.iter() {
             if let Some(listed) = server.listed() {
@@ -69,15 +66,16 @@ impl Reloader {
         let has_policy = input.policy.layer_names().next().is_some();
         may_listen(&input.loaded.config, has_policy)?;
         passes(&input)?;
-        // A gateway that denies everything holds files that were wrong: shorter ones may be right.
-        if !accept && !denying {
-            let active = self.state().active_reads.clone();
-            refuse_truncated(&active, reads, self.options.main.as_ref())?;
-        }
         let changed = self.unchangeable(&input.loaded.config);
         let announced = Announcement::of(&input, self.again.prepare.allow_all);
-        let servers = (&*self.gateway.context.servers, Some(&*before));
-        let prepared = Prepared::from(input, &self.again.prepare, servers)?;
+        let servers = &self.gateway.context.servers;
+        let replaced = Predecessor { servers, active: Some(&before), accept };
+        let prepared = Prepared::from(input, &self.again.prepare, replaced)?;
+        // After all files were read, because secrets are files too. If the gateway denies everything, its
+        // files were invalid, and shorter ones may be correct.
+        if !accept && !denying {
+            self.refuse_truncated(&in_force, reads)?;
+        }
         if denying && changed.is_err() {
             return Err(self.again.anew.begin(&self.gateway));
         }
@@ -85,8 +83,19 @@ impl Reloader {
         Ok(PreparedReload { setup, in_force, protection, announced, reads })
     }
 
-    /// A main file that was found rather than named is looked for again, and what is found instead is
-    /// another configuration: that the file is gone comes before everything that would follow from it.
+    fn refuse_truncated(&self, next: &ActiveConfig, reads: &Reads) -> Result<(), Failure> {
+        let (active_reads, active) = {
+            let state = self.state();
+            (state.active_reads.clone(), state.in_force.clone())
+        };
+        let loaded = active.as_deref().map(|active| &active.loaded);
+        let active = Version { reads: &active_reads, loaded };
+        let next = Version { reads, loaded: Some(&next.loaded) };
+        refuse_truncated(&active, &next, self.options.main.as_ref())
+    }
+
+    /// Checks that a main file that was found by its default path still exists. Otherwise another
+    /// configuration would be found instead; a missing file is reported before any error in that one.
     fn is_still_there(&self) -> Result<(), Failure> {
         let in_force = self.state().in_force.clone();
         let Some(main) = in_force.as_ref().and_then(|in_force| in_force.loaded.main_file()) else {
@@ -96,8 +105,8 @@ impl Reloader {
             Err(error) if self.options.main.is_none() && error.kind() == ErrorKind::NotFound => {
                 let main = main.display().to_string();
                 Err(Failure::invalid(format!(
-                    "error: the file {} is gone\n  help: put it back; to go on without it, restart \
-                     the gateway",
+                    "error: the file {} is missing\n  help: restore it; to continue without it, \
+                     restart the gateway",
                     sanitize(&main)
                 )))
             }
@@ -105,7 +114,7 @@ impl Reloader {
         }
     }
 
-    /// Keys that listeners, files and names are made of at the start.
+    /// Keys of listeners, files and names, which are fixed at startup.
     fn unchangeable(&self, config: &Config) -> Result<(), Failure> {
         let begun = &self.again.begun;
         let differs = [

@@ -1,7 +1,7 @@
 //! Restarts a gateway that denies everything once its configuration is valid.
 //!
-//! Some settings cannot change while the process runs. A gateway that denies everything serves nobody, so it can
-//! replace its process image without losing anything.
+//! Some settings cannot change while the process runs. A gateway that denies everything serves no calls, so
+//! it can replace its process image without losing anything.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -31,18 +31,20 @@ impl Restart {
             let own = rustix::process::getpid();
             let ended = rustix::process::kill_process(own, rustix::process::Signal::TERM);
             return ReloadError::passing(match ended {
-                Ok(()) => "the process ends, to be started anew".into(),
+                Ok(()) => "the process exits, so that it is started again".into(),
                 Err(error) => format!("the process cannot end: {error}"),
             });
         }
         tracing::info!(target: "reload", "the configuration is valid now; restarting in place");
         // The thread that writes the log ends here.
         log::flush();
+        // Their outcome is recorded.
+        gateway.context.held.clear();
         gateway.context.audit.close();
         let mut arguments = std::env::args_os();
         let name = arguments.next().unwrap_or_else(|| "toolward".into());
-        // The program itself, also where its file was replaced.
+        // The running program, even if its file was replaced.
         let error = Command::new("/proc/self/exe").arg0(name).args(arguments).exec();
-        ReloadError::passing(format!("the process cannot start anew: {error}"))
+        ReloadError::passing(format!("the process cannot restart: {error}"))
     }
 }

@@ -1,7 +1,9 @@
 //! Warnings and errors about a loaded policy, for `toolward check` and the admin UI.
 
+use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
+use toolward_gateway::budget::SHARES;
 use toolward_gateway::upstream::built_in;
 use toolward_policy::lint::Lint;
 use toolward_policy::{Caller, Catalogue, Verdict};
@@ -12,7 +14,7 @@ use crate::load::CheckedPolicy;
 use crate::ownership;
 use crate::render::count;
 
-/// Everything that is wrong, or probably not meant.
+/// All errors and likely mistakes.
 pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let mut findings: Vec<Diagnostic> = Vec::new();
     findings.extend(unknown_names(input));
@@ -27,14 +29,15 @@ pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
         && !input.policy.allows_nothing_on_purpose()
     {
         let message = "no agent sees any tool of the known servers";
-        let help = "if that is meant, write `allowed_tools: []`";
+        let help = "if that is intended, write `allowed_tools: []`";
         findings.push(Diagnostic::error(message).help(help));
     }
     findings.extend(untested_denies(input));
+    findings.extend(oversized_requests(&input.loaded.config));
     findings.extend(ownership::findings(input.loaded));
     findings.extend(programs::findings(&input.loaded.config.servers));
     findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
-    // A lint and the loader can find the same; the lint knows more.
+    // A lint and the loader can report the same problem; the lint is more precise.
     let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
     let seen: Vec<_> = findings.iter().filter_map(place).collect();
     let news = |warning: &&Diagnostic| place(warning).is_none_or(|place| !seen.contains(&place));
@@ -42,13 +45,29 @@ pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     findings
 }
 
-/// What is known of servers' tools, without the gateway's own: they are not what a policy is for.
+/// The known tools without those of the built-in server, which a policy is not about.
 fn others(input: &CheckedPolicy<'_>) -> Catalogue {
     let mut others = Catalogue::default();
     for (server, tools) in input.catalogue.lists().filter(|(server, _)| *server != built_in::NAME) {
         others.insert(server, Some(tools.clone()));
     }
     others
+}
+
+/// A request that is within `request_bytes`, and larger than the memory that an agent may use, is always refused.
+fn oversized_requests(config: &Config) -> Option<Diagnostic> {
+    let limits = &config.limits_of;
+    let share = limits.buffered_bytes / SHARES as u64;
+    if limits.request_bytes <= share {
+        return None;
+    }
+    let message = format!(
+        "requests above {share} bytes are always refused: `limits_of.request_bytes` is larger than one agent's \
+         share of `limits_of.buffered_bytes`, a quarter"
+    );
+    let least = limits.request_bytes.saturating_mul(SHARES as u64);
+    let help = format!("set `buffered_bytes` to at least {least}, or lower `request_bytes`");
+    Some(Diagnostic::warning(message).help(help))
 }
 
 /// A `deny` that gets lost in an edit goes unnoticed if no test expects it.
@@ -79,9 +98,10 @@ fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
             .extend(exposed.map(|name| unknown("tools are exposed on the server", name, &servers)));
     }
     for test in &input.loaded.tests {
-        // Whoever is not named may be meant where `default` stands in.
+        // With `default`, an agent without rules may be intended.
         let named = agents.is_empty() || agents.contains(&"default");
-        if let Some(agent) = test.agent.as_deref().filter(|name| !named && !agents.contains(name)) {
+        let is_known = |name: &&str| named || input.policy.knows_agent(name);
+        if let Some(agent) = test.agent.as_deref().filter(|name| !is_known(name)) {
             findings.push(unknown("a test is about the agent", agent, &agents));
         }
         let cases = test.cases.iter().filter(|_| !servers.is_empty());
@@ -92,7 +112,7 @@ fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     findings
 }
 
-/// References that have no value here, as warnings: a gateway that starts here needs them.
+/// References without a value, as warnings: a gateway on this machine would need them.
 pub(crate) fn unset_secrets(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     let mut unset = input.loaded.config.clone().resolve_secrets(&ProcessEnv, &Disk);
     unset.iter_mut().for_each(|finding| finding.level = Level::Warning);

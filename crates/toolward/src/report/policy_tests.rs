@@ -1,6 +1,7 @@
 //! Outcomes of policy tests as text.
 
 use toolward_config::sanitize;
+use toolward_policy::Family;
 use toolward_policy::reason::About;
 use toolward_policy::testing::TestOutcome;
 
@@ -8,7 +9,7 @@ use crate::load::CheckedPolicy;
 use crate::render::{DIM, GREEN, RED, paint};
 
 pub(crate) fn who<'a>(outcome: &TestOutcome<'a>) -> &'a str {
-    outcome.agent.unwrap_or("a caller without a name")
+    outcome.agent.unwrap_or("an unnamed caller")
 }
 
 pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> String {
@@ -22,7 +23,7 @@ pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> S
             outcome.decision.verdict,
             sanitize(&reason(input, outcome))
         ));
-        if input.catalogue.tools(&case.server).is_none() {
+        if case.family == Family::Tools && input.catalogue.tools(&case.server).is_none() {
             let note = format!("the tools of `{}` are not known; give --tools", case.server);
             line.push_str(&format!("\n     {}", paint(DIM, sanitize(&note))));
         }
@@ -30,7 +31,7 @@ pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> S
     line
 }
 
-/// Why a case came out as it did, in a sentence.
+/// The reason of a test's result, in a sentence.
 pub(crate) fn reason(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> String {
     let case = outcome.case;
     let arguments = case.arguments.as_ref().map(|arguments| arguments as _);
@@ -39,8 +40,8 @@ pub(crate) fn reason(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> St
     let about = About {
         agent: outcome.agent,
         server: &case.server,
-        subject: &case.tool,
-        action: action.as_deref(),
+        subject: &case.name,
+        action: action.as_deref().filter(|_| case.family == Family::Tools),
     };
     input.policy.reason(&outcome.decision, about)
 }

@@ -1,4 +1,4 @@
-//! The programs of stdio servers: where they are, and those that cannot be started.
+//! The programs of stdio servers: their resolved paths, and those that cannot be started.
 //!
 //! Findings are warnings: `serve` starts without the program, and the server is unavailable.
 
@@ -50,7 +50,7 @@ fn missing_program(
 ) -> Option<(String, &'static str)> {
     let shown = sanitize(command);
     if !program::is_path(command.as_ref()) {
-        // Without PATH nothing is known of the place where the gateway will run.
+        // Without PATH, the gateway's search path is unknown.
         let search = search(env)?;
         let missing = program::find(command.as_ref(), Some(&search)).is_none();
         return missing

@@ -1,4 +1,4 @@
-//! Explains, with the active policy, calls of names that an agent does not see.
+//! Explains calls to names that are not in the agent's list, with the active policy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ pub(crate) struct Names {
     by_name: HashMap<Box<str>, Vec<ToolPosition>>,
 }
 
-/// A tool by its places in the lists.
+/// A tool by its indexes in the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ToolPosition {
     server: usize,
     tool: usize,
-    /// At the address of the server alone.
+    /// The name is valid only at the server's own address.
     plain: bool,
 }
 
 /// The active policy's explanation of a name.
 pub(crate) struct Says {
-    /// The tool that is meant, as `SERVER/TOOL`.
+    /// The tool that the name refers to, as `SERVER/TOOL`.
     pub(crate) tool: Option<(String, String)>,
     pub(crate) decision: Option<Decision>,
     pub(crate) reason: String,
@@ -45,7 +45,7 @@ impl Names {
             let exposure = active.policy.exposure(server.name());
             let tools = list.iter().flat_map(|list| list.tools().tools());
             for (tool, found) in tools.enumerate() {
-                // What is not exposed is still meant by its own name.
+                // A tool that is not exposed is still identified by its own name.
                 let name = match exposure.and_then(|exposure| exposure.show(found.name())) {
                     Some(shown) => shown.name,
                     None => found.name().into(),
@@ -82,7 +82,7 @@ impl Names {
             None => true,
         };
         let mut found: Vec<ToolPosition> = all.iter().filter(of_scope).copied().collect();
-        // Where it is not known, the name with its server is meant rather than one without.
+        // If the endpoint is unknown, a prefixed name is preferred.
         if found.iter().any(|found| !found.plain) {
             found.retain(|found| !found.plain);
         }

@@ -1,6 +1,6 @@
-//! What this machine does not have or permit: addresses, directories, files in the state directory.
+//! Addresses, directories and state files that cannot be used on this machine.
 //!
-//! `serve` finds these out when it opens them. `check` tries each in a way that leaves nothing behind.
+//! `serve` gets these errors when it opens them. `check` tries each one without leaving anything behind.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,12 +17,12 @@ use toolward_gateway::audit::arguments::HashKey;
 
 use crate::admin::Admin;
 
-/// The longest path of a unix socket, in bytes.
+/// The maximum length of a Unix socket path, in bytes.
 const MAX_SOCKET_PATH: usize = 107;
-/// Files that the audit log is continued in.
+/// Files of the audit log that a gateway continues.
 const AUDIT_FILES: [&str; 2] = ["audit.head", "audit.jsonl"];
 
-/// What keeps `serve` from starting on this machine.
+/// Reasons why `serve` cannot start on this machine.
 pub(super) fn refusals(config: &Config) -> Vec<Diagnostic> {
     let mut found: Vec<Diagnostic> = config.listen.iter().filter_map(address).collect();
     if let Some(admin) = config.admin.filter(|_| config.admin_stated) {
@@ -36,7 +36,7 @@ pub(super) fn refusals(config: &Config) -> Vec<Diagnostic> {
     found
 }
 
-/// Addresses that are given twice: the second cannot be listened on.
+/// Addresses that are configured twice, which cannot be opened twice.
 pub(super) fn repeated_addresses(config: &Config) -> Vec<Diagnostic> {
     let admin = config.admin.filter(|_| config.admin_stated).map(Listen::Tcp);
     let all = config.listen.iter().map(|listen| ("listen", listen));
@@ -77,7 +77,7 @@ pub(super) fn state_files(config: &Config, state: &Path) -> Vec<Diagnostic> {
 fn overlap(one: &Listen, other: &Listen) -> bool {
     match (one, other) {
         (Listen::Tcp(one), Listen::Tcp(other)) => {
-            // Port 0 is a free port each time.
+            // Port 0 selects a free port each time.
             let same_port = one.port() == other.port() && one.port() != 0;
             same_port && (covers(one.ip(), other.ip()) || covers(other.ip(), one.ip()))
         }
@@ -86,7 +86,7 @@ fn overlap(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Whether a socket on `one` also receives what is sent to `other`. `[::]` is for IPv4 too.
+/// Whether a socket on `one` also accepts connections to `other`. `[::]` includes IPv4.
 fn covers(one: IpAddr, other: IpAddr) -> bool {
     one == other || (one.is_unspecified() && (one.is_ipv6() || other.is_ipv4()))
 }
@@ -108,7 +108,7 @@ fn address(listen: &Listen) -> Option<Diagnostic> {
     }
 }
 
-/// Binds without listening: with `SO_REUSEADDR`, that does not disturb a gateway that starts meanwhile.
+/// Binds without listening. With `SO_REUSEADDR`, this does not affect a gateway that starts at the same time.
 fn tcp(address: SocketAddr) -> Option<Diagnostic> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let bound = socket(family, SocketType::STREAM, None).and_then(|socket| {
@@ -129,7 +129,7 @@ fn tcp(address: SocketAddr) -> Option<Diagnostic> {
     })
 }
 
-/// Why a socket file cannot be made, and what to do.
+/// Why a socket file cannot be created, and how to fix it.
 fn unix(path: &Path) -> Option<(String, &'static str)> {
     if path.as_os_str().len() > MAX_SOCKET_PATH {
         return Some((
@@ -155,7 +155,7 @@ fn unix(path: &Path) -> Option<(String, &'static str)> {
     Some((io::Error::from(error).to_string(), help))
 }
 
-/// Whether files cannot be made in a directory, which is created where it is missing.
+/// Checks that files can be created in a directory, which is created if it is missing.
 fn cannot_write(what: &str, path: &Path) -> Option<Diagnostic> {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let error = try_directory(&absolute).err()?;
@@ -164,7 +164,7 @@ fn cannot_write(what: &str, path: &Path) -> Option<Diagnostic> {
     Some(Diagnostic::error(message).help("use a directory that this user can write to"))
 }
 
-/// Creates what is missing of a path, and one entry in it, and removes them again.
+/// Creates the missing directories of a path and one entry, and removes them again.
 fn try_directory(path: &Path) -> io::Result<()> {
     let mut missing: Vec<PathBuf> = vec![path.join(format!(".check-{}", std::process::id()))];
     let mut existing = path;
@@ -182,7 +182,7 @@ fn try_directory(path: &Path) -> io::Result<()> {
             Err(error) => outcome = Err(error),
         }
     }
-    // A directory that somebody uses by now is not empty, and stays.
+    // A directory that is already in use is not empty, and stays.
     made.iter().rev().for_each(|directory| drop(std::fs::remove_dir(directory)));
     outcome
 }

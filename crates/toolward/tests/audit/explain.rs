@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::log::Log;
 
-/// The id that a refusal names.
+/// The decision id in a refusal.
 fn decision(answer: &Value) -> String {
     let listed = &answer["result"]["_meta"]["io.toolward/refusal"]["decision_id"];
     listed.as_str().or(answer["error"]["data"]["decision_id"].as_str()).unwrap().into()
@@ -38,7 +38,7 @@ fn a_past_decision_is_explained_by_the_rule_as_it_was() {
     let hidden = decision(&client.call("hidden", json!({})));
     let answer = client.call("write", json!({"path": "/etc"}));
     let refused = decision(&answer);
-    // The command that a refusal names is one that works.
+    // The command in a refusal works.
     let text = answer["result"]["content"][0]["text"].as_str().unwrap();
     let command = format!("Decision {refused} (a person can run: toolward explain {refused})");
     assert!(text.ends_with(&command), "{text}");
@@ -85,7 +85,7 @@ fn a_past_decision_is_explained_by_the_rule_as_it_was() {
     let said = log.run(&["explain", &refused]);
     assert!(said.code == 0 && said.out.contains("dev called s/write: deny"), "{said:?}");
     assert!(said.out.contains("6-default-deny"), "{said:?}");
-    // The text that the agent got, without the arguments that the log does not have.
+    // The text that the agent got, without the arguments, which are not logged.
     for line in text.replace("\"/etc\"", "[not recorded]").lines() {
         assert!(said.out.lines().any(|out| out.ends_with(line)), "{line}\n{}", said.out);
     }
@@ -112,7 +112,7 @@ fn a_decision_is_found_in_any_segment() {
 }
 
 #[test]
-fn a_record_that_was_changed_is_not_believed() {
+fn a_changed_record_is_not_trusted() {
     let log = Log::small();
     let mut lines = log.lines("audit.jsonl");
     let at = lines.iter().position(|line| line.contains("\"kind\":\"refusal\"")).unwrap();
@@ -124,11 +124,11 @@ fn a_record_that_was_changed_is_not_believed() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn a_missing_decision_is_reported() {
     let log = Log::small();
     let said = log.run(&["explain", "6605d2f252b7f-226f8544-0"]);
     assert!(said.code == 1 && said.err.contains("no record in "), "{said:?}");
-    // A word that is no id is still a question about policy.
+    // A word that is not an id is still a query of the policy.
     let said = log.run(&["explain", "6605d2f252b"]);
     assert!(said.code == 2 && said.err.contains("SERVER/TOOL"), "{said:?}");
 }

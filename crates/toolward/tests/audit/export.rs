@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::log::Log;
 
-/// Cells of a CSV text, after RFC 4180.
+/// Cells of a CSV text, by RFC 4180.
 fn cells(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell, mut quoted) = (Vec::new(), Vec::new(), String::new(), false);
     let mut chars = text.chars().peekable();
@@ -66,7 +66,7 @@ fn csv_has_one_row_per_call_and_holds_no_formula() {
     assert_eq!(refusal[at("exposed_name")], "'=HYPERLINK(\"http://x\")");
     let dangerous = |cell: &String| cell.starts_with(['=', '+', '@', '\t', '\r']);
     assert!(!rows.iter().flatten().any(dangerous));
-    // What has no column of its own is not lost.
+    // Members without a column of their own are not lost.
     let start = rows.iter().find(|row| row[at("kind")] == "start").unwrap();
     let more: Value = serde_json::from_str(&start[at("more")]).unwrap();
     assert!(more["layers"].is_array() && more["process"].is_u64());
@@ -98,7 +98,7 @@ fn a_file_is_new_and_private() {
     assert_eq!(target.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(std::fs::read_to_string(&target).unwrap().starts_with("time,kind,id,"));
     assert_eq!(log.run(&words).code, 2);
-    // A slip of the pen does not destroy the record.
+    // A mistyped command does not destroy the audit log.
     let record = log.file("audit.jsonl");
     let before = std::fs::read(&record).unwrap();
     let words = ["audit", "export", "--format", "jsonl", "--output", record.to_str().unwrap()];

@@ -1,4 +1,4 @@
-//! The head, which says where the record ends: one that is gone is missed, made anew, and told.
+//! The head file, which has the end of the audit log: a missing one is noticed, recreated and reported.
 
 use std::io::Write;
 use std::process::Command;
@@ -16,7 +16,7 @@ fn kinds(log: &Log) -> Vec<String> {
     records.iter().map(|record| record["kind"].as_str().unwrap().to_string()).collect()
 }
 
-/// Runs a command, and fails where it takes longer than anyone would wait.
+/// Runs a command, and fails if it takes longer than anyone would wait.
 fn at_once(log: &Log, words: &[&str]) -> super::log::Said {
     let mut command = Command::new("timeout");
     let program = env!("CARGO_BIN_EXE_toolward");
@@ -42,7 +42,7 @@ fn removed_records_are_missed_also_after_a_start_without_the_head() {
         assert_eq!(findings[0]["what"], "no-head");
         let gap = log.records(FILE).into_iter().find(|record| record["kind"] == "gap").unwrap();
         assert!(gap["reason"].as_str().unwrap().starts_with("the head "), "{gap}");
-        // It is said once, and stays said.
+        // It is reported once, and stays in the log.
         log.client("dev").close();
         assert_eq!(log.verify().findings().len(), 1);
     }
@@ -65,7 +65,7 @@ fn a_first_start_has_nothing_to_miss() {
 }
 
 #[test]
-fn a_head_that_is_gone_while_a_gateway_writes_is_made_anew() {
+fn a_head_removed_while_a_gateway_writes_is_recreated() {
     let replaced: [&dyn Fn(&Log); 3] = [
         &|log| std::fs::remove_file(log.file(HEAD)).unwrap(),
         &|log| {
@@ -96,16 +96,17 @@ fn a_head_that_is_gone_while_a_gateway_writes_is_made_anew() {
                 assert!(kinds(&log).contains(&"head".to_string()), "{:?}", kinds(&log));
             }
         }
-        // What is cut off now is missed.
+        // Records truncated from now on are noticed.
         let lines = log.lines(FILE);
         log.write(FILE, &lines[..lines.len() - 1]);
-        let cut = |finding: &Value| finding["message"].to_string().contains("knows of more");
+        let cut =
+            |finding: &Value| finding["message"].to_string().contains("head includes records");
         assert!(log.verify().findings().iter().any(cut), "{:?}", log.verify());
     }
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_holds_nobody_up() {
+fn a_pipe_in_place_of_a_file_blocks_nothing() {
     let log = Log::small();
     let kept = log.file("kept");
     for name in [HEAD, FILE] {
@@ -149,7 +150,7 @@ fn a_pipe_in_the_place_of_the_head_refuses_calls_until_it_is_gone() {
     assert!(!is_refused(&client.call("read", json!({}))));
     client.close();
     assert_eq!(log.verify().code, 0);
-    // The outage is in the record.
+    // The outage is in the audit log.
     let records = log.records(FILE);
     let told = records.iter().find(|record| record["kind"] == "recovery").unwrap();
     assert_eq!(told["refused"], refused);
@@ -158,7 +159,7 @@ fn a_pipe_in_the_place_of_the_head_refuses_calls_until_it_is_gone() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_one_is_named() {
+fn a_path_that_cannot_be_a_directory_is_named() {
     let log = Log::new();
     let mut file = std::fs::File::create(log.path("audit")).unwrap();
     file.write_all(b"x").unwrap();

@@ -1,4 +1,4 @@
-//! A folder with a record, the gateway that writes it, and the program that reads it.
+//! A directory with an audit log, the gateway that writes it, and the program that reads it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub struct Log {
     config: Value,
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -27,7 +27,7 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    /// One object a line.
+    /// One object per line.
     pub fn rows(&self) -> Vec<Value> {
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -65,7 +65,7 @@ impl Log {
         Log { config, ..log }
     }
 
-    /// A record with every kind that a small session writes.
+    /// An audit log with every kind of record that a small session writes.
     pub fn small() -> Log {
         let log = Log::new();
         let mut client = log.client("dev");
@@ -86,7 +86,7 @@ impl Log {
         self.path("audit").join(name)
     }
 
-    /// More about how the record is kept.
+    /// Adds keys of `audit` to the configuration.
     pub fn audit(mut self, key: &str, value: Value) -> Log {
         self.config["audit"][key] = value;
         self
@@ -96,12 +96,12 @@ impl Log {
         self.config["agents"]["dev"]["allow"]["tools"]["s"] = tools;
     }
 
-    /// Writes the configuration where the gateway reads it.
+    /// Writes the configuration to where the gateway reads it.
     pub fn save(&self) {
         std::fs::write(self.path("toolward.yaml"), self.config.to_string()).unwrap();
     }
 
-    /// The gateway, and a client past its handshake.
+    /// The gateway, and a client after its handshake.
     pub fn client(&self, agent: &str) -> Client {
         let config = self.path("toolward.yaml");
         self.save();
@@ -124,11 +124,11 @@ impl Log {
         client
     }
 
-    /// A command that reads the record.
+    /// A command that reads the audit log.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
         command.args(words).arg("--dir").arg(self.path("audit"));
-        command.env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+        command.env_clear().env("HOME", "/proc/nonexistent").stdin(Stdio::null());
         command
     }
 
@@ -140,7 +140,7 @@ impl Log {
         self.run(&["audit", "verify", "--json"])
     }
 
-    /// The lines of a file of records.
+    /// The lines of a log file.
     pub fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
         text.lines().map(String::from).collect()
@@ -209,7 +209,7 @@ impl Client {
         self.ask("tools/call", json!({"name": format!("s__{tool}"), "arguments": arguments}))
     }
 
-    /// Ends the gateway in order.
+    /// Shuts the gateway down gracefully.
     pub fn close(mut self) {
         self.child.stdin = None;
         assert!(self.child.wait().unwrap().success());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::log::Log;
 
-/// Two agents, calls that pass and calls that do not.
+/// Two agents, with calls that are allowed and calls that are denied.
 fn log() -> Log {
     let log = Log::small();
     let mut other = log.client("other");
@@ -68,7 +68,7 @@ fn filters_are_of_calls_and_so_of_their_outcomes() {
         (&["--tool", "s__crash"], &[crashed]),
         (&["--tool", "read", "--agent", "dev"], &["dev s__read allow ok"]),
         (&["--server", "s", "--verdict", "deny"], &refused[..]),
-        // A name that the agent does not see is found by what it ends and begins with.
+        // An unlisted name is found by its beginning and its end.
         (&["--tool", "hidden"], &refused[1..]),
         (&["--tool", "hid*", "--server", "s"], &refused[1..]),
         (&["--tool", "dden"], &[]),
@@ -158,7 +158,7 @@ fn tables_fit_the_terminal() {
             for row in rows(&log, &["--kind", "refusal"]) {
                 let id = row["id"].as_str().unwrap().split('-').next().unwrap();
                 assert!(said.out.contains(id), "{}", said.out);
-                // What is shown of an id is enough to explain it.
+                // The part of an id that is shown is enough to explain it.
                 let explained = log.run(&["explain", id, "--json"]);
                 assert_eq!(explained.rows()[0]["id"], row["id"], "{explained:?}");
             }
@@ -183,7 +183,7 @@ fn times_are_local_unless_utc_is_asked_for() {
     let (utc, east) = (shown("EST5", &["--utc"]), shown("EST5", &[]));
     assert_eq!(utc, format!("{}Z", &first[..23]));
     assert!(east.ends_with("-05:00") && east[14..23] == first[14..23], "{east} {first}");
-    // What is shown is found again.
+    // A shown value can be searched for.
     for zone in ["EST5", "CET-1CEST,M3.5.0,M10.5.0/3"] {
         let local = shown(zone, &[]);
         assert_eq!(shown(zone, &["--since", &local[..23]]), local);
@@ -228,7 +228,7 @@ fn times_are_points_and_spans() {
     let time = |row: &Value| row["time"].as_str().unwrap().to_string();
     assert_eq!(rows(&log, &["--kind", "intent", "--since", "10m"]), all);
     assert_eq!(rows(&log, &["--kind", "intent", "--since", &time(&all[2])]), all[2..]);
-    // A call belongs to the time at which it began.
+    // A call belongs to the time at which it started.
     assert_eq!(rows(&log, &["--kind", "intent", "--until", &time(&all[1])]), all[..2]);
     let (since, until) = (time(&all[1]), time(&all[2]));
     let middle = ["--kind", "intent", "--since", &since, "--until", &until];
@@ -288,7 +288,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
-fn lines_that_are_no_records_are_said_to_be_left_out() {
+fn lines_that_are_not_records_are_reported_as_skipped() {
     let log = log();
     let mut lines = log.lines("audit.jsonl");
     lines.insert(3, "junk".into());
@@ -299,19 +299,19 @@ fn lines_that_are_no_records_are_said_to_be_left_out() {
         &["audit", "export", "--format", "jsonl"],
     ] {
         let said = log.run(words);
-        assert!(said.code == 1 && said.err.contains("1 line is no record"), "{said:?}");
+        assert!(said.code == 1 && said.err.contains("1 line is not a record"), "{said:?}");
     }
 }
 
 #[test]
-fn what_is_older_is_not_read_however_much_of_it_there_is() {
+fn older_records_are_not_read_however_many_there_are() {
     let log = log();
     let lines = log.lines("audit.jsonl");
     let line = lines.iter().find(|line| line.contains("\"refusal\"")).unwrap();
     let (id, rest) = (&line[..19], &line[line.find("\",\"time\":\"").unwrap() + 11..]);
     let rest = &rest[rest.find('"').unwrap()..];
     assert!(id.starts_with("{\"id\":\""), "{id}");
-    // A record a second, over some hours; and one that was kept for long in between.
+    // One record per second, over some hours; and one in between that was written late.
     let (begin, count) = (1_784_000_000_u64, 20_000);
     let record = |second: u64, kind: &str| {
         let time = toolward_gateway::audit::line::time(second * 1_000_000);
@@ -322,7 +322,7 @@ fn what_is_older_is_not_read_however_much_of_it_there_is() {
     for at in (0..written.len()).step_by(100) {
         written.insert(at, record(begin, "outcome"));
     }
-    // Whoever reads these says so.
+    // A process that reads these files reports it.
     written.splice(0..0, vec!["junk".to_string(); 3]);
     log.write("audit.jsonl", &written);
     for (since, expected) in [(500, 500), (5, 5), (5_000, 5_000), (19_990, 19_990)] {
@@ -337,7 +337,7 @@ fn what_is_older_is_not_read_however_much_of_it_there_is() {
 }
 
 #[test]
-fn the_folder_is_that_of_the_configuration() {
+fn the_directory_is_the_configured_one() {
     let log = log();
     let run = |words: &[&str], config: Option<&str>| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
@@ -350,20 +350,20 @@ fn the_folder_is_that_of_the_configuration() {
     assert_eq!(run(&["audit", "verify", "-c", config], None).code, 0);
     assert_eq!(run(&["audit", "verify"], Some(config)).code, 0);
     assert_eq!(run(&["audit", "verify", "-c", config, "--dir", "x"], None).code, 2);
-    // Without a configuration: where `wrap` writes.
+    // Without a configuration, the directory is the one that `wrap` uses.
     assert_eq!(run(&["audit", "verify"], None).code, 3);
     let standard = log.path("home/.local/state/toolward");
     std::fs::create_dir_all(&standard).unwrap();
     std::os::unix::fs::symlink(log.path("audit"), standard.join("audit")).unwrap();
     assert_eq!(run(&["audit", "verify"], None).code, 0);
-    // One that is not valid names no folder.
+    // An invalid configuration names no directory.
     std::fs::write(log.path("broken.yaml"), "agnets: {}\n").unwrap();
     let said = run(&["audit", "verify", "-c", log.path("broken.yaml").to_str().unwrap()], None);
     assert!(said.code == 3 && said.err.contains("--dir DIR"), "{said:?}");
 }
 
 #[test]
-fn every_command_that_reads_the_record_has_examples() {
+fn every_command_that_reads_the_audit_log_has_examples() {
     for words in
         [&["audit"][..], &["audit", "verify"], &["audit", "query"], &["audit", "export"], &["tail"]]
     {
@@ -396,19 +396,19 @@ fn arguments_are_found_by_their_keyed_hash() {
     assert_eq!(said.rows()[0]["exposed_name"], "s__write");
     let said = ask("{\"path\":\"/b\"}", state);
     assert_eq!((said.code, said.rows().len()), (0, 0), "{said:?}");
-    // With a configuration, its state directory has the key.
+    // With a configuration, the key is in its state directory.
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"))
         .args(["audit", "query", "--json", "--arguments", given, "-c"])
         .arg(log.path("toolward.yaml"))
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 1, "{output:?}");
-    // Without the key nothing can be said, and that is said.
+    // Without the key no comparison is possible, and the output states that.
     let said = ask(given, empty);
     assert_eq!((said.code, said.rows().len()), (1, 0), "{said:?}");
     assert!(said.err.contains("4 records were not compared"), "{said:?}");
     assert!(std::fs::read_dir(empty).unwrap().next().is_none(), "a question makes no key");
-    // What earlier versions wrote is still compared.
+    // Hashes of earlier versions can still be compared.
     let old: Vec<String> = log
         .lines("audit.jsonl")
         .iter()

@@ -8,7 +8,7 @@ use toolward_testkit::wait::eventually;
 
 use super::log::{Log, hash};
 
-/// A record in several segments.
+/// An audit log in several segments.
 fn rotated() -> Log {
     let log = Log::new().audit("rotate", json!({"size": "1500 B", "age": "1 day"}));
     let mut client = log.client("dev");
@@ -34,13 +34,13 @@ fn segments_are_one_chain() {
     assert_eq!(report["streams"][0]["segments"], segments.len() + 1);
     let total: usize = segments.iter().map(|name| log.lines(name).len()).sum();
     assert_eq!(report["streams"][0]["records"], total + log.lines("audit.jsonl").len());
-    // In between, a gateway went on with what it found.
+    // Meanwhile a gateway continued the log.
     log.client("dev").close();
     assert_eq!(log.verify().code, 0);
 }
 
 #[test]
-fn what_is_done_to_a_segment_is_found() {
+fn every_change_of_a_segment_is_found() {
     let log = rotated();
     let segments = log.segments();
     let last = segments.len() - 1;
@@ -57,7 +57,7 @@ fn what_is_done_to_a_segment_is_found() {
             findings.iter().any(|one| one["message"].to_string().contains(&number)),
             "{said:?}"
         );
-        // Without its first and its last record, and with another's name.
+        // Without its first and its last record, and with another segment's name.
         let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
         for kept in [&lines[1..], &lines[..lines.len() - 1], &[]] {
             std::fs::write(&path, kept.concat()).unwrap();
@@ -67,7 +67,7 @@ fn what_is_done_to_a_segment_is_found() {
             assert!(said.code == 1 && said.findings().iter().any(named), "{name}: {said:?}");
         }
         std::fs::write(&path, &text).unwrap();
-        // Its last line without its end.
+        // Its last line is incomplete.
         std::fs::write(&path, &text[..text.len() - 1]).unwrap();
         assert_eq!(log.verify().code, 1);
         std::fs::write(&path, &text).unwrap();
@@ -112,8 +112,8 @@ fn segments_whose_time_was_over_are_not_missed() {
     let said = log.verify();
     assert_eq!((said.code, &said.json()["streams"][0]["removed_up_to"]), (0, &json!(2)));
     let text = log.run(&["audit", "verify"]).out;
-    assert!(text.contains("segments up to 2 were removed when their time was over"), "{text}");
-    // One more is one too many, and so is one whose first record is gone.
+    assert!(text.contains("segments up to 2 expired and were removed"), "{text}");
+    // Removing one more is too many, and so is a segment without its first record.
     let third = std::fs::read(log.file(&before[2])).unwrap();
     let first_end = third.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     std::fs::write(log.file(&before[2]), &third[first_end..]).unwrap();
@@ -150,7 +150,7 @@ fn each_segment_has_the_names_of_the_views_that_were_listed() {
 }
 
 #[test]
-fn a_torn_last_line_is_said_and_taken_off() {
+fn a_torn_last_line_is_reported_and_removed() {
     let log = Log::small();
     let whole = std::fs::read(log.file("audit.jsonl")).unwrap();
     let tear = || {
@@ -162,14 +162,14 @@ fn a_torn_last_line_is_said_and_taken_off() {
     assert!(said.code == 0 && said.out.contains(": torn: "), "{said:?}");
     assert_eq!(log.verify().json()["streams"][0]["torn"]["bytes"], 15);
     let said = log.run(&["audit", "verify", "--repair"]);
-    assert!(said.code == 0 && said.out.contains("was taken off (15 bytes)"), "{said:?}");
-    // What was whole stays, and the record says what was done.
+    assert!(said.code == 0 && said.out.contains("was removed (15 bytes)"), "{said:?}");
+    // Complete records stay, and the repair is recorded.
     assert!(std::fs::read(log.file("audit.jsonl")).unwrap().starts_with(&whole));
     let records = log.records("audit.jsonl");
     let last = records.last().unwrap();
     assert_eq!((&last["kind"], &last["bytes"]), (&json!("repair"), &json!(15)));
     assert_eq!(last["torn"], "{\"id\":\"6605d2f2");
-    // The next gateway goes on from there, and does the same by itself.
+    // The next gateway continues from there, and does the same by itself.
     log.client("dev").close();
     assert_eq!(log.verify().code, 0);
     tear();
@@ -182,13 +182,13 @@ fn a_torn_last_line_is_said_and_taken_off() {
 #[test]
 fn nothing_but_a_torn_line_is_repaired() {
     let log = Log::small();
-    // Cut in the middle of the last record: the head knows that it was whole.
+    // Truncated in the middle of the last record: the head shows that it was complete.
     let text = std::fs::read(log.file("audit.jsonl")).unwrap();
     std::fs::write(log.file("audit.jsonl"), &text[..text.len() - 20]).unwrap();
     let said = log.run(&["audit", "verify", "--repair"]);
-    assert!(said.code == 1 && said.out.contains("cut and not torn"), "{said:?}");
+    assert!(said.code == 1 && said.out.contains("was truncated"), "{said:?}");
     assert_eq!(std::fs::read(log.file("audit.jsonl")).unwrap().len(), text.len() - 20);
-    // The next gateway takes it off, and says that a record is missing.
+    // The next gateway removes the rest of it, and records that a record is missing.
     log.client("dev").close();
     let kinds: Vec<Value> =
         log.records("audit.jsonl").iter().map(|record| record["kind"].clone()).collect();
@@ -202,7 +202,7 @@ fn a_gateway_that_writes_is_left_alone() {
     let log = Log::new();
     let mut client = log.client("dev");
     client.call("read", json!({}));
-    // What came of the call is written just after its answer.
+    // The outcome of a call is written just after its response.
     eventually("the outcome is recorded", || {
         log.lines("audit.jsonl").last().is_some_and(|line| line.contains("\"outcome\""))
     });
@@ -252,7 +252,7 @@ fn a_gateway_that_was_killed_leaves_a_whole_record() {
     }
 }
 
-/// A record that fits at the end of a file, made at another time: as many microseconds later.
+/// A record that fits at the end of a file, with a time this many microseconds later.
 fn appended(log: &Log, later: u64) -> String {
     let lines = log.lines("audit.jsonl");
     let last = lines.last().unwrap();
@@ -265,10 +265,10 @@ fn appended(log: &Log, later: u64) -> String {
 }
 
 #[test]
-fn what_a_head_may_not_know_is_of_the_moment_of_a_kill_alone() {
-    // A gateway that ended by itself knows everything.
+fn a_head_lacks_only_records_of_the_moment_of_a_kill() {
+    // A gateway that exited by itself has written everything.
     let closed = Log::small();
-    // One that was killed may not; but it wrote nothing later.
+    // A killed gateway may not have; but it wrote nothing later.
     let killed = Log::new();
     let mut client = killed.client("dev");
     client.call("read", json!({}));
@@ -293,7 +293,7 @@ fn what_a_head_may_not_know_is_of_the_moment_of_a_kill_alone() {
 }
 
 #[test]
-fn a_head_that_was_just_removed_is_made_anew_at_the_end() {
+fn a_head_that_was_just_removed_is_recreated_at_shutdown() {
     let log = Log::new();
     let mut client = log.client("dev");
     std::fs::remove_file(log.file("audit.head")).unwrap();
@@ -321,7 +321,7 @@ fn an_end_that_waits_for_the_disk_is_recorded_to_the_end() {
 }
 
 #[test]
-fn gateways_of_one_folder_have_streams_of_their_own() {
+fn gateways_that_share_a_directory_write_separate_streams() {
     let log = Log::new();
     let (mut one, mut other) = (log.client("dev"), log.client("other"));
     one.call("read", json!({}));
@@ -333,7 +333,7 @@ fn gateways_of_one_folder_have_streams_of_their_own() {
         report["streams"].as_array().unwrap().iter().map(|stream| &stream["stream"]).collect();
     assert_eq!(names, ["audit", "audit.2"]);
     assert_eq!(report["whole"], true);
-    // Both are searched, in the order of time.
+    // Both are searched, in order of time.
     let rows = log.run(&["audit", "query", "--kind", "intent", "--json"]).rows();
     let agents: Vec<&Value> = rows.iter().map(|row| &row["agent"]).collect();
     assert_eq!(agents, ["dev", "other"]);
@@ -360,6 +360,6 @@ fn whoever_has_all_files_and_the_head_can_write_anything() {
     let bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
     let head = json!({"hash": before, "segment": 1, "bytes": bytes});
     std::fs::write(log.file("audit.head"), head.to_string()).unwrap();
-    // This is what a chain cannot show. A copy of the head elsewhere does.
+    // A hash chain cannot detect this. A copy of the head elsewhere does.
     assert_eq!(log.verify().code, 0);
 }

@@ -83,11 +83,11 @@ fn calls_are_shown_as_they_come_over_rotation_and_from_every_gateway() {
         assert_eq!(row["id"], answer["error"]["data"]["decision_id"], "{at}");
     }
     assert!(log.segments().len() >= 4);
-    // Rows are whole calls.
+    // A row is a complete call.
     client.call("read", json!({}));
     let row = tail.call();
     assert_eq!((&row["tool"], &row["outcome"]), (&json!("read"), &json!("ok")));
-    // A gateway that begins later has a stream of its own.
+    // A gateway that starts later has its own stream.
     let mut other = log.client("other");
     other.call("read", json!({}));
     assert_eq!(tail.call()["agent"], "other");
@@ -101,7 +101,7 @@ fn a_call_that_takes_long_is_shown_before_it_ends() {
     let mut client = log.client("dev");
     client.list();
     let tail = Tail::start(&log, &["-n", "0", "--agent", "dev", "--tool", "s__h*"]);
-    // It follows as soon as it shows something.
+    // It is following as soon as it prints something.
     while tail.rows.recv_timeout(Duration::from_millis(100)).is_err() {
         client.call("hidden", json!({}));
     }
@@ -117,7 +117,7 @@ fn a_call_that_takes_long_is_shown_before_it_ends() {
         &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}),
     );
     assert_eq!(hang()["outcome"], "cancelled");
-    // One that was under way when `tail` began ends there, too.
+    // A call that was in flight when `tail` started ends there, too.
     client.send(
         &json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "s__hang"}}),
     );
@@ -131,7 +131,7 @@ fn a_call_that_takes_long_is_shown_before_it_ends() {
 }
 
 #[test]
-fn a_record_that_is_removed_is_followed_anew() {
+fn a_removed_log_is_followed_again() {
     let log = Log::new();
     let mut client = log.client("dev");
     client.call("read", json!({}));
@@ -147,11 +147,11 @@ fn a_record_that_is_removed_is_followed_anew() {
 }
 
 #[test]
-fn who_only_looks_back_gets_all_that_was_asked_for() {
+fn without_following_all_requested_rows_are_printed() {
     let log = Log::small();
     let lines = log.lines("audit.jsonl");
     let (first, last) = (lines[0].clone(), lines.last().unwrap());
-    // More than is looked at before rows are followed.
+    // More than `tail` reads before it follows the log.
     let long = last.replacen(
         "\"kind\":",
         &format!("\"kind\":\"x\",\"x\":\"{}\",\"k\":", "x".repeat(15 << 20)),

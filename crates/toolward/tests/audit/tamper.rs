@@ -6,7 +6,7 @@ use super::log::{Log, hash};
 
 const FILE: &str = "audit.jsonl";
 
-/// Verifies a changed file, and that a place at a line or next to it is named; gives what was said.
+/// Verifies a changed file, and that the output names the line or one next to it; returns the output.
 fn found(log: &Log, lines: &[String], near: usize, what: &str) -> Vec<Value> {
     log.write(FILE, lines);
     let said = log.verify();
@@ -24,7 +24,7 @@ fn words(findings: &[Value]) -> Vec<&str> {
     findings.iter().map(|finding| finding["what"].as_str().unwrap()).collect()
 }
 
-/// The record without its link, so that another one can be put there.
+/// A record without its hash link, so that another one can be inserted.
 fn without_link(line: &str) -> String {
     line[..line.rfind(",\"prev\":").unwrap()].into()
 }
@@ -74,7 +74,7 @@ fn every_cut_is_found() {
     }
     std::fs::remove_file(log.file(FILE)).unwrap();
     assert_eq!(words(&log.verify().findings()), ["removed"]);
-    // A cut inside a line is no torn line: the head knows of more.
+    // Truncation inside a line is not a torn write: the head has more records.
     let text = lines.join("\n") + "\n";
     for end in [1, 10, text.len() / 2, text.len() - 1] {
         std::fs::write(log.file(FILE), &text[..end]).unwrap();
@@ -92,7 +92,7 @@ fn every_repeated_record_is_found() {
         changed.insert(at, lines[at].clone());
         let findings = found(&log, &changed, at + 1, "repeated");
         assert!(words(&findings).contains(&"inserted"), "{at}: {findings:#?}");
-        // Also where it stands elsewhere.
+        // Also if the member is moved.
         for to in 0..=lines.len() {
             let mut changed = lines.clone();
             changed.insert(to, lines[at].clone());
@@ -135,7 +135,7 @@ fn every_forged_record_is_found() {
         let before = at.checked_sub(1).map_or("0".repeat(64), |before| hash(&lines[before]));
         let forged = "{\"id\":\"6605d2f252b7f-226f8544-0\",\"time\":\"2026-11-16T04:26:39.454083Z\",\
                       \"kind\":\"refusal\",\"agent\":\"dev\"";
-        // With the right link, a wrong one, none, and as a line that is no record at all.
+        // With the right link, a wrong one, none, and as a line that is not a record at all.
         for line in [
             linked(forged, &before),
             linked(forged, &"1".repeat(64)),
@@ -153,7 +153,7 @@ fn every_forged_record_is_found() {
                 "{at}: {findings:#?}"
             );
         }
-        // Whoever also mends the links after it does not have the head.
+        // An attacker who also recomputes the following links cannot change the head.
         let mut changed = lines.clone();
         changed.insert(at, linked(forged, &before));
         for next in at + 1..changed.len() {
@@ -195,7 +195,7 @@ fn every_changed_field_is_found() {
                 found(&log, &changed, at + 1, &format!("{name} of {id} {time}"));
                 fields += 1;
             }
-            // Gone altogether.
+            // Removed altogether.
             let mut record = record.clone();
             record.as_object_mut().unwrap().shift_remove(name);
             let mut changed = lines.clone();
@@ -222,7 +222,7 @@ fn several_places_are_all_named() {
     assert_eq!(findings.len(), 2, "{findings:#?}");
     let text = log.run(&["audit", "verify"]);
     assert!(text.out.contains("audit.jsonl:3 (") && text.out.contains("not whole: 2 places\n"));
-    // More than anyone would read are counted.
+    // More findings than anyone would read are counted.
     let line = lines[2].clone();
     lines.extend(std::iter::repeat_n(line, 500));
     let said = {
@@ -250,7 +250,7 @@ fn a_record_without_its_head_is_not_whole() {
 }
 
 #[test]
-fn what_is_no_record_is_said_and_does_no_harm() {
+fn a_line_that_is_not_a_record_is_reported_and_skipped() {
     let log = Log::small();
     for name in ["audit.jsonl", "audit-00000001.jsonl"] {
         let path = log.file(name);
@@ -279,6 +279,6 @@ fn what_is_no_record_is_said_and_does_no_harm() {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
         command.args(words).args(["--dir", empty]);
         let said = super::log::said(command);
-        assert!(said.code == 3 && said.err.contains("there is no record"), "{said:?}");
+        assert!(said.code == 3 && said.err.contains("there is no audit log"), "{said:?}");
     }
 }

@@ -1,4 +1,4 @@
-// The decision without calling: what `toolward explain` says, and what is wrong with a question.
+// A decision without a call: the facts of `toolward explain`, and errors of a query.
 import { agrees, browse, check, facts, same, toolward, until } from './kit.mjs';
 import { readdirSync, readFileSync } from 'node:fs';
 
@@ -17,7 +17,7 @@ await browse(async ({ page, open }) => {
         await page.locator('#tool').fill(tool);
         await page.locator('#args').fill(args);
         const answered = page.waitForResponse(answer => answer.request().method() === 'POST');
-        // The form comes anew with its answer: what is filled in before that would be lost.
+        // The form is replaced with the response: values entered before that would be lost.
         await page.evaluate(() => (document.getElementById('ask').dataset.old = ''));
         await page.locator('#decide').click();
         same((await answered).status(), 200, 'the answer');
@@ -42,7 +42,7 @@ await browse(async ({ page, open }) => {
     await is('allow', 'visitor', 'tracker/search_issues', '{}');
     await is('deny', 'other stranger', 'files/list_files', '{}');
     await is('allow', 'other stranger', 'tracker/search_issues', '{}');
-    check((await page.locator('.lead').textContent()).includes('limits and hooks are not asked'), 'what is left out is said');
+    check((await page.locator('.lead').textContent()).includes('limits and hooks do not run'), 'the lead names what does not run');
 
     const wrong = async (field, agent, tool, args, said) => {
         await decide(agent, tool, args);
@@ -60,7 +60,7 @@ await browse(async ({ page, open }) => {
     await wrong('tool', 'reader', 'trackr/get_issue', '{}', 'Did you mean “tracker”?');
     await wrong('agent', 'other ', 'tracker/get_issue', '{}', 'name');
 
-    // Names are proposed while one is typed, and links from explanations fill the form.
+    // Names are suggested while typing, and links from explanations fill the form.
     await page.locator('#tool').fill('');
     await page.locator('#tool').pressSequentially('fs_');
     await until('one is proposed', async () => {

@@ -1,4 +1,4 @@
-// Names, titles, descriptions, arguments and errors that would act on whoever shows them as they are.
+// Names, titles, descriptions, arguments and errors that would have an effect if shown unescaped.
 import { ask, browse, call, check, facts, injected, same, until } from './kit.mjs';
 
 await browse(async ({ page, open }) => {
@@ -7,12 +7,12 @@ await browse(async ({ page, open }) => {
         const text = await page.evaluate(() => document.documentElement.outerHTML);
         const acting = text.match(/[\u0000-\u0008\u000b-\u001f\u007f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/);
         check(!acting, `${where} holds U+${acting?.[0].charCodeAt(0).toString(16)}`);
-        // A long name makes no line that is longer than the window.
+        // A long name makes no line wider than the window.
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
         check(wide <= 0, `${where} is ${wide} px wider than the window`);
     };
 
-    // Every one of them is a line whose cells explain.
+    // Each of them is a row whose cells open explanations.
     await until('the tools', async () => (await page.locator('.r').count()) >= facts.names.length);
     await harmless('the table');
     const shown = await page.locator('.r .n').allTextContents();
@@ -24,7 +24,7 @@ await browse(async ({ page, open }) => {
         const answered = page.waitForResponse(answer => answer.url().includes('/explain?'));
         await rows.nth(at).locator('i').nth(at % 2).click();
         if (tool.length > 5000) {
-            // An address has no room for this one, and nothing else is shown in its place.
+            // This one is too long for a URL, and nothing else is shown instead.
             same((await answered).status(), 414, 'the explanation');
             await until('it is said', async () => (await page.locator('#panel .wrong').count()) === 1);
             same(await page.locator('#panel article').count(), 0, 'explanations of other tools');
@@ -43,7 +43,7 @@ await browse(async ({ page, open }) => {
     check(await page.locator('#pick-agent input:checked').isVisible(), 'it is shown as chosen');
     await harmless('one agent');
 
-    // Calls of hidden, nonexistent and allowed names, while somebody watches.
+    // Calls of hidden, nonexistent and allowed names, while a browser is watching.
     await open('live');
     for (const name of facts.names) {
         const args = { [name.slice(0, 200)]: name, text: '</td></tr></table><script>pwned=1</script>' };
@@ -51,7 +51,7 @@ await browse(async ({ page, open }) => {
         await call('b', `s__${name}`, args);
         await call('b', name, args);
     }
-    // As clients are shown them.
+    // As clients see them.
     const { tools } = (await ask('a', 'tools/list', {})).result;
     same(tools.length, facts.names.length, 'the tools that are listed');
     for (const tool of tools) await call('a', tool.name, { text: tool.description });
@@ -62,7 +62,7 @@ await browse(async ({ page, open }) => {
     for (let at = 0; at < Math.min(12, await decisions.count()); at++) {
         await decisions.nth(at).locator('.verdict').click();
         await until('it is open', () => page.locator('#one article.one').isVisible());
-        // An address has no room for the longest arguments: then the link stays.
+        // The longest arguments do not fit in a URL: then the link stays.
         const long = (await page.locator('#one h2 .what').first().textContent()).length > 150;
         await until('its explanation', async () => long || (await page.locator('#one [hx-get] > a').count()) === 0);
         await harmless('one decision');
@@ -71,7 +71,7 @@ await browse(async ({ page, open }) => {
     await open(`live?q=${encodeURIComponent(facts.names[0])}&agent=${encodeURIComponent('="><script>pwned=1</script>')}`);
     await harmless('a filter of live');
 
-    // What is typed, and what stands in addresses.
+    // Typed text, and text in URLs.
     await open('ask');
     for (const name of facts.names) {
         await page.locator('#agent').selectOption('other');

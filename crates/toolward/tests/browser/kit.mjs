@@ -1,11 +1,11 @@
-// What all scenarios need: the browser, the page, the gateway's agents, and the program's own answers.
+// Shared by all scenarios: the browser, the admin UI, the gateway's agents, and the output of commands.
 //
 //     node SCENARIO.mjs FACTS_JSON
 //
 // FACTS_JSON: `page` (the address with its token), `mcp`, `tokens` by agent, `program`, `config`, `env`,
-// and what a scenario needs beside these. A scenario fails with a message and exit code 1. Whatever it
-// is about, the browser must have asked nobody else for anything, run no script but the page's, opened
-// no dialog, and have had nothing to complain about.
+// and further input of a scenario. A scenario fails with a message and exit code 1. In every scenario, the
+// browser must have contacted no other host, run only the admin UI's scripts, opened no dialog, and logged
+// no error.
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -15,7 +15,7 @@ const { chromium } = require('playwright-core');
 
 export const facts = JSON.parse(process.argv[2]);
 export const origin = new URL(facts.page).origin;
-/** Nothing is waited for longer than this, however busy the machine is. */
+/** The maximum wait, also on a busy machine. */
 const PATIENCE = 60_000;
 
 export function check(held, message) {
@@ -30,7 +30,7 @@ export function same(found, expected, what) {
     check(false, `${what}:\n  found    …${part(one)}\n  expected …${part(other)}`);
 }
 
-/** Tries until there is something. */
+/** Retries until there is a value. */
 export async function until(what, look, patience = PATIENCE) {
     const begun = Date.now();
     for (;;) {
@@ -41,21 +41,21 @@ export async function until(what, look, patience = PATIENCE) {
     }
 }
 
-/** What a command of the program says of the same configuration. */
+/** The output of a command with the same configuration. */
 export function toolward(...words) {
     const all = [...words, '-c', facts.config, '--json', ...(facts.lists ?? [])];
-    const options = { env: { PATH: process.env.PATH, HOME: '/nonexistent', ...facts.env }, encoding: 'utf8' };
+    const options = { env: { PATH: process.env.PATH, HOME: '/proc/nonexistent', ...facts.env }, encoding: 'utf8' };
     try {
         return JSON.parse(execFileSync(facts.program, all, { ...options, stdio: ['ignore', 'pipe', 'pipe'] }));
     } catch (error) {
-        // Some answers are told by the exit code too.
+        // Some results are also exit codes.
         if (error.stdout) return JSON.parse(error.stdout);
         throw error;
     }
 }
 
 let id = 0;
-/** A request of an agent, in the era without sessions. */
+/** A modern request of an agent, without a session. */
 export async function ask(agent, method, params) {
     const meta = 'io.modelcontextprotocol/';
     params._meta = { [`${meta}protocolVersion`]: '2026-07-28', [`${meta}clientCapabilities`]: {} };
@@ -79,7 +79,7 @@ export const call = (agent, name, args = {}) => ask(agent, 'tools/call', { name,
 
 const find = () => ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
-/** A browser that can reach nothing but this machine. */
+/** A browser that can reach only this machine. */
 export async function launch() {
     const executablePath = process.env.CHROMIUM ?? find();
     check(executablePath, 'there is no chromium: ./test installs it, or CHROMIUM names one');
@@ -94,7 +94,7 @@ export async function launch() {
     });
 }
 
-/** Notes everything that a page should not do. `allowed` takes complaints that a scenario means. */
+/** Collects everything that a page should not do. `allowed` accepts errors that a scenario expects. */
 export function watched(context, allowed = () => false) {
     const wrong = [];
     context.on('request', request => {
@@ -116,7 +116,7 @@ export function watched(context, allowed = () => false) {
     return wrong;
 }
 
-/** What stands beside a view and is not the page's own. */
+/** Elements next to a view that the admin UI did not create. */
 export const injected = page =>
     page.evaluate(() => {
         const own = ['htmx.min.js', 'page.js', 'live.js'];
@@ -127,7 +127,7 @@ export const injected = page =>
         return [...scripts, ...elements].map(one => one.outerHTML.slice(0, 200)).concat(window.pwned ? ['pwned'] : []);
     });
 
-/** Runs a scenario with someone who has come in by the token. */
+/** Runs a scenario in a browser that has logged in with the token. */
 export async function browse(scenario, { size = { width: 1280, height: 800 }, allowed } = {}) {
     const begun = Date.now();
     const browser = await launch();
@@ -160,7 +160,7 @@ export async function browse(scenario, { size = { width: 1280, height: 800 }, al
 
 /** The parts of an explanation, in the order in which `toolward explain --json` has them. */
 export function explained(told) {
-    // Names are code instead of in backticks, and places have the file's name.
+    // Names are code elements instead of in backticks, and locations have the file's name.
     const reason = told.reason.replaceAll('`', '').replace(/\((?:[^()]*\/)?([^()/]+:\d+:\d+)\)/, '$1');
     const facts = [told.verdict, ...told.hints, reason];
     if (told.rule) facts.push(told.location, told.rule);
@@ -176,7 +176,7 @@ export function explained(told) {
     return facts;
 }
 
-/** Whether an explanation that is shown has all facts of one that was told, in order. */
+/** Whether a shown explanation has all facts of the expected one, in order. */
 export async function agrees(article, told) {
     const text = await article.evaluate(shown => shown.textContent.replace(/\s+/g, ' '));
     let at = 0;
@@ -185,7 +185,7 @@ export async function agrees(article, told) {
         check(found >= 0, `${JSON.stringify(fact)} is not in what follows: ${text.slice(at)}\nin: ${text}`);
         at = found + fact.length;
     }
-    // Steps are shown in words; their codes are attributes.
+    // Steps are shown as text; their codes are attributes.
     const steps = await article.evaluate(shown => [...shown.querySelectorAll('.layer [data-step]')].map(one => one.dataset.step));
     same(steps, told.layers.flatMap(layer => layer.steps).map(step => step.step), 'the steps');
     same(await article.getAttribute('data-step'), told.step, 'the step that decided');

@@ -1,4 +1,4 @@
-// 10,000 tools by 50 agents: the table opens soon, holds few elements, and ends where it should.
+// 10,000 tools by 50 agents: the table opens quickly, has few elements, and ends where it should.
 import { browse, check, facts, same, until } from './kit.mjs';
 
 const nodes = page => page.evaluate(() => document.querySelectorAll('*').length);
@@ -26,7 +26,7 @@ await browse(async ({ page, base, open }) => {
     check(Math.min(...times) < 5000, `first rows after ${times} ms`);
     same(await page.locator('.head .c').count(), facts.agents, 'the columns');
 
-    // Through everything, as fast as frames come; what is looked at is waited for now and then.
+    // Scrolls through everything, one step per frame, and now and then waits for the visible rows.
     const told = await page.evaluate(async () => {
         const frame = () => new Promise(requestAnimationFrame);
         const scroll = document.getElementById('scroll');
@@ -55,7 +55,7 @@ await browse(async ({ page, base, open }) => {
     same(last, facts.last, 'the last row');
     await until('few elements are left', async () => (await nodes(page)) < 30_000);
 
-    // Found by a filter, and reached by keys.
+    // Found with a filter, and reached with the keyboard.
     await page.locator('#q').fill(facts.last);
     await until('one is left', async () => (await page.locator('.filters .count').textContent()) === `1 of ${all}`);
     await open('./');

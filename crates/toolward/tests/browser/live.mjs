@@ -1,10 +1,10 @@
-// Decisions as they happen: soon, paused, filtered, opened.
+// Decisions as they happen: updates, pausing, filters and details.
 import { agrees, browse, call, check, facts, same, toolward, until } from './kit.mjs';
 
 const rows = page => page.locator('#rows tr');
 const what = page => page.locator('#rows tr .what').allTextContents();
 
-/** Waits for a row that is the newest. */
+/** Waits until a row is the newest. */
 const newest = (page, text, patience) =>
     until(`a row of ${text}`, async () => (await rows(page).first().textContent({ timeout: 50 }).catch(() => '')).includes(text), patience);
 
@@ -43,7 +43,7 @@ await browse(async ({ page, base, open }) => {
     await newest(page, 'send_digest');
     await until('it failed', async () => (await row.locator('.came.failed').count()) === 1);
 
-    // Paused by the button, and by a key.
+    // Paused with the button, and with a key.
     await page.locator('#pause').click();
     const before = await what(page);
     await call('visitor', 'tracker__search_issues', {});
@@ -54,7 +54,7 @@ await browse(async ({ page, base, open }) => {
     await newest(page, 'search_issues');
     same(await what(page), ['tracker/search_issues', ...before], 'and then it is there');
 
-    // Opened by a click, closed by a key.
+    // Opened with a click, closed with a key.
     await rows(page).filter({ hasText: 'delete_issue' }).click();
     const one = page.locator('#one article.one');
     await until('it is open', () => one.isVisible());
@@ -75,7 +75,7 @@ await browse(async ({ page, base, open }) => {
     await open(link);
     same(await one.locator('h2 .what').first().textContent(), 'tracker/get_issue', 'the address of one decision');
 
-    // In the background nothing is followed; what came meanwhile is there when it is looked at again.
+    // A tab in the background does not follow; missed decisions are loaded when it is visible again.
     await open('live');
     check(streams.every(stream => stream === 'live/events'), `one stream: ${streams}`);
     const hide = hidden => page.evaluate(hidden => {
@@ -93,7 +93,7 @@ await browse(async ({ page, base, open }) => {
     same(await what(page), ['tracker/weekly_report', ...shown], 'and then it has come');
     same(streams.length, count + 1, 'by one stream');
 
-    // Filters, which stand in the address.
+    // Filters, which are in the URL.
     await open('live');
     await page.locator('select[name=agent]').selectOption('=maintainer');
     await page.waitForURL('**/live?agent=%3Dmaintainer');

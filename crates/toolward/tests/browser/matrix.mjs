@@ -1,5 +1,5 @@
-// Who sees what: every cell is what `toolward ls` says, also behind filters; explanations are what
-// `toolward explain` says; everything can be reached by keys, by addresses and by going back.
+// The matrix: every cell matches `toolward ls`, also with filters; explanations match `toolward explain`;
+// everything can be reached with the keyboard, by URL and with the back button.
 import { agrees, browse, check, facts, same, toolward, until } from './kit.mjs';
 
 const agents = [...facts.agents, null];
@@ -8,7 +8,7 @@ const listed = new Map(agents.map(agent => [agent, toolward('ls', '--all', ...as
 const first = listed.get(agents[0]);
 const verdict = (agent, at) => listed.get(agent)[at].verdict;
 
-/** Reads all lines by scrolling through them. */
+/** Reads all rows by scrolling through them. */
 const read = page =>
     page.evaluate(async () => {
         const frame = () => new Promise(requestAnimationFrame);
@@ -23,7 +23,7 @@ const read = page =>
         for (scroll.scrollTop = 0; ; scroll.scrollTop += scroll.clientHeight / 2) {
             do await frame();
             while (awaited());
-            // The table is exchanged as a whole where something has changed.
+            // The table is replaced as a whole if something has changed.
             if (!scroll.isConnected) {
                 scroll = document.getElementById('scroll');
                 scroll.scrollTop = 0;
@@ -51,13 +51,13 @@ const read = page =>
         };
     });
 
-/** What must be shown of these agents, where a tool of the list is wanted. */
+/** The expected cells of these agents, for the wanted tools of the list. */
 function expected(of, wanted = () => true) {
     const rows = first.map((tool, at) => [tool, at]).filter(([tool, at]) => wanted(tool, at));
     return rows.map(([tool, at]) => [`${tool.server}/${tool.tool}`, ...of.map(agent => verdict(agent, at))]);
 }
 
-/** Chooses in one of the lists above the table. */
+/** Selects in one of the lists above the table. */
 async function choose(page, field, ...values) {
     const pick = page.locator(`#pick-${field}`);
     await pick.locator('summary').click();
@@ -70,7 +70,7 @@ async function choose(page, field, ...values) {
     await until('the list is closed', async () => (await pick.getAttribute('open')) === null);
 }
 
-/** The table that is there once an address has been answered. */
+/** The table after a URL has loaded. */
 async function shows(page, of, wanted, what) {
     const rows = expected(of, wanted);
     const count = await until(what, async () => {
@@ -91,7 +91,7 @@ const cell = (page, name, agent, of = agents) => {
 const panel = page => page.locator('#panel article');
 const about = (agent, name, args = '--list') => toolward('explain', ...as(agent), name, args);
 
-/** What has the focus: a cell's tool and column, or an id. */
+/** The focused element: a cell's tool and column, or an id. */
 const focused = page =>
     page.evaluate(() => {
         const at = document.activeElement;
@@ -116,7 +116,7 @@ await browse(async ({ page, base, open }) => {
         return `${seen.length}/${first.length}`;
     }), 'how many tools each agent sees');
 
-    // Filters, each and together.
+    // Filters, one by one and together.
     const hinted = hint => tool => tool.hints.includes(hint);
     await choose(page, 'server', 'files');
     await shows(page, agents, tool => tool.server === 'files', 'one server');
@@ -147,9 +147,9 @@ await browse(async ({ page, base, open }) => {
     await open(filtered);
     await shows(page, ['bot', null], any('depends', ['bot', null]), 'an address with filters');
     await open('./?q=nothing+like+it');
-    check((await page.locator('.empty').textContent()).includes('No tool is left'), 'nothing is left');
+    check((await page.locator('.empty').textContent()).includes('No tool matches'), 'nothing is left');
 
-    // By the mouse.
+    // With the mouse.
     await open('./');
     await cell(page, 'hub/create_issue', 'bot').click();
     await until('the explanation is there', () => panel(page).isVisible());
@@ -168,7 +168,7 @@ await browse(async ({ page, base, open }) => {
     await open(`explain?agent=bot&server=hub&tool=create_issue&args=${encodeURIComponent('{"repo":"a/b"}')}`);
     await agrees(page.locator('main article'), about('bot', 'hub/create_issue', '{"repo":"a/b"}'));
 
-    // By keys.
+    // With the keyboard.
     await open('./');
     await page.locator('#q').focus();
     const order = [];
@@ -223,7 +223,7 @@ await browse(async ({ page, base, open }) => {
     await page.locator('#fold-all').click();
     await until('all are expanded', async () => (await page.locator('.r').count()) > 0);
 
-    // The head of a column opens its agent.
+    // The header of a column opens its agent.
     await open('./');
     await page.locator('.r i').first().focus();
     await press('Control+Home', here);

@@ -1,4 +1,4 @@
-// Takes the README's pictures of the page: the table with an explanation, light and dark.
+// Takes the README's screenshots of the admin UI: the table with an explanation, light and dark.
 //
 //     cargo xtask picture
 import { browse, call, facts, until } from './kit.mjs';

@@ -1,11 +1,11 @@
-// The policy in force: calls by rule, reloads that are taken up and refused, checks and tests.
+// The active policy: calls by rule, applied and rejected reloads, checks and tests.
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { browse, call, check, facts, same, toolward, until } from './kit.mjs';
 
-/** The count in the margin of the line that has this text. */
+/** The count in the margin of the line with this text. */
 const hits = (page, text) => page.locator('.source .l', { hasText: text }).first().locator('.hit').first();
 
-/** Puts another file in the place of one, as editors do. */
+/** Replaces a file by renaming another one over it, as editors do. */
 function save(file, text) {
     writeFileSync(`${file}.new`, text);
     renameSync(`${file}.new`, file);
@@ -25,15 +25,15 @@ await browse(async ({ page, open }) => {
     await until('what is decided', async () => (await page.locator('#decided').textContent()) === '4');
     await until('what is not seen', async () => (await page.locator('#unseen').textContent()) === '1');
 
-    // Its tests and checks are those of the commands.
+    // Its tests and checks match the commands.
     const cases = page.locator('.tests tbody tr');
     const tested = toolward('test');
     const passed = await cases.filter({ hasText: 'passed' }).count();
     same([passed, await cases.count()], [tested.passed, tested.passed + tested.failed], 'the tests');
     check(passed > 5, `${passed} tests`);
-    check((await page.locator('.check').textContent()).includes('Nothing was found'), 'the check');
+    check((await page.locator('.check').textContent()).includes('No problems were found'), 'the check');
 
-    // A reload shows by itself.
+    // A reload is shown without user action.
     const version = await page.locator('.in-force dd code').first().textContent();
     const text = readFileSync(facts.policy, 'utf8');
     check(text.includes('[search_issues, get_issue]'), 'the demo’s policy');
@@ -41,9 +41,9 @@ await browse(async ({ page, open }) => {
     await until('the new version', async () => (await page.locator('.in-force dd code').first().textContent()) !== version);
     await until('taken up', async () => (await page.locator('.in-force').textContent()).includes('applied'));
     same(await hits(page, 'get_issue, weekly_report]').textContent(), '0', 'a new policy begins at zero');
-    check((await page.locator('.in-force').textContent()).includes('by a reload'), 'since when it is in force');
+    check((await page.locator('.in-force').textContent()).includes('by a reload'), 'since when it is active');
 
-    // So does one that is refused, with the reason, here and on the other views.
+    // So is a rejected one, with the reason, here and in the other views.
     const second = await page.locator('.in-force dd code').first().textContent();
     save(facts.policy, text.replace('servers: [tracker, files]', 'servers: [tracker, <b>nowhere</b>'));
     await until('refused', () => page.locator('.refused').isVisible());
@@ -58,7 +58,7 @@ await browse(async ({ page, open }) => {
     check(await page.locator('.banner.loud').isVisible(), 'the table says so too');
     await page.evaluate(() => (window.stays = true));
 
-    // A policy whose tests fail is refused too; a good one takes the banner away.
+    // A policy whose tests fail is rejected too; a valid one removes the banner.
     save(facts.policy, text.replace('hidden: [tracker/board, files/list_files]', 'hidden: [tracker/search_issues]'));
     await until('the failed test', async () => (await page.locator('.banner').textContent()).includes('search_issues'));
     save(facts.policy, text.replace('[search_issues, get_issue]', '[search_issues]'));
@@ -67,7 +67,7 @@ await browse(async ({ page, open }) => {
     await until('the table follows', async () => /^deny( |$)/.test(await cell.getAttribute('class')));
     check(await page.evaluate(() => window.stays), 'the table was never loaded anew');
 
-    // What is open follows: the explanation beside the table, the one of a decision, and an answer.
+    // Open panels are refreshed: the explanation next to the table, the one of a decision, and a query result.
     const denied = text.replace('[search_issues, get_issue]', '[search_issues]');
     const follows = async (what, shown) => {
         const is = word => until(`${what}: ${word}`, async () =>
@@ -97,10 +97,10 @@ await browse(async ({ page, open }) => {
     same(await page.locator('#answer > .large').textContent(), 'deny', 'in large letters too');
     same(await page.locator('#tool').inputValue(), 'tracker/something-else', 'what is typed stays');
 
-    // Where nobody answers, that is shown.
+    // If the gateway does not respond, that is shown.
     await open('./');
     await page.route('**/explain?*', route => route.abort());
     await cell.click();
     await until('the panel says so', () => page.locator('#panel .wrong').isVisible());
-    check((await page.locator('#panel .wrong').textContent()).includes('does not answer'), 'what it says');
+    check((await page.locator('#panel .wrong').textContent()).includes('does not respond'), 'the error is shown');
 }, { allowed: said => /ERR_FAILED .*\/explain\?|htmx:(afterRequest|sendError),/.test(said) });

@@ -1,4 +1,4 @@
-//! A scenario: a script for the browser, and what it must know.
+//! A scenario: a script for the browser, and its input.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,10 +10,10 @@ use crate::peers::{Peers, peers};
 use crate::running::Demo;
 
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser");
-/// Where pictures are left for people to look at.
-const SHOTS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../page-shots");
+/// Screenshots, for people to look at.
+const SHOTS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../admin-screenshots");
 
-/// Where `./test` has installed what drives the browser.
+/// The browser and its driver, if `./test` has installed them.
 pub fn browser() -> Option<Browser> {
     peers().map(Browser)
 }
@@ -21,7 +21,7 @@ pub fn browser() -> Option<Browser> {
 pub struct Browser(Peers);
 
 impl Browser {
-    /// Runs a scenario, which must go well.
+    /// Runs a scenario, which must succeed.
     pub fn run(&self, scenario: &str, facts: Facts) {
         std::fs::create_dir_all(SHOTS).unwrap();
         let facts = facts.with("scenario", scenario.into()).with("shots", SHOTS.into());
@@ -38,7 +38,7 @@ impl Browser {
     }
 }
 
-/// What a scenario is told.
+/// The input of a scenario.
 pub struct Facts(Value);
 
 impl Facts {

@@ -1,4 +1,4 @@
-// How servers fare: states, calls and latency as they change, and one that is killed.
+// Servers: states, calls and latency as they change, and a killed server.
 import { readFileSync, readdirSync } from 'node:fs';
 import { browse, call, check, facts, same, until } from './kit.mjs';
 
@@ -70,7 +70,7 @@ await browse(async ({ page, open }) => {
     check(/^[\d., ]+$/.test(points), `the plot's points: ${points}`);
     check((await card.locator('details').getAttribute('open')) !== null, 'what was opened stays open');
 
-    // A server that is killed is seen, and comes back with the next call. The gateway itself replaces a process
+    // A killed server is shown, and restarts with the next call. The gateway itself replaces a process
     // that ran for some seconds, to list its tools again: that one is killed too, and is not replaced so soon.
     check(child('tracker'), 'the server is a child of the gateway');
     const before = await number('Restarts');
@@ -80,7 +80,7 @@ await browse(async ({ page, open }) => {
         if (pid) kill(pid);
         return (await state()) === 'down';
     });
-    // Calls fail until the gateway's pause before the next start is over.
+    // Calls fail until the gateway's restart backoff is over.
     await until('a call is answered', async () => {
         const { result } = await call('reader', 'tracker__get_issue', { number: 17 });
         return result && !result.isError;

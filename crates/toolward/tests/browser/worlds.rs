@@ -1,34 +1,14 @@
-//! Configurations that scenarios look at.
+//! Configurations for scenarios.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Setup, setup};
-use crate::kit::Site;
+use crate::kit::{Site, issue_tools, tool};
 
-/// The agents of a mixed world, in the policy's order.
+/// The agents of a mixed configuration, in the policy's order.
 pub const MIXED: &[&str] = &["reader", "keeper", "bot", "nobody", "default"];
 
-fn tool(name: &str, annotations: Value) -> Value {
-    json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations})
-}
-
-fn some_tools() -> Vec<Value> {
-    let read = json!({"readOnlyHint": true});
-    vec![
-        tool("get_issue", read.clone()),
-        tool("list_issues", read),
-        tool("delete_repo", json!({"destructiveHint": true})),
-        tool("create_issue", json!({"destructiveHint": false})),
-        tool("internal", json!({})),
-        tool("unexposed", json!({})),
-        json!({"name": "manage", "inputSchema": {
-            "type": "object",
-            "properties": {"action": {"enum": ["list", "add", "remove"]}},
-        }}),
-    ]
-}
-
-/// More than come with the page at first.
+/// More rows than the first response contains.
 fn many_tools() -> Vec<Value> {
     let kinds = ["get", "list", "create", "delete"];
     let of = |number: usize| {
@@ -36,11 +16,11 @@ fn many_tools() -> Vec<Value> {
         let hints = json!({"readOnlyHint": number % 4 < 2, "destructiveHint": number % 4 == 3});
         tool(&format!("{kind}_{number:03}"), hints)
     };
-    some_tools().into_iter().chain((0..300).map(of)).collect()
+    issue_tools().into_iter().chain((0..300).map(of)).collect()
 }
 
 fn tools_of(server: &str) -> Value {
-    if server == "files" { many_tools().into() } else { some_tools().into() }
+    if server == "files" { many_tools().into() } else { issue_tools().into() }
 }
 
 /// A policy with each kind of rule, and agents that see different things.
@@ -70,7 +50,7 @@ pub fn mixed() -> Setup {
         .set("list_timeout", json!("60s"))
 }
 
-/// What the servers list, as flags: a command that is given them starts no servers, which takes long.
+/// The servers' lists as flags: with them a command starts no servers, which would take long.
 pub fn lists(site: &Site) -> Value {
     let flag = |server: &str| {
         let file = site.gate.file(&format!("{server}.answer"));
@@ -80,7 +60,7 @@ pub fn lists(site: &Site) -> Value {
     ["hub", "files"].map(flag).to_vec().into()
 }
 
-/// Names that would act on whoever shows them as they are.
+/// Names that would have an effect if they were shown unescaped.
 pub fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "<img src=x onerror=pwned=1>",

@@ -1,5 +1,5 @@
-//! A call through `execute_tool` is the call that it makes: the same bytes, the same answers, the same
-//! record.
+//! A call through `execute_tool` equals the call that it makes: the same bytes, the same response, the
+//! same record.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn rules() -> Value {
     })
 }
 
-/// Without what differs from call to call.
+/// Without the parts that differ from call to call.
 fn plain(mut answer: Value, names: &[&str]) -> String {
     if let Some(data) = answer.pointer_mut("/error/data") {
         data["decision_id"] = json!(null);
@@ -33,7 +33,7 @@ fn plain(mut answer: Value, names: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_forwarded_is_what_the_client_wrote() {
+fn the_forwarded_arguments_are_the_clients_bytes() {
     let gate = world().agents(rules()).start();
     let a = gate.agent("a");
     a.list();
@@ -63,7 +63,7 @@ fn what_is_forwarded_is_what_the_client_wrote() {
         .collect();
     assert_eq!(bodies.len(), 2);
     assert!(bodies[0].contains(&format!("\"arguments\":{args}")), "{}", bodies[0]);
-    // Apart from the ids, which the gateway owns, the server cannot tell one from the other.
+    // Apart from the ids, which the gateway owns, the server cannot distinguish the two.
     let without_id = |body: &String| {
         let mut message: Value = serde_json::from_str(body).unwrap();
         message["id"] = json!(null);
@@ -113,7 +113,7 @@ fn a_refusal_reads_like_that_of_the_call_itself() {
             let through = caller.call("toolward__execute_tool", arguments);
             let (prefixed, address) = (format!("{server}__{tool}"), format!("{server}/{tool}"));
             gate.refusal(&through);
-            // What is allowed by the way itself is not among what it can call.
+            // A tool that is allowed only as `execute_tool` is not among the tools it can call.
             let direct =
                 direct.to_string().replace(", toolward/*", "").replace(",\"toolward/*\"", "");
             let direct = plain(serde_json::from_str(&direct).unwrap(), &[&prefixed, &address]);
@@ -165,7 +165,7 @@ fn the_record_names_the_tool_that_was_called_and_the_way_to_it() {
     for (intent, outcome) in intents.iter().zip(&outcomes) {
         assert_eq!((&outcome["intent"], &outcome["outcome"]), (&intent["id"], &json!("ok")));
     }
-    // What discovery shows is recorded as a listing, with the names once.
+    // The results of discovery are recorded as a listing, with each name once.
     own(&a, "search_tools", json!({"query": "file"}));
     own(&a, "list_servers", json!({}));
     let lists = records(&gate, "list");
@@ -221,7 +221,7 @@ fn a_cancelled_call_is_cancelled_at_its_server() {
     eventually("the server hears of it", || {
         gate.log("s").iter().any(|entry| entry["event"] == "cancelled").then_some(())
     });
-    eventually("the record has it", || {
+    eventually("it is recorded", || {
         records(&gate, "outcome").iter().any(|one| one["outcome"] == "cancelled").then_some(())
     });
 }
@@ -244,7 +244,7 @@ fn a_call_takes_as_long_as_both_the_client_and_the_server_allow() {
             json!({"server": server, "tool": "later", "args": args, "timeout_ms": timeout});
         own(&a, "execute_tool", arguments)
     };
-    // The tool answers after eight seconds: whoever allows that gets the answer.
+    // The tool responds after eight seconds: a client that waits that long gets the response.
     for (server, timeout) in [("long", Some(150)), ("short", Some(60_000)), ("short", None)] {
         let answer = call(server, timeout, 8.0);
         assert_eq!(answer["error"]["data"]["error"], "server_timeout", "{server}: {answer}");

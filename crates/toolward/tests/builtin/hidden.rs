@@ -1,12 +1,12 @@
-//! What policy hides is as if it did not exist, also to whoever searches: the same questions to a gateway
-//! that hides a tool and a server, and to one that never had them, have the same answers to the byte.
+//! Hidden tools are indistinguishable from nonexistent ones, also in searches: a gateway that hides a
+//! tool and a server, and one that never had them, give the same responses byte for byte.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 use super::support::*;
 
-/// Three servers; with `all`, there are also what the agent `a` may not see.
+/// Three servers; with `all`, also those that the agent `a` may not see.
 fn gateway(all: bool, progressive: bool) -> Gate {
     let mut files = vec![
         tool("read_file", "Reads a file as text.", "path"),
@@ -41,7 +41,7 @@ fn gateway(all: bool, progressive: bool) -> Gate {
             .with("vault", "description", json!("Where secrets are"))
             .with("vault", "limits", json!({"calls": "1/min"}));
     }
-    // Everything that rules say stands in both, as far as it can.
+    // The rules are in both configurations, as far as possible.
     let discovery = if progressive { "progressive" } else { "direct" };
     setup
         .set("limits", json!({"tools": {"files/wipe_disk": "1/min", "*/read_*": "500/s"}}))
@@ -56,7 +56,7 @@ fn gateway(all: bool, progressive: bool) -> Gate {
         .start()
 }
 
-/// Everything that an agent could ask.
+/// Every query that an agent could make.
 fn questions() -> Vec<(&'static str, Value)> {
     let mut all = vec![("server_config", json!({})), ("list_servers", json!({}))];
     for server in ["files", "tracker", "vault", "nowhere", "toolward", "Files", ""] {
@@ -122,7 +122,7 @@ fn questions() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// An answer without ids of decisions and the version of the policy, which are never the same.
+/// A response without decision ids and the version of the policy, which always differ.
 fn scrubbed(body: &[u8]) -> String {
     let mut text = String::from_utf8(body.to_vec()).unwrap();
     for (begin, end) in [
@@ -148,7 +148,7 @@ fn scrubbed(body: &[u8]) -> String {
 
 fn compare(progressive: bool) {
     let (with, without) = (gateway(true, progressive), gateway(false, progressive));
-    // Somebody who sees everything has been here before.
+    // An agent that sees everything has been here before.
     for gate in [&with, &without] {
         gate.agent("b").list();
         own(&gate.agent("b"), "search_tools", json!({"query": "wipe disk vault"}));
@@ -208,7 +208,7 @@ fn compare(progressive: bool) {
     for gate in [&with, &without] {
         assert!(gate.calls("files").is_empty(), "nothing of this was called");
     }
-    // To whoever may see all of it, the two are not the same: the questions would tell.
+    // For an agent that may see everything, the two differ: the queries would reveal it.
     let shown = questions().into_iter().filter(|(tool, _)| *tool != "execute_tool");
     let differ = shown.filter(|(tool, arguments)| {
         let params = json!({"name": format!("toolward__{tool}"), "arguments": arguments});

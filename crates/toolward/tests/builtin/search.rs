@@ -1,27 +1,21 @@
-//! Searching real lists through the whole program. They are other people's words and not part of this
-//! repository: where they are not beside it, this says so and stops.
+//! Search in tool lists of real servers, through the whole program. The lists are not part of this
+//! repository, because others wrote them; if the directory is not there, this test reports that it was
+//! skipped.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
+use super::real_lists::real_lists;
 use super::support::*;
 
-const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
 const QUESTIONS: &str = include_str!("../data/search-questions.jsonl");
 
 #[test]
 fn nine_of_ten_questions_find_in_three_what_a_person_expects() {
-    let Ok(folder) = std::fs::read_dir(LISTS) else {
-        eprintln!("skipped: there are no real tool lists beside this repository");
-        return;
-    };
-    let mut files: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
-    files.sort();
+    let Some(lists) = real_lists() else { return };
     let mut setup = setup().set("builtin", json!(true)).set("list_timeout", json!("30s"));
     let mut tools = 0;
-    for file in &files {
-        let list: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    for (_, list) in &lists {
         tools += list["tools"].as_array().unwrap().len();
         setup = setup.stdio(list["server"].as_str().unwrap(), "both", list["tools"].clone());
     }
@@ -49,7 +43,7 @@ fn nine_of_ten_questions_find_in_three_what_a_person_expects() {
     }
     let hits = asked - missed.len();
     assert!(asked >= 30 && hits * 10 >= asked * 9, "{hits} of {asked}:\n{}", missed.join("\n"));
-    // What was found can be called as it was shown.
+    // A search result can be called as it was shown.
     let hits = said(&own(&a, "search_tools", json!({"query": "read_text_file"})));
     let first = &hits["tools"][0];
     let (server, name) = (first["server"].as_str().unwrap(), first["name"].as_str().unwrap());

@@ -1,10 +1,10 @@
-//! What the tests of the gateway's own server have in common.
+//! Shared setup for the tests of the built-in server.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 
-/// The tools of the gateway's own server, in their order.
+/// The tools of the built-in server, in order.
 pub const OWN: [&str; 5] =
     ["search_tools", "list_servers", "get_server_tools", "execute_tool", "server_config"];
 
@@ -46,12 +46,12 @@ pub fn world() -> Setup {
         )
 }
 
-/// Calls one of the gateway's own tools.
+/// Calls one of the built-in tools.
 pub fn own(caller: &impl Caller, tool: &str, arguments: Value) -> Value {
     caller.call(&format!("toolward__{tool}"), arguments)
 }
 
-/// What one of the gateway's own tools says.
+/// The text of a built-in tool's result.
 pub fn said(answer: &Value) -> Value {
     assert!(answer["result"].get("isError").is_none(), "{answer}");
     let said: Value = serde_json::from_str(text(answer)).unwrap();
@@ -59,7 +59,7 @@ pub fn said(answer: &Value) -> Value {
     said
 }
 
-/// What is wrong with a call of one of the gateway's own tools.
+/// The error of a call of a built-in tool.
 pub fn wrong(answer: &Value) -> String {
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     assert!(answer["result"].get("structuredContent").is_none(), "{answer}");
@@ -87,7 +87,7 @@ pub fn records(gate: &Gate, kind: &str) -> Vec<Value> {
     gate.records().into_iter().filter(|record| record["kind"] == kind).collect()
 }
 
-/// JSON without the names that follow `Allowed:`, which depend on the name that was sent and on where.
+/// JSON without the names after `Allowed:`, which depend on the name that was sent and on the address.
 pub fn without_names(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,11 +1,11 @@
-//! Each of the own tools, in both eras, over HTTP and stdio.
+//! Each of the built-in tools, with both protocol versions, over HTTP and stdio.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 use super::support::*;
 
-/// The same questions, whoever asks them and in whichever era.
+/// The same queries for any client and protocol version.
 fn answers(ask: &mut dyn FnMut(&str, Value) -> Value) {
     let servers = said(&ask("list_servers", json!({})));
     let expected = json!([
@@ -37,7 +37,7 @@ fn answers(ask: &mut dyn FnMut(&str, Value) -> Value) {
     assert_eq!(left_out.len(), 3);
     assert_eq!(left_out[0]["name"], "write_file");
     assert!(left_out[0]["schema_tokens"].as_u64().unwrap() >= one as u64 / 4);
-    assert!(short["note"].as_str().unwrap().contains("ask for them by `names`"), "{short}");
+    assert!(short["note"].as_str().unwrap().contains("request them by `names`"), "{short}");
 
     let hits = said(&ask("search_tools", json!({"query": "delete a file"})));
     assert_eq!(found(&hits)[0], "files/remove_file");
@@ -59,7 +59,7 @@ fn answers(ask: &mut dyn FnMut(&str, Value) -> Value) {
 }
 
 #[test]
-fn every_tool_answers_in_both_eras_and_at_both_addresses() {
+fn every_tool_works_in_both_eras_and_at_both_addresses() {
     let gate = world().agents(everyone()).start();
     let a = gate.agent("a");
     answers(&mut |tool, arguments| own(&a, tool, arguments));
@@ -89,17 +89,17 @@ fn every_tool_answers_over_stdio() {
 }
 
 #[test]
-fn wrong_arguments_are_told_and_reach_nobody() {
+fn invalid_arguments_are_reported_and_not_forwarded() {
     let gate = world().agents(everyone()).start();
     let a = gate.agent("a");
     for (tool, arguments, expected) in [
-        ("list_servers", json!({"x": 1}), "`x` is not known here; there are no arguments"),
-        ("server_config", json!({"agent": "b"}), "`agent` is not known here"),
+        ("list_servers", json!({"x": 1}), "`x` is not an argument; this tool has none"),
+        ("server_config", json!({"agent": "b"}), "`agent` is not an argument"),
         ("get_server_tools", json!({}), "`server` is missing"),
         (
             "get_server_tools",
             json!({"server": "nope"}),
-            "there is no server `nope`; there are files, tracker",
+            "there is no server `nope`; available: files, tracker",
         ),
         ("get_server_tools", json!({"server": "toolward"}), "there is no server `toolward`"),
         (
@@ -133,7 +133,7 @@ fn wrong_arguments_are_told_and_reach_nobody() {
         (
             "execute_tool",
             json!({"server": "files", "tool": "read_file", "arguments": {}}),
-            "`arguments` is not known",
+            "`arguments` is not an argument; the arguments are `server`, `tool`, `args`",
         ),
     ] {
         let said = wrong(&own(&a, tool, arguments.clone()));

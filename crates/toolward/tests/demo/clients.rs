@@ -1,5 +1,5 @@
-//! Real clients at the demo: through the lines that it prints, and at its server directly. `./test`
-//! installs them; without that, these tests say that they were skipped.
+//! Real clients of the demo: through the lines that it prints, and directly connected to its server.
+//! `./test` installs them; without it, these tests report that they were skipped.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::peers::{At, Client, full, peers, tools_of};
 use super::running::{Demo, PROGRAM, shell};
 
-/// A folder for `PATH` with one program, which is another one.
+/// A directory for `PATH` with one program under another name.
 fn named(name: &str, script: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -21,10 +21,10 @@ fn named(name: &str, script: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn the_inspector_lists_what_its_line_says() {
+fn the_inspector_lists_what_its_printed_line_claims() {
     let Some(peers) = peers() else { return };
     let demo = Demo::start(&[]);
-    // `npx -y PACKAGE` with the package that is installed already, and the Node that it needs.
+    // `npx -y PACKAGE` with the installed package, and the Node version that it needs.
     let (node, inspector) = (peers.file("node"), peers.file("node_modules/.bin/mcp-inspector"));
     let script = format!(
         "test \"$1 $2\" = '-y @modelcontextprotocol/inspector' || exit 99; shift 2\n\
@@ -71,7 +71,7 @@ fn the_settings_of_editors_lead_to_the_gateway() {
     }
 }
 
-/// Calls whose answers do not depend on what was called before.
+/// Calls whose results do not depend on earlier calls.
 fn calls(prefix: &dyn Fn(&str) -> String) -> Value {
     json!([
         [prefix("search_issues"), {"query": "retry"}],
@@ -171,7 +171,7 @@ fn claude_code_connects_by_its_line() {
     let demo = Demo::start(&[]);
     let bin = peers.file("claude/node_modules/.bin");
     let run = |line: &str, home: &Path| {
-        // Nothing is asked but the gateway.
+        // Only the gateway is contacted.
         let quiet = "export DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1";
         let output = shell(&format!("{quiet}\n{line}"), home, Some(&bin));
         let said = format!(

@@ -1,4 +1,4 @@
-//! Every tool through the demo's gateway, for every agent, and what each kind of rule does there.
+//! Every tool through the demo's gateway, for every agent, and the effect of each kind of rule.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn a_refusal_is_explained_from_another_terminal() {
     let output = explain.args(["explain", id]).current_dir("/").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains("visitor"), "{said}");
-    // The log is followed the same way.
+    // The log can be followed the same way.
     let mut tail = super::running::command(demo.home.path());
     let output = tail.args(["tail", "--no-follow"]).current_dir("/").output().unwrap();
     assert!(String::from_utf8(output.stdout).unwrap().contains(id));
@@ -77,14 +77,15 @@ fn every_tool_is_called_by_every_agent() {
             }
         }
     }
-    // By its own name the renamed one does not exist, and what does not exist looks the same.
+    // The renamed tool does not exist under its original name, and a nonexistent tool gets the same
+    // response.
     let agent = demo.agent("maintainer");
     let renamed = agent.call("files__fs_get_v2", json!({"path": "README.md"}));
     assert!(refused(&renamed) && renamed["error"]["code"] == -32602, "{renamed}");
 }
 
 #[test]
-fn each_kind_of_rule_does_what_it_says() {
+fn each_kind_of_rule_has_its_effect() {
     let demo = Demo::start(&[]);
     let (reader, maintainer) = (demo.agent("reader"), demo.agent("maintainer"));
     // An action.
@@ -104,23 +105,26 @@ fn each_kind_of_rule_does_what_it_says() {
     }
     let kept = maintainer.call("files__read_file", json!({"path": "config/production.yaml"}));
     assert!(text(&kept).contains("retries: 5"), "{kept}");
-    // A deny over an allow.
+    // A deny that overrides an allow.
     assert!(refused(&maintainer.call("tracker__delete_issue", json!({"number": 17}))));
     // A limit.
     let comment = json!({"number": 17, "text": "Any news?"});
     let answers: Vec<Value> =
         (0..6).map(|_| maintainer.call("tracker__add_comment", comment.clone())).collect();
-    assert!(answers[..5].iter().all(|answer| text(answer).contains("is there")), "{answers:?}");
+    assert!(
+        answers[..5].iter().all(|answer| text(answer).contains("Added comment")),
+        "{answers:?}"
+    );
     let limited = &answers[5]["result"]["_meta"]["io.toolward/refusal"];
     assert_eq!(limited["error"], "limit_exceeded", "{}", answers[5]);
-    // What one agent writes, another one reads.
+    // A note that one agent writes can be read by another one.
     let issue = reader.call("tracker__get_issue", json!({"number": 17}));
     let comments = issue["result"]["structuredContent"]["comments"].as_array().unwrap();
     assert_eq!(comments.len(), 6, "{issue}");
 }
 
 #[test]
-fn progress_arrives_and_whoever_leaves_cancels() {
+fn progress_arrives_and_a_disconnect_cancels() {
     let demo = Demo::start(&[]);
     let reader = demo.agent("reader");
     let params = |seconds: f64| {
@@ -137,10 +141,10 @@ fn progress_arrives_and_whoever_leaves_cancels() {
     let call = reader.open("tools/call", params(20.0));
     eventually("the server is at it", || (demo.busy_threads() == 1).then_some(()));
     drop(call);
-    // It would have taken twenty seconds; the record says what became of it much sooner, and the server
-    // does not go on with it.
+    // It would have taken twenty seconds; the outcome is recorded much sooner, and the server stops
+    // working on it.
     eventually("the call is cancelled", || {
-        let records = super::record::all(&demo.folder().join("audit"));
+        let records = super::audit_log::all(&demo.folder().join("audit"));
         let ends = records.iter().filter(|record| record["kind"] == "outcome");
         (ends.count() == 2).then_some(())
     });

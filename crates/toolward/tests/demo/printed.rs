@@ -12,7 +12,7 @@ fn names(listed: &Value) -> Vec<&str> {
 #[test]
 fn the_list_differs_by_agent() {
     let demo = Demo::start(&[]);
-    let line = demo.line("what reader sees");
+    let line = demo.line("list the tools of reader");
     let read = answer(line, demo.home.path());
     assert_eq!(
         names(&read),
@@ -35,7 +35,7 @@ fn the_list_differs_by_agent() {
     let kept = answer(&as_other("maintainer"), demo.home.path());
     assert_eq!(names(&kept).len(), 11, "{kept}");
     assert!(!names(&kept).contains(&"tracker__delete_issue"));
-    // Without a token nobody comes in.
+    // Without a token, the request is rejected.
     let nobody = line.replace(demo.token("reader"), "nobody");
     let turned_away = shell(&nobody, demo.home.path(), None);
     let body = String::from_utf8(turned_away.stdout).unwrap();
@@ -43,7 +43,7 @@ fn the_list_differs_by_agent() {
 }
 
 #[test]
-fn an_allowed_call_passes_and_a_refused_one_says_why() {
+fn an_allowed_call_passes_and_a_denied_one_has_a_reason() {
     let demo = Demo::start(&[]);
     let issue = answer(demo.line("allowed"), demo.home.path());
     assert_eq!(issue["result"]["structuredContent"]["number"], 17, "{issue}");
@@ -52,7 +52,7 @@ fn an_allowed_call_passes_and_a_refused_one_says_why() {
     let message = refused["error"]["message"].as_str().unwrap();
     assert!(message.starts_with("tracker__delete_issue is not permitted. Allowed: "), "{message}");
     assert!(message.contains("tracker__get_issue"), "{message}");
-    // The issue is still there.
+    // The issue still exists.
     assert_eq!(answer(demo.line("allowed"), demo.home.path()), issue);
 }
 
@@ -63,17 +63,17 @@ fn the_commands_answer_as_the_gateway_does() {
     let text = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.status.success() && text.contains("`reader` sees 6 of 12 tools"), "{text}");
     assert!(text.contains("fs_get_v2 as read_file"), "{text}");
-    let asked = shell(demo.line("one question"), demo.home.path(), None);
+    let asked = shell(demo.line("check one call"), demo.home.path(), None);
     assert_eq!(asked.status.code(), Some(1));
     assert!(String::from_utf8(asked.stdout).unwrap().starts_with("no: "));
-    let why = shell(demo.line("why not"), demo.home.path(), None);
+    let why = shell(demo.line("explain the denial"), demo.home.path(), None);
     let text = String::from_utf8(why.stdout).unwrap();
     assert!(text.contains("maintainer calls files/write_file: deny"), "{text}");
     assert!(text.contains("args.path.startsWith(\"drafts/\")"), "{text}");
 }
 
 #[test]
-fn the_page_is_where_it_says() {
+fn the_admin_ui_is_at_the_printed_address() {
     let demo = Demo::start(&[]);
     let page = demo.address("Admin UI");
     assert_eq!(demo.address("Open"), page);

@@ -1,4 +1,4 @@
-//! A demo that runs, and what it printed.
+//! A running demo, and its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::wire::Connection;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_toolward");
 
-/// The program in an environment of its own.
+/// The program with a clean environment.
 pub fn command(home: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command
@@ -28,12 +28,12 @@ pub struct Demo {
     pub child: Child,
     /// Everything that it printed.
     pub printed: String,
-    /// Where temporary folders are made.
+    /// The directory for temporary files.
     pub home: tempfile::TempDir,
 }
 
 impl Demo {
-    /// A demo on free ports, with further arguments.
+    /// A demo on free ports, with additional arguments.
     pub fn start(arguments: &[&str]) -> Demo {
         let home = tempfile::tempdir().unwrap();
         let mut command = command(home.path());
@@ -46,14 +46,14 @@ impl Demo {
         let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         let mut printed = String::new();
-        // The last line says how it ends; in JSON there is only one.
-        while !printed.contains("Ctrl-C ends") && !printed.starts_with('{') {
+        // The last line explains how to end it; in JSON there is only one line.
+        while !printed.contains("Ctrl-C stops") && !printed.starts_with('{') {
             if lines.read_line(&mut printed).unwrap() == 0 {
                 let said = std::fs::read_to_string(home.path().join("stderr")).unwrap();
                 panic!("it did not start: {said}");
             }
         }
-        // Nothing else may come, and nothing waits for a reader.
+        // Further output is drained, so that nothing blocks.
         std::thread::spawn(move || {
             let mut rest = String::new();
             let _ = lines.read_to_string(&mut rest);
@@ -61,12 +61,12 @@ impl Demo {
         Demo { child, printed, home }
     }
 
-    /// What follows a comment that contains these words: a line to copy.
+    /// The line to copy after a comment that contains these words.
     pub fn line(&self, about: &str) -> &str {
         line(&self.printed, about)
     }
 
-    /// The token of an agent, as the table has it.
+    /// The token of an agent, from the table.
     pub fn token(&self, agent: &str) -> &str {
         let mut rows = self.printed.lines().map(|line| line.split_whitespace());
         let found = rows.find_map(|mut words| (words.next() == Some(agent)).then(|| words.next()));
@@ -101,14 +101,14 @@ impl Demo {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Waits for the end; gives the exit code and how long that took.
+    /// Waits for the exit; returns the exit code and the time it took.
     pub fn ended(&mut self) -> (Option<i32>, Duration) {
         let begun = Instant::now();
         let status = crate::harness::eventually("the demo ends", || self.child.try_wait().unwrap());
         (status.code(), begun.elapsed())
     }
 
-    /// Threads of the demo's servers that answer a call, beside the ones that read.
+    /// Threads of the demo's servers that handle a call, without the reading ones.
     pub fn busy_threads(&self) -> usize {
         let own = self.child.id().to_string();
         let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -122,7 +122,7 @@ impl Demo {
         counts.iter().sum::<usize>() - counts.len()
     }
 
-    /// Demo folders that are there.
+    /// Existing demo directories.
     pub fn folders(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.home.path()).unwrap().flatten();
         let hidden = |path: &PathBuf| path.file_name().unwrap().as_encoded_bytes()[0] == b'.';
@@ -132,14 +132,14 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        crate::record::witness::end(&mut self.child);
+        crate::audit_log::witness::end(&mut self.child);
         if std::thread::panicking() {
             eprintln!("the demo printed:\n{}\nand said:\n{}", self.printed, self.said());
         }
     }
 }
 
-/// What follows a comment that contains these words, up to the next empty line.
+/// The text after a comment that contains these words, up to the next empty line.
 pub fn line<'p>(printed: &'p str, about: &str) -> &'p str {
     let comments = printed.split("\n# ").skip(1).filter_map(|block| block.split_once('\n'));
     let mut found = comments.filter(|(comment, _)| comment.contains(about));
@@ -147,7 +147,7 @@ pub fn line<'p>(printed: &'p str, about: &str) -> &'p str {
     rest.split("\n\n").next().unwrap().trim_end()
 }
 
-/// Runs a printed line as a shell would.
+/// Runs a printed line in a shell.
 pub fn shell(line: &str, home: &Path, path: Option<&Path>) -> Output {
     let path = path.map(|path| format!("{}:", path.display())).unwrap_or_default();
     let path = format!("{path}{}", std::env::var("PATH").unwrap());
@@ -156,7 +156,7 @@ pub fn shell(line: &str, home: &Path, path: Option<&Path>) -> Output {
     command.current_dir(home).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a line printed, which must have gone well.
+/// The output of a line, which must succeed.
 pub fn answer(line: &str, home: &Path) -> Value {
     let output = shell(line, home, None);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -165,7 +165,7 @@ pub fn answer(line: &str, home: &Path) -> Value {
         .unwrap_or_else(|error| panic!("{line}: {error}: {output:?}"))
 }
 
-/// One agent of a demo, in the newer era.
+/// One agent of a demo, as a modern client.
 pub struct Agent {
     port: u16,
     token: String,

@@ -1,4 +1,4 @@
-//! The demo's server, spoken to directly.
+//! The demo's server, without a gateway.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -45,7 +45,7 @@ impl Server {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"))
     }
 
-    /// The next line after this one was sent.
+    /// Sends a line and returns the next one received.
     fn raw(&mut self, line: &str) -> Value {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
         self.next()
@@ -70,7 +70,7 @@ impl Server {
         self.ask("tools/call", json!({"name": name, "arguments": arguments}))
     }
 
-    /// The words of a call's result, and whether it is an error.
+    /// The text of a call's result, and whether it is an error.
     fn says(&mut self, name: &str, arguments: Value) -> (String, bool) {
         let answer = self.call(name, arguments);
         let result = &answer["result"];
@@ -87,7 +87,7 @@ impl Drop for Server {
     }
 }
 
-/// One call of every tool, in an order in which all that can go well do, and what its answer contains.
+/// One call of every tool, ordered so that every call that can succeed does, and a part of its result.
 pub fn calls() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("search_issues", json!({"query": "login"}), "\"total\":1"),
@@ -97,11 +97,11 @@ pub fn calls() -> Vec<(&'static str, Value, &'static str)> {
             json!({"title": "Dark mode", "labels": ["wish"]}),
             "Opened #22: Dark mode",
         ),
-        ("add_comment", json!({"number": 22, "text": "Please."}), "Comment 1 on"),
+        ("add_comment", json!({"number": 22, "text": "Please."}), "Added comment 1 to"),
         ("close_issue", json!({"number": 22}), "#22 is closed."),
-        ("delete_issue", json!({"number": 22}), "#22 and its comments are gone."),
+        ("delete_issue", json!({"number": 22}), "Deleted #22 and its comments."),
         ("board", json!({"action": "show"}), "doing: #12"),
-        ("send_digest", json!({"to": "team@heron.example"}), "mail.heron.example does not answer"),
+        ("send_digest", json!({"to": "team@heron.example"}), "mail.heron.example does not respond"),
         ("list_files", json!({}), "config/production.yaml"),
         ("fs_get_v2", json!({"path": "docs/sync.md"}), "# The sync service"),
         (
@@ -142,7 +142,7 @@ fn a_part_has_its_own_tools_only() {
 }
 
 #[test]
-fn tools_differ_in_what_they_say_of_themselves() {
+fn tools_differ_in_their_annotations() {
     let mut server = Server::start(&[], true);
     let mut kinds: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for tool in server.tools() {
@@ -171,7 +171,7 @@ fn tools_differ_in_what_they_say_of_themselves() {
 }
 
 #[test]
-fn it_begins_in_the_era_of_the_client() {
+fn it_starts_in_the_era_of_the_client() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut server = Server::start(&[], true);
         let hello = server.raw(&initialize(version).to_string());
@@ -199,7 +199,7 @@ fn it_begins_in_the_era_of_the_client() {
 }
 
 #[test]
-fn what_is_wrong_is_answered_with_what_would_be_right() {
+fn an_invalid_call_is_answered_with_a_suggestion() {
     let mut server = Server::start(&[], true);
     let early = server.raw(&request(json!(1), "tools/list", json!({})).to_string());
     assert!(early["error"]["message"].as_str().unwrap().contains("`initialize`"), "{early}");
@@ -230,7 +230,7 @@ fn what_is_wrong_is_answered_with_what_would_be_right() {
 }
 
 #[test]
-fn the_slow_tool_tells_how_far_it_is() {
+fn the_slow_tool_reports_progress() {
     for modern in [false, true] {
         let mut server = Server::start(&["tracker"], modern);
         let params = json!({"name": "weekly_report", "arguments": {"seconds": 0.2},
@@ -259,7 +259,8 @@ fn a_cancelled_call_is_not_answered() {
         server.send(&call);
         let told = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 5}});
         server.send(&told);
-        // A later one is answered after the time that the first would have taken: nothing else came.
+        // A later call is answered after the time that the first would have taken: nothing else
+        // arrived.
         let (report, _) = server.says("weekly_report", json!({"seconds": 1.5}));
         assert!(report.contains("Heron"));
     }
@@ -272,7 +273,7 @@ fn others_are_answered_while_a_call_takes_its_time() {
     let call = server.message(json!(5), "tools/call", params);
     server.send(&call);
     assert!(server.says("get_issue", json!({"number": 17})).0.contains("Login page"));
-    // The end of the input is the end, whatever is under way.
+    // The end of the input ends the server, even with calls in flight.
     server.child.stdin = None;
     eventually("the server ends", || server.child.try_wait().unwrap());
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::running::{answer, command, line, shell};
 
-/// Writes the files; gives what was printed.
+/// Writes the files; returns the output.
 fn write(home: &Path, folder: &str, arguments: &[&str]) -> String {
     let mut command = command(home);
     command.current_dir(home).args(["demo", "--write", folder, "--port", "0", "--page-port", "0"]);
@@ -19,31 +19,33 @@ fn write(home: &Path, folder: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A gateway that ends with the test.
+/// A gateway that is ended with the test.
 struct Serving(Child);
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        super::record::witness::end(&mut self.0);
+        super::audit_log::witness::end(&mut self.0);
     }
 }
 
 #[test]
 fn the_files_work_as_they_are() {
     let home = tempfile::tempdir().unwrap();
-    // A name that a shell would read in another way.
+    // A name that a shell would interpret.
     let printed = write(home.path(), "to start/it's mine", &[]);
     let folder = home.path().join("to start/it's mine");
     let mode = |name: &str| folder.join(name).metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("tokens.txt"), mode(".")), (0o600, 0o700));
-    let checked = shell(line(&printed, "what is wrong"), home.path(), None);
+    let checked = shell(line(&printed, "check the files"), home.path(), None);
     let said = String::from_utf8(checked.stdout).unwrap();
     assert!(checked.status.success() && checked.stderr.is_empty(), "{said}{:?}", checked.stderr);
     assert!(said.contains("18 of 18 tests passed"), "{said}");
-    let tested = shell(line(&printed, "the tests of the policy"), home.path(), None);
+    let tested = shell(line(&printed, "run the tests of the policy"), home.path(), None);
     let said = String::from_utf8(tested.stdout).unwrap();
     assert!(tested.status.success() && said.contains("18 passed, 0 failed"), "{said}");
-    for (about, code) in [("what reader may do", 0), ("one question", 1), ("why not", 1)] {
+    for (about, code) in
+        [("what reader may do", 0), ("check one call", 1), ("explain the denial", 1)]
+    {
         let asked = shell(line(&printed, about), home.path(), None);
         assert_eq!(asked.status.code(), Some(code), "{about}: {asked:?}");
     }
@@ -79,7 +81,7 @@ fn serve_takes_the_tokens_that_were_written() {
     let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     let serving = Serving(child);
     let mcp = said.find_map(|line| Some(line.split_once("listening on ")?.1.to_string())).unwrap();
-    // Somebody goes on reading, so that nothing is lost.
+    // Output is drained, so that nothing blocks.
     std::thread::spawn(move || said.for_each(drop));
     for row in tokens.lines() {
         let (agent, token) = row.split_once(' ').unwrap();
@@ -112,7 +114,7 @@ fn serve_takes_the_tokens_that_were_written() {
 fn nothing_is_overwritten() {
     for name in ["toolward.yaml", "policy.yaml", "README.md", "tokens.txt"] {
         let home = tempfile::tempdir().unwrap();
-        // Also not where a link points.
+        // Nor at the target of a link.
         let mine = home.path().join("mine");
         std::fs::write(&mine, "mine").unwrap();
         std::os::unix::fs::symlink("mine", home.path().join(name)).unwrap();
@@ -120,15 +122,15 @@ fn nothing_is_overwritten() {
             command(home.path()).arg("demo").arg("--write").arg(home.path()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("{name} is there already")), "{said}");
-        assert!(said.contains("help: name another folder"), "{said}");
+        assert!(said.contains(&format!("{name} already exists")), "{said}");
+        assert!(said.contains("help: choose another directory"), "{said}");
         assert_eq!(std::fs::read_to_string(&mine).unwrap(), "mine");
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 2);
     }
 }
 
 #[test]
-fn the_files_are_told_as_json_too() {
+fn the_files_are_listed_as_json_too() {
     let home = tempfile::tempdir().unwrap();
     let facts: Value = serde_json::from_str(&write(home.path(), "heron", &["--json"])).unwrap();
     assert_eq!(facts["config"], "heron/toolward.yaml");
@@ -146,13 +148,13 @@ fn a_name_that_would_do_something_to_the_terminal_is_refused() {
     let output = command(home.path()).current_dir(home.path()).args(words).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("cannot be printed as it is"), "{said}");
+    assert!(said.contains("contains characters that cannot be printed"), "{said}");
     assert!(!said.contains(['\u{1b}', '\u{202e}']), "{said:?}");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_said() {
+fn a_directory_that_cannot_be_created_is_reported() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "").unwrap();
     let words = ["demo", "--write", "file/below"];

@@ -1,4 +1,4 @@
-//! Clients and servers as they meet: around one server, many agents over HTTP, few tokens.
+//! Examples of clients and servers: wrapping one server, many agents over HTTP, few tokens.
 
 use serde_json::{Value, json};
 
@@ -17,13 +17,13 @@ fn a_client_starts_the_gate_around_its_server() {
     let reads = ["read_file", "read_media_file", "read_multiple_files", "read_text_file"];
     assert_eq!(shown, [&["list_directory"][..], &reads, &["search_files"]].concat());
     let readme = client.done("read_text_file", json!({"path": "README.md"}));
-    assert!(readme.contains("Around one server"), "{readme}");
+    assert!(readme.contains("Wrap one server"), "{readme}");
     let file = json!({"path": "new.txt", "content": "x"});
     let message = client.unknown("write_file", file);
     let allowed = "Allowed: read_*, list_directory, search_files";
     assert_eq!(message, format!("write_file is not permitted. {allowed}"));
     assert!(!example.folder().join("new.txt").exists());
-    // The line of the page does the same.
+    // The command in the README does the same.
     let page = example.file("README.md");
     let line = page.lines().find(|line| line.starts_with("toolward wrap")).unwrap();
     assert_eq!(example.client("sh", &["-c", line]).list().len(), shown.len());
@@ -57,13 +57,13 @@ fn two_agents_have_two_views_over_http() {
     let words = "tracker__close_issue is not permitted. Allowed: tracker__get_issue, \
                  tracker__search_issues, tracker__weekly_report";
     assert_eq!(refused["error"]["message"], words, "{refused}");
-    // The same lines by the other agent.
+    // The same commands as the other agent.
     let other = |line: &str| line.replace("READER", "MAINTAINER");
     let all = tools(run(&other(lines[0])));
     assert_eq!(all.len(), 11, "{all:?}");
     assert!(!all.contains(&"tracker__delete_issue".into()), "{all:?}");
     assert_eq!(run(&other(lines[1]))["result"]["isError"].as_bool(), None);
-    // Somebody else comes in nowhere.
+    // An unknown token is rejected everywhere.
     let (_, turned_away) = example.shell(&lines[0].replace("$READER_TOKEN", "a-guess"));
     assert!(!turned_away.contains("search_issues"), "{turned_away}");
 }
@@ -89,12 +89,12 @@ fn an_agent_finds_tools_when_it_needs_them() {
     assert!(
         assistant.call("toolward__execute_tool", deleted).to_string().contains("not permitted")
     );
-    // What is not listed cannot be called past the way.
+    // An unlisted tool cannot be called directly.
     assistant.unknown("tracker__get_issue", json!({"number": 17}));
 }
 
 #[test]
-fn the_saved_lists_are_what_the_servers_say() {
+fn the_saved_lists_match_the_servers() {
     let example = example("by-name");
     for server in ["tracker", "files"] {
         let saved = format!("../tools/{server}.json");

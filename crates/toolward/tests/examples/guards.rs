@@ -1,11 +1,11 @@
-//! Limits and hooks.
+//! Examples of rate limits and hooks.
 
 use serde_json::json;
 
 use super::support::example;
 
 #[test]
-fn a_limit_refuses_what_is_too_much_and_says_when_to_try_again() {
+fn a_limit_refuses_excess_calls_with_a_retry_time() {
     let example = example("limits");
     let mut maintainer = example.as_agent("maintainer");
     let issue = json!({"title": "Slow export"});
@@ -16,7 +16,7 @@ fn a_limit_refuses_what_is_too_much_and_says_when_to_try_again() {
     assert_eq!((&refusal["error"], &refusal["rate"]), (&json!("limit_exceeded"), &json!("2/h")));
     assert!(refusal["retry_after_ms"].as_u64() > Some(0), "{refusal}");
     assert_eq!(refusal["retryable"], true);
-    // Five of what is destructive, and other tools go on.
+    // Five destructive calls; other tools are not limited.
     for _ in 0..5 {
         maintainer.call("tracker__delete_issue", json!({"number": 9999}));
     }
@@ -33,13 +33,13 @@ fn hooks_are_asked_before_a_call() {
     let Some(example) = hooks("MYPROJECT_AUDIT_LOG", "lines.log") else { return };
     std::fs::write(example.folder().join("production.txt"), "text").unwrap();
     let mut writer = example.as_agent("writer");
-    // What hooks would refuse is listed: they are asked about calls.
+    // Tools that hooks would refuse are listed: hooks apply to calls.
     assert!(writer.list().contains(&"files__write_file".into()));
     let readme = json!({"path": "README.md"});
-    assert!(writer.done("files__read_text_file", readme.clone()).contains("asked"));
+    assert!(writer.done("files__read_text_file", readme.clone()).contains("Hooks run"));
     let answer = writer.call("files__read_text_file", json!({"path": "production.txt"}));
     assert_eq!(answer["error"]["message"], "read_text_file may not touch production", "{answer}");
-    // The last hook wrote down what passed all others.
+    // The last hook logged the calls that passed all others.
     let log = example.file("lines.log");
     assert_eq!(log.matches("tool=read_text_file").count(), 1, "{log}");
     let Some(example) = hooks("MYPROJECT_ALLOWED_TOOLS", "list_directory") else { return };

@@ -1,4 +1,4 @@
-//! Files of other systems in front of a server, and decisions for scripts.
+//! Examples of files of other systems in front of a server, and of decisions for scripts.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn files_of_other_systems_hold_in_front_of_a_server() {
         let command = ["toolward", "demo-server", server];
         example.client("toolward", &[&arguments[..], &command].concat())
     };
-    // By capability: what reads, and a tool that this server does not have.
+    // By capability: tools that read, and a tool that this server does not have.
     let reads = ["search_issues", "get_issue", "weekly_report"];
     assert_eq!(wrap("tools.toml", "tracker").list(), reads);
     // Hidden and renamed.
@@ -20,9 +20,9 @@ fn files_of_other_systems_hold_in_front_of_a_server() {
     assert_eq!(files.list(), ["list_files", "read_file"]);
     files.done("read_file", json!({"path": "README.md"}));
     files.unknown("fs_get_v2", json!({"path": "README.md"}));
-    // Agents: a server without a list of its own is granted whole.
+    // Agents: a server without a list of its own is granted completely.
     assert_eq!(wrap("agents.json", "tracker").list().len(), 9);
-    // An allowlist that speaks of other tools leaves nothing.
+    // An allowlist of other tools leaves nothing.
     assert!(wrap("allow.yaml", "tracker").list().is_empty());
 }
 
@@ -41,11 +41,11 @@ fn a_hook_of_another_system_is_asked() {
 }
 
 #[test]
-fn what_continuous_integration_runs_fails_where_a_decision_changed() {
+fn the_ci_command_fails_if_a_decision_changed() {
     let example = example("policy-tests");
     let workflow = example.file("workflow.yml");
     let steps = workflow.lines().filter_map(|line| line.trim().strip_prefix("- run: toolward"));
-    // Lists are kept beside the policy there.
+    // Tool lists are stored next to the policy there.
     let steps: Vec<String> = steps
         .map(|step| format!("toolward{}", step.replace("--tools tools", "--tools ../tools")))
         .collect();

@@ -1,4 +1,4 @@
-//! Kinds of rules: by name, by capability, by action, by arguments, in layers.
+//! Examples of rules: by name, by capability, by action, by arguments, in layers.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn every_configuration_passes_its_own_check_and_tests() {
         if !example.folder().join("toolward.yaml").exists() {
             continue;
         }
-        // One is in front of another server than the saved lists are of.
+        // One example is for another server than the saved lists.
         let lists = match example.folder().join("tools").exists() {
             _ if name == "hooks" => "",
             true => "--tools tools",
@@ -20,13 +20,14 @@ fn every_configuration_passes_its_own_check_and_tests() {
         };
         let (code, said) = example.shell(&format!("toolward check --no-secrets {lists}"));
         assert_eq!(code, 0, "{name}: {said}");
-        // Tokens come from the environment, programs may be missing here; nothing else is to be warned of.
+        // Tokens come from the environment, and programs may not be installed here; there is no other
+        // warning.
         let warnings = said.lines().filter(|line| line.starts_with("warning"));
         let of_place =
             |line: &str| line.ends_with("_TOKEN` is not set") || line.ends_with("is not in PATH");
         let others = warnings.filter(|line| !of_place(line));
         assert_eq!(others.count(), 0, "{name}: {said}");
-        // It is about hooks, which tests do not ask.
+        // This example has hooks, which policy tests do not run.
         if name != "hooks" {
             let (code, said) = example.shell(&format!("toolward test {lists}"));
             assert_eq!(code, 0, "{name}: {said}");
@@ -104,7 +105,7 @@ fn by_arguments() {
 }
 
 #[test]
-fn a_list_for_everyone_stands_above_the_rules_of_agents() {
+fn an_allowlist_for_everyone_restricts_the_rules_of_agents() {
     let example = example("layers");
     let mut maintainer = example.as_agent("maintainer");
     let shown = ["search_issues", "get_issue", "add_comment", "close_issue", "weekly_report"];
@@ -127,19 +128,19 @@ fn tools_are_hidden_and_renamed() {
 }
 
 #[test]
-fn read_only_mode_stands_above_everything() {
+fn read_only_mode_restricts_everything() {
     let reads = ["search_issues", "get_issue", "weekly_report"];
     let example_of_mode = example("read-only");
     let mut maintainer = example_of_mode.as_agent("maintainer");
     assert_eq!(maintainer.list(), reads.map(|name| format!("tracker__{name}")));
     maintainer.unknown("tracker__close_issue", json!({"number": 17}));
-    // By the environment, in front of a configuration that allows more.
+    // From the environment, in front of a configuration that allows more.
     let by_variable = example("layers").env("TOOLWARD_READ_ONLY", "1");
     assert_eq!(
         by_variable.as_agent("maintainer").list(),
         reads.map(|name| format!("tracker__{name}"))
     );
-    // By a flag, around one server.
+    // From a flag, around one server.
     let flags = ["wrap", "--read-only", "--", "toolward", "demo-server", "tracker"];
     assert_eq!(example_of_mode.client("toolward", &flags).list(), reads);
 }

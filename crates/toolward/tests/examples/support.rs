@@ -1,4 +1,4 @@
-//! Examples as a person has them: a copy of the folder, the program on the PATH, a client that speaks to it.
+//! Examples as a user runs them: a copy of the directory, the program on the `PATH`, and a client.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
-/// A copy of an example, where it may write.
+/// A writable copy of an example.
 pub struct Example {
     parent: tempfile::TempDir,
     name: String,
@@ -49,7 +49,7 @@ fn copy(from: &Path, to: &Path) {
             true => copy(&entry.path(), &target),
             false => drop(std::fs::copy(entry.path(), &target).unwrap()),
         }
-        // A checkout may be writable by the group; hooks must not be.
+        // A checkout may be group-writable; hooks must not be.
         let mode = std::fs::metadata(&target).unwrap().permissions().mode() & 0o755;
         std::fs::set_permissions(&target, std::fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -70,7 +70,7 @@ impl Example {
         std::fs::read_to_string(self.folder().join(name)).unwrap()
     }
 
-    /// With an `npx` that starts what is installed instead of fetching it; nothing where `./test` has
+    /// With an `npx` that starts the installed package instead of fetching it; `None` if `./test` has
     /// installed nothing.
     pub fn with_npx(self) -> Option<Example> {
         let Some(peers) = std::env::var_os("TOOLWARD_PEERS") else {
@@ -95,7 +95,7 @@ impl Example {
         command
     }
 
-    /// Runs a line in a shell; gives its exit code and all that it printed.
+    /// Runs a command line in a shell; returns its exit code and its output.
     pub fn shell(&self, line: &str) -> (i32, String) {
         let output = self.command("sh").args(["-c", line]).stdin(Stdio::null()).output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -129,7 +129,7 @@ impl Example {
         client
     }
 
-    /// `toolward serve` on a free port, with the file as it is otherwise.
+    /// `toolward serve` on a free port, with the file otherwise unchanged.
     pub fn serve(&self) -> Gateway {
         let file = self.folder().join("toolward.yaml");
         let text = std::fs::read_to_string(&file).unwrap();
@@ -148,13 +148,13 @@ impl Example {
             let rest = line.split_once("listening on http://127.0.0.1:")?.1;
             rest.strip_suffix("/mcp").map(String::from)
         });
-        // What it says later is read, so that it can say it.
+        // Further output is drained, so that it does not block.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Gateway { child, port: port.unwrap_or_else(|| panic!("it does not listen: {said}")) }
     }
 }
 
-/// What a child writes, line by line.
+/// The output of a child, line by line.
 fn lines(output: ChildStdout) -> Receiver<String> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
@@ -204,21 +204,21 @@ impl Client {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// A call that passes; gives its text.
+    /// A call that is allowed; returns its text.
     pub fn done(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
         assert!(answer["result"]["isError"] != true && answer["error"].is_null(), "{answer}");
         answer["result"]["content"][0]["text"].as_str().unwrap().into()
     }
 
-    /// A call of a tool that is listed and refused; gives why.
+    /// A call of a listed tool that is refused; returns the reason.
     pub fn refused(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.call(tool, arguments);
         assert_eq!(answer["result"]["isError"], true, "{answer}");
         answer["result"]["_meta"]["io.toolward/refusal"].clone()
     }
 
-    /// A call of a tool that does not exist for this agent; gives the message.
+    /// A call of a tool that does not exist for this agent; returns the message.
     pub fn unknown(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.call(tool, arguments);
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
@@ -229,7 +229,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The end of its input ends it, and what it started.
+        // Closing its input ends the process and its children.
         self.input = None;
         let _ = self.child.wait();
     }

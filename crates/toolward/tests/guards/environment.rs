@@ -1,4 +1,4 @@
-//! Layers from flags and environment, and the way out for debugging.
+//! Layers from flags and the environment, and the switch that disables them for debugging.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn open() -> Setup {
     setup().web("s", "modern", tools()).agents(everyone())
 }
 
-/// What an agent sees; all of it can be called, and nothing else.
+/// The tools that an agent lists, all of which and nothing else can be called.
 fn sees(gate: &Gate) -> Vec<String> {
     let a = gate.agent("a");
     let list = a.list();
@@ -36,7 +36,7 @@ fn read_only_mode_comes_from_a_variable_a_flag_or_the_file() {
     }
     assert_eq!(sees(&open().flag("--read-only").start()), ["s__read"]);
     assert_eq!(sees(&open().set("read_only", json!(true)).start()), ["s__read"]);
-    // None of them switches off what another switched on.
+    // None of them disables a restriction that another one enabled.
     let gate = open().set("read_only", json!(true)).env("TOOLWARD_READ_ONLY", "0").start();
     assert_eq!(sees(&gate), ["s__read"]);
     for off in ["no", ""] {
@@ -87,7 +87,7 @@ fn with_allow_all_policy_is_recorded_and_not_enforced() {
         .flag("--allow-all")
         .start();
     assert!(gate.said.lock().unwrap().contains("POLICY IS NOT ENFORCED"));
-    let all = super::record::all(&gate.file("audit"));
+    let all = super::audit_log::all(&gate.file("audit"));
     let start = all.iter().find(|record| record["kind"] == "start").unwrap();
     assert_eq!(start["allow_all"], true, "{start}");
     let a = gate.agent("a");
@@ -109,7 +109,7 @@ fn with_allow_all_policy_is_recorded_and_not_enforced() {
     assert_eq!(said[1], (&deny, &json!("1-exact-deny"), &json!(false)));
     assert_eq!(said[2], (&deny, &json!("ambiguous-action"), &json!(false)));
     assert_eq!(said[3], (&deny, &json!("server-not-allowed"), &json!(false)));
-    // Who calls is still asked, and what does not exist still does not.
+    // Callers are still authenticated, and nonexistent tools still do not exist.
     assert_eq!(gate.nobody().post(&[], &initialize(LEGACY)).status, 401);
     assert_eq!(error(&a.call("s__nothing", json!({}))).0, -32602);
 }
@@ -131,7 +131,7 @@ fn allow_all_keeps_limits_hooks_and_exposure_and_stays_on_loopback() {
     assert_eq!(error(&a.call("s__write", json!({}))).1, "s__write is refused by the hook `h`");
     assert!(passed(&a.call("s__read", json!({}))));
     limited(&a.call("s__read", json!({})));
-    assert_eq!(error(&a.call("s__c_1", json!({}))).0, -32602, "what is not exposed does not exist");
+    assert_eq!(error(&a.call("s__c_1", json!({}))).0, -32602, "an unexposed tool does not exist");
     let (code, said) = open().set("listen", json!("0.0.0.0:0")).flag("--allow-all").fails();
     assert!(code == 3 && said.contains("--allow-all"), "{said}");
 }

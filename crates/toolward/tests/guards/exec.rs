@@ -1,11 +1,13 @@
-//! Hooks that are started for each call, and what all hooks have in common.
+//! Hooks that are started for each call, and behavior that all hooks share.
+
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 use super::support::*;
 
-/// A gateway whose hook keeps what it is told and allows.
+/// A gateway whose hook saves its input and allows the call.
 fn recording(more: Value) -> Setup {
     with_program("#!/bin/sh\ncat > \"$SEEN\"\nenv > \"$SEEN.env\"\nexit 0\n", more)
 }
@@ -26,7 +28,7 @@ fn a_program_gets_the_request_and_allows_with_zero() {
     let gate = setup.set("hooks", json!([with_arguments, hook])).start();
     let call = json!({"name": "s__t", "arguments": {"action": "go", "n": [1, 2]}});
     let body = modern_body(json!("id-7"), "tools/call", call);
-    // As a person would send it: the hook gets it whole all the same.
+    // Formatted as a person would send it: the hook gets all of it.
     let pretty = serde_json::to_string_pretty(&body).unwrap();
     let headers =
         [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "s__t")];
@@ -48,7 +50,7 @@ fn a_program_gets_the_request_and_allows_with_zero() {
     assert_eq!(told("seen"), want);
     want["arguments"] = json!({"action": "go", "n": [1, 2]});
     assert_eq!(told("seen-arguments"), want);
-    // A session says once who it is.
+    // A session identifies its client once.
     let session = gate.agent("b").session();
     assert!(passed(&session.call("s__t", json!({}))));
     let seen = told("seen");
@@ -60,7 +62,7 @@ fn a_program_gets_the_request_and_allows_with_zero() {
 }
 
 #[test]
-fn a_program_denies_with_one_in_its_own_words() {
+fn a_program_denies_with_exit_code_one_and_its_own_message() {
     let cases = [
         (
             "echo '{\"code\":-32600,\"message\":\"closed\",\"data\":{\"until\":[9]}}'",
@@ -96,12 +98,12 @@ fn a_program_denies_with_one_in_its_own_words() {
 
 #[test]
 fn a_hook_that_cannot_be_asked_refuses_the_call() {
-    // It was there at the start, and is not any more.
+    // It existed at startup, and was removed.
     let gate = with_program("#!/bin/sh\nexit 0\n", json!({})).start();
     assert!(passed(&gate.agent("a").call("s__t", json!({}))));
     std::fs::remove_file(gate.file("hook")).unwrap();
     assert!(hook_failed(&gate, &gate.agent("a")).contains("cannot be started"));
-    // It ends otherwise than it may.
+    // An exit code that a hook may not use.
     for (script, why) in [
         ("exit 2", "ended with 2"),
         ("exit 127", "ended with 127"),
@@ -122,16 +124,23 @@ fn a_hook_that_cannot_be_asked_refuses_the_call() {
 }
 
 #[test]
-fn a_failure_of_a_hook_that_is_not_critical_is_recorded_and_the_call_goes_on() {
+fn a_failure_of_a_hook_that_is_not_critical_is_recorded_and_the_call_continues() {
     let gate = with_program("#!/bin/sh\nexit 3\n", json!({"critical": false})).start();
     let a = gate.agent("a");
     assert!(passed(&a.call("s__t", json!({}))));
     let failed = &intents(&gate)[0]["hooks_failed"];
     assert_eq!(failed[0]["hook"], "h", "{failed}");
     assert!(failed[0]["why"].as_str().unwrap().contains("ended with 3"), "{failed}");
-    // A refusal is a refusal.
+    // A denial stays a denial.
     let gate = with_program("#!/bin/sh\nexit 1\n", json!({"critical": false})).start();
     assert_eq!(error(&gate.agent("a").call("s__t", json!({}))).0, -32602);
+}
+
+/// A hook that gets its own name as an argument, and the file to write it to.
+fn logging_hook(name: &str, program: &Value, log: &Path, more: Value) -> Value {
+    let mut hook = json!({"name": name, "exec": [program, name], "env": {"LOG": log}});
+    merge(&mut hook, more);
+    hook
 }
 
 #[test]
@@ -140,11 +149,7 @@ fn hooks_are_asked_by_priority_and_then_in_the_order_of_the_file() {
     let path =
         program(&setup, "hook", "#!/bin/sh\ncat >/dev/null\necho $1 >> \"$LOG\"\n[ $1 != stop ]\n");
     let log = setup.path("log");
-    let hook = |name: &str, more: Value| {
-        let mut hook = json!({"name": name, "exec": [path, name], "env": {"LOG": log}});
-        merge(&mut hook, more);
-        hook
-    };
+    let hook = |name: &str, more: Value| logging_hook(name, &path, &log, more);
     let gate = setup
         .set(
             "hooks",
@@ -178,11 +183,7 @@ fn a_hook_is_asked_about_what_it_selects_and_never_before_policy() {
     }));
     let path = program(&setup, "hook", "#!/bin/sh\necho $1 >> \"$LOG\"\n");
     let log = setup.path("log");
-    let hook = |name: &str, more: Value| {
-        let mut hook = json!({"name": name, "exec": [path, name], "env": {"LOG": log}});
-        merge(&mut hook, more);
-        hook
-    };
+    let hook = |name: &str, more: Value| logging_hook(name, &path, &log, more);
     let gate = setup
         .set(
             "hooks",
@@ -208,13 +209,14 @@ fn a_hook_is_asked_about_what_it_selects_and_never_before_policy() {
     assert_eq!(asked("b", "r__drop", json!({})), want("all server hint"));
     assert_eq!(asked("a", "s__go", json!({"action": "near"})), want("all agent hint name"));
     assert_eq!(asked("a", "s__go", json!({"action": "far"})), want("all agent hint name action"));
-    // What policy refuses, no hook hears of: not what is hidden, not what does not exist.
+    // Hooks are not called for calls that the policy denies, whether the tool is hidden or does not
+    // exist.
     for (name, arguments) in
         [("s__denied", json!({})), ("s__nothing", json!({})), ("s__go", json!({"action": "away"}))]
     {
         assert_eq!(asked("a", name, arguments), (false, String::new()), "{name}");
     }
-    // Nor of listings.
+    // Nor for listings.
     let _ = std::fs::remove_file(&log);
     gate.agent("a").list();
     assert!(!log.exists());
@@ -244,7 +246,11 @@ fn a_program_sees_only_what_is_declared() {
     };
     assert_eq!(value("SECRET").as_deref(), Some("s3cr3t"));
     assert_eq!(value("GIT_HEX_A").as_deref(), Some("1"));
-    assert_eq!(value("GIT_HEX_B").as_deref(), Some("declared"), "what is declared wins");
+    assert_eq!(
+        value("GIT_HEX_B").as_deref(),
+        Some("declared"),
+        "the declared value takes precedence"
+    );
     assert_eq!(value("ONE").as_deref(), Some("3"));
     assert!(value("PATH").is_some() && value("HOME").is_some());
     for hidden in ["ONEMORE", "OTHER", "HOOK_SECRET", "TOKEN_OF_a"] {
@@ -289,7 +295,7 @@ fn a_hook_that_is_missing_or_not_executable_is_an_error_at_start_in_check_and_at
     }
     let (code, said) = check(&hook("true"));
     assert_eq!(code, 0, "{said}");
-    // A reload that names one is refused.
+    // A reload that names one is rejected.
     let gate = with_program("#!/bin/sh\nexit 0\n", json!({})).start();
     let file = gate.file("toolward.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -302,7 +308,46 @@ fn a_hook_that_is_missing_or_not_executable_is_an_error_at_start_in_check_and_at
     assert!(passed(&gate.agent("a").call("s__t", json!({}))));
 }
 
-/// `toolward check`: its exit code and what it printed.
+#[test]
+fn a_truncated_script_refuses_calls_until_a_person_accepts_it() {
+    let whole = "#!/bin/sh\nif grep -q '\"tool\":\"u\"'; then\n  exit 1\nfi\n";
+    // Without its last three lines, the script allows every call.
+    let cut = "#!/bin/sh\n";
+    for interpreter in [&[][..], &["/bin/sh"]] {
+        let setup = with_program(whole, json!({}));
+        let hook = setup.path("hook");
+        let exec: Vec<&Path> = interpreter.iter().map(Path::new).chain([&*hook]).collect();
+        let gate = setup.set("hooks", json!([{"name": "h", "exec": exec}])).start();
+        let a = gate.agent("a");
+        assert!(passed(&a.call("s__t", json!({}))));
+        assert_eq!(error(&a.call("s__u", json!({}))).0, -32602);
+        std::fs::write(gate.file("hook"), cut).unwrap();
+        let why = hook_failed(&gate, &a);
+        assert!(why.contains("truncated") && why.contains("reload --accept"), "{why}");
+        let (code, said) = reload(&gate, &[]);
+        assert!(code == 3 && said.contains("reload --accept"), "{code} {said}");
+        hook_failed(&gate, &a);
+        // A script that was changed otherwise is run at once.
+        std::fs::write(gate.file("hook"), whole.replace("\"u\"", "\"t\"")).unwrap();
+        assert!(passed(&a.call("s__u", json!({}))));
+        std::fs::write(gate.file("hook"), cut).unwrap();
+        hook_failed(&gate, &a);
+        let (code, said) = reload(&gate, &["--accept"]);
+        assert_eq!(code, 0, "{said}");
+        assert!(passed(&a.call("s__t", json!({}))) && passed(&a.call("s__u", json!({}))));
+    }
+}
+
+/// `toolward reload`: its exit code and output.
+fn reload(gate: &Gate, flags: &[&str]) -> (i32, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+    command.arg("reload").args(flags).arg("-c").arg(gate.file("toolward.yaml")).env_clear();
+    let output = command.env("HOME", "/proc/nonexistent").output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// `toolward check`: its exit code and output.
 fn check(setup: &Setup) -> (i32, String) {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"))
         .args(["check", "-c"])

@@ -1,4 +1,4 @@
-//! Two agents with many slow calls do not keep a third one waiting, whatever the kind of hook.
+//! Two agents with many slow calls do not block a third one, for every kind of hook.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn three_agents(tools: &[&str]) -> Setup {
     setup().web("s", "modern", names(tools)).agents(agents)
 }
 
-/// Opens calls of the slow agents and leaves them waiting.
+/// Starts calls of the slow agents and leaves them waiting.
 fn open_slow_calls(gate: &Gate, count: usize) -> Vec<super::wire::Connection> {
     SLOW.iter().for_each(|name| drop(gate.agent(name).list()));
     let call = |at: usize| {
@@ -35,7 +35,7 @@ fn third_agent_passes(gate: &Gate) {
     }
 }
 
-/// How many slow calls each agent has in a hook that writes their names into a file.
+/// The number of slow calls of each agent in a hook that writes their names into a file.
 fn held(gate: &Gate) -> [usize; 2] {
     let text = std::fs::read_to_string(gate.file("held")).unwrap_or_default();
     SLOW.map(|name| text.lines().filter(|line| *line == name).count())
@@ -69,7 +69,7 @@ done
     drop(connections);
 }
 
-/// A hook that answers two calls of a process at once, in any order, and not more.
+/// A hook that handles at most two calls per process at once, in any order.
 const TWO_THREADS: &str = r#"#!/usr/bin/env python3
 import json, os, sys, threading, time
 lock, room = threading.Lock(), threading.Semaphore(2)
@@ -91,7 +91,7 @@ fn a_process_that_answers_several_calls_at_once_is_left_to_a_third_agent_too() {
     let gate = setup.set("hooks", json!([hook])).start();
     let (a, c) = (gate.agent("a"), gate.agent("c"));
     assert!(passed(&c.call("s__t", json!({}))));
-    // An agent that uses its share finds out that a process can answer another call meanwhile.
+    // An agent that uses its share discovers that a process can handle another call meanwhile.
     let open = |at| a.modern_open(json!(at), "tools/call", json!({"name": "s__slow"}));
     let first: Vec<_> = (0..4).map(open).collect();
     assert!(passed(&a.call("s__t", json!({}))));

@@ -1,5 +1,4 @@
-//! Hooks that do what no hook should: the call is refused in time, nothing stays behind, and others go
-//! on.
+//! Misbehaving hooks: the call is refused in time, no process remains, and other calls continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +9,7 @@ use serde_json::json;
 use super::harness::*;
 use super::support::*;
 
-/// A gateway with a hook for `t` alone; it writes the processes it starts into `pids`.
+/// A gateway with a hook for `t` alone; it writes the ids of the processes it starts into `pids`.
 fn hostile(script: &str, persistent: bool, timeout: &str) -> Gate {
     let setup = with_tools(&["t", "u"]);
     let path = program(&setup, "hook", &format!("#!/usr/bin/env bash\n{script}\n"));
@@ -24,7 +23,7 @@ fn hostile(script: &str, persistent: bool, timeout: &str) -> Gate {
     setup.set("hooks", json!([hook])).start()
 }
 
-/// The hook is asked and refuses by failing, while calls without a hook pass.
+/// The hook is called and its failure refuses the call, while calls without a hook pass.
 fn refused_in_time(script: &str, persistent: bool) -> (Gate, String) {
     let gate = hostile(script, persistent, "1s");
     let (a, b) = (gate.agent("a"), gate.agent("b"));
@@ -43,7 +42,7 @@ fn refused_in_time(script: &str, persistent: bool) -> (Gate, String) {
     let reason = hook_failed_alone(&gate, &a);
     done.store(true, Ordering::Relaxed);
     let meanwhile = other.join().unwrap();
-    // Only a hook that ran into its timeout lasts long enough for others to be served meanwhile.
+    // Only a hook that times out lasts long enough for other calls to be served meanwhile.
     assert!(meanwhile > 0 || !reason.contains("in time"), "{script}: others waited");
     (gate, reason)
 }
@@ -78,18 +77,18 @@ fn a_program_that_hangs_or_floods_is_ended_with_all_it_started() {
 
 #[test]
 fn a_program_that_leaves_something_behind_is_not_waited_for() {
-    // A child that holds the output open ends with the program.
+    // A child that keeps the output open ends with the program.
     let gate = hostile("echo $$ >> $PIDS; sleep 60 & echo $! >> $PIDS; exit 0", false, "5s");
     assert!(passed(&gate.agent("a").call("s__t", json!({}))));
     gone(&pids(&gate.file("pids")));
-    // One that went off into a session of its own keeps nobody waiting either.
+    // A child in a session of its own does not delay the call either.
     let gate = hostile("setsid sleep 10 & exit 1", false, "5s");
     assert_eq!(error(&gate.agent("a").call("s__t", json!({}))).0, -32602, "not a timeout");
     no_children(&gate);
 }
 
 #[test]
-fn a_program_need_not_read_what_it_is_told() {
+fn a_program_need_not_read_its_input() {
     for script in ["exit 0", "exec <&-; exit 0", "head -c 10 > /dev/null; exit 0"] {
         let gate = hostile(script, false, "10s");
         let large = "x".repeat(1_000_000);
@@ -111,7 +110,7 @@ fn a_call_whose_client_leaves_ends_its_hook() {
 }
 
 #[test]
-fn what_a_hook_started_ends_with_the_gateway() {
+fn processes_of_a_hook_end_with_the_gateway() {
     let mut gate = hostile("echo $$ >> $PIDS; sleep 60 & echo $! >> $PIDS; wait", false, "30s");
     let a = gate.agent("a");
     a.list();
@@ -121,18 +120,18 @@ fn what_a_hook_started_ends_with_the_gateway() {
     eventually("it is about to end", || {
         gate.said.lock().unwrap().contains("shutting down").then_some(())
     });
-    // Whoever asks twice does not want to wait.
+    // A second signal ends it without waiting.
     gate.signal("-TERM");
     gate.ended();
     gone(&pids(&gate.file("pids")));
 }
 
 #[test]
-fn a_process_that_breaks_the_protocol_refuses_what_waits() {
-    // What is read is one line; the id in it is what an answer needs.
+fn a_process_that_violates_the_protocol_refuses_waiting_calls() {
+    // Only one line is read; the id in it is what a response needs.
     let read = "echo $$ >> $PIDS; read -r line; id=${line#*\\\"id\\\":}; id=${id%%,*}; ";
     let allow = "printf '{\"id\":%s,\"decision\":\"allow\"}\\n' \"$id\"; ";
-    // Both in one write, so that they come together.
+    // Both in one write, so that they arrive together.
     let allow_twice = "python3 -c 'import os, sys; line = \"{\\\"id\\\":%s,\\\"decision\\\":\\\"allow\\\"}\\n\" \
                        % sys.argv[1]; os.write(1, (line * 2).encode())' $id; ";
     let cases = [
@@ -141,14 +140,17 @@ fn a_process_that_breaks_the_protocol_refuses_what_waits() {
         (format!("{read} sleep 2; {allow} sleep 60"), "in time"),
         (format!("{read} exit 3"), "ended"),
         (format!("{read} kill -9 $$"), "ended"),
-        (format!("{read} echo garbage; sleep 60"), "no answer"),
-        (format!("{read} echo '{{\"decision\":\"allow\"}}'; sleep 60"), "no answer"),
+        (format!("{read} echo garbage; sleep 60"), "not an answer"),
+        (format!("{read} echo '{{\"decision\":\"allow\"}}'; sleep 60"), "not an answer"),
         (format!("{read} head -c 100000000 /dev/zero; sleep 60"), "too much"),
-        (format!("{read} echo '{{\"id\":99999,\"decision\":\"allow\"}}'; sleep 60"), "not asked"),
+        (
+            format!("{read} echo '{{\"id\":99999,\"decision\":\"allow\"}}'; sleep 60"),
+            "was not sent",
+        ),
         (format!("{read} {allow_twice} sleep 60"), "twice"),
         (format!("{read} exec >&-; sleep 60"), "ended"),
         ("echo $$ >> $PIDS; exec <&-; sleep 60".into(), "the hook `h` failed"),
-        // It starts with the gateway, so its answers may come before the question or twice.
+        // It starts with the gateway, so its responses may arrive before the request, or twice.
         ("echo $$ >> $PIDS; yes '{\"id\":1,\"decision\":\"allow\"}'".into(), "the hook `h` failed"),
     ];
     for (script, why) in cases {
@@ -167,7 +169,7 @@ fn a_process_that_answers_first_and_babbles_later_is_replaced() {
     let gate = hostile(script, true, "5s");
     let a = gate.agent("a");
     for count in 1..=3 {
-        // The first answer held; what comes after it ends the process, not the next call.
+        // The first response counted; what follows ends the process, not the next call.
         assert!(passed(&a.call("s__t", json!({}))));
         eventually("it is ended", || gate.children().is_empty().then_some(()));
         assert_eq!(pids(&gate.file("pids")).len(), count);

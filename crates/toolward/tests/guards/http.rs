@@ -1,4 +1,4 @@
-//! Hooks that are services.
+//! HTTP hooks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use toolward_testkit::proxy::Proxy;
 
 use super::harness::*;
 use super::support::*;
+use super::tls::{Certificate, Front, NAME};
 
-/// A service that answers as it is told, and keeps what it was asked.
+/// A service with a scripted response, which keeps the requests.
 pub struct Service {
     port: u16,
     answer: Arc<Mutex<String>>,
     pub asked: Arc<Mutex<Vec<(String, Value)>>>,
-    /// Calls of this tool are not answered.
+    /// Calls of this tool get no response.
     slow: Arc<Mutex<Option<&'static str>>>,
     connections: Arc<Mutex<usize>>,
 }
@@ -131,8 +133,42 @@ fn a_service_is_posted_the_request_and_decides() {
         error(&a.call("s__t", json!({}))),
         (-32602, "s__t is refused by the hook `h`".into())
     );
-    // Connections are kept, one a thread at most while calls come one by one.
+    // Connections are reused: at most one per thread while calls are sequential.
     assert!(*service.connections.lock().unwrap() <= 3);
+}
+
+#[test]
+fn a_service_is_reached_through_the_proxy_of_the_environment() {
+    let (service, proxy) = (Service::start(), Proxy::start().unwrap());
+    proxy.require("Basic dXNlcjpwQHNz");
+    service.says("200 OK", r#"{"decision":"allow"}"#);
+    let certificate = Certificate::new();
+    let front = Front::start(&certificate, service.port);
+    let (secure, plain) = (front.url("/ask"), service.url("/ask").replace("127.0.0.1", NAME));
+    for (url, request) in [
+        // Over TLS through a tunnel, in the clear with the whole URL as the target.
+        (&secure, format!("CONNECT {NAME}:{} HTTP/1.1\r\n", front.port)),
+        (&plain, format!("POST {plain} HTTP/1.1\r\n")),
+    ] {
+        let through = format!("http://user:p%40ss@127.0.0.1:{}", proxy.port);
+        let gate = with_tools(&["t"])
+            .set("hooks", json!([{"name": "h", "http": url, "timeout": "20s"}]))
+            .env("HTTPS_PROXY", &through)
+            .env("HTTP_PROXY", &through)
+            .env("SSL_CERT_FILE", &certificate.path())
+            .start();
+        let before = proxy.heads().len();
+        let answer = gate.agent("a").call("s__t", json!({}));
+        assert!(passed(&answer), "{url}: {answer}");
+        let heads = proxy.heads();
+        assert!(heads.len() > before && heads[before].starts_with(&request), "{heads:?}");
+    }
+    let asked = service.asked.lock().unwrap().clone();
+    assert!(asked.len() == 2 && asked.iter().all(|(line, _)| line == "POST /ask HTTP/1.1"));
+    // Without the proxy, which alone knows the name, the call is refused.
+    let hook = json!([{"name": "h", "http": secure, "timeout": "20s"}]);
+    let gate = with_tools(&["t"]).set("hooks", hook).start();
+    hook_failed(&gate, &gate.agent("a"));
 }
 
 #[test]
@@ -150,7 +186,7 @@ fn opa_s_answers_are_understood_and_it_finds_the_request_under_input() {
     assert_eq!(error(&a.call("s__t", json!({}))).0, -32602);
     service.says("200 OK", r#"{"result":{"allow":false,"code":7,"message":"by opa","data":{}}}"#);
     assert_eq!(error(&a.call("s__t", json!({}))), (7, "by opa".into()));
-    // An undefined decision is none.
+    // An undefined decision is not a decision.
     service.says("200 OK", "{}");
     hook_failed(&gate, &a);
 }
@@ -189,10 +225,10 @@ fn whatever_else_a_service_answers_refuses_the_call() {
         let reason = hook_failed(&gate, &a);
         assert!(reason.contains("the hook `h` failed"), "{answer}: {reason}");
     }
-    // And when it is well again, so is everything.
+    // When the service recovers, so do the calls.
     service.says("200 OK", allow);
     assert!(passed(&a.call("s__t", json!({}))));
-    // Nobody is there at all.
+    // Nothing listens at all.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let hook = json!([{"name": "h", "http": format!("http://127.0.0.1:{port}/")}]);
     let gate = with_tools(&["t"]).set("hooks", hook).start();

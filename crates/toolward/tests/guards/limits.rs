@@ -1,4 +1,4 @@
-//! Limits that are counted in the process.
+//! Rate limits that are counted in memory.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::harness::*;
 use super::support::*;
 
-/// Calls until one is refused; gives how many passed, and the refusal.
+/// Makes calls until one is refused; returns how many passed, and the refusal.
 fn until_refused(agent: &Agent, name: &str) -> (usize, Value) {
     for count in 0..50 {
         let answer = agent.call(name, json!({}));
@@ -19,7 +19,7 @@ fn until_refused(agent: &Agent, name: &str) -> (usize, Value) {
 }
 
 #[test]
-fn every_kind_of_limit_counts_what_it_stands_over_and_is_described_in_the_refusal() {
+fn every_kind_of_limit_counts_its_calls_and_is_described_in_the_refusal() {
     let gate = setup()
         .web("s", "modern", names(&["t", "u", "get_x", "get_y", "w"]))
         .web("r", "modern", names(&["t"]))
@@ -32,7 +32,7 @@ fn every_kind_of_limit_counts_what_it_stands_over_and_is_described_in_the_refusa
         }))
         .start();
     let (a, b) = (gate.agent("a"), gate.agent("b"));
-    // The agent reads what is limited; the audit log has the limit's place in the configuration.
+    // The agent gets the kind of limit; the audit log has the limit's location in the configuration.
     let check = |answer: &Value, words: &str, path: &str, rate: &str| {
         let data = limited(answer);
         assert_eq!((&data["limit"], &data["rate"]), (&json!(words), &json!(rate)));
@@ -42,7 +42,7 @@ fn every_kind_of_limit_counts_what_it_stands_over_and_is_described_in_the_refusa
         let record = refusals(&gate).pop().unwrap();
         assert_eq!((&record["id"], &record["limit"]), (&data["decision_id"], &json!(path)));
     };
-    // A tool pattern, for everyone and all its tools together.
+    // A tool pattern, for all agents and all matching tools together.
     assert!(passed(&a.call("s__get_x", json!({}))) && passed(&b.call("s__get_y", json!({}))));
     let (count, answer) = until_refused(&b, "s__get_x");
     assert_eq!(count, 1);
@@ -57,18 +57,18 @@ fn every_kind_of_limit_counts_what_it_stands_over_and_is_described_in_the_refusa
     let (count, answer) = until_refused(&a, "s__w");
     assert_eq!(count, 2);
     check(&answer, "calls of this kind by all agents", "servers.s.limits.tools.w", "2/day");
-    // An agent: the other is not counted.
+    // An agent: the other one is not counted.
     let (count, answer) = until_refused(&a, "s__u");
     assert_eq!(count, 1);
     let words = "your calls that match `*/u`";
     check(&answer, words, r#"agents.a.limits.tools["*/u"]"#, "1/day");
     assert!(passed(&b.call("s__u", json!({}))) && passed(&b.call("s__u", json!({}))));
-    // Everything else goes on.
+    // Everything else continues.
     assert!(passed(&a.call("s__t", json!({}))));
 }
 
 #[test]
-fn a_refusal_says_what_is_used_up_and_when_to_try_again() {
+fn a_refusal_has_the_limit_and_a_retry_time() {
     let gate = with_tools(&["t"]).set("limits", json!({"calls": "1/min"})).start();
     let a = gate.agent("a");
     assert!(passed(&a.call("s__t", json!({}))));
@@ -96,8 +96,8 @@ fn a_refusal_says_what_is_used_up_and_when_to_try_again() {
     assert_eq!((&record["step"], &record["limit"]), (&json!("limit"), &json!("limits.calls")));
     assert_eq!((&record["listed"], &record["server"]), (&json!(true), &json!("s")));
     assert_eq!((&record["id"], &record["retry_after_ms"]), (&data["decision_id"], &json!(wait)));
-    assert_eq!(gate.calls("s").len(), 1, "the refused call reached nobody");
-    // Over a session it is the same.
+    assert_eq!(gate.calls("s").len(), 1, "the refused call reached no server");
+    // The same in a session.
     let answer = gate.agent("a").session().call("s__t", json!({}));
     assert_eq!(limited(&answer)["limit"], "all calls by all agents");
     assert!(answer["result"].get("resultType").is_none());
@@ -129,7 +129,7 @@ fn an_entry_of_the_policy_lets_calls_pass_only_so_often() {
     let refused = call("s__go", json!({"action": "far"}));
     check(&refused, "your calls of this kind", "agents.a.allow.tools.s[0]");
     assert!(passed(&call("s__go", json!({"action": "near"}))));
-    // Each layer counts the entry that let the call pass.
+    // Each layer counts the entry that allowed the call.
     assert!(passed(&call("s__w", json!({"big": true}))));
     let refused = call("s__w", json!({"big": true}));
     check(&refused, "your calls of this kind", "agents.a.allow.tools.s[1]");
@@ -178,7 +178,7 @@ fn all_limits_must_pass_and_a_refused_call_takes_nothing_of_any() {
 }
 
 #[test]
-fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
+fn units_are_returned_if_a_hook_refuses_the_call_or_its_client_disconnects() {
     let setup = with_tools(&["t", "u", "v"]);
     let hook = "#!/bin/sh\nread line\ncase $line in *'\"tool\":\"u\"'*) exit 1;; \
                 *'\"tool\":\"v\"'*) touch \"$0.asked\"; sleep 30;; esac\nexit 0\n";
@@ -191,12 +191,12 @@ fn what_a_call_took_goes_back_when_a_hook_refuses_it_or_its_client_gives_up() {
     for _ in 0..6 {
         assert_eq!(error(&a.call("s__u", json!({}))).0, -32602);
     }
-    // One that waits for its hook and then leaves.
+    // A client that disconnects while its call waits for a hook.
     let connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__v"}));
     eventually("the hook is asked", || gate.file("hook.asked").exists());
     drop(connection);
     let mut count = 0;
-    eventually("what the call took is returned", || {
+    eventually("the units of the call are returned", || {
         count += usize::from(passed(&a.call("s__t", json!({}))));
         count == 3
     });
@@ -227,7 +227,7 @@ fn listings_and_calls_are_limited_apart() {
     assert!(reply.header("retry-after").is_some());
     let record = refusals(&gate).pop().unwrap();
     assert_eq!((&record["step"], &record["method"]), (&json!("limit"), &json!("tools/list")));
-    // Calls have their own, and so has the other agent.
+    // Calls have their own limit, and so has the other agent.
     assert_eq!(until_refused(&a, "s__t").0, 2);
     for _ in 0..5 {
         gate.agent("b").list();
@@ -255,14 +255,14 @@ fn too_many_refused_calls_wait_and_their_answers_stay_the_same() {
     ask("s__hidden");
     let (later, slow) = ask("s__hidden");
     assert_eq!(first, later, "only the time differs");
-    // Lower bounds, which a busy machine cannot break: a unit comes back every three seconds.
+    // Lower bounds, which a busy machine cannot break: one unit refills every three seconds.
     assert!(slow > Duration::from_millis(200), "{slow:?}");
-    // What does not exist waits like what is hidden, and nobody's calls wait for it.
+    // Nonexistent tools are delayed like hidden ones, and no other agent's calls are delayed.
     assert!(ask("s__nothing").1 > Duration::from_millis(200));
     assert!(passed(&a.call("s__t", json!({}))));
 }
 
-/// Eight clients at once; gives how many calls passed of those that were made.
+/// Eight clients at once; returns how many of the calls passed.
 fn eight_clients(agents: &[Agent], each: usize) -> usize {
     let clients: Vec<_> = (0..8)
         .map(|at| {
@@ -276,14 +276,14 @@ fn eight_clients(agents: &[Agent], each: usize) -> usize {
 }
 
 #[test]
-fn eight_clients_get_exactly_what_the_limit_says() {
+fn eight_clients_get_exactly_the_limit() {
     for rate in ["100/min", "100/day"] {
         let gate = with_tools(&["t"]).set("limits", json!({"calls": rate})).start();
         let agents = [gate.agent("a"), gate.agent("b")];
         agents[0].list();
         let begun = Instant::now();
         let count = eight_clients(&agents, 20);
-        // One more every 600 ms, where the machine is slow.
+        // One more refills every 600 ms, if the machine is slow.
         let more = if rate == "100/min" { begun.elapsed().as_millis() as usize / 600 } else { 0 };
         assert!((100..=100 + more).contains(&count), "{rate}: {count} in {:?}", begun.elapsed());
         assert_eq!(gate.calls("s").len(), count);

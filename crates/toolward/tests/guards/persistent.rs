@@ -1,11 +1,13 @@
-//! Hooks that are one process for all calls.
+//! Persistent hooks: one process for all calls.
+
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 use super::support::*;
 
-/// A process that answers by tool: `t` passes, `u` does not, `lazy` takes its time.
+/// A process whose response depends on the tool: `t` passes, `u` does not, `lazy` is slow.
 const HOOK: &str = r#"#!/usr/bin/env python3
 import json, os, sys, threading, time
 open(os.environ["PIDS"], "a").write(f"{os.getpid()}\n")
@@ -60,7 +62,7 @@ fn one_process_answers_all_calls_each_by_its_id() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     // One process is enough, unless this machine is slow.
     assert!(pids(&gate.file("pids")).len() <= 8, "{:?}", pids(&gate.file("pids")));
-    // A slow answer keeps nobody else waiting.
+    // A slow response does not delay other calls.
     let slow = {
         let a = agents[0].clone();
         std::thread::spawn(move || a.call("s__lazy", json!({})))
@@ -86,13 +88,13 @@ fn a_process_that_dies_refuses_what_waits_and_is_started_again() {
     let pids = pids(&gate.file("pids"));
     assert_eq!(pids.len(), 2);
     assert!(!alive(pids[0]) && alive(pids[1]));
-    // An answer that says nothing refuses its call, and the process goes on.
+    // A response without a decision refuses its call, and the process continues.
     assert_eq!(error(&a.call("s__perhaps", json!({}))).0, -32603);
     assert!(passed(&a.call("s__t", json!({}))) && alive(pids[1]));
 }
 
 #[test]
-fn a_call_that_hangs_is_refused_in_time_and_others_go_on() {
+fn a_call_that_hangs_is_refused_in_time_and_others_continue() {
     let gate = persistent(&["t", "hang"], "2s").start();
     let a = gate.agent("a");
     assert!(passed(&a.call("s__t", json!({}))));
@@ -125,7 +127,7 @@ fn the_process_ends_with_the_gateway() {
     gone(&pids);
 }
 
-/// A process that takes its time before it reads the first request.
+/// A process that delays reading the first request.
 fn slow_start(seconds: f64, more: Value) -> Setup {
     let setup = with_tools(&["t"]);
     let text = HOOK.replacen("lock = ", &format!("time.sleep({seconds})\nlock = "), 1);
@@ -140,7 +142,7 @@ fn slow_start(seconds: f64, more: Value) -> Setup {
 #[test]
 fn a_process_may_take_longer_to_start_than_to_answer() {
     let gate = slow_start(2.0, json!({"timeout": "500ms"})).start();
-    // It is started with the gateway, before anyone asks.
+    // It is started with the gateway, before the first call.
     eventually("it has started", || (pids(&gate.file("pids")).len() == 1).then_some(()));
     let clients: Vec<_> = (0..3)
         .map(|at| {
@@ -163,6 +165,66 @@ fn a_process_that_does_not_start_in_time_is_ended_and_refuses() {
     assert_eq!(error(&answer).0, -32603, "{answer}");
     let first = eventually("it has started", || pids(&gate.file("pids")).first().copied());
     gone(&[first]);
+}
+
+/// All processes but the first start only once a file exists. `lazy` is answered once another one
+/// exists.
+const LATE_PROCESSES: &str = r#"#!/usr/bin/env bash
+echo $$ >> "$PIDS"
+[ "$(wc -l < "$PIDS")" -eq 1 ] || until [ -e "$PIDS.start" ]; do sleep 0.02; done
+while read -r line; do
+  id=${line#*\"id\":}; id=${id%%,*}
+  case $line in
+    *'"tool":"lazy"'*) : > "$PIDS.busy"; until [ -e "$PIDS.go" ]; do sleep 0.02; done ;;
+    *'"tool":"hang"'*) sleep 60 ;;
+  esac
+  printf '{"id":%s,"decision":"allow"}\n' "$id"
+done
+"#;
+
+fn late_processes(timeout: &str) -> Gate {
+    let setup = with_tools(&["t", "lazy", "hang"]);
+    let path = program(&setup, "hook", LATE_PROCESSES);
+    let hook = json!({
+        "name": "h", "exec": [path], "persistent": true, "timeout": timeout,
+        "env": {"PIDS": setup.path("pids")},
+    });
+    let gate = setup.set("hooks", json!([hook])).start();
+    assert!(passed(&gate.agent("a").call("s__t", json!({}))));
+    gate
+}
+
+#[test]
+fn a_call_waits_for_a_process_that_starts_beside_one_that_is_busy() {
+    let gate = late_processes("4s");
+    let call = |agent: &str, tool: &'static str| {
+        let agent = gate.agent(agent);
+        std::thread::spawn(move || agent.call(tool, json!({})))
+    };
+    let slow = call("a", "s__lazy");
+    eventually("the only process is busy", || gate.file("pids.busy").exists().then_some(()));
+    let waiting = call("b", "s__t");
+    eventually("another one starts", || (pids(&gate.file("pids")).len() == 2).then_some(()));
+    // The first one stays, so that the hook is known to work.
+    std::fs::write(gate.file("pids.go"), "").unwrap();
+    assert!(passed(&slow.join().unwrap()));
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(!waiting.is_finished(), "it waits for longer than its timeout");
+    std::fs::write(gate.file("pids.start"), "").unwrap();
+    let answer = waiting.join().unwrap();
+    assert!(passed(&answer), "{answer}");
+}
+
+#[test]
+fn a_call_that_hangs_a_fresh_process_has_no_more_than_its_timeout() {
+    let gate = late_processes("1s");
+    std::fs::write(gate.file("pids.start"), "").unwrap();
+    for _ in 0..2 {
+        // The second time, the process is a new one.
+        let begun = Instant::now();
+        assert_eq!(error(&gate.agent("a").call("s__hang", json!({}))).0, -32603);
+        assert!(begun.elapsed() < Duration::from_secs(15), "not the start timeout");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Guards of a configuration that changes while the gateway runs.
+//! Guards across reloads.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::harness::*;
 use super::support::*;
 
-/// Changes the configuration, and waits until that is in force.
+/// Changes the configuration, and waits until it is active.
 fn change(gate: &Gate, change: impl FnOnce(&mut Value)) {
     reloaded(gate, || write(gate, change));
 }
@@ -21,28 +21,28 @@ fn write(gate: &Gate, change: impl FnOnce(&mut Value)) {
     std::fs::rename(beside, &file).unwrap();
 }
 
-/// Waits for the record of a reload.
+/// Waits until a reload is recorded.
 fn reloaded(gate: &Gate, cause: impl FnOnce()) {
     let reloads = || {
-        let records = super::record::all(&gate.file("audit"));
+        let records = super::audit_log::all(&gate.file("audit"));
         records.iter().filter(|record| record["kind"] == "reload").count()
     };
     let before = reloads();
     cause();
     eventually("it is loaded again", || (reloads() > before).then_some(()));
-    // The record comes just before what it tells of.
+    // A reload is recorded just before the configuration is activated.
     std::thread::sleep(std::time::Duration::from_millis(50));
 }
 
 #[test]
-fn a_limit_that_did_not_change_goes_on_counting() {
+fn an_unchanged_limit_keeps_its_count() {
     let gate = with_tools(&["t"]).set("limits", json!({"calls": "3/day"})).start();
     let a = gate.agent("a");
     assert!(passed(&a.call("s__t", json!({}))) && passed(&a.call("s__t", json!({}))));
     change(&gate, |config| config["limits"]["tools"] = json!({"s/u": "1/day"}));
     assert!(passed(&a.call("s__t", json!({}))));
     assert_eq!(limited(&a.call("s__t", json!({})))["rate"], "3/day");
-    // Another rate is another limit, and begins anew.
+    // Another rate is another limit, and starts with full capacity.
     change(&gate, |config| config["limits"]["calls"] = json!("2/day"));
     assert!(passed(&a.call("s__t", json!({}))) && passed(&a.call("s__t", json!({}))));
     assert_eq!(limited(&a.call("s__t", json!({})))["rate"], "2/day");
@@ -51,7 +51,7 @@ fn a_limit_that_did_not_change_goes_on_counting() {
 }
 
 #[test]
-fn hooks_are_those_of_the_configuration_in_force() {
+fn hooks_are_those_of_the_active_configuration() {
     let setup = with_tools(&["t"]);
     let policy = setup.path("policy.sh");
     std::fs::write(&policy, "mcp_tools_policy_check() { return 0; }\n").unwrap();
@@ -65,9 +65,9 @@ fn hooks_are_those_of_the_configuration_in_force() {
     reloaded(&gate, || {
         std::fs::write(&policy, "mcp_tools_policy_check() { return 1; }\n").unwrap();
     });
-    eventually("the new file is in force", || (!passed(&a.call("s__t", json!({})))).then_some(()));
+    eventually("the new file is active", || (!passed(&a.call("s__t", json!({})))).then_some(()));
     gone(&shells);
-    // One that may not be used keeps the old one in force.
+    // A file that may not be used leaves the old one active.
     write(&gate, |config| config["hooks"][0]["policy_sh"] = json!("missing.sh"));
     eventually("it is refused", || {
         let said = gate.said.lock().unwrap();
@@ -98,16 +98,16 @@ fn the_limit_of_an_entry_belongs_to_the_entry_and_not_to_its_place() {
     let tools = |config: &mut Value, entries: Value| {
         config["agents"]["a"]["allow"]["tools"]["s"] = entries;
     };
-    // Another order, and another entry in front: each goes on where it was.
+    // Another order, and another entry in front: each count continues.
     change(&gate, |config| tools(config, json!([entry("u"), entry("t")])));
     assert_eq!((calls("s__t", 2), calls("s__u", 1)), (0, 1));
     change(&gate, |config| tools(config, json!(["other", entry("t"), entry("u")])));
     assert_eq!((calls("s__t", 2), calls("s__u", 3)), (0, 1));
-    // What takes its place begins anew.
+    // The entry that replaces it starts with full capacity.
     let when = json!({"tool": "t", "limit": "3/day", "when": "true"});
     change(&gate, |config| tools(config, json!(["other", when, entry("u")])));
     assert_eq!((calls("s__t", 4), calls("s__u", 1)), (3, 0));
-    // Written twice, it is counted twice: a call takes of the one that lets it pass.
+    // Written twice, it is counted twice: a call consumes from the entry that allows it.
     change(&gate, |config| tools(config, json!([entry("t"), entry("t"), entry("u")])));
     assert_eq!(calls("s__t", 2), 0);
 }

@@ -1,4 +1,4 @@
-//! Hooks that are a bash file with `mcp_tools_policy_check`.
+//! Hooks that are bash files with `mcp_tools_policy_check`.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -46,7 +46,7 @@ mcp_tools_policy_check() {
     let answer = a.call("s__code", json!({}));
     assert_eq!(error(&answer), (-32600, "no 'right' to \"code\"".into()));
     assert_eq!(answer["error"]["data"], json!({"need": ["x"]}));
-    // A code that is not a hook's, data that is no JSON: the refusal stands.
+    // With an invalid code, or data that is not JSON, the refusal is still a refusal.
     let answer = a.call("s__odd", json!({}));
     assert_eq!(error(&answer), (-32602, "two\nlines".into()));
     assert!(answer["error"].get("data").is_none());
@@ -55,12 +55,12 @@ mcp_tools_policy_check() {
         assert_eq!(error(&a.call(&format!("s__{name}"), json!({}))), (-32602, blocked));
     }
     assert_eq!(error(&a.call("s__twice", json!({}))), (-32603, "last".into()));
-    // A check that leaves the shell has not answered.
+    // A check that exits the shell has not decided.
     for name in ["leaves", "unset"] {
         let answer = a.call(&format!("s__{name}"), json!({}));
         assert_eq!(answer["error"]["data"]["error"], "hook_failed", "{answer}");
     }
-    assert!(passed(&a.call("s__t", json!({}))), "and the shell goes on");
+    assert!(passed(&a.call("s__t", json!({}))), "and the shell continues");
     eventually("its words are in the log", || {
         gate.said.lock().unwrap().contains("hook h: asked about t").then_some(())
     });
@@ -104,7 +104,7 @@ fn it_gets_the_original_name_and_the_definition_with_what_the_gateway_knows() {
     let mut with_path = want("s", 90);
     with_path["path"] = json!("python3");
     assert_eq!((name.as_str(), metadata), ("internal_read", with_path));
-    // A server over HTTP has no command; without a `timeout`, thirty seconds hold.
+    // An HTTP server has no command; the default `timeout` is thirty seconds.
     let (name, metadata) = told("w__internal_read");
     assert_eq!((name.as_str(), metadata), ("internal_read", want("w", 30)));
 }
@@ -144,29 +144,34 @@ fn a_file_that_others_could_change_fails_the_start() {
         },
         "others can write to the directory",
     );
-    // It belongs to this user; where tests run as root, another's can be made.
-    if std::os::unix::fs::chown("/nonexistent", Some(1), None)
-        .is_err_and(|e| e.kind() != std::io::ErrorKind::PermissionDenied)
-    {
-        let chowned =
-            |setup: &Setup| std::os::unix::fs::chown(file(setup), Some(12_345), None).is_ok();
-        let setup = with_policy(&["t"], fine, json!({}));
-        if chowned(&setup) {
-            let (code, said) = setup.fails();
-            assert!(code == 3 && said.contains("belongs to another user"), "{said}");
-        }
+    // Only root can create another user's file.
+    let setup = with_policy(&["t"], fine, json!({}));
+    if std::os::unix::fs::chown(file(&setup), Some(12_345), None).is_ok() {
+        let (code, said) = setup.fails();
+        assert!(code == 3 && said.contains("belongs to another user"), "{said}");
     }
 }
 
 #[test]
-fn a_file_without_the_function_or_with_a_mistake_refuses_calls() {
-    for (text, why) in
-        [("true\n", "no mcp_tools_policy_check"), ("mcp_tools_policy_check() {\n", "syntax error")]
-    {
-        let gate = with_policy(&["t"], text, json!({"timeout": "5s"})).start();
-        hook_failed(&gate, &gate.agent("a"));
-        eventually(why, || gate.said.lock().unwrap().contains(why).then_some(()));
-    }
+fn a_file_without_the_function_refuses_calls() {
+    let gate = with_policy(&["t"], "true\n", json!({"timeout": "5s"})).start();
+    hook_failed(&gate, &gate.agent("a"));
+    let why = "no mcp_tools_policy_check";
+    eventually(why, || gate.said.lock().unwrap().contains(why).then_some(()));
+}
+
+#[test]
+fn a_file_that_bash_cannot_parse_does_not_start_and_is_not_run() {
+    let text = "touch \"$RAN\"\nmcp_tools_policy_check() {\n";
+    let setup = with_policy(&["t"], text, json!({}));
+    let ran = setup.path("ran");
+    // A shell would run the code in the file that `BASH_ENV` names.
+    write(&setup.path("env.sh"), "touch \"$RAN\"\n", 0o644);
+    let code = setup.path("env.sh");
+    let setup = setup.env("RAN", ran.to_str().unwrap()).env("BASH_ENV", code.to_str().unwrap());
+    let (code, said) = setup.fails();
+    assert!(code == 3 && said.contains("syntax error") && said.contains("policy.sh"), "{said}");
+    assert!(!ran.exists());
 }
 
 #[test]
@@ -228,7 +233,7 @@ fn a_policy_that_prints_without_end_is_refused_and_ended() {
 #[test]
 fn variables_that_are_code_for_the_shell_do_not_reach_it() {
     let policy =
-        "mcp_tools_policy_check() { [ -n \"$WORD\" ] && echo \"it has a word\"; return 1; }";
+        "mcp_tools_policy_check() { [ -n \"$WORD\" ] && echo \"the variable is set\"; return 1; }";
     let setup = with_policy(&["t"], policy, json!({"timeout": "5s"}));
     write(
         &setup.path("env.sh"),
@@ -249,13 +254,13 @@ fn variables_that_are_code_for_the_shell_do_not_reach_it() {
         (-32602, "Tool 't' blocked by policy".into())
     );
     eventually("it sees the others", || {
-        gate.said.lock().unwrap().contains("it has a word").then_some(())
+        gate.said.lock().unwrap().contains("the variable is set").then_some(())
     });
 }
 
 #[test]
-fn a_folder_that_belongs_to_another_user_fails_the_start() {
-    // Only root can give something away.
+fn a_directory_that_belongs_to_another_user_fails_the_start() {
+    // Only root can change the owner of a file.
     if rustix::process::geteuid().as_raw() != 0 {
         return;
     }

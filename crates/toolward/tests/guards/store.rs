@@ -1,8 +1,7 @@
-//! Limits that are counted in Redis, with a real one.
+//! Rate limits that are counted in Redis, with a real server.
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,8 +9,9 @@ use serde_json::{Value, json};
 use super::harness::*;
 use super::redis::Server as Store;
 use super::support::*;
+use super::tls::Certificate;
 
-/// A gateway whose limits are in a store, which gets more time than it needs.
+/// A gateway whose limits are in a store, with a generous timeout.
 fn counting_in(store: &Store, rate: &str) -> Setup {
     counting(json!({"store": store.url(), "timeout": "2s", "calls": rate}))
 }
@@ -20,7 +20,7 @@ fn counting(limits: Value) -> Setup {
     with_tools(&["t", "u"]).set("limits", limits)
 }
 
-/// How a call is answered while the store cannot be used.
+/// The response to a call while the store cannot be used.
 fn unavailable(gate: &Gate, agent: &Agent) {
     let calls = gate.calls("s").len();
     let data = limited(&agent.call("s__t", json!({})));
@@ -75,15 +75,15 @@ fn a_call_is_one_round_trip_and_what_it_took_goes_back() {
     }
     let count = (0..10).filter(|_| passed(&a.call("s__t", json!({})))).count();
     assert_eq!(count, 5);
-    // Twenty calls asked, ten gave back; whole scripts were sent only to make them known.
+    // Twenty calls consumed, ten returned their units; whole scripts were sent only to load them.
     let stats = store.ask(&["INFO", "commandstats"]);
     assert!(stats.contains("cmdstat_evalsha:calls=30,"), "{stats}");
     assert!(!stats.contains("cmdstat_eval:"), "{stats}");
-    // A store that forgot the scripts is told them again.
+    // A store that lost the scripts gets them again.
     store.ask(&["SCRIPT", "FLUSH"]);
     store.ask(&["FLUSHALL"]);
     assert!(passed(&a.call("s__t", json!({}))));
-    // Nothing is kept for longer than it counts.
+    // No key outlives its count.
     let key = store.ask(&["RANDOMKEY"]);
     assert!(key.starts_with("{toolward}:limit:limits.calls"), "{key}");
     let left: i64 = store.ask(&["PTTL", &key]).parse().unwrap();
@@ -91,11 +91,11 @@ fn a_call_is_one_round_trip_and_what_it_took_goes_back() {
 }
 
 #[test]
-fn a_store_that_is_not_there_refuses_calls_until_it_is() {
+fn calls_are_refused_while_the_store_is_unreachable() {
     let mut store = Store::absent();
     let gate = counting_in(&store, "1000/s").start();
     let a = gate.agent("a");
-    // Listing has no limit here, and goes on.
+    // Listings are not limited here, and continue.
     assert_eq!(a.list(), ["s__t", "s__u"]);
     unavailable(&gate, &a);
     store.run();
@@ -107,11 +107,11 @@ fn a_store_that_is_not_there_refuses_calls_until_it_is() {
     }
     store.run();
     passes_again(&a);
-    // Lines of the log come a little later than answers.
-    eventually("the log says it both times", || {
+    // Log lines are written a little later than responses.
+    eventually("it is logged both times", || {
         let said = gate.said.lock().unwrap().clone();
         let about = |words: &str| said.lines().filter(|line| line.contains(words)).count();
-        (about("cannot be used") >= 2 && about("answers again") >= 2).then_some(())
+        (about("cannot be used") >= 2 && about("responds again") >= 2).then_some(())
     });
 }
 
@@ -131,13 +131,13 @@ fn a_store_that_does_not_answer_refuses_calls_in_its_time() {
 }
 
 #[test]
-fn what_a_late_answer_took_goes_back() {
+fn units_consumed_by_a_late_reply_are_returned() {
     let store = Store::start();
     let gate =
         counting(json!({"store": store.url(), "timeout": "300ms", "calls": "3/day"})).start();
     let a = gate.agent("a");
     assert!(passed(&a.call("s__t", json!({}))));
-    // A client that leaves while the store is silent; the answer comes for nobody.
+    // A client that disconnects while the store does not respond; the response is discarded.
     store.signal("-STOP");
     let connection = a.modern_open(json!(1), "tools/call", json!({"name": "s__t"}));
     std::thread::sleep(Duration::from_millis(100));
@@ -190,7 +190,7 @@ fn calls_that_are_refused_while_the_store_is_slow_take_nothing() {
 }
 
 #[test]
-fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
+fn with_the_memory_fallback_each_process_counts_by_itself_and_logs_it() {
     let mut store = Store::start();
     let limits = json!({
         "store": store.url(), "on_store_error": "memory", "timeout": "2s", "calls": "3/day",
@@ -201,7 +201,7 @@ fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
     assert!(intents(&gate)[0].get("limit_store").is_none());
     store.kill();
     let count = (0..6).filter(|_| passed(&a.call("s__t", json!({})))).count();
-    assert_eq!(count, 3, "counted anew, and held");
+    assert_eq!(count, 3, "counted from zero, and enforced");
     let data = limited(&a.call("s__t", json!({})));
     assert_eq!(
         (&data["error"], &data["limit"]),
@@ -209,11 +209,13 @@ fn with_memory_as_the_way_out_each_process_counts_for_itself_and_says_so() {
     );
     assert_eq!(intents(&gate).last().unwrap()["limit_store"], "memory");
     let said = |words: &str| gate.said.lock().unwrap().contains(words);
-    eventually("the log says it", || said("this gateway counts for itself now").then_some(()));
+    eventually("it is logged", || {
+        said("this gateway counts in memory until it recovers").then_some(())
+    });
     store.run();
     passes_again(&a);
     assert!(intents(&gate).last().unwrap().get("limit_store").is_none());
-    eventually("the log says so", || said("limits are counted there").then_some(()));
+    eventually("it is logged", || said("limits are counted there").then_some(()));
 }
 
 #[test]
@@ -233,53 +235,41 @@ fn a_password_and_a_database_are_used_and_never_shown() {
     let gate = gate_with("s3cr3t%401");
     let a = gate.agent("a");
     assert_eq!((0..5).filter(|_| passed(&a.call("s__t", json!({})))).count(), 2);
-    let keys = store.ask(&["--no-auth-warning", "-a", "s3cr3t@1", "-n", "3", "DBSIZE"]);
+    let keys = store.ask(&["-n", "3", "DBSIZE"]);
     assert_eq!(keys, "1");
     let gate = gate_with("wrong");
     unavailable(&gate, &gate.agent("a"));
-    let said = eventually("the log says why", || {
+    let said = eventually("the reason is logged", || {
         let said = gate.said.lock().unwrap().clone();
-        said.contains("refuses the password").then_some(said)
+        said.contains("rejects the password").then_some(said)
     });
     assert!(!said.contains("wrong"), "{said}");
 }
 
 #[test]
-fn a_store_behind_tls_is_used_where_its_certificate_is_trusted() {
+fn a_store_behind_tls_is_used_if_its_certificate_is_trusted_and_gets_the_password() {
     let mut store = Store::absent();
-    store.tls = true;
-    let file = |name: &str| store.folder.path().join(name).to_str().unwrap().to_string();
-    let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-        ])
-        .args(["-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
-        .args(["-keyout", &file("key.pem"), "-out", &file("cert.pem")])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let certificate = file("cert.pem");
+    let certificate = Certificate::new();
+    store.tls = Some(certificate.clone());
+    store.password = Some("s3cr3t");
     store.run();
-    let url = format!("rediss://localhost:{}", store.port);
-    let setup = || counting(json!({"store": url, "timeout": "5s", "calls": "2/day"}));
-    let gate = setup().env("SSL_CERT_FILE", &certificate).start();
+    let setup = |password: &str| {
+        let url = format!("rediss://:${{REDIS_PASSWORD}}@localhost:{}", store.port);
+        counting(json!({"store": url, "timeout": "20s", "calls": "2/day"}))
+            .env("REDIS_PASSWORD", password)
+    };
+    let trusting = |password: &str| setup(password).env("SSL_CERT_FILE", &certificate.path());
+    let gate = trusting("s3cr3t").start();
     let a = gate.agent("a");
     assert_eq!((0..5).filter(|_| passed(&a.call("s__t", json!({})))).count(), 2);
-    let gate = setup().start();
-    unavailable(&gate, &gate.agent("a"));
+    assert_eq!(store.ask(&["DBSIZE"]), "1");
+    for gate in [setup("s3cr3t").start(), trusting("another").start()] {
+        unavailable(&gate, &gate.agent("a"));
+    }
 }
 
 #[test]
-fn what_is_no_store_refuses_calls_or_the_start() {
+fn an_invalid_store_refuses_calls_or_the_start() {
     // Something else listens there.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,16 +1,18 @@
-//! Limits that are counted in a Sentinel group or a Cluster, and with a user of the store's own.
+//! Rate limits that are counted in a Sentinel group or a Cluster, and with a Redis user of their own.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
-use super::redis::{Cluster, SentinelGroup, Server};
+use super::redis::Server;
+use super::redis::groups::{Cluster, SentinelGroup};
 use super::support::*;
+use super::tls::Certificate;
 
 /// All counters have this tag.
 const KEY: &str = "{toolward}";
 
 fn counting(store: &str, rate: &str) -> Setup {
-    let limits = json!({"store": store, "timeout": "500ms", "calls": rate});
+    let limits = json!({"store": store, "timeout": "5s", "calls": rate});
     with_tools(&["t"]).set("limits", limits)
 }
 
@@ -23,7 +25,7 @@ fn passes_again(agent: &Agent, after: &str) {
     eventually(&format!("limited calls work again after {after}"), || passed(&call(agent)));
 }
 
-/// Makes calls until the limit is used up; gives how many passed.
+/// Makes calls until the limit is used up; returns how many passed.
 fn rest(agent: &Agent) -> usize {
     let mut count = 0;
     eventually("the limit is used up", || {
@@ -46,7 +48,7 @@ fn a_user_needs_only_the_commands_of_the_scripts() {
     let gate = counting(&url, "2/day").env("STORE_PASSWORD", "s3cr3t").start();
     let a = gate.agent("a");
     assert_eq!((0..5).filter(|_| passed(&call(&a))).count(), 2);
-    // What a refused call took is given back, which is the other script.
+    // The units of a refused call are returned, by the other script.
     assert_eq!(store.ask(&["ACL", "LOG"]), "", "nothing was denied");
 }
 
@@ -80,11 +82,7 @@ fn an_old_master_that_became_a_replica_is_left() {
     let gate = counting(&group.url(), "1000/s").start();
     let a = gate.agent("a");
     assert!(passed(&call(&a)));
-    let old = group.master().unwrap().port;
-    assert_eq!(group.sentinels[0].ask(&["SENTINEL", "FAILOVER", super::redis::MASTER]), "OK");
-    eventually("the roles are exchanged", || {
-        group.master().is_some_and(|master| master.port != old)
-    });
+    group.exchange_roles();
     passes_again(&a, "the roles were exchanged");
 }
 
@@ -99,7 +97,7 @@ fn a_cluster_counts_on_one_server_and_follows_a_slot_that_moves() {
     cluster.move_slot(KEY);
     let after = cluster.owner(KEY).unwrap();
     assert!(after.port != before && after.ask(&["DBSIZE"]) == "1");
-    // Each gateway follows the redirect, and no call is refused for it.
+    // Each gateway follows the redirect, and no call is refused because of it.
     assert_eq!((count(0), count(1)), (5, 5));
     assert!(limited(&call(&agents[0]))["error"] == "limit_exceeded");
 }
@@ -116,4 +114,24 @@ fn a_cluster_fails_over_and_its_counts_stay() {
     cluster.fail_over(KEY);
     passes_again(&a, "the replica became a master");
     assert_eq!(rest(&a), 1, "three before and two after");
+}
+
+#[test]
+fn a_sentinel_group_and_a_cluster_are_used_over_tls() {
+    let certificate = Certificate::new();
+    let group = SentinelGroup::with_tls(&certificate);
+    let cluster = Cluster::with_tls(&certificate);
+    for url in [group.url(), cluster.url()] {
+        let gate = counting(&url, "2/day").env("SSL_CERT_FILE", &certificate.path()).start();
+        let a = gate.agent("a");
+        passes_again(&a, "its start");
+        assert_eq!(rest(&a), 1, "{url}");
+        // A certificate that is not trusted is not used.
+        let gate = counting(&url, "2/day").start();
+        let data = limited(&call(&gate.agent("a")));
+        assert_eq!(data["error"], "limits_unavailable", "{url}: {data}");
+    }
+    let counter = cluster.owner(KEY).unwrap();
+    assert_eq!(counter.ask(&["DBSIZE"]), "1");
+    assert_eq!(group.master().unwrap().ask(&["DBSIZE"]), "1");
 }

@@ -1,4 +1,4 @@
-//! What the tests of guards have in common.
+//! Shared setup for the tests of guards.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub fn with_tools(tools: &[&str]) -> Setup {
     setup().web("s", "modern", names(tools)).agents(everyone())
 }
 
-/// A program beside the configuration; gives its path as the configuration has it.
+/// A program next to the configuration; returns its path as configured.
 pub fn program(setup: &Setup, name: &str, text: &str) -> Value {
     let path = setup.path(name);
     std::fs::write(&path, text).unwrap();
@@ -35,13 +35,13 @@ pub fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// Whether a call was carried out.
+/// Whether a call was executed.
 pub fn passed(answer: &Value) -> bool {
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     answer["result"]["isError"] != true && text.starts_with("did ")
 }
 
-/// What a refusal by a limit says.
+/// The message of a refusal by a rate limit.
 pub fn limited(answer: &Value) -> Value {
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     let data = &answer["result"]["_meta"]["io.toolward/refusal"];
@@ -81,16 +81,16 @@ pub fn intents(gate: &Gate) -> Vec<Value> {
     gate.records().into_iter().filter(|record| record["kind"] == "intent").collect()
 }
 
-/// The numbers that a hook wrote into a file, one a line.
+/// The numbers that a hook wrote into a file, one per line.
 pub fn pids(path: &Path) -> Vec<u32> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// Waits until none of these processes runs.
+/// Waits until none of these processes is running.
 pub fn gone(pids: &[u32]) {
     assert!(!pids.is_empty());
-    eventually("what the hook started has ended", || {
+    eventually("the processes of the hook have ended", || {
         pids.iter().all(|pid| !alive(*pid)).then_some(())
     });
 }

@@ -1,10 +1,10 @@
-//! `toolward check` on limits and hooks that stand before nothing.
+//! `toolward check` on limits and hooks that apply to nothing.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// What `check` warns of, as one text a finding.
+/// The warnings of `check`, one text per finding.
 fn warnings(config: &Value) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let (file, lists) = (folder.path().join("toolward.yaml"), folder.path().join("lists"));
@@ -46,7 +46,7 @@ fn hook(more: Value) -> Value {
 }
 
 #[test]
-fn guards_that_name_what_is_not_there_are_told() {
+fn guards_that_name_something_unknown_are_reported() {
     let limits = |tools: Value| config(|config| config["limits"] = json!({"tools": tools}));
     let of_server = |tools: Value| {
         config(|config| config["servers"]["files"]["limits"] = json!({"tools": tools}))
@@ -66,8 +66,8 @@ fn guards_that_name_what_is_not_there_are_told() {
         (server("result_bytes", json!({"hint:read-only": 100})), "never-matches"),
         (hook(json!({"tools": ["nope"], "servers": ["files"]})), "no-known-tool"),
         (hook(json!({"tools": ["files/write"]})), "files.write"),
-        (hook(json!({"agents": ["nobody"]})), "no agent is called `nobody`"),
-        (hook(json!({"agents": ["w", "x*"]})), "no agent is called `x*`"),
+        (hook(json!({"agents": ["nobody"]})), "no agent is named `nobody`"),
+        (hook(json!({"agents": ["w", "x*"]})), "no agent is named `x*`"),
         (hook(json!({"servers": ["fo*"]})), "no server matches `fo*`"),
     ] {
         let said = warnings(&config);
@@ -76,7 +76,7 @@ fn guards_that_name_what_is_not_there_are_told() {
 }
 
 #[test]
-fn guards_that_stand_before_something_or_perhaps_do_are_not() {
+fn guards_that_may_apply_are_not_reported() {
     for config in [
         config(|_| {}),
         config(|config| {

@@ -1,4 +1,5 @@
-//! TLS: the endpoint's certificate, which may change, and clients' certificates, which may be agents.
+//! TLS: the endpoint's certificate, which can be replaced, and client certificates, which can identify
+//! agents.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, Stream
 use crate::harness::*;
 use crate::jwt::turned_away;
 
-/// Certificates in a folder, as openssl makes them.
+/// Certificates in a directory, created with openssl.
 pub struct Papers<'f>(pub &'f Path);
 
 impl Papers<'_> {
@@ -38,7 +39,7 @@ impl Papers<'_> {
         self.openssl(&arguments);
     }
 
-    /// A certificate that an authority signs: `NAME.pem` and `NAME.key`.
+    /// A certificate signed by an authority: `NAME.pem` and `NAME.key`.
     pub fn sign(&self, authority: &str, name: &str, subject: &str, alternative: &str) {
         let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
         let (by, by_key) = (format!("{authority}.pem"), format!("{authority}.key"));
@@ -93,8 +94,8 @@ impl Papers<'_> {
         StreamOwned::new(connection, stream)
     }
 
-    /// One request over TLS. `Err` where there was no connection; else the certificate of the endpoint
-    /// and the answer.
+    /// One request over TLS. `Err` if there was no connection; otherwise the endpoint's certificate and
+    /// the response.
     fn ask(
         &self,
         port: u16,
@@ -163,26 +164,26 @@ fn the_certificate_is_read_again_when_its_files_change() {
     place("second");
     let now = || papers.ask(gate.port, None, token).unwrap().0;
     eventually("the new certificate", || (now() == der("second")).then_some(()));
-    // What cannot be read changes nothing, and is told.
+    // A file that cannot be read changes nothing, and is logged.
     std::fs::write(papers.path("now.pem"), "-----BEGIN CERTIFICATE-----\nx").unwrap();
-    eventually("the log says so", || {
+    eventually("it is logged", || {
         gate.said.lock().unwrap().contains("the previous certificate stays active").then_some(())
     });
     assert_eq!(now(), der("second"));
-    // A certificate of another key is no better.
+    // Neither does a certificate for another key.
     std::fs::copy(papers.path("first.pem"), papers.path("now.pem")).unwrap();
-    eventually("the log says so", || {
-        gate.said.lock().unwrap().contains("does not fit the key").then_some(())
+    eventually("it is logged", || {
+        gate.said.lock().unwrap().contains("does not match the key").then_some(())
     });
     assert_eq!(now(), der("second"));
     place("first");
     eventually("the first again", || (now() == der("first")).then_some(()));
-    // Whoever speaks plainly is not answered in plain text.
+    // A plaintext request gets no plaintext response.
     let mut plain = gate.nobody().open("POST", &[], "{}");
     let mut answer = Vec::new();
     let _ = plain.stream.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    assert!(turned_away(&gate, 2).contains(&"there was no TLS handshake".into()));
+    assert!(turned_away(&gate, 2).contains(&"the TLS handshake failed".into()));
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn a_certificate_that_cannot_be_read_does_not_start() {
 }
 
 #[test]
-fn a_client_s_certificate_is_an_agent_where_the_configuration_says_so() {
+fn a_client_certificate_identifies_its_configured_agent() {
     let folder = tempfile::tempdir().unwrap();
     let papers = Papers(folder.path());
     for authority in ["ca", "clients", "strangers"] {
@@ -233,19 +234,23 @@ fn a_client_s_certificate_is_an_agent_where_the_configuration_says_so() {
         [("named", "reviewer"), ("host", "build"), ("uri", "deploy"), ("known", "known")]
     {
         assert_eq!(papers.status(gate.port, Some(client), ""), 200, "{client}");
-        // A token beside it must say the same.
+        // A token sent with it must identify the same agent.
         assert_eq!(papers.status(gate.port, Some(client), &token(agent)), 200, "{client}");
         let other = if agent == "build" { "known" } else { "build" };
         assert_eq!(papers.status(gate.port, Some(client), &token(other)), 401, "{client}");
         assert_eq!(papers.status(gate.port, Some(client), &token("wrong")), 401, "{client}");
     }
-    // One that nobody has needs a token.
+    // A certificate that matches no agent needs a token.
     for client in ["nobody", "cased", "twice"] {
         assert_eq!(papers.status(gate.port, Some(client), ""), 401, "{client}");
         assert_eq!(papers.status(gate.port, Some(client), &token("build")), 200, "{client}");
     }
-    assert_eq!(papers.status(gate.port, Some("two"), ""), 401, "two agents are nobody");
-    // Without one, or with one of another authority, there is no connection.
+    assert_eq!(
+        papers.status(gate.port, Some("two"), ""),
+        401,
+        "a certificate of two agents identifies neither"
+    );
+    // Without one, or with one of another authority, the connection fails.
     for client in [None, Some("forged"), Some("gate")] {
         let asked = papers.ask(gate.port, client, &token("build"));
         assert!(asked.is_err(), "{client:?}: {asked:?}");
@@ -254,7 +259,7 @@ fn a_client_s_certificate_is_an_agent_where_the_configuration_says_so() {
     for why in [
         "two credentials name different agents",
         "the credential matches two agents",
-        "there was no TLS handshake",
+        "the TLS handshake failed",
     ] {
         assert!(recorded.contains(&why.into()), "{why}: {recorded:?}");
     }

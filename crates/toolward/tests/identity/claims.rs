@@ -1,4 +1,5 @@
-//! Claims in rules: what one holder of an agent's name may do and another may not, and what is theirs.
+//! Claims in rules: different holders of the same agent have different permissions and separate
+//! sessions.
 
 use serde_json::{Value, json};
 
@@ -43,7 +44,7 @@ fn conditions_read_claims_and_each_holder_sees_its_own_list() {
     assert_eq!(text(&anna.call("s__more", json!({}))), "did more");
     gate.refusal(&ben.call("s__more", json!({})));
     gate.refusal(&cleo.session().call("s__more", json!({})));
-    // What every token has anew is not for rules to read.
+    // Rules cannot read claims that differ in every token.
     let other = self::gate(&issuer, "has(claims.jti) || has(claims.exp)");
     let with_id = token(&issuer, json!({"sub": "anna", "jti": "1"}));
     assert_eq!(with(&other, with_id).list(), ["s__t"]);
@@ -64,7 +65,7 @@ fn a_session_is_one_holder_s_and_outlives_its_token() {
         assert_eq!(ask(renewed), 200, "{when}");
         assert_eq!(ask(json!({"sub": "ben", "groups": ["admin"]})), 404, "{when}");
         assert_eq!(ask(json!({"groups": ["admin"]})), 404, "{when}");
-        // Where rules read claims, other claims are another caller.
+        // If rules read claims, different claims make a different caller.
         let regrouped = json!({"sub": "anna", "groups": ["staff"]});
         let expected = if when == "true" { 200 } else { 404 };
         assert_eq!(ask(regrouped), expected, "{when}");
@@ -86,7 +87,7 @@ fn a_stream_ends_with_the_token_by_which_it_was_opened() {
 }
 
 #[test]
-fn a_token_without_the_scope_is_told_which_one_it_lacks() {
+fn a_token_without_the_scope_gets_the_missing_one() {
     let issuer = Issuer::start(vec![Key::new("p", "EC")]);
     let agents = json!({
         "dev": {"claims": {"sub": "dev", "scope": "tools:use files"}, "allow": {"servers": ["*"]}},
@@ -107,10 +108,13 @@ fn a_token_without_the_scope_is_told_which_one_it_lacks() {
         assert!(challenge.contains("scope=\"tools:use files\""), "{challenge}");
         assert!(challenge.contains("resource_metadata=\"https://gate.example/"), "{challenge}");
     }
-    // A stranger is not told what it would need.
+    // An unknown caller does not learn what it would need.
     assert_eq!(begin(&token("stranger", json!("files"))).status, 401);
     let missing = begin(&gate.nobody());
     let challenge = missing.header("www-authenticate").unwrap();
-    assert!(challenge.contains("scope=\"tools:use\""), "what all need: {challenge}");
+    assert!(
+        challenge.contains("scope=\"tools:use\""),
+        "the scope that every caller needs: {challenge}"
+    );
     assert!(turned_away(&gate, 6).contains(&"the token lacks a scope".into()));
 }

@@ -1,4 +1,4 @@
-"""The Python MCP client with whatever names it: lists tools and prints their names as JSON.
+"""The Python MCP client with any kind of credential: lists tools and prints their names as JSON.
 
     client.py URL [--token TOKEN] [--unix SOCKET] [--ca FILE] [--cert FILE] [--oauth]
 
@@ -27,7 +27,7 @@ given = parser.parse_args()
 
 
 class Storage:
-    """What the client was given, for as long as it runs."""
+    """Tokens and registration, kept while the client runs."""
 
     tokens = client = None
 
@@ -45,7 +45,7 @@ class Storage:
 
 
 class Browser:
-    """Follows the way to the authorization server and back."""
+    """Follows the redirect to the authorization server and back."""
 
     async def go(self, url):
         async with httpx2.AsyncClient() as http:

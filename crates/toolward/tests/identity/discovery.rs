@@ -1,4 +1,4 @@
-//! What a client without a token finds out: challenge, metadata, and that there is nothing more to find.
+//! OAuth discovery without a token: challenge and metadata, and nothing else.
 
 use serde_json::{Value, json};
 

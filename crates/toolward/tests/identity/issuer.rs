@@ -13,7 +13,7 @@ use ring::rsa::{KeyPair as RsaKeyPair, PublicKeyComponents};
 use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
 
-/// A key that signs.
+/// A signing key.
 pub struct Key {
     pub id: String,
     pair: Pair,
@@ -49,7 +49,7 @@ impl Key {
                     .args(["-outform", "DER"])
                     .output()
                     .unwrap();
-                // Versions of openssl differ in what they put around the key.
+                // Versions of openssl encode the key differently.
                 let read = RsaKeyPair::from_der(&made.stdout);
                 Pair::Rsa(read.or_else(|_| RsaKeyPair::from_pkcs8(&made.stdout)).unwrap())
             }
@@ -57,7 +57,7 @@ impl Key {
         Key { id: id.into(), pair }
     }
 
-    /// The public half.
+    /// The public key.
     pub fn public(&self) -> Value {
         let point = |bytes: &[u8], curve: &str| {
             let (x, y) = bytes[1..].split_at((bytes.len() - 1) / 2);
@@ -98,7 +98,7 @@ impl Key {
         self.sign_text(&self.head().to_string(), &claims.to_string())
     }
 
-    /// The same with a head and claims that need not be JSON.
+    /// The same with a header and claims that need not be JSON.
     pub fn sign_text(&self, head: &str, claims: &str) -> String {
         let signed = format!("{}.{}", BASE64.encode(head), BASE64.encode(claims));
         let random = SystemRandom::new();
@@ -124,13 +124,13 @@ impl Key {
     }
 }
 
-/// What the issuer does when it is asked for its keys.
+/// How the issuer responds to a request for its keys.
 #[derive(Clone)]
 pub enum Mood {
     Good,
-    /// A status, further headers, and a body.
+    /// A status, additional headers, and a body.
     Says(u16, String, String),
-    /// It takes the question and says nothing.
+    /// It accepts the request and never responds.
     Silent,
 }
 
@@ -143,11 +143,11 @@ struct State {
     url: String,
     keys: Mutex<Vec<Arc<Key>>>,
     mood: Mutex<Mood>,
-    /// Claims of tokens that the authorization server gives out.
+    /// Claims of tokens that the authorization server issues.
     claims: Mutex<Value>,
-    /// How long those live, in seconds.
+    /// Their lifetime, in seconds.
     lives: Mutex<u64>,
-    /// Requests, each as its first line, its `Authorization` and its body.
+    /// Requests, each as its request line, its `Authorization` and its body.
     asked: Mutex<Vec<(String, String, String)>>,
 }
 
@@ -187,7 +187,7 @@ impl Issuer {
         keys.iter().find(|key| key.id == id).unwrap().clone()
     }
 
-    /// Only these keys from now on.
+    /// Serves only these keys from now on.
     pub fn rotate(&self, keys: Vec<Key>) {
         *self.state.keys.lock().unwrap() = keys.into_iter().map(Arc::new).collect();
     }
@@ -196,13 +196,13 @@ impl Issuer {
         *self.state.mood.lock().unwrap() = mood;
     }
 
-    /// What tokens of the authorization server say from now on, and how long they live.
+    /// Sets the claims and the lifetime of tokens that are issued from now on.
     pub fn grant(&self, claims: Value, lives: u64) {
         *self.state.claims.lock().unwrap() = claims;
         *self.state.lives.lock().unwrap() = lives;
     }
 
-    /// Claims that are good at the gateway.
+    /// Claims that the gateway accepts.
     pub fn claims(&self, audience: &str, more: Value) -> Value {
         let mut claims =
             json!({"iss": self.url, "aud": audience, "exp": now() + 300, "iat": now()});
@@ -212,7 +212,7 @@ impl Issuer {
         claims
     }
 
-    /// How often something was asked for.
+    /// The number of requests for something.
     pub fn asked(&self, path: &str) -> Vec<(String, String)> {
         let asked = self.state.asked.lock().unwrap();
         let fits = |line: &str| line.split([' ', '?']).nth(1) == Some(path);
@@ -329,7 +329,7 @@ impl State {
         claims["aud"] = json!(resource);
         claims["scope"] = json!(scope);
         claims["exp"] = json!(now() + lives);
-        // No two are alike.
+        // Each token is unique.
         claims["jti"] = json!(self.asked.lock().unwrap().len());
         let token = self.keys.lock().unwrap().first().unwrap().sign(&claims);
         let answer = json!({"access_token": token, "token_type": "Bearer", "expires_in": lives,
@@ -338,7 +338,7 @@ impl State {
     }
 }
 
-/// The values of a form by their names.
+/// The values of a form by name.
 fn form(text: &str) -> impl Fn(&str) -> String + use<> {
     let decode = |text: &str| {
         let mut out = Vec::new();

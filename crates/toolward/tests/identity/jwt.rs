@@ -1,4 +1,4 @@
-//! JWTs: which are an agent, and which are nobody whatever they say.
+//! JWTs: which identify an agent, which are unnamed callers, and which are rejected.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -11,9 +11,9 @@ use crate::wire::Reply;
 pub const GATE: &str = "https://gate.example";
 pub const AUDIENCE: &str = "https://gate.example/mcp";
 
-/// A gateway that believes the issuer, with a server `s`.
+/// A gateway that trusts the issuer, with a server `s`.
 pub fn gate_with(issuer: &Issuer, jwt: Value, agents: Value) -> Setup {
-    // Agents without tokens: only claims name them.
+    // Agents without tokens: only claims identify them.
     setup()
         .stdio("s", "legacy", names(&["t", "more"]))
         .set("public_url", json!(GATE))
@@ -36,9 +36,9 @@ pub fn begin(agent: &Agent) -> Reply {
     agent.post(&[], &initialize(LEGACY))
 }
 
-/// Reasons for which callers were turned away, once there are `count` requests.
+/// The reasons for which requests were rejected, once there are `count`.
 pub fn turned_away(gate: &Gate, count: u64) -> Vec<String> {
-    eventually("the record says who was turned away", || {
+    eventually("rejected requests are recorded", || {
         let records = gate.records();
         let told: Vec<_> = records.iter().filter(|one| one["kind"] == "turned-away").collect();
         let counted: u64 = told.iter().map(|one| one["count"].as_u64().unwrap()).sum();
@@ -88,7 +88,7 @@ fn a_jwt_is_the_agent_whose_claims_it_has_by_every_algorithm() {
         assert_eq!((&record["agent"], &record["identity"]), (&json!(agent), &json!("jwt")));
         assert_eq!(record["subject"], subject, "{record}");
     }
-    // One fetch was enough for all of them.
+    // One fetch of the keys was enough for all of them.
     assert_eq!(issuer.asked("/keys").len(), 1);
     assert!(!json!(gate.log("s")).to_string().contains("eyJ"), "a token reached the server");
 }
@@ -175,7 +175,7 @@ fn a_jwt_that_is_wrong_in_any_way_is_401_and_recorded() {
             "the token is signed by a key that its issuer does not have",
             head(json!({"alg": "ES256", "kid": "P"})),
         ),
-        ("the token does not say by which key it is signed", head(json!({"alg": "ES256"}))),
+        ("the token does not name the key that signed it", head(json!({"alg": "ES256"}))),
         ("the token's signature is wrong", head(json!({"alg": "ES256", "kid": "p2"}))),
         ("the token's signature is wrong", attacker.sign(&good)),
         (
@@ -212,17 +212,17 @@ fn a_jwt_that_is_wrong_in_any_way_is_401_and_recorded() {
     }
     let recorded = turned_away(&gate, count);
     for why in reasons {
-        assert!(recorded.contains(&why), "{why} is not in the record: {recorded:?}");
+        assert!(recorded.contains(&why), "{why} is not in the audit log: {recorded:?}");
     }
-    assert!(issuer.asked("/evil").is_empty(), "a token said where keys are, and was believed");
+    assert!(issuer.asked("/evil").is_empty(), "keys were fetched from a URL in the token");
     assert!(gate.log("s").is_empty());
-    // Also where callers without a name are let in, a wrong token is not one of them.
+    // An invalid token does not make an unnamed caller, even if unnamed callers are allowed.
     let reply = begin(&with(&gate, p.sign(&good)));
     assert_eq!(reply.status, 200);
 }
 
 #[test]
-fn a_jwt_of_nobody_has_no_name_and_a_wrong_one_is_never_that() {
+fn a_jwt_of_no_agent_is_an_unnamed_caller_and_an_invalid_one_is_rejected() {
     let issuer = Issuer::start(vec![Key::new("p", "EC")]);
     let gate = gate_with(
         &issuer,
@@ -258,7 +258,7 @@ fn a_token_is_for_one_address() {
         (&*one, "/mcp/s", 200),
         (&*one, "/mcp", 401),
         (&*format!("{AUDIENCE}/other"), "/mcp/s", 401),
-        // `/s/mcp` is the same address, whose audience is written in one way only.
+        // `/s/mcp` is the same endpoint, whose audience has only one spelling.
         (&*one, "/s/mcp", 200),
         (AUDIENCE, "/s/mcp", 200),
         (&*format!("{GATE}/s/mcp"), "/s/mcp", 401),
@@ -269,7 +269,7 @@ fn a_token_is_for_one_address() {
         let agent = with(&gate, token(audience)).at(path);
         assert_eq!(begin(&agent).status, status, "a token for {audience} at {path}");
     }
-    // With `audience`, that and nothing else.
+    // With `audience`, that value and no other.
     let gate = gate_with(&issuer, json!({"audience": ["a", "b"]}), dev()).start();
     for (audience, status) in [("a", 200), ("b", 200), (AUDIENCE, 401), ("c", 401)] {
         assert_eq!(begin(&with(&gate, token(audience))).status, status, "{audience}");
@@ -287,7 +287,7 @@ fn a_listed_token_and_a_jwt_live_beside_each_other() {
     let jwt = issuer.key("p").sign(&issuer.claims(AUDIENCE, json!({"sub": "dev"})));
     let begun = with(&gate, jwt.clone()).session();
     assert_eq!(begun.list(), ["s__t", "s__more"]);
-    // The holder of a JWT is not the holder of the token, though both are one agent.
+    // The holder of a JWT is not the holder of the token, although both are the same agent.
     let list = request(json!(1), "tools/list", json!({}));
     assert_eq!(with(&gate, "listed.token.1.of.dev").post(&begun.headers(), &list).status, 404);
     assert_eq!(with(&gate, jwt).post(&begun.headers(), &list).status, 200);

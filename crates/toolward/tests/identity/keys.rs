@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
+use toolward_testkit::proxy::Proxy;
 
 use crate::harness::*;
 use crate::issuer::{Issuer, Key, Mood};
 use crate::jwt::{AUDIENCE, begin, dev, gate_with, turned_away, with};
+use crate::tls::{Certificate, Front, NAME};
 
 fn token(issuer: &Issuer, key: &Key) -> String {
     key.sign(&issuer.claims(AUDIENCE, json!({"sub": "dev"})))
@@ -23,9 +25,9 @@ fn a_key_that_was_rotated_out_is_refused_and_a_new_one_is_found() {
     let new = token(&issuer, &issuer.key("new"));
     assert_eq!(begin(&with(&gate, new)).status, 200);
     assert_eq!(issuer.asked("/keys").len(), 2);
-    // Also where it was found good before.
+    // Also if it was accepted before.
     assert_eq!(begin(&with(&gate, old)).status, 401);
-    // Whoever makes up key ids does not make the gateway ask.
+    // Made-up key ids do not make the gateway fetch the keys.
     for id in ["x", "y", "z"] {
         let made_up = token(&issuer, &Key::new(id, "EC"));
         assert_eq!(begin(&with(&gate, made_up)).status, 401);
@@ -66,7 +68,7 @@ fn without_keys_every_jwt_is_refused_until_there_are_some() {
         assert_eq!(refused.status, 401, "mood {at}");
         let challenge = refused.header("www-authenticate").unwrap();
         assert!(challenge.contains("invalid_token"), "mood {at}: {challenge}");
-        // Others are not affected.
+        // Other callers are not affected.
         assert_eq!(begin(&with(&gate, "a-token-that-is-listed")).status, 200, "mood {at}");
         assert_eq!(turned_away(&gate, 1).len(), 1, "mood {at}");
         let said = gate.said.lock().unwrap().clone();
@@ -74,7 +76,7 @@ fn without_keys_every_jwt_is_refused_until_there_are_some() {
         issuer.feel(Mood::Good);
         if at == 0 {
             eventually("the keys are there", || (begin(&client).status == 200).then_some(()));
-            eventually("it is told", || {
+            eventually("it is logged", || {
                 gate.said.lock().unwrap().contains("are available again").then_some(())
             });
         }
@@ -83,7 +85,7 @@ fn without_keys_every_jwt_is_refused_until_there_are_some() {
 }
 
 #[test]
-fn an_issuer_that_does_not_answer_delays_nobody_else() {
+fn an_issuer_that_does_not_respond_delays_no_other_caller() {
     let issuer = Issuer::start(vec![Key::new("p", "EC")]);
     issuer.feel(Mood::Silent);
     let agents = json!({
@@ -97,7 +99,7 @@ fn an_issuer_that_does_not_answer_delays_nobody_else() {
         .map(|_| with(&gate, token.clone()).open("POST", &[], &initialize(LEGACY).to_string()))
         .collect();
     assert_eq!(begin(&with(&gate, "a-token-that-is-listed")).status, 200);
-    // The issuer has five seconds to answer; nobody else has waited for that.
+    // The issuer has five seconds to respond; no other caller waited for that.
     assert!(waiting.iter_mut().all(|one| one.is_silent(Duration::from_millis(1))));
     for _ in 0..20 {
         assert_eq!(begin(&with(&gate, "a-token-that-is-listed")).status, 200);
@@ -115,7 +117,7 @@ fn keys_that_are_known_outlive_an_outage() {
     let first = token(&issuer, &issuer.key("p"));
     assert_eq!(begin(&with(&gate, first.clone())).status, 200);
     issuer.feel(Mood::Says(503, String::new(), String::new()));
-    // A key that is not known makes the gateway ask, in vain.
+    // An unknown key makes the gateway fetch the keys, in vain.
     assert_eq!(begin(&with(&gate, token(&issuer, &Key::new("x", "EC")))).status, 401);
     assert_eq!(issuer.asked("/keys").len(), 2);
     assert_eq!(begin(&with(&gate, first)).status, 200);
@@ -123,7 +125,7 @@ fn keys_that_are_known_outlive_an_outage() {
 }
 
 #[test]
-fn keys_may_stand_in_a_file_that_is_read_again() {
+fn keys_may_be_in_a_file_that_is_reread() {
     let issuer = Issuer::start(vec![Key::new("p", "EC")]);
     let setup = gate_with(&issuer, json!({"jwks": "keys.json"}), dev());
     let file = setup.path("keys.json");
@@ -138,6 +140,28 @@ fn keys_may_stand_in_a_file_that_is_read_again() {
     assert_eq!(begin(&with(&gate, second)).status, 200);
     assert_eq!(begin(&with(&gate, first)).status, 401);
     assert!(issuer.asked("/keys").is_empty());
+}
+
+#[test]
+fn keys_are_fetched_through_the_proxy_of_the_environment() {
+    let (issuer, proxy) = (Issuer::start(vec![Key::new("p", "EC")]), Proxy::start().unwrap());
+    let certificate = Certificate::new();
+    let port = issuer.url.rsplit(':').next().unwrap().parse().unwrap();
+    let front = Front::start(&certificate, port);
+    let setup = || {
+        let setup = gate_with(&issuer, json!({"jwks": front.url("/keys")}), dev());
+        setup.env("SSL_CERT_FILE", &certificate.path())
+    };
+    let gate = setup().env("HTTPS_PROXY", &format!("http://127.0.0.1:{}", proxy.port)).start();
+    let token = token(&issuer, &issuer.key("p"));
+    assert_eq!(begin(&with(&gate, token.clone())).status, 200);
+    let heads = proxy.heads();
+    let tunnel = format!("CONNECT {NAME}:{} HTTP/1.1\r\n", front.port);
+    assert!(!heads.is_empty() && heads.iter().all(|head| head.starts_with(&tunnel)), "{heads:?}");
+    assert_eq!(issuer.asked("/keys").len(), 1);
+    // Without the proxy, which alone knows the name, there are no keys.
+    let gate = setup().start();
+    assert_eq!(begin(&with(&gate, token)).status, 401);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-// The TypeScript MCP client without a token: it finds out by itself where tokens come from, gets one, and
-// prints the names of the tools as JSON.
+// The TypeScript MCP client without a token: it discovers the authorization server, gets a token, and prints
+// the names of the tools as JSON.
 //
 //     oauth.mjs URL
 import { createRequire } from 'node:module';
@@ -26,7 +26,7 @@ const authProvider = {
     codeVerifier: () => kept.verifier,
     discoveryState: () => kept.discovery,
     saveDiscoveryState: state => void (kept.discovery = state),
-    // A browser would follow this; the test's authorization server asks nobody.
+    // A browser would follow this; the test's authorization server needs no consent.
     async redirectToAuthorization(to) {
         const answer = await fetch(to, { redirect: 'manual' });
         back = new URL(answer.headers.get('location'));

@@ -1,4 +1,4 @@
-//! A unix socket: the user at the other end is known by the kernel.
+//! A unix socket: the kernel identifies the user at the other end.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,7 +15,7 @@ pub fn own_uid() -> u32 {
     std::fs::metadata("/proc/self").unwrap().uid()
 }
 
-/// A gateway on a socket file beside its port.
+/// A gateway on a socket file in addition to its port.
 pub fn gate(agents: Value) -> Gate {
     setup()
         .stdio("s", "legacy", names(&["t", "more"]))
@@ -51,11 +51,11 @@ fn a_mapped_user_is_the_agent_and_another_has_no_name() {
         "other": {"uid": own.wrapping_add(1), "allow": {"servers": ["*"]}},
     }));
     let socket = gate.file("gate.sock");
-    assert_eq!(mode(&socket), 0o666, "users who are told apart must be able to come in");
+    assert_eq!(mode(&socket), 0o666, "every user must be able to connect");
     assert_eq!(ask(&socket, "").0, 200);
-    // The port knows nobody by a uid.
+    // The port identifies no one by uid.
     assert_eq!(gate.nobody().post(&[], &initialize(LEGACY)).status, 401);
-    // A token must agree with the user.
+    // A token must match the user.
     let (status, answer) = ask(&socket, "Authorization: Bearer token-of-agent-other\r\n");
     assert_eq!(status, 401, "{answer}");
     assert!(answer.contains("WWW-Authenticate: Bearer error=\"invalid_token\""), "{answer}");

@@ -1,4 +1,4 @@
-//! What stands between fences: configurations load, commands print what is shown.
+//! Fenced blocks: configurations load, commands print what is shown.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::pages::{Block, page, pages, root};
 use crate::program::toolward;
 
-/// Runs `toolward` on a block of a page; gives what it printed, or why it failed.
+/// Runs `toolward` on a block of a page; returns its output, or why it failed.
 fn runs(block: &Block, before: &[&str], name: &str, after: &[&str]) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     // Files that hooks and layers of the pages name.
@@ -30,7 +30,7 @@ fn runs(block: &Block, before: &[&str], name: &str, after: &[&str]) -> Result<St
 
 /// Runs `toolward check`.
 fn loads(block: &Block, flag: &str, name: &str) -> Result<String, String> {
-    // Only of these servers it is known what they offer.
+    // Tool lists are known only for these servers.
     let known: &[&str] = match block.text.contains("demo-server") {
         true => &["--tools", "examples/tools"],
         false => &[],
@@ -55,7 +55,7 @@ fn every_configuration_loads() {
         for block in page.blocks() {
             let loaded = match block.kind.as_str() {
                 "yaml" => loads(&block, "-c", "toolward.yaml"),
-                // What says nothing of who may do what is part of a whole.
+                // A block without permissions is part of a larger file.
                 "yaml part" => {
                     let text = format!("{}allowed_tools: [\"*\"]\n", block.text);
                     loads(&Block { text, ..block.clone() }, "-c", "toolward.yaml")
@@ -63,7 +63,9 @@ fn every_configuration_loads() {
                 "yaml layer" => loads(&block, "--policy", "layer.yaml"),
                 "yaml plugin" => runs(&block, &["import", "plugin"], "p", &["--server", "files"]),
                 "toml" => loads(&block, "--policy", "layer.toml"),
-                "json" if page.name == "docs/seeds.md" => loads(&block, "--policy", "layer.json"),
+                "json" if page.name == "docs/policy-formats.md" => {
+                    loads(&block, "--policy", "layer.json")
+                }
                 "json client" => {
                     let read = serde_json::from_str::<Value>(&block.text);
                     read.map(|_| String::new()).map_err(|error| error.to_string())
@@ -109,8 +111,8 @@ fn the_readme_shows_what_stands_in_the_examples() {
 }
 
 #[test]
-fn what_is_shown_of_another_system_is_the_same_natively() {
-    let page = page("docs/seeds.md");
+fn shown_files_of_other_systems_equal_their_native_form() {
+    let page = page("docs/policy-formats.md");
     let blocks = page.blocks();
     let yaml = |text: &str| serde_json::from_str::<Value>(text).unwrap()["yaml"].clone();
     let mut pairs = 0;
@@ -140,15 +142,26 @@ fn what_is_shown_of_another_system_is_the_same_natively() {
 fn commands_print_what_is_shown() {
     let mut commands = 0;
     for page in pages() {
-        // Examples are tried from their own folders, all else from the repository.
+        // Examples run in their own directories, everything else in the repository.
         let folder = match page.name.starts_with("examples/") {
             true => page.folder(),
             false => root(),
         };
-        for block in page.blocks().iter().filter(|block| block.kind == "console") {
+        // `console here` runs in a directory that has the page's last configuration as toolward.yaml.
+        let here = tempfile::tempdir().unwrap();
+        for block in page.blocks() {
+            let folder = match block.kind.as_str() {
+                "yaml" => {
+                    std::fs::write(here.path().join("toolward.yaml"), &block.text).unwrap();
+                    continue;
+                }
+                "console" => folder.as_path(),
+                "console here" => here.path(),
+                _ => continue,
+            };
             for shown in format!("\n{}", block.text).split("\n$ ").skip(1) {
                 let (command, output) = shown.split_once('\n').unwrap_or((shown, ""));
-                let printed = shell(command, &folder);
+                let printed = shell(command, folder);
                 let said = format!("{}: $ {command}\n{printed}", page.name);
                 assert_eq!(printed.trim_end(), output.trim_end(), "{said}");
                 commands += 1;
@@ -158,7 +171,7 @@ fn commands_print_what_is_shown() {
     assert!(commands >= 10, "{commands}");
 }
 
-/// What a command prints in a shell that finds `toolward`.
+/// The output of a command in a shell that finds `toolward`.
 fn shell(command: &str, folder: &Path) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_toolward")).parent().unwrap();
     let path = std::env::var("PATH").unwrap();

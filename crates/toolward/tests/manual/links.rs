@@ -27,7 +27,7 @@ fn every_link_leads_somewhere() {
             };
             let target = target.canonicalize().unwrap_or_else(|error| panic!("{whole}: {error}"));
             let name = target.strip_prefix(root()).unwrap().to_str().unwrap().to_string();
-            // The manual is also a book of its own: what is elsewhere would lead nowhere there.
+            // The manual is also a book: links to files outside of it would be dead there.
             assert!(!page.name.starts_with("docs/") || name.starts_with("docs/"), "{whole}");
             if !anchor.is_empty() {
                 let anchors = crate::pages::page(&name).anchors();
@@ -54,7 +54,7 @@ fn every_example_is_named_by_the_readme_and_has_one_of_its_own() {
     let readme = page("README.md").text;
     for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
         let name = entry.file_name().into_string().unwrap();
-        // The saved lists are everyone's.
+        // The saved lists are shared.
         if entry.path().is_dir() && name != "tools" {
             assert!(readme.contains(&format!("(examples/{name})")), "{name}");
             assert!(entry.path().join("README.md").exists(), "{name}");
@@ -94,7 +94,7 @@ fn read(folder: &std::path::Path, sources: &mut String) {
 
 /// Each phase of `docs/life-of-a-call.md` names a file and a function of the gateway.
 #[test]
-fn every_phase_of_a_call_is_where_the_page_says() {
+fn every_phase_of_a_call_is_in_the_named_function() {
     let text = page("docs/life-of-a-call.md").text;
     let code = |cell: &str| Some(cell.trim().strip_prefix('`')?.strip_suffix('`')?.to_string());
     let mut phases = 0;

@@ -1,23 +1,23 @@
-//! The pages that people read, taken apart.
+//! The Markdown pages, parsed.
 
 use std::path::{Path, PathBuf};
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// A page in Markdown.
 pub struct Page {
-    /// Where it is, from the repository's root.
+    /// Its path from the root of the repository.
     pub name: String,
     pub text: String,
 }
 
-/// What stands between two fences.
+/// A fenced block.
 #[derive(Clone)]
 pub struct Block {
-    /// What stands behind the first fence: a language, and what else is to be known.
+    /// The text after the opening fence: a language, and options.
     pub kind: String,
     pub text: String,
 }
@@ -28,7 +28,7 @@ pub fn page(name: &str) -> Page {
     Page { name: name.into(), text }
 }
 
-/// All pages that are written by hand or generated for people.
+/// All pages, written by hand or generated for people.
 pub fn pages() -> Vec<Page> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(root()).unwrap().flatten() {
@@ -54,7 +54,7 @@ fn below(folder: &str, names: &mut Vec<String>) {
 }
 
 impl Page {
-    /// The folder it is in.
+    /// The page's directory.
     pub fn folder(&self) -> PathBuf {
         root().join(&self.name).parent().unwrap().into()
     }
@@ -81,7 +81,7 @@ impl Page {
         blocks
     }
 
-    /// The text without what stands between fences or backticks.
+    /// The text without fenced blocks and code spans.
     pub fn prose(&self) -> String {
         let mut prose = String::new();
         let mut fenced = false;
@@ -97,7 +97,7 @@ impl Page {
         prose
     }
 
-    /// The marks that its headings can be reached by.
+    /// The anchors of its headings.
     pub fn anchors(&self) -> Vec<String> {
         let mut fenced = false;
         let mut anchors = Vec::new();

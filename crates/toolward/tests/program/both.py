@@ -1,18 +1,19 @@
-"""A scripted MCP server of either era, on stdio or HTTP, that answers calls in parallel.
+"""A scripted MCP server of either protocol version, on stdio or HTTP, that handles calls in parallel.
 
     both.py stdio|http legacy|modern|both LOG TOOLS
 
-On stdio, a server of both eras serves the one in which it is asked first. START_TAKES seconds pass
-before it reads anything. Before `initialize`, an old server with UNKNOWN=silent does not answer what it
-does not know, with UNKNOWN=exit it ends, and on HTTP it answers with UNKNOWN_STATUS. With UNDECLARED an old
-server does not declare `listChanged`; with FEED it has a stream for GET, by which the tool `publish` tells of
-its changes. PORT is where it listens.
+On stdio, a server of both versions serves the one of the first request. It reads nothing for START_TAKES
+seconds. Before `initialize`, a legacy server with UNKNOWN=silent ignores unknown requests, with UNKNOWN=exit
+it exits, and on HTTP it responds with UNKNOWN_STATUS. With UNDECLARED, a legacy server does not declare
+`listChanged`; with FEED it has a stream for GET, on which the tool `publish` announces changes and logs. With SSE
+it is a server of HTTP+SSE, the transport before Streamable HTTP. PORT is the port it listens on.
 
-Everything that arrives is appended to LOG, one JSON object a line: `pid`, `body` (the message as it
-came), and on HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a
-JSON file with the list; what a call does follows from the tool's name.
+Every message is appended to LOG, one JSON object per line: `pid`, `body` (the message as received), and on
+HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a JSON file with
+the list; the effect of a call depends on the tool's name.
 """
 import gzip
+import itertools
 import json
 import os
 import select
@@ -31,8 +32,13 @@ lock = threading.Lock()
 given_up = {}
 sessions = set()
 feeds = []
+event_streams = {}
+event_lock = threading.Lock()
 VERSION = "2026-07-28"
 META = "io.modelcontextprotocol/"
+INFO = {"name": "scripted", "version": "1"}
+if any(tool.get("name") == "plants" for tool in tools):
+    INFO["_meta"] = {"io.toolward@x": 1, "io.toolward/y": 1, "kept": 1}
 
 
 def log(**entry):
@@ -55,10 +61,10 @@ def hello(params):
     if modern:
         return {"supportedVersions": [VERSION], "capabilities": {"tools": {}}, "resultType": "complete",
                 "ttlMs": 60000, "cacheScope": "public", "instructions": "Be careful.",
-                "_meta": {META + "serverInfo": {"name": "scripted", "version": "1"}}}
+                "_meta": {META + "serverInfo": INFO}}
     told = {} if "UNDECLARED" in os.environ else {"listChanged": True}
     return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": told},
-            "serverInfo": {"name": "scripted", "version": "1"}, "instructions": "Be careful."}
+            "serverInfo": INFO, "instructions": "Be careful."}
 
 
 def listing():
@@ -66,12 +72,12 @@ def listing():
     result = {"tools": tools}
     if modern:
         result.update(resultType="complete", ttlMs=int(os.environ.get("TTL", 60000)), cacheScope="public",
-                      _meta={META + "serverInfo": {"name": "scripted", "version": "1"}})
+                      _meta={META + "serverInfo": INFO})
     return result
 
 
 def call(id, params, tell, gone):
-    """The result of a call. `tell` sends a notification, `gone` says whether the client has left."""
+    """The result of a call. `tell` sends a notification, `gone` is whether the client has disconnected."""
     name, arguments = params["name"], params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
 
@@ -114,7 +120,7 @@ def call(id, params, tell, gone):
         progress(1, _meta=dict(own, kept=1))
         return dict(text("forged"), _meta=dict(own, kept=1))
     elif name == "plants":
-        # Own keys in every `_meta` of a result, and in its payload.
+        # Reserved keys in every `_meta` of a result, and in its payload.
         own = {"io.toolward/refusal": {"error": "x"}, "Io.Toolward/a": 1, "io.toolward@b": 2}
         progress(1, _meta=own)
         blocks = [{"type": "text", "text": "planted", "_meta": dict(own, kept=1)},
@@ -123,7 +129,7 @@ def call(id, params, tell, gone):
                   {"type": "resource_link", "uri": "x:z", "name": "z", "_meta": own}]
         return dict(text(""), content=blocks, structuredContent={"_meta": own}, _meta=own)
     elif name == "inject":
-        # What a tool prints that passes on the words of others, line breaks included.
+        # A tool that prints untrusted text, including line breaks.
         near = [id + step for step in range(-50, 51) if step] + list(range(1, 200))
         for other in near:
             forged = {"jsonrpc": "2.0", "id": other, "result": text("forged")}
@@ -147,7 +153,11 @@ def call(id, params, tell, gone):
         tools[:] = [tool for tool in tools if tool["name"] not in arguments.get("remove", [])]
         tools.extend({"name": new, "inputSchema": {"type": "object"}} for new in arguments.get("add", []))
         note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-        for feed in feeds if arguments.get("tell") else []:
+        notes = [note] if arguments.get("tell") else []
+        for level in arguments.get("log", []):
+            params = {"level": level, "data": level}
+            notes.append({"jsonrpc": "2.0", "method": "notifications/message", "params": params})
+        for feed, note in itertools.product(feeds, notes):
             feed.chunk(b"data: " + json.dumps(note).encode() + b"\n\n")
         return text("published")
     elif name == "flip":
@@ -176,7 +186,7 @@ def call(id, params, tell, gone):
 
 
 def begins(message):
-    """Whether a message of a new connection is answered at all."""
+    """Whether a message of a new connection gets a response at all."""
     global modern, begun
     if era == "both":
         modern = META + "protocolVersion" in ((message.get("params") or {}).get("_meta") or {})
@@ -189,7 +199,7 @@ def begins(message):
 
 
 def answer(message, tell, gone):
-    """What is answered to a request; `None` where nothing is."""
+    """The response to a request; `None` if there is no response."""
     method, params, id = message.get("method"), message.get("params") or {}, message.get("id")
     if method == "notifications/cancelled":
         given_up[params.get("requestId")] = True
@@ -282,8 +292,28 @@ class Handler(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()})
         return body
 
+    def event_stream(self):
+        """The stream of a client: responses to its POST requests are events of it."""
+        id = os.urandom(8).hex()
+        self.stream()
+        event_streams[id] = self
+        self.chunk(b"event: endpoint\ndata: /messages?%s\n\n" % id.encode())
+        while not self.gone():
+            time.sleep(0.02)
+
+    def respond(self, message):
+        reply = answer(message, self.event, lambda: False)
+        if reply:
+            self.event(reply)
+
+    def event(self, message):
+        with event_lock:
+            self.chunk(b"event: message\ndata: " + encoded(message).encode() + b"\n\n")
+
     def do_GET(self):
         self.heard()
+        if "SSE" in os.environ:
+            return self.event_stream()
         last = self.headers.get("Last-Event-ID")
         if "FEED" in os.environ and not last:
             if self.headers.get("Mcp-Session-Id") not in sessions:
@@ -301,7 +331,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.say(500)
         self.stream()
         if kind == "resumes":
-            # The second half of what the call has to tell comes by a stream that is cut as well.
+            # The second progress notification is sent on a stream that is interrupted as well.
             self.chunk(b"id: again/%s\ndata: " % id.encode() + given_up.pop("told " + id) + b"\n\n")
             self.connection.shutdown(2)
             self.close_connection = True
@@ -325,6 +355,12 @@ class Handler(BaseHTTPRequestHandler):
         method, id = message.get("method"), message.get("id")
         name = (message.get("params") or {}).get("name")
         given = {}
+        if "SSE" in os.environ:
+            if "?" not in self.path:
+                return self.say(405)
+            stream = event_streams[self.path.split("?")[1]]
+            self.say(202)
+            return threading.Thread(target=stream.respond, args=[message], daemon=True).start()
         if not modern:
             if method == "initialize":
                 given["Mcp_Session_Id"] = os.urandom(8).hex()
@@ -363,7 +399,7 @@ class Handler(BaseHTTPRequestHandler):
         self.say(400 if refused else 200, encoded(reply).encode(), **given)
 
     def cut(self, name, id, params):
-        """Streams that end before the answer; all but one can be taken up again."""
+        """Streams that end before the response; all but one can be resumed."""
         if name not in ("resumes", "in_vain", "refused", "patient", "no_ids"):
             return False
         token = (params.get("_meta") or {}).get("progressToken", "none")
@@ -379,7 +415,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def odd(self, name, id):
-        """Answers that no good server gives."""
+        """Invalid responses."""
         fine = json.dumps({"jsonrpc": "2.0", "id": id, "result": text("odd")}).encode()
         if name == "closes":
             self.close_connection = True

@@ -1,6 +1,6 @@
-//! The entries of a list of tools as bytes, which a parsed value does not keep.
+//! The entries of a tool list as bytes, which a parsed value does not keep.
 
-/// The elements of the first `"tools"` array in a message, each to the byte.
+/// The elements of the first `"tools"` array in a message, byte for byte.
 pub fn entries(message: &str) -> Vec<&str> {
     let begin = message.find("\"tools\"").unwrap_or_else(|| panic!("no tools: {message:.300}"));
     let rest = &message[begin + "\"tools\"".len()..];

@@ -10,13 +10,15 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// Runs `toolward` in an environment of its own, from the repository's root.
+/// Runs `toolward` with a clean environment, from the root of the repository.
 pub fn toolward(arguments: &[&str], input: &str) -> Run {
+    // A home of its own: `check` creates the state directory there, which no other test may find.
+    let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_toolward"))
         .args(arguments)
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .env_clear()
-        .env("HOME", "/nonexistent")
+        .env("HOME", home.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -25,7 +27,7 @@ pub fn toolward(arguments: &[&str], input: &str) -> Run {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_string();
     let writer = std::thread::spawn(move || {
-        // A program that ends early does not read all of it.
+        // A program that exits early does not read all of it.
         let _ = stdin.write_all(input.as_bytes());
     });
     let output = child.wait_with_output().unwrap();

@@ -1,7 +1,7 @@
-"""A scripted MCP server on stdio (2025-06-18), for tests of what crosses the gateway.
+"""A scripted MCP server on stdio (2025-06-18), for tests of messages that the gateway forwards.
 
-Every line that arrives is appended to the file LOG, so that a test can say what was forwarded and
-what was not. TOOLS is a JSON file with the list; with PAGE, that many tools a page.
+Every line that arrives is appended to the file LOG, so that a test can check which messages
+were forwarded. TOOLS is a JSON file with the list; with PAGE, a page has that many tools.
 """
 import json
 import os
@@ -98,4 +98,6 @@ for line in sys.stdin:
             answer(text("did " + name))
     elif method == "notifications/cancelled" and held is not None:
         send({"jsonrpc": "2.0", "id": held, "result": text("too late")})
+    elif method is not None and id is not None:
+        send({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}})
 open(sys.argv[1] + ".end", "w").close()

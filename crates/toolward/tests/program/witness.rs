@@ -1,6 +1,6 @@
-//! What must hold after every test of the whole program, whatever the test was about: the record is one
-//! chain, each refusal that a client heard of has one record, each call that was let through has one
-//! outcome, and nothing holds a secret. This reads the files by itself: the program does not vouch for
+//! Invariants that hold after every test of the whole program: the audit log is one hash chain, each
+//! refusal that a client received has one record, each forwarded call has one outcome, and no file
+//! contains a secret. This reads the files with its own code, so that the program does not check
 //! itself.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use toolward_testkit::wait::eventually;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Ids of decisions that clients were told, of all gateways of this process.
+/// Decision ids that clients received, from all gateways of this process.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 /// Credentials that clients sent.
 static SENT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Notes what a client received.
+/// Registers a message that a client received.
 pub fn received(message: &Value) {
     let listed = &message["result"]["_meta"]["io.toolward/refusal"]["decision_id"];
     let id = listed.as_str().or(message["error"]["data"]["decision_id"].as_str());
@@ -26,18 +26,18 @@ pub fn received(message: &Value) {
     }
 }
 
-/// Statuses by which a gateway turns a request away, by the port that it listens on.
+/// Statuses with which a gateway rejects a request, by the port that it listens on.
 static AWAY: Mutex<BTreeMap<u16, u64>> = Mutex::new(BTreeMap::new());
 
-/// Notes the status of a response that came from a port.
+/// Registers the status of a response from a port.
 pub fn answered(port: u16, status: u16) {
     if [400, 401, 403, 404, 406, 413, 415, 431].contains(&status) {
         *AWAY.lock().unwrap_or_else(PoisonError::into_inner).entry(port).or_default() += 1;
     }
 }
 
-/// Whether all requests that a gateway turned away are counted in its record. One that was killed, or
-/// that could not write, may owe some.
+/// Checks that all requests that a gateway rejected are counted in its audit log. One that was killed,
+/// or that could not write, may lack some.
 pub fn are_counted(port: u16, audit: &Path, said: &str) {
     let heard = AWAY.lock().unwrap_or_else(PoisonError::into_inner).get(&port).copied();
     let (Some(heard), Ok(entries)) = (heard, std::fs::read_dir(audit)) else { return };
@@ -53,18 +53,18 @@ pub fn are_counted(port: u16, audit: &Path, said: &str) {
     }
     let counts = records.iter().filter(|record| record["kind"] == "turned-away");
     let counted: u64 = counts.filter_map(|record| record["count"].as_u64()).sum();
-    // A server's own word that the client lacks a capability comes with a status of 400 too.
+    // A server's own error about a missing capability has status 400 too.
     let lacking = records.iter().filter(|record| record["error_code"] == -32021).count() as u64;
     let heard = heard.saturating_sub(lacking);
-    assert!(counted >= heard, "{heard} were turned away, and {counted} are counted: {text}");
+    assert!(counted >= heard, "{heard} were rejected, and {counted} are counted: {text}");
 }
 
-/// Notes a credential that a client sent.
+/// Registers a credential that a client sent.
 pub fn sent(secret: &str) {
     SENT.lock().unwrap_or_else(PoisonError::into_inner).push(secret.into());
 }
 
-/// Ends a program in order, if it still runs and does so soon.
+/// Shuts a program down gracefully, if it still runs and exits soon.
 pub fn end(child: &mut Child) {
     child.stdin = None;
     if let Ok(None) = child.try_wait() {
@@ -83,19 +83,19 @@ pub fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A program that has ended, as it is asked about.
+/// A program that has ended, to be checked.
 pub struct Ended<'t> {
     pub audit: &'t Path,
-    /// What must be nowhere.
+    /// Texts that must be nowhere.
     pub secrets: Vec<String>,
     /// Its standard error.
     pub said: &'t str,
-    /// It was to go on without a record where none can be written.
+    /// The program was configured to continue if the audit log cannot be written.
     pub unrecorded: bool,
 }
 
 impl Ended<'_> {
-    /// Asks everything.
+    /// Checks all invariants.
     pub fn ask(&self) {
         let Ok(entries) = std::fs::read_dir(self.audit) else { return self.hold_no_secret("") };
         let mut streams: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -125,7 +125,7 @@ impl Ended<'_> {
             records.extend(read);
         }
         self.hold_no_secret("");
-        // What was removed on purpose cannot be asked.
+        // Segments that a test removed on purpose cannot be checked.
         if whole && !self.unrecorded {
             refusals_have_records(&records);
             let failed = self.said.contains("cannot be written");
@@ -135,7 +135,7 @@ impl Ended<'_> {
 
     fn hold_no_secret(&self, text: &str) {
         let sent = SENT.lock().unwrap_or_else(PoisonError::into_inner);
-        // A plain word proves nothing where it is found.
+        // A plain word proves nothing if it is found.
         let telling = |secret: &&String| {
             secret.len() >= 6 && !secret.bytes().all(|byte| byte.is_ascii_lowercase())
         };
@@ -146,8 +146,8 @@ impl Ended<'_> {
     }
 }
 
-/// Checks that each record carries the hash of the one before; false where some are missing, and the
-/// record says so.
+/// Checks that each record has the hash of the previous one; false if some are missing, and the log has
+/// a record of that.
 fn is_chain(lines: &[String], records: &[Value]) -> bool {
     let mut whole = true;
     let mut before: Option<String> = Some("0".repeat(64));
@@ -167,7 +167,7 @@ fn is_chain(lines: &[String], records: &[Value]) -> bool {
     whole
 }
 
-/// The process that made an id.
+/// The process that created an id.
 fn process(id: &str) -> &str {
     id.split('-').nth(1).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-// The TypeScript MCP client in front of a server: lists tools, makes calls, prints what it got as JSON.
+// The TypeScript MCP client in front of a server: lists tools, makes calls, prints the results as JSON.
 //
 //     client.mjs CALLS_JSON [--legacy|--modern|--auto] --stdio COMMAND ARGS…
 //     client.mjs CALLS_JSON [--legacy|--modern|--auto] --url URL [--token TOKEN]
 //
-// CALLS_JSON is a list of [name, arguments]. Without a flag the client chooses the era itself, which for
-// this one means `--legacy`. With another flag and stdio it starts the command twice: a first process only
+// CALLS_JSON is a list of [name, arguments]. Without a flag the client chooses the protocol version, which
+// for this one means `--legacy`. With another flag and stdio it starts the command twice: a first process only
 // answers `server/discover`.
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';

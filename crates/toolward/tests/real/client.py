@@ -1,4 +1,4 @@
-"""The Python MCP client in front of a server: lists tools, makes calls, prints what it got as JSON.
+"""The Python MCP client in front of a server: lists tools, makes calls, prints the results as JSON.
 
     client.py CALLS_JSON [--legacy|--modern|--auto] --stdio COMMAND ARGS…
     client.py CALLS_JSON [--legacy|--modern|--auto] --url URL [--token TOKEN]
@@ -33,7 +33,7 @@ def arguments():
 
 
 def plain(model):
-    """What was on the wire, as far as the client kept it: nothing that it filled in itself."""
+    """The message as received, as far as the client keeps it, without defaults that it adds."""
     return model.model_dump(by_alias=True, mode="json", exclude_unset=True) if model else None
 
 
@@ -57,7 +57,7 @@ async def look(calls, client, seen):
                 seen["calls"].append(plain(result))
             except MCPError as error:
                 seen["calls"].append({"error": str(error), "code": error.code, "data": error.data})
-            except Exception as error:  # what the client itself found wrong
+            except Exception as error:  # an error of the client itself
                 seen["calls"].append({"error": str(error), "code": None, "data": None})
 
 

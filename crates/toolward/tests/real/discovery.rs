@@ -1,4 +1,4 @@
-//! Real clients that find tools step by step, in front of real servers.
+//! Real clients that discover tools step by step, in front of real servers.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Limits and every kind of hook between real clients and a real server, and how clients show them.
+//! Rate limits and every kind of hook between real clients and a real server, and how clients show
+//! refusals.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,7 +12,7 @@ use super::peers::*;
 
 const EXEC: &str = r#"#!/bin/sh
 cat > /dev/null
-echo '{"code": -32600, "message": "exec says no", "data": {"ask": "ops"}}'
+echo '{"code": -32600, "message": "denied by exec", "data": {"ask": "ops"}}'
 exit 1
 "#;
 const PERSISTENT: &str = r#"#!/usr/bin/env python3
@@ -29,7 +30,7 @@ mcp_tools_policy_check() {
 }
 "#;
 
-/// A service that refuses as OPA does.
+/// A service that denies as OPA does.
 fn opa() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -37,7 +38,7 @@ fn opa() -> u16 {
         for mut stream in listener.incoming().flatten() {
             let mut asked = [0; 64 << 10];
             let _ = stream.read(&mut asked);
-            let body = r#"{"result": {"allow": false, "message": "opa says no"}}"#;
+            let body = r#"{"result": {"allow": false, "message": "denied by opa"}}"#;
             let head = format!(
                 "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
                 body.len()
@@ -72,7 +73,7 @@ fn guarded(work: &Work) -> Gate {
 }
 
 #[test]
-fn real_clients_show_what_a_guard_says() {
+fn real_clients_show_the_message_of_a_guard() {
     let Some(peers) = peers() else { return };
     let work = Work::new(peers);
     let calls = json!([
@@ -94,12 +95,12 @@ fn real_clients_show_what_a_guard_says() {
             assert!(call["error"].as_str().unwrap().contains(message), "{client:?}: {call}");
             call["data"].clone()
         };
-        assert_eq!(error(0, -32600, "exec says no"), json!({"ask": "ops"}));
+        assert_eq!(error(0, -32600, "denied by exec"), json!({"ask": "ops"}));
         assert!(said(1)["content"][0]["text"].as_str().unwrap().contains('5'), "{}", said(1));
         error(2, -32602, "too large");
         let data = error(3, -32602, "Read-only mode: 'get-tiny-image' is disabled");
         assert_eq!(data, json!({"mode": "read-only"}));
-        error(4, -32602, "opa says no");
+        error(4, -32602, "denied by opa");
         assert!(said(5)["content"][0]["text"].as_str().unwrap().contains("once"), "{}", said(5));
         let limited = said(6);
         assert_eq!(limited["isError"], true, "{client:?}: {limited}");

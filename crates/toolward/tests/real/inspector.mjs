@@ -1,12 +1,12 @@
-// The MCP Inspector's command line in front of a server: lists tools, makes calls, prints what it got as
-// JSON. Each step is a run of its own, so a server over stdio starts anew for each.
+// The MCP Inspector's command line in front of a server: lists tools, makes calls, prints the results as
+// JSON. Each step is a separate run, so a stdio server starts again for each.
 //
 //     inspector.mjs CALLS_JSON [--legacy|--modern|--auto] --stdio COMMAND ARGS…
 //     inspector.mjs CALLS_JSON [--legacy|--modern|--auto] --url URL [--token TOKEN]
 //
-// CALLS_JSON is a list of [name, arguments]. Without a flag the Inspector chooses the era itself, which
-// means `--legacy`. It does not tell progress nor the code of a JSON-RPC error, calls only tools that it
-// finds in the list, and turns arguments into the types of the schema ("x" for a number becomes null).
+// CALLS_JSON is a list of [name, arguments]. Without a flag the Inspector chooses the protocol version,
+// which means `--legacy`. It reports neither progress nor the code of a JSON-RPC error, calls only tools
+// that it finds in the list, and converts arguments into the types of the schema ("x" for a number becomes null).
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -30,7 +30,7 @@ const storage = mkdtempSync(join(tmpdir(), 'inspector-')); // not the user's log
 process.on('exit', () => rmSync(storage, { recursive: true }));
 const env = { ...process.env, MCP_STORAGE_DIR: storage, MCP_INSPECTOR_SECRET_STORE: 'memory' };
 
-// What one run prints: {result} on stdout, else {error: {code, message}} on stderr.
+// The output of one run: {result} on stdout, else {error: {code, message}} on stderr.
 function run(...method) {
     const words = [program, '--cli', '--quiet', '--format', 'json', ...era, '--method', ...method, ...server];
     const timeout = Math.max(end - Date.now(), 1);

@@ -1,5 +1,5 @@
-// Preloaded into a server on Node that would listen on every address: it listens on loopback alone, and
-// says on stderr where. With PORT=0 that is a free port.
+// Preloaded into a Node server that would listen on every address: it listens only on loopback, and prints
+// its address to stderr. With PORT=0 it uses a free port.
 //
 //     PORT=0 node --require loopback.cjs node_modules/.bin/mcp-server-everything streamableHttp
 const net = require('node:net');

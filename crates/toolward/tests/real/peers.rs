@@ -1,4 +1,4 @@
-//! The real clients, the real servers, and the ways between them.
+//! The real clients, the real servers, and the connections between them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub enum Client {
     Rust,
 }
 
-/// What a client is pointed at.
+/// A client's target.
 #[derive(Debug)]
 pub enum At {
     Command(Vec<String>),
@@ -28,7 +28,7 @@ pub enum At {
 
 pub struct Peers(PathBuf);
 
-/// Whether everything is to be tried, however long it takes.
+/// Whether to run every combination, however long it takes.
 pub fn full() -> bool {
     let full = std::env::var_os("TOOLWARD_FULL").is_some_and(|value| value == "1");
     if !full {
@@ -37,7 +37,7 @@ pub fn full() -> bool {
     full
 }
 
-/// Where `./test` has installed them.
+/// The directory that `./test` has installed them into.
 pub fn peers() -> Option<Peers> {
     let peers = std::env::var_os("TOOLWARD_PEERS").map(|folder| Peers(folder.into()));
     if peers.is_none() {
@@ -51,7 +51,7 @@ impl Peers {
         self.0.join(name)
     }
 
-    /// The Rust client is built by `./test --full` only.
+    /// Only `./test --full` builds the Rust client.
     pub fn has(&self, client: Client) -> bool {
         let has = client != Client::Rust || self.file(RMCP).exists();
         if !has {
@@ -60,8 +60,8 @@ impl Peers {
         has
     }
 
-    /// What a client sees: `revision`, `server`, `tools`, `calls` and `progress`. The mode is
-    /// `--legacy`, `--modern`, `--auto`, or nothing, where the client chooses itself.
+    /// The output of a client: `revision`, `server`, `tools`, `calls` and `progress`. The mode is
+    /// `--legacy`, `--modern`, `--auto`, or empty, in which case the client chooses.
     pub fn see(&self, client: Client, mode: &str, calls: &Value, at: &At) -> Value {
         let driver = |name: &str| Path::new(DRIVERS).join(name).into_os_string();
         let (program, script) = match client {
@@ -81,8 +81,8 @@ impl Peers {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{client:?} {mode} at {at:?}: {stderr}");
         let mut seen: Value = serde_json::from_slice(&output.stdout).unwrap();
-        // The gateway does not ask clients for their roots yet, and this server only offers the tool
-        // to a client that has some. One of the four clients has.
+        // The gateway does not request clients' roots yet, and this server offers the tool only to
+        // clients that have some. One of the four clients does.
         if client == Client::Inspector {
             let tools = seen["tools"].as_array_mut().unwrap();
             tools.retain(|tool| tool["name"] != "get-roots-list");
@@ -94,7 +94,7 @@ impl Peers {
 /// Servers on stdio, in the order in which they are configured.
 pub const SERVERS: [&str; 5] = ["everything", "files", "git", "memory", "time"];
 
-/// What the servers work on.
+/// The files that the servers work on.
 pub struct Work {
     folder: tempfile::TempDir,
     peers: Peers,
@@ -109,7 +109,7 @@ impl Work {
         self.folder.path().join(name)
     }
 
-    /// The same files again, whatever calls have made of them.
+    /// Restores the files that calls may have changed.
     pub fn renew(&self) {
         for folder in ["files", "repository"] {
             let _ = std::fs::remove_dir_all(self.path(folder));
@@ -146,7 +146,7 @@ impl Work {
         words.into_iter().map(|word| word.to_str().unwrap().to_string()).collect()
     }
 
-    /// What a client calls: of the slowest one, not much is asked.
+    /// The calls that a client makes; the slowest client makes few.
     pub fn calls(&self, client: Client, server: &str) -> Value {
         let mut calls = self.all_calls(server);
         if client == Client::Inspector {
@@ -155,7 +155,7 @@ impl Work {
         calls
     }
 
-    /// Good calls and bad ones, some of which change something. None tells the time or the place.
+    /// Valid and invalid calls, some of which change files. No result contains times or paths.
     fn all_calls(&self, server: &str) -> Value {
         let file = |name: &str| self.path("files").join(name);
         let repository = self.path("repository");
@@ -198,7 +198,7 @@ impl Work {
         }
     }
 
-    /// What a client sees of something that may do anything with the files.
+    /// The output of a client whose calls may change the files.
     pub fn see(&self, client: Client, mode: &str, calls: &Value, at: &At) -> Value {
         self.renew();
         self.peers.see(client, mode, calls, at)
@@ -227,7 +227,7 @@ impl Work {
     /// A configuration with these servers.
     pub fn setup(&self, servers: &[&str]) -> Setup {
         self.renew();
-        // Many start at once, on a machine that is busy.
+        // Many start at once, on a busy machine.
         let patient = setup().set("list_timeout", json!("60s"));
         servers.iter().fold(patient, |setup, server| {
             let command = self.command(server);
@@ -235,7 +235,7 @@ impl Work {
         })
     }
 
-    /// server-everything over HTTP, on a free port of loopback.
+    /// server-everything over HTTP, on a free loopback port.
     pub fn everything_on_http(&self, transport: &str) -> Web {
         let node = self.peers.file("node");
         Web::start(
@@ -248,14 +248,14 @@ impl Work {
         )
     }
 
-    /// A server of both eras over HTTP, which says nothing about what its tools do.
+    /// An HTTP server of both protocol versions, whose tools have no annotations.
     pub fn plain_on_http(&self) -> Web {
         let command = self.command("plain");
         Web::start(Command::new(&command[0]).arg(&command[1]).arg("http"))
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Web {
     child: Child,
     port: u16,
@@ -273,7 +273,7 @@ impl Web {
         let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
             line.strip_prefix("loopback port ").and_then(|port| port.parse().ok())
         });
-        // It goes on writing.
+        // It continues to write.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Web { child, port: port.unwrap() }
     }
@@ -294,19 +294,19 @@ impl Drop for Web {
     }
 }
 
-/// An agent's place at a gateway.
+/// A client target for an agent of a gateway.
 pub fn place(gate: &Gate, agent: &str, path: &str) -> At {
     let url = format!("http://127.0.0.1:{}{path}", gate.port);
     At::Url { url, token: format!("token-of-agent-{agent}") }
 }
 
-/// Calls as they are named on the address of all servers.
+/// Calls with the names of the endpoint for all servers.
 pub fn named(server: &str, calls: &Value) -> Vec<Value> {
     let calls = calls.as_array().unwrap().iter();
     calls.map(|call| json!([format!("{server}__{}", call[0].as_str().unwrap()), call[1]])).collect()
 }
 
-/// The names of the tools that a client sees.
+/// The names of the tools that a client lists.
 pub fn tools_of(seen: &Value) -> Vec<&str> {
     seen["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
 }

@@ -1,5 +1,5 @@
-"""A server of both eras, on stdio or with `http` on loopback, made with PyPI `mcp`. Its tools carry no
-annotations. Over HTTP it says on stderr where it listens."""
+"""A server of both protocol versions, on stdio or with `http` on loopback, built with PyPI `mcp`. Its tools
+have no annotations. Over HTTP it prints its address to stderr."""
 import socket
 import sys
 
@@ -16,7 +16,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 def get_name() -> str:
-    """Reads, but does not say so."""
+    """Reads, without an annotation for it."""
     return "plain"
 
 

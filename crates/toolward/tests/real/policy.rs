@@ -1,4 +1,5 @@
-//! Policy between real clients and real servers: what each agent sees, and how clients show a refusal.
+//! Policy between real clients and real servers: the tools that each agent sees, and how clients show a
+//! refusal.
 
 use serde_json::{Value, json};
 
@@ -39,14 +40,14 @@ fn company(work: &Work) -> Gate {
         .start()
 }
 
-/// The tools of a list that pass, by name and definition.
+/// The allowed tools of a list, by name and definition.
 fn those(seen: &Value, pass: impl Fn(&str, &Value) -> bool) -> Vec<&str> {
     let tools = seen["tools"].as_array().unwrap().iter();
     let tools = tools.map(|tool| (tool["name"].as_str().unwrap(), tool));
     tools.filter(|(name, tool)| pass(name, tool)).map(|(name, _)| name).collect()
 }
 
-/// A refusal of what the agent does not see, as the Python client shows it.
+/// A refusal of an unlisted tool, as the Python client shows it.
 fn assert_refused(call: &Value, tool: &str, listed: &[&str], allowed: &[&str]) {
     let words = call["data"]["message"].as_str().unwrap();
     assert!(call["error"].as_str().unwrap().ends_with(words), "{call}");
@@ -58,7 +59,7 @@ fn assert_refused(call: &Value, tool: &str, listed: &[&str], allowed: &[&str]) {
         "retryable": false, "decision_id": id,
     });
     assert_eq!(call["data"], data);
-    // Only what the agent can call, and how much more of it there is.
+    // Only tools that the agent can call, and the number of further ones.
     let named = words.strip_prefix(&format!("{tool} is not permitted. Allowed: ")).unwrap();
     let named: Vec<&str> = named.split(" (").next().unwrap().split(", ").collect();
     let callable =
@@ -76,7 +77,7 @@ fn each_agent_has_its_own_part_of_real_servers() {
         work.see(Client::Python, "", &calls, &place(&gate, agent, path))
     };
 
-    // All of it: what is exposed, and nothing of a server that is down.
+    // Everything that is exposed, and nothing of a server that is down.
     let repository = json!({"repo_path": work.path("repository"), "max_count": 1});
     let calls = json!([
         ["git__history", repository],
@@ -104,7 +105,7 @@ fn each_agent_has_its_own_part_of_real_servers() {
     assert_eq!(admin["calls"][3]["data"]["retryable"], false);
     assert_eq!(admin["calls"][4]["structuredContent"], json!({"result": 3}));
 
-    // By what servers say of their tools; one says nothing.
+    // By annotations; one server has none.
     let file = |name: &str| work.path("files").join(name);
     let calls = json!([
         ["files__read_text_file", {"path": file("a.txt")}],
@@ -174,7 +175,7 @@ fn every_client_shows_a_refusal() {
     let Some(peers) = peers() else { return };
     let rust = peers.has(Client::Rust);
     let work = Work::new(peers);
-    // A layer for everyone narrows what the agent was given.
+    // A layer for everyone narrows the agent's permissions.
     let layer = work.policy("layer.yaml", "allowed_tools: [\"READ_*\", time.convert_time]\n");
     let gate = work
         .setup(&["files", "time"])
@@ -201,7 +202,7 @@ fn every_client_shows_a_refusal() {
             let words = call["data"]["message"].as_str().unwrap();
             let error = call["error"].as_str().unwrap();
             assert!(error.ends_with(words), "{client:?}: {error}");
-            // Of each layer.
+            // From each layer.
             let allowed = ["files/*", "time/*", "READ_*", "time.convert_time"];
             assert_refused(call, name, &tools_of(&seen), &allowed);
         }
@@ -210,7 +211,7 @@ fn every_client_shows_a_refusal() {
     if !full() {
         return;
     }
-    // One looks into the list before it calls.
+    // One client checks the list before it calls.
     let seen = work.see(Client::Inspector, "", &json!([calls[0]]), &place(&gate, "a", "/mcp"));
     assert_eq!(tools_of(&seen), expected);
     assert_eq!(seen["calls"][0]["code"], "tool_not_found", "{seen}");
@@ -229,7 +230,7 @@ fn read_only_mode_holds_in_front_of_one_server() {
     let refused = seen["calls"][1]["error"].as_str().unwrap();
     assert!(refused.contains("write_file is not permitted"), "{refused}");
     assert!(!file.exists());
-    // Nothing is said of these, so nothing is believed of them.
+    // These tools have no annotations, so no hint is assumed.
     let calls = json!([["get_name", {}]]);
     let seen = work.see(Client::Python, "", &calls, &work.wrapped(&["--read-only"], "plain"));
     assert_eq!(seen["tools"], json!([]));

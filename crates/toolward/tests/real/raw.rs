@@ -1,36 +1,24 @@
-//! Tools as bytes: a client drops fields that it does not know, so there is none here.
-
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+//! Tools as bytes, without an MCP client: a client drops fields that it does not know.
 
 use serde_json::{Value, json};
 
 use super::bytes::entries;
 use super::harness::{NEWEST_LEGACY, initialize, modern_body, request};
+use super::line_client::LineClient;
 use super::peers::*;
 
-/// What a command answers to the last of these messages; each is sent once the one before is answered.
+/// The response of a command to the last of these messages; each is sent after the response to the
+/// previous one.
 fn last_answer(at: &At, messages: &[Value]) -> String {
     let At::Command(words) = at else { panic!("{at:?} is no command") };
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut client = LineClient::start(words);
     let mut answer = String::new();
     for message in messages {
-        writeln!(stdin, "{message}").unwrap();
-        let Some(id) = message.get("id") else { continue };
-        let answers = |line: &String| serde_json::from_str::<Value>(line).unwrap()["id"] == *id;
-        answer = lines.by_ref().map(Result::unwrap).find(answers).unwrap();
+        match message.get("id") {
+            Some(_) => answer = client.ask(message),
+            None => client.notify(message),
+        }
     }
-    drop(stdin);
-    let _ = child.kill();
-    let _ = child.wait();
     answer
 }
 

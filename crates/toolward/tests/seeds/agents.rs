@@ -70,7 +70,7 @@ fn rules() -> Value {
     })
 }
 
-/// The same in words of a program.
+/// The same as code.
 fn may(agent: &str, server: &str, tool: &str) -> bool {
     let is = |names: &[&str]| names.contains(&tool);
     match (agent, server) {
@@ -128,7 +128,7 @@ fn rules_for_agents_with_several_servers_at_once() {
                 gate.refusal(&answer);
             }
         }
-        // Each server at its own address; one that an agent may not use is not there.
+        // Each server at its own address; a server that an agent may not use does not exist.
         for (server, tools) in SERVERS {
             let at = modern.at(&format!("/mcp/{server}"));
             let own: Vec<&str> =
@@ -147,7 +147,8 @@ fn rules_for_agents_with_several_servers_at_once() {
     };
     assert_eq!((count("mixed", "playwright"), count("mixed", "brave-search")), (20, 1));
 
-    // A server that may be used and is down is no question of policy; for others it is not there.
+    // An allowed server that is down is unavailable, which is not a policy decision; for other agents
+    // it does not exist.
     let answer = gate.agent("full").call("gone__tool", json!({}));
     assert_eq!(answer["error"]["code"], -32603);
     assert_eq!(answer["error"]["data"]["error"], "server_unavailable");
@@ -162,7 +163,7 @@ fn rules_for_agents_with_several_servers_at_once() {
 }
 
 #[test]
-fn an_unknown_agent_gets_nothing_unless_the_rules_say_so() {
+fn an_unknown_agent_gets_nothing_unless_the_rules_allow_it() {
     for missing in [json!({"deny_on_missing_agent": true}), Value::Null] {
         let mut rules = rules();
         match missing {

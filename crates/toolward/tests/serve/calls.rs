@@ -1,4 +1,4 @@
-//! Calls under way: cancelled, told about, and kept apart.
+//! Calls in flight: cancellation, progress and isolation between clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn a_disconnect_cancels_a_modern_request() {
             ended += 1;
             if server == "s" {
                 let minted = gate.calls("s").last().unwrap()["id"].clone();
-                eventually("the server is told", || {
+                eventually("the server is notified", || {
                     let told = gate.heard("s", "notifications/cancelled");
                     told.iter().any(|one| one["params"]["requestId"] == minted).then_some(())
                 });
@@ -111,7 +111,7 @@ fn a_cancellation_reaches_the_request_of_its_own_session_only() {
         for other in &others {
             assert_eq!(other.post(&cancel).status, 202);
             assert_eq!(other.post(&told(minted.clone())).status, 202);
-            // A further call has reached the server behind everything that was sent before it.
+            // A later call has reached the server after everything that was sent before it.
             assert_eq!(text(&other.call(&format!("{server}__t"), json!({}))), "did t");
         }
         for near in [json!("5"), json!(6)] {
@@ -119,11 +119,11 @@ fn a_cancellation_reaches_the_request_of_its_own_session_only() {
         }
         assert!(gate.heard(server, "notifications/cancelled").is_empty());
         assert!(held.is_silent(Duration::from_millis(50)));
-        // An id in use is not used twice.
+        // An id that is in use cannot be reused.
         let again = mine.post(&request(json!(5), "tools/call", json!({"name": name})));
         assert_eq!((again.status, again.code()), (400, -32600));
         assert_eq!(mine.post(&cancel).status, 202);
-        eventually("the server is told", || {
+        eventually("the server is notified", || {
             let heard = gate.heard(server, "notifications/cancelled");
             heard.iter().any(|one| one["params"]["requestId"] == minted).then_some(())
         });
@@ -177,7 +177,8 @@ fn progress_comes_under_the_client_s_own_token_on_its_own_request() {
         }
     }
     assert!(feed.is_silent(Duration::from_millis(50)));
-    // Who does not read events gets the answer alone; who asks for no progress gets none.
+    // A client that does not read events gets only the response; without a progress token there is no
+    // progress.
     let params =
         json!({"name": "s__slow", "arguments": {"seconds": 0}, "_meta": {"progressToken": 1}});
     let mut headers = session.headers().to_vec();
@@ -187,7 +188,7 @@ fn progress_comes_under_the_client_s_own_token_on_its_own_request() {
     assert_eq!(text(&reply.json()), "slow");
 }
 
-/// Fifty calls of one client, five at a time, with ids and tokens that others use too.
+/// Fifty calls of one client, five at a time, with ids and tokens that other clients use too.
 fn fifty(
     send: impl Fn(u32, Value) -> super::wire::Reply + Send + Sync + 'static,
     who: &'static str,

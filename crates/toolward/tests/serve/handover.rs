@@ -1,4 +1,4 @@
-//! Listening sockets that another process has opened: a service manager, or the gateway before this one.
+//! Listening sockets that another process has opened: a service manager, or the previous gateway.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::harness::{Caller, Gate, agent_at, alive, eventually, everyone, names, setup, text};
 use super::reload::beside;
 
-/// Opens a socket as a service manager does, waits, and becomes the gateway.
+/// Opens a socket as a service manager does, waits, and executes the gateway.
 const MANAGER: &str = "import os, socket, sys, time
 s = socket.socket()
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,7 +42,7 @@ fn a_socket_of_the_service_manager_is_used() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // Whoever comes before the gateway is there waits, and is answered.
+    // A client that connects before the gateway runs waits, and gets its response.
     let mut connection =
         eventually("somebody listens", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     use std::io::{Read, Write};
@@ -57,7 +57,7 @@ fn a_socket_of_the_service_manager_is_used() {
 }
 
 #[test]
-fn the_next_gateway_takes_over_and_sessions_go_on() {
+fn the_next_gateway_takes_over_and_sessions_continue() {
     let port = free_port();
     let gate = setup()
         .agents(everyone())
@@ -85,7 +85,7 @@ fn the_next_gateway_takes_over_and_sessions_go_on() {
     assert_eq!(listed(&answer), "s__a");
 }
 
-/// The next gateway, with the file of another one.
+/// The next gateway, with another configuration file.
 fn next(gate: &Gate, file: &str, flags: &[&str]) -> std::process::Child {
     Command::new(env!("CARGO_BIN_EXE_toolward"))
         .arg("serve")
@@ -122,7 +122,7 @@ fn only_the_gateway_of_the_same_address_is_taken_over() {
     let child = next(&gate, "other.yaml", &["--take-over"]);
     eventually("it listens", || std::net::TcpStream::connect(("127.0.0.1", other)).ok());
     assert_eq!(agent_at(other, "token-of-agent-a").list(), ["s__a"]);
-    // The one that was there still is.
+    // The gateway that was running still is.
     assert_eq!(gate.agent("a").list(), ["s__a"]);
     assert!(alive(gate.child.as_ref().unwrap().id()));
     end(child);
@@ -139,12 +139,12 @@ fn a_call_that_takes_long_is_finished_by_the_process_that_began_it() {
     let agent = gate.agent("a");
     assert_eq!(agent.list(), ["s__slow"]);
     let calling = std::thread::spawn(move || agent.call("s__slow", json!({"seconds": 12})));
-    eventually("it is under way", || (!gate.calls("s").is_empty()).then_some(()));
+    eventually("it is in flight", || (!gate.calls("s").is_empty()).then_some(()));
     let child = next(&gate, "toolward.yaml", &["--take-over"]);
-    // Whoever asks is told which process is on its way out.
+    // `status` reports which process is shutting down.
     eventually("one process ends", || {
         let (code, said) = beside(&gate, &["status"]);
-        (code == 0 && said.contains("this one finishes its requests, and ends")).then_some(())
+        (code == 0 && said.contains("draining: another process has taken over")).then_some(())
     });
     let answer = calling.join().unwrap();
     assert!(answer["result"].is_object(), "{answer}");
@@ -153,7 +153,7 @@ fn a_call_that_takes_long_is_finished_by_the_process_that_began_it() {
     end(child);
 }
 
-/// The same for a socket file, which stays the manager's.
+/// The same for a socket file, which remains the service manager's.
 const FILE_MANAGER: &str = "import os, socket, sys
 s = socket.socket(socket.AF_UNIX)
 s.bind(sys.argv[1])
@@ -199,5 +199,5 @@ fn a_gateway_that_does_not_answer_is_named_and_not_waited_for() {
     gate.signal("-STOP");
     let (code, said) = beside(&gate, &["status"]);
     gate.signal("-CONT");
-    assert!(code == 5 && said.contains(&format!("process {id} does not answer")), "{said}");
+    assert!(code == 5 && said.contains(&format!("process {id} does not respond")), "{said}");
 }

@@ -24,7 +24,7 @@ pub use setup::*;
 
 use super::wire::{Connection, Reply};
 
-const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/both.py");
+pub const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/both.py");
 pub const LEGACY: &str = "2025-06-18";
 pub const NEWEST_LEGACY: &str = "2025-11-25";
 pub const MODERN: &str = "2026-07-28";

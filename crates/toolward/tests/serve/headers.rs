@@ -1,4 +1,4 @@
-//! The headers of modern requests, which must say what the body says.
+//! The headers of modern requests, which must match the body.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn headers_that_differ_from_the_body_are_refused() {
         let headers = [VERSION, METHOD, NAME, twice];
         assert_eq!(call(&a, &headers, "a", json!({})).0, 400, "{twice:?} twice");
     }
-    // A hidden tool is refused like one that does not exist, with whatever header it comes.
+    // A hidden tool is refused like one that does not exist, with any header.
     assert_eq!(call(&a, &[VERSION, METHOD, ("Mcp-Name", "b")], "c", json!({})), mismatch);
 }
 
@@ -76,7 +76,7 @@ fn headers_are_compared_before_the_method_is_looked_up() {
 }
 
 #[test]
-fn parameters_in_headers_are_checked_in_and_made_anew_out() {
+fn parameters_in_headers_are_checked_and_regenerated_for_the_server() {
     let marked = |header: Value| {
         json!({"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": header},

@@ -1,4 +1,4 @@
-//! Who calls, and whose credentials go where.
+//! Caller identity, and the credentials that servers get.
 
 use serde_json::json;
 
@@ -76,7 +76,7 @@ fn only_a_token_names_an_agent() {
     );
     assert!(gate.log("s").is_empty() && gate.log("n").is_empty());
 
-    // What a client says of itself changes nothing.
+    // The client's self-description has no effect.
     let mut hello = initialize(LEGACY);
     hello["params"]["clientInfo"]["name"] = json!("b");
     hello["params"]["agent"] = json!("b");
@@ -109,7 +109,7 @@ fn only_a_token_names_an_agent() {
 }
 
 #[test]
-fn callers_without_a_name_are_the_default_agent_where_the_configuration_says_so() {
+fn unnamed_callers_are_the_default_agent_if_configured() {
     let gate = setup()
         .stdio("s", "legacy", names(&["t", "more"]))
         .agents(json!({
@@ -124,7 +124,7 @@ fn callers_without_a_name_are_the_default_agent_where_the_configuration_says_so(
     assert_eq!(gate.agent("a").session().list(), ["s__t", "s__more"]);
     let wrong = gate.agent("nobody").post(&[], &initialize(LEGACY));
     assert_eq!(wrong.status, 401, "a wrong token is never no name");
-    // Sessions of nobody and of an agent are apart.
+    // Sessions of an unnamed caller and of an agent are separate.
     let list = request(json!(1), "tools/list", json!({}));
     assert_eq!(gate.agent("a").post(&anyone.headers(), &list).status, 404);
 }
@@ -197,7 +197,7 @@ fn a_client_s_credentials_stay_here_and_a_server_s_come_from_the_configuration()
         }
         let all = json!(log).to_string();
         assert!(!all.contains("token-of-agent-a") && !all.contains("client-secret"));
-        // An unset variable is an error, and a set one is in no message.
+        // An unset variable is an error, and the value of a set one is in no message.
         assert!(!gate.said.lock().unwrap().contains("upstream-secret"));
         let (code, said) = setup()
             .server(

@@ -1,4 +1,4 @@
-//! Framing and heads: what could be read in two ways is not read at all.
+//! HTTP framing and request heads: ambiguous input is rejected.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ fn gate() -> Gate {
 const HEAD: &str = "Authorization: Bearer token-of-agent-a\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
 
 #[test]
-fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed() {
+fn ambiguous_framing_is_rejected_and_the_connection_closed() {
     let gate = gate();
     let body = initialize(LEGACY).to_string();
     let length = body.len();
@@ -98,7 +98,7 @@ fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed
     ] {
         let mut connection = gate.connect();
         connection.send(bytes.as_bytes());
-        // What follows is not believed any more.
+        // Bytes after it are not parsed.
         connection.send(good.as_bytes());
         let reply = connection.try_reply().unwrap_or_else(|| panic!("{what}: no answer"));
         let expected: &[u16] = match what {
@@ -108,13 +108,13 @@ fn what_two_readers_could_frame_differently_is_refused_and_the_connection_closed
             _ => &[400],
         };
         assert!(expected.contains(&reply.status), "{what}: {reply:?}");
-        assert!(connection.is_closed(), "{what}: the connection goes on");
+        assert!(connection.is_closed(), "{what}: the connection is still open");
     }
     assert!(gate.log("s").is_empty());
 }
 
 #[test]
-fn what_is_well_framed_is_read_however_it_comes() {
+fn well_framed_requests_are_read_however_they_arrive() {
     let gate = gate();
     let session = gate.agent("a").session();
     let body = request(json!(1), "tools/call", json!({"name": "s__t"})).to_string();
@@ -134,7 +134,7 @@ fn what_is_well_framed_is_read_however_it_comes() {
     assert_eq!(text(&gate.raw(absolute).json()), "did t");
     assert_eq!(text(&gate.raw(plain.replacen("/mcp", "/mcp?x=1&y", 1)).json()), "did t");
 
-    // Byte by byte, several on one connection, and several at once: answered in order.
+    // Byte by byte, several on one connection, and several at once: the responses are in order.
     let mut connection = gate.connect();
     for byte in plain.as_bytes() {
         connection.send(&[*byte]);
@@ -155,14 +155,18 @@ fn what_is_well_framed_is_read_however_it_comes() {
     for id in 10..20 {
         assert_eq!(connection.reply().json()["id"], id);
     }
-    // A client that waits to be asked for the body.
+    // A client that waits for `100 Continue` before it sends the body.
     let expecting = head(&format!("Content-Length: {}\r\nExpect: 100-continue\r\n", body.len()));
     connection.send(expecting.as_bytes());
     assert_eq!(connection.head().status, 100);
     connection.send(body.as_bytes());
     assert_eq!(text(&connection.reply().json()), "did t");
     connection.send(expecting.replace("token-of-agent-a", "token-of-agent-x").as_bytes());
-    assert_eq!(connection.head().status, 401, "whoever may not ask is not asked for more");
+    assert_eq!(
+        connection.head().status,
+        401,
+        "an unauthenticated client is not asked for its body"
+    );
 
     let closing = plain.replacen("\r\nHost", "\r\nConnection: close\r\nHost", 1);
     let mut connection = gate.connect();
@@ -199,7 +203,7 @@ fn sizes_kinds_and_origins() {
         "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n"
     );
     assert_eq!(gate.raw(head + &chunk).status, 413);
-    // Whoever may not ask is told so, however much it sends.
+    // Unauthenticated requests are rejected regardless of their size.
     let reply = gate.nobody().send("POST", &[], &filled(1 << 20));
     assert_eq!(reply.status, 401);
 
@@ -243,7 +247,7 @@ fn sizes_kinds_and_origins() {
 }
 
 #[test]
-fn only_the_exact_paths_lead_anywhere() {
+fn only_the_exact_paths_exist() {
     let gate = gate();
     let a = gate.agent("a");
     let begin = initialize(LEGACY);
@@ -289,7 +293,7 @@ fn only_the_exact_paths_lead_anywhere() {
 }
 
 #[test]
-fn slow_clients_keep_nobody_waiting() {
+fn slow_clients_delay_no_other_client() {
     let gate = gate();
     let mut slow: Vec<_> = (0..200)
         .map(|at| {
@@ -303,7 +307,7 @@ fn slow_clients_keep_nobody_waiting() {
     for connection in &mut slow {
         let _ = connection.stream.write_all(b"1");
     }
-    // One that never reads its stream.
+    // A client that never reads its stream.
     let session = gate.agent("a").session();
     let _deaf = session.listen(None);
     assert_eq!(text(&session.call("s__t", json!({}))), "did t");

@@ -17,7 +17,8 @@ const TARGETS: [&str; 10] = [
     "upstream",
 ];
 
-/// A program that writes to standard error like a gateway, with terminal codes, and is no server.
+/// A program that writes to standard error like a gateway, with terminal escape codes, and is not a
+/// server.
 fn noisy(setup: Setup) -> Setup {
     let script = "printf '\\033[31m2026-01-01T00:00:00.000Z INFO policy: forged\\r\\n' >&2; exit 1";
     setup.server("noisy", json!({"command": "sh", "args": ["-c", script]}))
@@ -80,7 +81,7 @@ fn lines_of_text_have_a_timestamp_a_level_and_a_target() {
     let forged = said.lines().find(|line| line.contains("forged")).unwrap();
     assert!(forged.contains(" INFO stderr: noisy: ␛[31m2026-01-01"), "{forged}");
     assert!(!said.contains('\u{1b}'), "{said}");
-    // A diagnostic keeps its lines.
+    // A diagnostic keeps its line breaks.
     let (_, diagnostic) = said.split_once("the configuration was not reloaded").unwrap();
     assert!(diagnostic.lines().nth(1).unwrap().starts_with("    error: "), "{diagnostic}");
     assert!(diagnostic.lines().any(|line| line.contains("= help: did you mean")), "{diagnostic}");
@@ -138,7 +139,7 @@ fn with_json_the_reason_for_not_starting_is_an_object_too() {
 
 #[test]
 fn entries_below_the_level_are_not_written() {
-    // The port is found by an entry of the level `info`, so that this gateway is not waited for by its log.
+    // The port is logged at level `info`, so the harness cannot wait for this gateway by its log.
     let setup = noisy(setup().agents(everyone())).set("telemetry", json!({"log_level": "error"}));
     let mut lines = setup.standard(&["--agent", "a"]).ready();
     lines.ask(&request(json!(2), "tools/list", json!({})));

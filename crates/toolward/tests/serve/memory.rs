@@ -1,4 +1,4 @@
-//! What one agent makes the gateway hold is bounded in bytes, and never keeps another agent out.
+//! Memory that one agent makes the gateway hold is bounded, and never blocks another agent.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -11,8 +11,9 @@ use super::wire::Connection;
 
 const MB: usize = 1 << 20;
 
-/// A line of the gateway's status, in bytes: `VmRSS` is resident now, `VmHWM` the most so far.
-fn resident(gate: &Gate, line: &str) -> usize {
+/// A line of the gateway's `/proc` status, in bytes: `VmRSS` is resident now, `VmHWM` its maximum so
+/// far.
+pub fn resident(gate: &Gate, line: &str) -> usize {
     let pid = gate.child.as_ref().unwrap().id();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let found = status.lines().find_map(|one| one.strip_prefix(line)).unwrap();
@@ -21,7 +22,7 @@ fn resident(gate: &Gate, line: &str) -> usize {
     kilobytes << 10
 }
 
-/// How much more is resident than before, at most so far.
+/// The peak growth of resident memory so far.
 fn grown(gate: &Gate, before: usize) -> usize {
     resident(gate, "VmHWM").saturating_sub(before)
 }
@@ -39,7 +40,7 @@ fn works(gate: &Gate, name: &str) {
 }
 
 #[test]
-fn a_session_does_not_keep_what_its_client_says_at_length() {
+fn a_session_does_not_keep_long_client_information() {
     let gate = setup().stdio("s", "legacy", names(&["t"])).agents(everyone()).start();
     let agent = gate.agent("a");
     agent.session();
@@ -55,14 +56,14 @@ fn a_session_does_not_keep_what_its_client_says_at_length() {
         }
     }
     assert!(grown(&gate, before) < 40 * MB, "{} MB", grown(&gate, before) / MB);
-    // As much as any real client says is kept.
+    // As much as any real client sends is kept.
     let mut begin = initialize(LEGACY);
     begin["params"]["capabilities"]["experimental"] = json!({"x": "x".repeat(10_000)});
     assert_eq!(agent.post(&[], &begin).code(), 0);
 }
 
 #[test]
-fn announced_bodies_that_do_not_come_keep_nobody_out() {
+fn announced_bodies_that_never_arrive_lock_no_one_out() {
     let gate = setup().stdio("s", "legacy", names(&["t"])).agents(everyone()).start();
     works(&gate, "b");
     let announced: Vec<Connection> = (0..140)
@@ -86,7 +87,7 @@ fn an_agent_that_sends_too_much_keeps_no_other_out() {
     let setup = setup().stdio("s", "legacy", names(&["t"])).agents(everyone());
     let gate = buffered(setup, "32 MiB").start();
     works(&gate, "b");
-    // Each of these is nearly all there, and stays so.
+    // Each of these is almost complete, and stays that way.
     let mut pending: Vec<Connection> = (0..20)
         .map(|_| {
             let whole = gate.agent("a").request("POST", &[], &"x".repeat(4 * MB - 1));
@@ -116,7 +117,7 @@ fn calls_whose_client_left_stay_within_the_share() {
     let before = resident(&gate, "VmRSS");
     for at in 0..12 {
         let mut connection = session.open(&hang(at, 3 * MB));
-        // The client leaves without an answer, unless it is refused at once.
+        // The client disconnects without a response, unless it is refused at once.
         connection.is_silent(Duration::from_millis(100));
     }
     let arrived = gate.calls("s").len();
@@ -148,11 +149,11 @@ fn calls_in_flight_are_bounded_for_each_agent() {
     assert_eq!((&data["error"], &data["retryable"]), (&json!("overloaded"), &json!(true)));
     works(&gate, "b");
     let intents = gate.records().iter().filter(|record| record["kind"] == "intent").count();
-    assert!(intents <= 18, "what is refused is not forwarded: {intents}");
+    assert!(intents <= 18, "refused calls are not forwarded: {intents}");
 }
 
 #[test]
-fn a_stream_that_nobody_reads_is_bounded_in_bytes() {
+fn an_unread_stream_is_bounded_in_bytes() {
     for (era, kind) in [("modern", "http"), ("legacy", "stdio")] {
         let tools = names(&["t", "flood"]);
         let gate = match kind {
@@ -195,7 +196,7 @@ fn a_finished_stream_keeps_no_large_answer() {
 }
 
 #[test]
-fn connections_without_a_credential_keep_nobody_out() {
+fn connections_without_a_credential_lock_no_one_out() {
     let setup = setup().stdio("s", "legacy", names(&["t"])).agents(everyone());
     let gate = setup.set("limits_of", json!({"streams": 40})).start();
     works(&gate, "b");
@@ -205,16 +206,16 @@ fn connections_without_a_credential_keep_nobody_out() {
         silent.extend((0..50).map(|_| TcpStream::connect(("127.0.0.1", gate.port)).unwrap()));
         works(&gate, "b");
     }
-    // Each round would take ten seconds if it waited for the connections of the round before to time out.
+    // Each round would take ten seconds if it waited for the previous round's connections to time out.
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    // Those that are left end by themselves.
+    // The remaining ones close by themselves.
     let last = silent.last_mut().unwrap();
     last.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     assert_eq!(last.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
-fn an_authenticated_agent_with_idle_connections_keeps_nobody_out() {
+fn an_authenticated_agent_with_idle_connections_locks_no_one_out() {
     let setup = setup().stdio("s", "legacy", names(&["t"])).agents(everyone());
     let gate = setup.set("limits_of", json!({"streams": 40})).start();
     works(&gate, "b");
@@ -255,7 +256,7 @@ fn results_wait_for_room_instead_of_being_lost() {
 }
 
 #[test]
-fn a_result_that_cannot_be_delivered_is_an_error_that_says_so() {
+fn an_undeliverable_result_is_an_error_with_the_reason() {
     for kind in ["http", "stdio"] {
         let tools = names(&["t", "large"]);
         let servers = match kind {

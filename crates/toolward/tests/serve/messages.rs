@@ -1,10 +1,10 @@
-//! Messages that two readers could read differently, on every transport.
+//! Ambiguous messages, on every transport.
 
 use serde_json::json;
 
 use super::harness::*;
 
-/// Attacks on a call of `s__a`; `META` stands where a modern request says its terms.
+/// Attacks on a call of `s__a`; `META` is replaced by the metadata of a modern request.
 fn attacks() -> Vec<String> {
     let call = |params: &str| {
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{META{params}}}}}"#)
@@ -101,7 +101,7 @@ fn attacks_over_http_reach_no_server() {
         assert!(matches!(reply.status, 400 | 404), "{shown}: {reply:?}");
         assert!(reply.code() < -32000, "{shown}: {reply:?}");
     }
-    // Terms that two readers could read differently.
+    // Ambiguous metadata.
     let good = modern_body(json!(1), "tools/call", json!({"name": "n__a"})).to_string();
     for (from, to) in [
         (
@@ -119,7 +119,7 @@ fn attacks_over_http_reach_no_server() {
         assert_ne!(body, good);
         assert_eq!(modern.send("POST", &headers, &body).status, 400, "{body}");
     }
-    // Bytes that are not text.
+    // Bytes that are not valid UTF-8.
     let bytes = session.agent.request(
         "POST",
         &session.headers(),
@@ -127,7 +127,7 @@ fn attacks_over_http_reach_no_server() {
     );
     let bytes: Vec<u8> = bytes.bytes().map(|byte| if byte == b'?' { 0xff } else { byte }).collect();
     assert_eq!(gate.raw(bytes).status, 400);
-    // A call without an id is a notification, which asks for nothing.
+    // A call without an id is a notification, which requests nothing.
     let silent = r#"{"jsonrpc":"2.0","method":"tools/call","params":{META"name":"s__a"}}"#;
     let status = session.agent.send("POST", &session.headers(), &silent.replace("META", "")).status;
     assert!(matches!(status, 202 | 400), "{status}");
@@ -184,7 +184,7 @@ fn attacks_over_stdio_reach_no_server() {
 }
 
 #[test]
-fn what_is_forwarded_is_byte_for_byte_what_was_decided_on() {
+fn the_forwarded_bytes_are_those_that_were_decided_on() {
     let gate = setup()
         .stdio("s", "legacy", names(&["t"]))
         .web("w", "legacy", names(&["t"]))

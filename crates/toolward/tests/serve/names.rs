@@ -1,4 +1,4 @@
-//! Names on an address with several servers, and what keeps the gateway from starting.
+//! Names on an endpoint with several servers, and name conflicts that prevent the start.
 
 use serde_json::json;
 
@@ -73,13 +73,13 @@ fn flat_names_are_kept_unless_two_are_alike() {
     let (code, said) = flat(&["send", "write"]).fails();
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("write"), "{said}");
-    // What `expose` keeps from clients collides with nothing.
+    // Tools that `expose` hides from clients cause no collisions.
     let gate = flat(&["send", "write"]).with("two", "expose", json!(["send"])).start();
     assert_eq!(text(&gate.agent("a").session().call("write", json!({}))), "did write");
 }
 
 #[test]
-fn a_client_on_stdio_hears_why_nothing_starts() {
+fn a_client_on_stdio_gets_the_reason_of_a_failed_start() {
     let mut lines = setup()
         .stdio("one", "legacy", names(&["write"]))
         .stdio("two", "legacy", names(&["write"]))
@@ -111,7 +111,7 @@ fn nobody_listens_to_the_world_without_asking_who_comes() {
         let (code, said) = setup.fails();
         assert_eq!(code, 3, "{what}: {said}");
     }
-    // With both it starts, and asks.
+    // With both, it starts and authenticates callers.
     let gate = world().agents(json!({"a": allow})).start();
     assert_eq!(gate.nobody().post(&[], &initialize(LEGACY)).status, 401);
 }
@@ -126,11 +126,11 @@ fn agents_that_only_have_tokens_do_not_open_the_door_to_everyone() {
         .start();
     assert_eq!(text(&gate.agent("a").session().call("s__t", json!({}))), "did t");
     let reply = gate.nobody().post(&[], &initialize(LEGACY));
-    assert_eq!(reply.status, 401, "a caller without a name is let in: {reply:?}");
+    assert_eq!(reply.status, 401, "an unnamed caller is let in: {reply:?}");
 }
 
 #[test]
-fn what_is_wrong_with_the_policy_is_told_and_nothing_starts() {
+fn policy_errors_are_reported_and_nothing_starts() {
     let broken = || setup().stdio("s", "legacy", names(&["t"])).set("alowed_tools", json!(["*"]));
     let (code, said) = broken().fails();
     assert_eq!(code, 3, "{said}");

@@ -1,4 +1,4 @@
-//! Numbers that servers may read more precisely than conditions and hooks do.
+//! Numbers that servers may parse more precisely than conditions and hooks do.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::harness::*;
 
-/// A gateway whose agent may call `t` up to an amount, and `u` unless a list holds a forbidden number.
+/// A gateway whose agent may call `t` up to an amount, and `u` unless a list contains a forbidden
+/// number.
 fn limited() -> Setup {
     setup().web("s", "modern", names(&["t", "u", "v"])).agents(json!({"a": {"allow": {
         "servers": ["s"],
@@ -19,7 +20,7 @@ fn limited() -> Setup {
     }}}))
 }
 
-/// A call whose arguments are sent as they are written here.
+/// A call whose arguments are sent exactly as written here.
 fn call(agent: &Agent, tool: &str, arguments: &str) -> Value {
     let body = modern_body(json!(1), "tools/call", json!({"name": tool, "arguments": {}}));
     let body =
@@ -50,7 +51,7 @@ const CASES: [(&str, &str, bool); 31] = [
     ("t", r#"{"amount":-18446744073709551617}"#, false),
     ("t", r#"{"amount":-9223372036854775809}"#, false),
     ("t", r#"{"amount":18446744073709551616}"#, false),
-    // What the condition does not read may be anything.
+    // Arguments that the condition does not read may be anything.
     ("t", r#"{"amount":100,"other":100.00000000000000001}"#, true),
     ("t", r#"{"amount":100,"other":[{"n":1e-400}]}"#, true),
     ("t", r#"{"other":100.00000000000000001}"#, false),
@@ -59,7 +60,7 @@ const CASES: [(&str, &str, bool); 31] = [
     ("u", r#"{"list":[1,5.00000000000000000001]}"#, false),
     ("u", r#"{"list":[1,{"deep":[5.00000000000000000001]}]}"#, false),
     ("u", r#"{"list":[]}"#, true),
-    // An integer that is compared with a double is one itself.
+    // An integer that is compared with a double is converted to one.
     ("u", r#"{"list":[-9007199254740993]}"#, false),
     ("u", r#"{"list":[-9007199254740992]}"#, true),
     ("v", r#"{"path":"x"}"#, true),

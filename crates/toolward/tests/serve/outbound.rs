@@ -81,7 +81,7 @@ fn a_server_with_a_private_ca_gets_the_client_certificate() {
             .start();
         assert_eq!(text(&gate.agent("a").call("s__t", json!({}))), "did t");
     }
-    // Without the certificate, with another authority, or with the system's, it is not reached.
+    // Without the certificate, with another authority, or with the system's, the connection fails.
     let wrong = |tls: &dyn Fn(&Certificates) -> Value| {
         let setup = setup();
         let made = Certificates::new(&setup.path(""));
@@ -105,6 +105,30 @@ fn a_server_with_a_private_ca_gets_the_client_certificate() {
         let mut tls = made.tls();
         tls.as_object_mut().unwrap().remove("ca");
         tls
+    });
+}
+
+#[test]
+fn another_certificate_authority_is_used_without_a_restart() {
+    let setup = setup();
+    let made = Certificates::new(&setup.path(""));
+    let (setup, port) = made.server(setup, "modern");
+    let trusted = setup.path("trusted.pem");
+    std::fs::copy(made.path("other.pem"), &trusted).unwrap();
+    let mut tls = made.tls();
+    tls["ca"] = json!(trusted);
+    let gate = setup
+        .with("s", "url", json!(format!("https://127.0.0.1:{port}/mcp")))
+        .with("s", "tls", tls)
+        .agents(everyone())
+        .start();
+    let agent = gate.agent("a");
+    let answer = agent.call("s__t", json!({}));
+    assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
+    std::fs::copy(made.path("ca.pem"), &trusted).unwrap();
+    eventually("the new authority is trusted", || {
+        let answer = agent.call("s__t", json!({}));
+        (answer["result"]["content"][0]["text"] == "did t").then_some(())
     });
 }
 
@@ -143,8 +167,13 @@ fn servers_are_reached_through_the_proxy_of_the_environment() {
     let heads = proxy.heads();
     let connect = format!("CONNECT tools.example:{port} HTTP/1.1\r\n");
     assert!(heads.iter().all(|head| head.starts_with(&connect)), "{heads:?}");
+    // The server does not get the proxy's credentials.
+    let log = gate.log("s");
+    let requests: Vec<&Value> = log.iter().filter(|entry| entry["headers"].is_object()).collect();
+    assert!(!requests.is_empty());
+    assert!(requests.iter().all(|one| one["headers"]["proxy-authorization"].is_null()), "{log:?}");
     drop(gate);
-    // In the clear, with the whole URL as the target.
+    // Without TLS, the request target is the whole URL.
     let plain = setup().web("s", "legacy", names(&["t"]));
     let target = plain.url("s").replace("127.0.0.1", "tools.example");
     let gate =
@@ -152,10 +181,6 @@ fn servers_are_reached_through_the_proxy_of_the_environment() {
     assert_eq!(text(&gate.agent("a").call("s__t", json!({}))), "did t");
     let heads = proxy.heads();
     assert!(heads.iter().any(|head| head.starts_with(&format!("POST {target} HTTP/1.1"))));
-    // The server does not see what is for the proxy.
-    let log = gate.log("s");
-    let requests = || log.iter().filter(|entry| entry["headers"].is_object());
-    assert!(requests().count() > 0);
     drop(gate);
     // Exceptions and loopback are reached directly.
     let before = proxy.heads().len();
@@ -180,7 +205,7 @@ fn a_proxy_that_refuses_or_cannot_be_used_is_not_passed_by() {
     let refusing = format!("http://127.0.0.1:{}", proxy.port);
     for (url, expected) in [
         (&*refusing, "refuses a tunnel (status 407)"),
-        ("socks5://127.0.0.1:1", "proxies of the scheme `socks5` are not supported"),
+        ("socks5://127.0.0.1:1", "proxies with the scheme `socks5` are not supported"),
         ("http://127.0.0.1:1", "the proxy 127.0.0.1 cannot be reached"),
     ] {
         let gate = setup()
@@ -211,7 +236,7 @@ fn compressed_responses_are_accepted_up_to_the_limit() {
             let answer = client.call(&format!("{server}__{tool}"), json!({}));
             assert_eq!(text(&answer), "odd", "{server} {tool}");
         }
-        // A few hundred kilobytes that become 100 MB.
+        // A few hundred kilobytes that decompress to 100 MB.
         let answer = client.call(&format!("{server}__bomb"), json!({}));
         assert!(answer.to_string().contains("result_too_large"), "{answer}");
         assert_eq!(text(&client.call(&format!("{server}__t"), json!({}))), "did t");

@@ -1,4 +1,4 @@
-//! Files and processes around the gateway: who owns them, how they are found, and how they end.
+//! Files and processes around the gateway: ownership, lookup and termination.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,6 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::harness::*;
+use super::mount::Mount;
 use super::reload::{beside, said, two};
 
 fn mode(path: &Path, mode: u32) {
@@ -29,13 +30,13 @@ fn with_word(word: &str) -> Vec<u32> {
     pids.filter(has).collect()
 }
 
-/// A word that no other test has in a command line.
+/// A word that is in no other test's command lines.
 fn own_word(what: &str) -> String {
     format!("{what}-of-{}", std::process::id())
 }
 
-/// A gateway with a server that ignores a closed input, and so does its child, which has `word` in its
-/// command line.
+/// A gateway with a server that ignores a closed standard input, as does its child, which has `word` in
+/// its command line.
 fn stubborn(word: &str) -> Gate {
     let setup = setup().agents(everyone()).stdio("s", "legacy", two());
     let run = setup.path("run");
@@ -71,7 +72,7 @@ fn guards(gate: &Gate) -> Vec<u32> {
     with_word("guard").into_iter().filter(|pid| is_own(pid) && named(pid)).collect()
 }
 
-/// Kills the guard; the one before, and the one that replaces it.
+/// Kills the guard; returns the old and the new one.
 fn kill_guard(gate: &Gate) -> [u32; 2] {
     // A child between fork and exec still has the gateway's own command line.
     let first = eventually("there is one guard", || {
@@ -104,7 +105,7 @@ fn a_killed_guard_is_replaced_at_once() {
     let word = own_word("guarded");
     let mut gate = stubborn(&word);
     let servers = gate.children();
-    // No further child is started in between, and the second guard can be killed too.
+    // No other child is started in between, and the second guard can be killed too.
     kill_guard(&gate);
     let [_, guard] = kill_guard(&gate);
     gate.kill();
@@ -119,7 +120,7 @@ fn hooks_end_with_a_killed_gateway() {
     let setup = setup().agents(everyone()).web("s", "modern", two());
     let word = own_word("hook");
     let hook = setup.path("hook");
-    // What it reads comes when the gateway has registered it.
+    // It can be read once the gateway has registered it.
     let loops = format!("sh -c 'while :; do sleep 1; done' {word}");
     script(&hook, &format!("#!/bin/sh\ntrap '' TERM\nread -r request\n{loops}\n"));
     let hooks = json!([{"name": "h", "exec": [hook], "timeout": "60s"}]);
@@ -161,12 +162,12 @@ fn a_unix_listener_replaces_a_socket_and_nothing_else() {
     let (code, said) = on(&precious).fails();
     assert!(code == 3 && said.contains("not a socket"), "{code} {said}");
     assert_eq!(std::fs::read_to_string(&precious).unwrap(), "precious");
-    // One that nobody listens on is replaced.
+    // A socket without a listener is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let mut gate = on(&path).start();
     assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
     assert_eq!(gate.agent("a").list().len(), 2);
-    // Whatever lies there at the end is not ours to remove.
+    // The gateway does not remove a file that is not its own.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "kept").unwrap();
     gate.signal("-TERM");
@@ -237,7 +238,7 @@ fn hooks_and_secrets_that_others_can_write_are_refused() {
     let (code, said) = world(0o755, 0o606).fails();
     assert!(code == 3 && said.contains("the secret") && said.contains("every user"), "{said}");
     let gate = world(0o755, 0o644).start();
-    // Once it runs, a reload does not take such a file either.
+    // A running gateway does not reload such a file either.
     mode(&gate.file("token"), 0o666);
     let (code, told) = beside(&gate, &["reload"]);
     assert!(code == 3 && told.contains("chmod go-w"), "{told}");
@@ -263,13 +264,8 @@ fn configuration_that_others_can_write_is_reported() {
 fn files_on_a_read_only_mount_are_accepted() {
     let setup = setup().agents(everyone()).web("s", "modern", two());
     let volume = setup.path("volume");
-    std::fs::create_dir(&volume).unwrap();
-    if !super::sink::mount("size=1m", &volume) {
-        eprintln!("skipped: this user cannot mount a disk");
-        return;
-    }
-    let _mounted = super::sink::Mounted(&volume);
-    // As kubelet lays out a ConfigMap.
+    let Some(_disk) = Mount::create("size=1m", &volume) else { return };
+    // The layout of a ConfigMap as kubelet mounts it.
     std::fs::create_dir(volume.join("..2026")).unwrap();
     script(&volume.join("..2026/hook"), "#!/bin/sh\n");
     std::fs::write(volume.join("..2026/policy.sh"), "mcp_tools_policy_check() { return 0; }\n")
@@ -339,7 +335,7 @@ fn a_gateway_of_another_user_is_not_taken_over_from() {
     other.wait().unwrap();
 }
 
-/// A scripted server whose tool `environment` names its variables.
+/// A scripted server whose tool `environment` returns the names of its variables.
 const WITH_ENVIRONMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
 
 #[test]
@@ -386,7 +382,7 @@ fn a_silent_server_is_reported_with_the_variables_that_it_did_not_get() {
     let setup = setup.env("SERVICE_KEY", "secret-of-the-service").set("list_timeout", json!("1s"));
     let gate = setup.with("s", "start", json!("eager")).start();
     // A slow start is not reported at once.
-    said(&gate, "no answer to");
+    said(&gate, "no response to");
     let said = gate.said.lock().unwrap().clone();
     assert!(said.contains("SERVICE_KEY") && !said.contains("secret-of-the-service"), "{said}");
 }

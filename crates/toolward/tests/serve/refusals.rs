@@ -1,4 +1,4 @@
-//! Refusals that are counted, so that no agent can fill the disk with them.
+//! Refusals beyond a limit are counted, so that no agent can fill the disk with records.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn refusals_beyond_the_limit_are_counted_and_none_is_lost() {
         .map(|at| decision(&a.call(&format!("s__hidden_{}", at % 30), json!({}))))
         .collect();
     assert!(a.list() == ["s__t"] && b.list() == ["s__t"]);
-    // Another agent is recorded one by one, and calls always are.
+    // Another agent's refusals are still recorded individually, and calls always are.
     let other = decision(&b.call("s__hidden", json!({})));
     for _ in 0..5 {
         assert_eq!(text(&a.call("s__t", json!({}))), "did t");
@@ -36,7 +36,7 @@ fn refusals_beyond_the_limit_are_counted_and_none_is_lost() {
     assert_eq!(single.len(), 21, "{single:?}");
     assert!(single.contains(&other.as_str()));
     assert!(told[..20].iter().all(|id| single.contains(&id.as_str())));
-    // The rest has one id, under which the record says that they are counted.
+    // The others share one id, whose record is a count.
     let shared = &told[20];
     assert!(told[20..].iter().all(|id| id == shared), "{told:?}");
     let counts = of_kind(&records, "refusals");
@@ -72,6 +72,6 @@ fn a_disk_that_is_nearly_full_is_reported() {
     eventually("it is logged", || {
         gate.said.lock().unwrap().contains("less than the reserve").then_some(())
     });
-    // Calls go on.
+    // Calls continue.
     assert_eq!(text(&gate.agent("a").call("s__t", json!({}))), "did t");
 }

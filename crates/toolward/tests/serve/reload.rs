@@ -30,7 +30,7 @@ fn tools(answer: &Value) -> Vec<String> {
     tools.map(|tool| tool["name"].as_str().unwrap().into()).collect()
 }
 
-/// Puts a file in the place of another, as editors do.
+/// Replaces a file by renaming another one over it, as editors do.
 pub fn replace(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
@@ -57,7 +57,7 @@ pub fn said(gate: &Gate, words: &str) {
 }
 
 #[test]
-fn a_changed_policy_is_in_force_soon_and_clients_hear_of_it() {
+fn a_changed_policy_is_soon_active_and_clients_are_notified() {
     let gate = setup().agents(only(&["read"])).web("s", "both", two()).start();
     let agent = gate.agent("a");
     let session = agent.session();
@@ -65,17 +65,17 @@ fn a_changed_policy_is_in_force_soon_and_clients_hear_of_it() {
     assert_eq!(seen(&session), ["s__read"]);
     assert_eq!(listed(&agent), ["s__read"]);
     agents(&gate, only(&["read", "write"]));
-    eventually("it is in force", || (listed(&agent).len() == 2).then_some(()));
+    eventually("it is active", || (listed(&agent).len() == 2).then_some(()));
     assert_eq!(feed.event().unwrap().json()["method"], "notifications/tools/list_changed");
     assert_eq!(seen(&session), ["s__read", "s__write"]);
-    // Written over in place, and by a signal.
+    // Overwritten in place, and by a signal.
     let file = gate.file("toolward.yaml");
     let text = std::fs::read_to_string(&file).unwrap().replace("\"write\"", "\"none\"");
     std::fs::write(&file, text).unwrap();
-    eventually("it is in force", || (listed(&agent) == ["s__read"]).then_some(()));
+    eventually("it is active", || (listed(&agent) == ["s__read"]).then_some(()));
     gate.signal("-HUP");
     eventually("the signal is heard", || {
-        let records = super::record::all(&gate.file("audit"));
+        let records = super::audit_log::all(&gate.file("audit"));
         let reloads: Vec<_> =
             records.into_iter().filter(|record| record["kind"] == "reload").collect();
         (reloads.len() == 3 && reloads[2]["by"] == "SIGHUP").then_some(())
@@ -83,7 +83,7 @@ fn a_changed_policy_is_in_force_soon_and_clients_hear_of_it() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_whole_and_said() {
+fn an_invalid_configuration_is_rejected_as_a_whole_and_reported() {
     let gate = setup().agents(only(&["read"])).web("s", "modern", two()).start();
     let agent = gate.agent("a");
     let file = gate.file("toolward.yaml");
@@ -112,7 +112,7 @@ fn what_is_wrong_is_refused_whole_and_said() {
         &with(&|config| config["tests"] = json!([{"as": "a", "allow": ["s/write"]}])),
         "1 test of the policy failed",
     );
-    // Half of what is new is right: nothing of it is taken.
+    // Half of the change is valid: none of it is applied.
     refused(
         &with(&|config| {
             config["agents"]["a"]["allow"]["tools"]["s"] = json!(["read", "write"]);
@@ -130,7 +130,9 @@ fn what_is_wrong_is_refused_whole_and_said() {
             config["agents"]["a"]["allow"]["tools"]["s"] = json!(["write"]);
         }),
     );
-    eventually("what is right is taken up", || (listed(&agent) == ["s__write"]).then_some(()));
+    eventually("the valid configuration is applied", || {
+        (listed(&agent) == ["s__write"]).then_some(())
+    });
 }
 
 #[test]
@@ -166,7 +168,7 @@ fn a_token_revoked_while_the_body_arrives_makes_no_call() {
         connection.send(head.as_bytes());
         (connection, rest.to_string())
     };
-    // Both have sent their head, were authenticated, and owe the rest of the body.
+    // Both have sent the head, were authenticated, and have yet to send the rest of the body.
     let (mut stays, stays_rest) = call(&kept);
     let (mut ends, ends_rest) = call(&gone);
     change(&gate, |config| drop(config["agents"].as_object_mut().unwrap().remove("b")));
@@ -177,7 +179,7 @@ fn a_token_revoked_while_the_body_arrives_makes_no_call() {
     ends.send(ends_rest.as_bytes());
     assert_eq!(ends.reply().status, 401);
     assert!(gate.calls("s").is_empty(), "nothing was forwarded");
-    // A caller whose token is still good goes on under the new configuration.
+    // A caller whose token is still valid continues under the new configuration.
     stays.send(stays_rest.as_bytes());
     assert_eq!(stays.reply().status, 200);
     assert_eq!(gate.calls("s").len(), 1);
@@ -206,7 +208,7 @@ fn a_server_with_a_new_key_keeps_its_flat_names() {
     assert_eq!(text(&session.call("write", json!({}))), "did write");
 }
 
-/// Whether a listing with this server has been recorded.
+/// Whether a listing that includes this server has been recorded.
 fn has_listed(gate: &Gate, server: &str) -> bool {
     gate.records().iter().any(|record| record["servers"].get(server).is_some())
 }
@@ -217,7 +219,7 @@ fn servers_come_go_and_stay() {
     let gate = setup.stdio("one", "legacy", two()).stdio("two", "legacy", two()).start();
     let agent = gate.agent("a");
     assert_eq!(listed(&agent).len(), 4);
-    // A slow server may have been asked in both eras: the process of the other one ends.
+    // A slow server may have been tried with both protocol versions: the process of the other one ends.
     let before = eventually("one process for each server", || {
         Some(gate.children()).filter(|children| children.len() == 2)
     });
@@ -233,7 +235,7 @@ fn servers_come_go_and_stay() {
         let kept = before.iter().filter(|pid| now.contains(pid)).count();
         (kept == 1 && now.len() == 2).then_some(())
     });
-    // A call under way ends as it began.
+    // A call in flight ends under the configuration it started with.
     replace(&gate.file("toolward.yaml"), &file);
     eventually("the first ones are back", || {
         listed(&agent).contains(&"two__read".into()).then_some(())
@@ -264,7 +266,7 @@ fn secrets_in_files_are_read_again() {
 #[test]
 fn a_swapped_link_is_a_change() {
     let setup = setup();
-    // As a mounted configuration is: links to a folder that is swapped as a whole.
+    // A mounted configuration: links to a directory that is swapped as a whole.
     for (folder, tool) in [("..1", "read"), ("..2", "write")] {
         std::fs::create_dir_all(setup.path("mount").join(folder)).unwrap();
         let policy = setup.path("mount").join(folder).join("policy.yaml");
@@ -288,22 +290,22 @@ fn a_swapped_link_is_a_change() {
     assert_eq!(listed(&agent), ["s__read"]);
     std::os::unix::fs::symlink("..2", root.join("..tmp")).unwrap();
     std::fs::rename(root.join("..tmp"), root.join("..data")).unwrap();
-    eventually("the other folder is read", || (listed(&agent) == ["s__write"]).then_some(()));
+    eventually("the other directory is read", || (listed(&agent) == ["s__write"]).then_some(()));
     said(&gate, "Allowlist reloaded, 1 tools/actions permitted");
 }
 
-/// Runs a command beside the gateway, with its configuration.
+/// Runs a command with the gateway's configuration.
 pub fn beside(gate: &Gate, arguments: &[&str]) -> (i32, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
     command.args(arguments).arg("-c").arg(gate.file("toolward.yaml"));
-    command.env_clear().env("HOME", "/nonexistent");
+    command.env_clear().env("HOME", "/proc/nonexistent");
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
     (output.status.code().unwrap(), said)
 }
 
 #[test]
-fn a_person_can_ask_what_is_in_force_and_reload_by_hand() {
+fn the_active_configuration_can_be_queried_and_reloaded_by_hand() {
     let gate = setup().agents(only(&["read"])).web("s", "modern", two()).start();
     assert_eq!(listed(&gate.agent("a")), ["s__read"]);
     let status = || {
@@ -322,21 +324,21 @@ fn a_person_can_ask_what_is_in_force_and_reload_by_hand() {
     let (code, said) = beside(&gate, &["reload"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(status()["reload"]["last"]["by"], "toolward reload");
-    // What is wrong is said to whoever asks, and stays visible.
+    // The error is returned to the caller of `reload`, and remains visible.
     change(&gate, |config| config["naming"] = json!("flat"));
     let (code, said) = beside(&gate, &["reload"]);
     assert!(code == 3 && said.contains("`naming` cannot change"), "{code} {said}");
     let (code, said) = beside(&gate, &["status"]);
     assert!(code == 0 && said.contains("refused") && said.contains("`naming`"), "{said}");
     assert_eq!(status()["policy"]["version"], first["policy"]["version"]);
-    // Only this user comes in.
+    // Only this user can connect.
     use std::os::unix::fs::PermissionsExt;
     let control = std::fs::metadata(gate.file("state/control")).unwrap();
     assert_eq!(control.permissions().mode() & 0o777, 0o700);
 }
 
 #[test]
-fn without_a_gateway_there_is_nobody_to_ask() {
+fn without_a_gateway_commands_fail() {
     let mut gate = setup().agents(only(&["read"])).web("s", "modern", two()).start();
     gate.kill();
     for command in ["status", "reload"] {
@@ -355,7 +357,7 @@ fn where_that_is_wanted_an_invalid_policy_denies_everything_until_it_is_right() 
     let agent = gate.agent("a");
     assert_eq!(agent.modern_reply(json!(1), "tools/list", json!({})).status, 401);
     replace(&gate.file("policy.yaml"), "allowed_tools: [read]\n");
-    eventually("the policy is in force", || {
+    eventually("the policy is active", || {
         let reply = agent.modern_reply(json!(1), "tools/list", json!({}));
         (reply.status == 200).then_some(())
     });
@@ -369,7 +371,7 @@ fn no_damaged_file_takes_effect() {
     assert_eq!(listed(&agent), ["s__read"]);
     let file = gate.file("toolward.yaml");
     let good = std::fs::read(&file).unwrap();
-    // Damage that still is a configuration may take effect; it must then be what `check` says it is.
+    // A damaged file that is still valid may be applied; it must then be what `check` reports.
     let (mut refused, mut taken) = (0, 0);
     let tries = match std::env::var_os("TOOLWARD_FULL") {
         Some(_) => 2000,

@@ -1,4 +1,4 @@
-//! A server on HTTP that closes the stream of a call before its answer, to be asked for the rest.
+//! An HTTP server that closes the stream of a call before its response, so that the gateway resumes it.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::harness::*;
 
-/// What the server heard of GET requests that take up a stream: session and event.
+/// The GET requests with which the gateway resumed streams: session and event.
 fn taken_up(gate: &Gate) -> Vec<(Value, Value)> {
     let log = gate.log("w");
     let gets = log.iter().filter(|entry| entry["http"] == "GET");
@@ -20,7 +20,7 @@ fn taken_up(gate: &Gate) -> Vec<(Value, Value)> {
 }
 
 #[test]
-fn a_call_whose_stream_was_cut_is_taken_up_again_and_never_sent_twice() {
+fn an_interrupted_stream_is_resumed_and_its_call_never_sent_twice() {
     let tools = ["resumes", "in_vain", "refused", "patient", "no_ids", "t"];
     let gate = setup()
         .web("w", "legacy", names(&tools))
@@ -54,7 +54,7 @@ fn a_call_whose_stream_was_cut_is_taken_up_again_and_never_sent_twice() {
         }
     }
 
-    // A server that never comes to an answer is not asked for ever, nor as often as it can.
+    // A server that never responds is not polled forever, nor without pauses.
     for (tool, most) in [("in_vain", 10), ("refused", 10)] {
         let before = taken_up(&gate).len();
         let begun = Instant::now();
@@ -65,10 +65,10 @@ fn a_call_whose_stream_was_cut_is_taken_up_again_and_never_sent_twice() {
         let spent = begun.elapsed();
         assert!(spent > Duration::from_millis(100), "it pauses between attempts: {spent:?}");
     }
-    // One that wants us to wait for an hour does not keep the call longer than it may take.
+    // A server that requests a retry after an hour does not extend the call beyond its timeout.
     let answer = session.call("w__patient", json!({}));
     assert_eq!(answer["error"]["data"]["error"], "server_timeout", "{answer}");
-    // Without an event there is nothing to take up.
+    // Without an event id there is nothing to resume.
     let before = taken_up(&gate).len();
     let answer = session.call("w__no_ids", json!({}));
     assert_eq!(answer["error"]["data"]["error"], "server_disconnected", "{answer}");

@@ -1,4 +1,4 @@
-//! Commands that look for a running gateway: where they find it, and what they take from it.
+//! Commands that look for a running gateway: how they find it, and what they read from it.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,7 +44,7 @@ fn a_broken_policy_layer_does_not_hide_the_gateway() {
     let main = main.to_str().unwrap();
     replace(&gate.file("extra.yaml"), "allowed_tools: [read\n");
     for command in ["status", "reload"] {
-        // Without a home directory there is no registry: the configuration alone says where to look.
+        // Without a home directory there is no registry: only the configuration gives the location.
         let mut alone = Command::new(env!("CARGO_BIN_EXE_toolward"));
         let output = alone.args([command, "-c", main]).env_clear().output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
@@ -55,7 +55,7 @@ fn a_broken_policy_layer_does_not_hide_the_gateway() {
     // The log is read too.
     let said = run(&gate, Path::new("/"), &["audit", "query", "-c", main, "--kind", "list"]);
     assert_eq!((said.code, said.out.lines().count()), (0, 2), "{}{}", said.out, said.err);
-    // A main file that cannot be read at all is found by its name.
+    // A main file that cannot be parsed at all is found by its name.
     replace(&gate.file("toolward.yaml"), "listen: [\n");
     for (command, expected) in [("status", 0), ("reload", 3)] {
         let said = run(&gate, Path::new("/"), &[command, "-c", main]);
@@ -77,12 +77,12 @@ fn a_gateway_is_found_from_any_directory_while_it_runs() {
     );
     let registry = gate.file(".local/state/toolward/gateways");
     assert_eq!(std::fs::read_dir(&registry).unwrap().count(), 1);
-    // One that was killed leaves an entry, which the next look removes.
+    // A killed gateway leaves an entry, which the next lookup removes.
     gate.kill();
     let said = run(&gate, Path::new("/"), &["status"]);
     assert_eq!(said.code, 5, "{}{}", said.out, said.err);
     assert_eq!(std::fs::read_dir(&registry).unwrap().count(), 0);
-    // One that ends in order leaves nothing.
+    // A graceful shutdown leaves nothing.
     gate.restart();
     gate.signal("-TERM");
     let child = gate.child.as_mut().unwrap();
@@ -116,7 +116,7 @@ fn a_past_decision_is_explained_from_any_directory() {
 }
 
 #[test]
-fn questions_use_the_tool_lists_of_the_running_gateway_and_say_so() {
+fn queries_use_the_tool_lists_of_the_running_gateway_and_state_it() {
     let gate = setup().agents(only(&["read"])).stdio("s", "legacy", two()).start();
     assert_eq!(listed(&gate.agent("a")), ["s__read"]);
     let started = gate.heard("s", "initialize").len();
@@ -134,7 +134,7 @@ fn questions_use_the_tool_lists_of_the_running_gateway_and_say_so() {
         assert!(!said.out.contains("not known"), "{}", said.out);
     }
     assert_eq!(gate.heard("s", "initialize").len(), started, "no second server was started");
-    // A saved list, and another configuration, are what they are.
+    // A saved list and another configuration are used as they are.
     let saved = gate.file("saved.json");
     std::fs::write(&saved, json!({"server": "s", "tools": names(&["saved"])}).to_string()).unwrap();
     let saved = saved.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! Sessions: who holds one, what ends one, what is told in one, and the status of everything else.
+//! Sessions: ownership, termination, notifications and status codes.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn a_session_belongs_to_its_agent_and_address_and_ends_once() {
         assert_eq!(a.send("GET", &headers, "").status, 404, "{unknown}");
         assert_eq!(a.send("DELETE", &headers, "").status, 404, "{unknown}");
     }
-    // Another agent's, or at another address: not known there.
+    // A session of another agent, or of another address, is unknown.
     for other in [b.clone(), a.at("/mcp/s"), b.at("/mcp/s")] {
         let stolen = Session { agent: other.clone(), ..session.clone() };
         assert_eq!(stolen.post(&list).status, 404, "{}", other.path);
@@ -46,7 +46,7 @@ fn a_session_belongs_to_its_agent_and_address_and_ends_once() {
     assert_eq!(gate.nobody().post(&session.headers(), &list).status, 401);
     assert_eq!(session.list().len(), 2, "none of this harmed it");
 
-    // It ends with DELETE, and with it the process that only it used.
+    // DELETE ends the session, and the process that only it used.
     let pid: u32 = text(&session.call("s__pid", json!({}))).parse().unwrap();
     let other: u32 = text(&a.session().call("s__pid", json!({}))).parse().unwrap();
     assert!(pid != other && alive(pid) && alive(other));
@@ -91,7 +91,7 @@ fn a_session_that_was_ended_stays_ended() {
 }
 
 #[test]
-fn a_changed_list_is_told_to_exactly_those_whose_view_changed() {
+fn list_changed_goes_to_exactly_those_whose_view_changed() {
     let gate = setup()
         .stdio("s", "legacy", names(&["grow"]))
         .with("s", "share", json!(true))
@@ -106,7 +106,7 @@ fn a_changed_list_is_told_to_exactly_those_whose_view_changed() {
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     a.call("s__grow", json!({"tool": "hidden_one"}));
     assert_eq!(of_b.event().unwrap().json(), changed);
-    assert!(of_a.is_silent(SILENCE), "what is hidden from an agent changes nothing for it");
+    assert!(of_a.is_silent(SILENCE), "a hidden change does not notify the agent");
     assert_eq!(b.list(), ["s__grow", "s__hidden_one"]);
     a.call("s__grow", json!({"tool": "new_one"}));
     let event = of_a.event().unwrap();
@@ -114,7 +114,7 @@ fn a_changed_list_is_told_to_exactly_those_whose_view_changed() {
     assert_eq!(of_b.event().unwrap().json(), changed);
     assert_eq!(a.list(), ["s__grow", "s__new_one"]);
     assert!(of_a.is_silent(SILENCE) && of_b.is_silent(Duration::from_millis(10)));
-    // The stream is taken up after the event that was seen last: nothing comes twice.
+    // The stream resumes after the last event received: nothing is delivered twice.
     drop(of_a);
     let mut again = a.listen(event.id.as_deref());
     a.call("s__grow", json!({"tool": "new_two"}));
@@ -123,7 +123,7 @@ fn a_changed_list_is_told_to_exactly_those_whose_view_changed() {
 }
 
 #[test]
-fn a_change_while_nobody_listens_is_told_to_who_listens_next() {
+fn a_change_without_a_listener_is_sent_to_the_next_one() {
     let gate = setup().stdio("s", "legacy", names(&["grow"])).agents(everyone()).start();
     let a = gate.agent("a").session();
     assert_eq!(a.list(), ["s__grow"]);
@@ -149,7 +149,7 @@ fn a_server_that_comes_late_is_announced() {
     let mut stream = a.listen(None);
     let mut listed = a.list();
     assert!(!listed.contains(&"late__t".to_string()), "{listed:?}");
-    // On a busy machine the other server is late too, and announced first.
+    // On a busy machine the other server may be slow too, and its list be announced first.
     while listed != ["fast__t", "late__t"] {
         assert_eq!(stream.event().unwrap().json()["method"], "notifications/tools/list_changed");
         listed = a.list();
@@ -157,7 +157,7 @@ fn a_server_that_comes_late_is_announced() {
 }
 
 #[test]
-fn a_cut_stream_is_taken_up_again_by_its_owner_only() {
+fn an_interrupted_stream_is_resumed_by_its_owner_only() {
     let gate = setup()
         .stdio("s", "legacy", names(&["slow"]))
         .web("w", "legacy", names(&["slow"]))
@@ -185,7 +185,7 @@ fn a_cut_stream_is_taken_up_again_by_its_owner_only() {
             gate.agent("a").session(),
             gate.agent("a").at("/mcp/s").session(),
         ];
-        // An event of another session is one that is not known: a stream of their own, and nothing in it.
+        // An event of another session is unknown: the client gets a new stream, with nothing in it.
         for other in &others {
             assert!(other.listen(Some(last)).is_silent(Duration::from_millis(500)));
         }
@@ -265,7 +265,7 @@ fn the_status_table_legacy() {
         gate.agent("b").session().post(&request(json!(1), "tools/call", json!({"name": "s__t"})));
     assert_eq!(refused.status, 200);
     gate.refusal(&refused.json());
-    // A session begins once, and speaks what both know.
+    // A session is initialized once, with a revision that both support.
     assert_eq!(session.post(&initialize(LEGACY)).status, 400);
     let newest = a.post(&[], &initialize("2099-01-01")).json();
     assert_eq!(newest["result"]["protocolVersion"], NEWEST_LEGACY);
@@ -333,7 +333,8 @@ fn the_status_table_modern() {
         let data = reply.json()["error"]["data"].clone();
         assert_eq!(data, json!({"supported": [MODERN], "requested": version}));
     }
-    // Sessions are of the other era: what names one is ignored, and there is nothing to listen to.
+    // Sessions belong to the other protocol version: their headers are ignored, and there is no stream
+    // to listen to.
     let headers = [
         ("MCP-Protocol-Version", MODERN),
         ("Mcp-Method", "tools/list"),

@@ -1,4 +1,4 @@
-//! A record that cannot be written: nothing happens until it can.
+//! An audit log that cannot be written: no call is forwarded until it can.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::audit_log;
 use super::harness::{Gate, MODERN, eventually, everyone, modern_body, names, setup};
-use super::record;
+use super::mount::Mount;
 
-/// Calls until so many were made; gives how many were carried out and how many were refused for want of
-/// a record. Anything else fails.
+/// Makes `times` calls. Returns the numbers of calls that were executed and that were
+/// refused because they could not be recorded; anything else fails.
 fn call_on(gate: &Gate, times: usize) -> (usize, usize) {
     let mut connection = gate.connect();
     let agent = gate.agent("a");
@@ -37,13 +38,13 @@ fn gate() -> Gate {
 }
 
 fn intents(folder: &Path) -> usize {
-    record::all(folder).iter().filter(|record| record["kind"] == "intent").count()
+    audit_log::all(folder).iter().filter(|record| record["kind"] == "intent").count()
 }
 
-/// Repairs, and waits until a call is carried out again.
+/// Repairs the log, and waits until a call is executed again.
 fn back_after(gate: &Gate, repair: impl FnOnce()) {
     repair();
-    eventually("calls are carried out again", || call_on(gate, 1).0 == 1);
+    eventually("calls are executed again", || call_on(gate, 1).0 == 1);
 }
 
 fn ready(gate: &Gate) -> u16 {
@@ -52,34 +53,15 @@ fn ready(gate: &Gate) -> u16 {
 }
 
 fn recoveries(folder: &Path) -> Vec<Value> {
-    let records = record::all(folder).into_iter();
+    let records = audit_log::all(folder).into_iter();
     records.filter(|record| record["kind"] == "recovery").collect()
 }
 
-pub struct Mounted<'p>(pub &'p Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
-pub fn mount(options: &str, at: &Path) -> bool {
-    let mut command = Command::new("mount");
-    command.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at);
-    command.status().is_ok_and(|status| status.success())
-}
-
 #[test]
-fn on_a_full_disk_nothing_is_carried_out_without_a_record() {
+fn on_a_full_disk_no_call_is_executed_without_a_record() {
     let setup = setup().agents(everyone()).web("s", "modern", names(&["a"]));
     let audit = setup.path("audit");
-    std::fs::create_dir(&audit).unwrap();
-    if !mount("size=1m", &audit) {
-        eprintln!("skipped: this user cannot mount a small disk");
-        return;
-    }
-    let _mounted = Mounted(&audit);
+    let Some(_disk) = Mount::create("size=1m", &audit) else { return };
     let gate = setup.start();
     let ballast = audit.join("ballast");
     std::fs::write(&ballast, vec![0; 300 << 10]).unwrap();
@@ -90,14 +72,14 @@ fn on_a_full_disk_nothing_is_carried_out_without_a_record() {
     assert_eq!(ready(&gate), 503);
     back_after(&gate, || std::fs::remove_file(&ballast).unwrap());
     assert_eq!(ready(&gate), 200);
-    // The record says that there was a time without one, and nothing else but what happened.
-    let (records, told) = (record::all(&audit), recoveries(&audit));
+    // The audit log records the outage, and otherwise only what happened.
+    let (records, told) = (audit_log::all(&audit), recoveries(&audit));
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["refused"], refused);
     assert!(told[0]["since"].as_str() < told[0]["time"].as_str(), "{told:?}");
     assert!(told[0]["reason"].as_str().unwrap().contains("No space"), "{told:?}");
     assert!(records.iter().all(|record| record["room"].is_null()));
-    // And full once more, to the end.
+    // The disk fills up again, completely.
     let (more, refused) = call_on(&gate, 2_000);
     assert!(refused > 0, "{more}");
     assert_eq!(gate.calls("s").len(), done + 1 + more);
@@ -108,34 +90,26 @@ fn on_a_full_disk_nothing_is_carried_out_without_a_record() {
 fn a_disk_that_became_read_only_refuses_until_it_is_writable() {
     let setup = setup().agents(everyone()).web("s", "modern", names(&["a"]));
     let audit = setup.path("audit");
-    std::fs::create_dir(&audit).unwrap();
-    if !mount("size=8m", &audit) {
-        eprintln!("skipped: this user cannot mount a disk");
-        return;
-    }
-    let _mounted = Mounted(&audit);
+    let Some(disk) = Mount::create("size=8m", &audit) else { return };
     let gate = setup.start();
     assert_eq!(call_on(&gate, 10), (10, 0));
-    // A disk with open files cannot be made read-only: another one takes its place.
-    assert!(mount("ro,size=8m", &audit));
+    disk.cover();
     assert_eq!(call_on(&gate, 100), (0, 100));
     assert_eq!(gate.calls("s").len(), 10);
-    back_after(&gate, || {
-        assert!(Command::new("umount").arg(&audit).status().unwrap().success());
-    });
+    back_after(&gate, || disk.uncover());
     assert_eq!(intents(&audit), 11);
 }
 
 #[test]
-fn without_a_folder_and_with_a_pipe_nothing_is_carried_out() {
+fn without_a_directory_and_with_a_pipe_nothing_is_executed() {
     let gate = gate();
     let (audit, away) = (gate.file("audit"), gate.file("away"));
     assert_eq!(call_on(&gate, 10), (10, 0));
     std::fs::rename(&audit, &away).unwrap();
     assert_eq!(call_on(&gate, 100), (0, 100));
     back_after(&gate, || std::fs::rename(&away, &audit).unwrap());
-    // A pipe that nobody reads would hold everything up.
-    record::all(&audit);
+    // A pipe without a reader would block everything.
+    audit_log::all(&audit);
     let (file, kept) = (gate.file("audit/audit.jsonl"), gate.file("audit/kept"));
     std::fs::rename(&file, &kept).unwrap();
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
@@ -151,7 +125,7 @@ fn without_a_folder_and_with_a_pipe_nothing_is_carried_out() {
 }
 
 #[test]
-fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
+fn with_an_optional_audit_log_calls_continue_and_the_outage_is_logged() {
     let gate = setup()
         .agents(everyone())
         .web("s", "modern", names(&["a"]))
@@ -160,7 +134,7 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
     std::fs::rename(gate.file("audit"), gate.file("away")).unwrap();
     assert_eq!(call_on(&gate, 10), (10, 0));
     assert!(gate.said.lock().unwrap().contains("calls are forwarded without a record"));
-    // Whoever looks is told so.
+    // `status` reports it.
     let (readiness, status) = (
         || gate.nobody().at("/readyz").send("GET", &[], ""),
         || super::reload::beside(&gate, &["status"]).1,
@@ -175,15 +149,15 @@ fn where_the_record_is_not_required_calls_go_on_and_the_operator_hears_of_it() {
     assert!(!healthy.contains("UNRECORDED") && healthy.contains("not required"), "{healthy}");
     assert_eq!(call_on(&gate, 1), (1, 0));
     assert_eq!(intents(&gate.file("audit")), 1);
-    // How many there were is told; of what was not recorded, no outcome is.
+    // Their number is recorded; calls that were not recorded have no outcome.
     let told = recoveries(&gate.file("audit"));
     assert_eq!((told.len(), &told[0]["unrecorded"]), (1, &json!(10)), "{told:?}");
-    let records = record::all(&gate.file("audit"));
+    let records = audit_log::all(&gate.file("audit"));
     assert_eq!(records.iter().filter(|record| record["kind"] == "outcome").count(), 1);
 }
 
 #[test]
-fn what_came_of_calls_during_an_outage_is_recorded_after_it() {
+fn outcomes_of_calls_during_an_outage_are_recorded_after_it() {
     let gate = setup().agents(everyone()).web("s", "modern", names(&["a", "slow"])).start();
     let agent = gate.agent("a");
     let (audit, away) = (gate.file("audit"), gate.file("away"));
@@ -191,14 +165,14 @@ fn what_came_of_calls_during_an_outage_is_recorded_after_it() {
         let slow = scope.spawn(|| {
             agent.modern("tools/call", json!({"name": "s__slow", "arguments": {"seconds": 1.5}}))
         });
-        eventually("the call is under way", || (gate.calls("s").len() == 1).then_some(()));
+        eventually("the call is in flight", || (gate.calls("s").len() == 1).then_some(()));
         std::fs::rename(&audit, &away).unwrap();
         assert_eq!(call_on(&gate, 3), (0, 3));
         assert!(slow.join().unwrap()["result"].is_object());
     });
     std::fs::rename(&away, &audit).unwrap();
     assert_eq!(call_on(&gate, 1), (1, 0));
-    let records = record::all(&audit);
+    let records = audit_log::all(&audit);
     let slow = |record: &&Value| record["kind"] == "intent" && record["tool"] == "slow";
     let intent = records.iter().find(slow).unwrap();
     let of_it = |record: &&Value| record["intent"] == intent["id"];
@@ -207,7 +181,7 @@ fn what_came_of_calls_during_an_outage_is_recorded_after_it() {
 }
 
 #[test]
-fn records_that_the_disk_must_have_are_there_before_the_call() {
+fn synced_records_are_on_disk_before_the_call() {
     let gate = setup()
         .agents(everyone())
         .web("s", "modern", names(&["a"]))
@@ -241,7 +215,7 @@ fn a_segment_ends_at_its_size_and_old_ones_go() {
         assert_eq!(call_on(&gate, 20), (20, 0));
         Some(segments()).filter(|after| !after.contains(&before[0]))
     });
-    // What was removed is said in the record.
+    // The removal is recorded in the audit log.
     let mut text = String::new();
     for name in &after {
         text += &std::fs::read_to_string(gate.file("audit").join(name)).unwrap();
@@ -252,7 +226,7 @@ fn a_segment_ends_at_its_size_and_old_ones_go() {
 }
 
 #[test]
-fn a_torn_line_is_taken_off_at_the_start_and_told() {
+fn a_torn_line_is_removed_at_startup_and_recorded() {
     let mut gate = gate();
     let gate_audit = gate.file("audit");
     assert_eq!(call_on(&gate, 3), (3, 0));
@@ -263,23 +237,23 @@ fn a_torn_line_is_taken_off_at_the_start_and_told() {
     std::fs::write(&file, text).unwrap();
     gate.restart();
     assert_eq!(call_on(&gate, 1), (1, 0));
-    let records = record::all(&gate.file("audit"));
+    let records = audit_log::all(&gate.file("audit"));
     let repaired: Vec<_> = records.iter().filter(|record| record["kind"] == "repair").collect();
     assert_eq!(repaired.len(), 1);
     assert_eq!(repaired[0]["torn"], "{\"id\":\"torn");
     assert_eq!(intents(&gate.file("audit")), 4);
-    // Whole records that are gone are told too.
+    // Missing records are reported too.
     gate.kill();
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     std::fs::write(&file, lines[..lines.len() - 2].concat()).unwrap();
     gate.restart();
     let gaps = || {
-        let records = record::all(&gate_audit);
+        let records = audit_log::all(&gate_audit);
         records.iter().filter(|record| record["kind"] == "gap").count()
     };
     assert_eq!(gaps(), 1);
-    // So is a last record that was changed, and not its length.
+    // So is a last record that was changed without changing its length.
     gate.kill();
     let text = std::fs::read_to_string(&file).unwrap();
     let last = text.trim_end().rfind('\n').unwrap() + 1;
@@ -290,7 +264,7 @@ fn a_torn_line_is_taken_off_at_the_start_and_told() {
 }
 
 #[test]
-fn two_processes_share_a_folder_and_not_a_chain() {
+fn two_processes_share_a_directory_and_not_a_hash_chain() {
     let first = gate();
     let second = setup()
         .agents(everyone())
@@ -314,7 +288,7 @@ fn whoever_floods_does_not_fill_the_disk() {
         sent += 1;
     }
     let counted = || {
-        let records = record::all(&gate.file("audit"));
+        let records = audit_log::all(&gate.file("audit"));
         let away = records.into_iter().filter(|record| record["kind"] == "turned-away");
         away.map(|record| record["count"].as_u64().unwrap()).sum::<u64>()
     };
@@ -324,7 +298,7 @@ fn whoever_floods_does_not_fill_the_disk() {
 }
 
 #[test]
-fn arguments_are_recorded_as_the_configuration_says() {
+fn arguments_are_recorded_as_configured() {
     for (how, shown, hidden) in [
         ("none", "\"arguments\":null", "hunter2"),
         ("hash", "\"arguments\":\"hmac-sha256:", "hunter2"),
@@ -340,7 +314,7 @@ fn arguments_are_recorded_as_the_configuration_says() {
         let call = json!({"name": "s__a", "arguments": arguments});
         let answer = gate.agent("a").modern("tools/call", call);
         assert!(answer["result"].is_object(), "{answer}");
-        record::all(&gate.file("audit"));
+        audit_log::all(&gate.file("audit"));
         let text = std::fs::read_to_string(gate.file("audit/audit.jsonl")).unwrap();
         assert!(text.contains(shown) && !text.contains(hidden), "{how}: {text}");
     }

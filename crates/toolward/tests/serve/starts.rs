@@ -1,305 +1,198 @@
-//! `check` refuses everything that `serve` refuses, and what it accepts starts.
+//! A slow server is started once: `wrap` and `stdio` wait for its process, and remember what it supports.
 
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::harness::eventually;
+use super::harness::*;
 
-/// A configuration that starts.
-fn valid() -> Value {
-    json!({
-        "listen": "127.0.0.1:0",
-        "admin": "off",
-        "state": "state",
-        "audit": {"dir": "audit"},
-        "servers": {"s": {"command": "cat"}},
-        "agents": {"a": {"tokens": ["${TOKEN_A}"], "allow": {"servers": ["*"]}}},
-        "tests": [{"as": "a", "allow": ["s/x"]}],
-    })
+/// A server, the command in front of it, and its client.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    command: &'static str,
+    /// The protocol versions of the server.
+    era: &'static str,
+    /// The server's reaction to an unknown method.
+    unknown: &'static str,
+    /// Whether the client probes for the modern protocol version first.
+    probes: bool,
+    /// The seconds in which the server reads nothing.
+    takes: &'static str,
 }
 
-fn command(folder: &Path, word: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolward"));
-    command.arg(word).arg("-c").arg(folder.join("toolward.yaml")).env_clear();
-    command.env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder);
-    command.env("TOKEN_A", "token-of-agent-a").env("TOKEN_B", "token-of-agent-a");
-    command.env("NO_URL", "no url at all").env("REMOTE", "http://keys.example/jwks");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command
-}
-
-/// The exit code and what was said; a gateway that starts is ended, and has none.
-fn ended(mut command: Command) -> (Option<i32>, String) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut child = command.stderr(file.reopen().unwrap()).spawn().unwrap();
-    let said = || std::fs::read_to_string(file.path()).unwrap();
-    let status = eventually("it ends or listens", || match child.try_wait().unwrap() {
-        Some(status) => Some(status.code()),
-        None => said().contains("listening on").then_some(None),
-    });
-    let _ = child.kill();
-    let _ = child.wait();
-    (status, said())
-}
-
-type Change = fn(&mut Value, &Path);
-
-/// Why a gateway does not start. `serve` exits with 3 for each.
-const REFUSALS: [(&str, Change); 42] = [
-    ("two tools of one name", |config, _| {
-        let server =
-            json!({"command": env!("CARGO_BIN_EXE_toolward"), "args": ["demo-server", "tracker"]});
-        config["naming"] = json!("flat");
-        config["servers"] = json!({"one": server, "two": server});
-        config["tests"] = json!([]);
-    }),
-    ("an unknown key", |config, _| config["lisen"] = json!("127.0.0.1:1")),
-    ("a failing test", |config, _| config["tests"] = json!([{"as": "a", "deny": ["s/x"]}])),
-    ("telemetry", |config, _| config["telemetry"] = json!({"otlp": "https://otlp.example/"})),
-    ("methods", |config, _| config["servers"]["s"]["methods"] = json!(["x/y"])),
-    ("sinks", |config, _| config["audit"]["sinks"] = json!([{"stdout": true}])),
-    ("an unset secret", |config, _| config["agents"]["a"]["tokens"] = json!(["${UNSET}"])),
-    ("an unset header", |config, _| {
-        config["servers"]["s"] = json!({"url": "https://s.example/mcp", "headers": {"Authorization": "Bearer ${UNSET}"}});
-    }),
-    ("a secret file that is missing", |config, _| {
-        config["agents"]["a"]["tokens"] = json!(["${file:missing}"]);
-    }),
-    ("a URL that is none", |config, _| config["servers"]["s"] = json!({"url": "${NO_URL}"})),
-    ("an open token endpoint", |config, _| {
-        config["servers"]["s"] = json!({"url": "https://s.example/mcp", "oauth":
-            {"token_url": "${REMOTE}", "client_id": "c", "client_secret": "${TOKEN_A}"}});
-    }),
-    ("no servers", |config, _| config["servers"] = json!({})),
-    ("listening without credentials", |config, _| {
-        config["listen"] = json!("0.0.0.0:0");
-        config["agents"]["a"]["tokens"] = json!([]);
-    }),
-    ("listening for unnamed callers", |config, _| {
-        config["listen"] = json!("0.0.0.0:0");
-        config["defaults"] = json!({"deny_on_missing_agent": false});
-    }),
-    ("listening without a policy", |config, _| {
-        config["listen"] = json!("0.0.0.0:0");
-        config["agents"] = json!({"a": {"tokens": ["${TOKEN_A}"]}});
-        config["tests"] = json!([]);
-    }),
-    ("an open admin UI", |config, _| config["admin"] = json!("0.0.0.0:0")),
-    ("TLS files that are missing", |config, _| {
-        config["tls"] = json!({"cert": "cert.pem", "key": "key.pem"});
-    }),
-    ("one token for two agents", |config, _| {
-        config["agents"]["b"] = json!({"tokens": ["${TOKEN_B}"]});
-    }),
-    ("keys over http", |config, _| {
-        config["identity"] = json!({"jwt": {"issuer": "https://i.example", "jwks": "${REMOTE}"}});
-    }),
-    ("a shell hook that is missing", |config, _| {
-        config["hooks"] = json!([{"name": "h", "policy_sh": "missing.sh"}]);
-    }),
-    ("a hook program that is missing", |config, _| {
-        config["hooks"] = json!([{"name": "h", "exec": ["./missing"]}]);
-    }),
-    ("a hook at no URL", |config, _| {
-        config["hooks"] = json!([{"name": "h", "http": "${NO_URL}"}]);
-    }),
-    ("a store at no URL", |config, _| {
-        config["limits"] = json!({"store": "redis://${NO_URL}:x", "calls": "5/min"});
-    }),
-    ("a file in place of the audit directory", |_, folder| {
-        std::fs::write(folder.join("audit"), "").unwrap();
-    }),
-    ("a file in place of the state directory", |_, folder| {
-        std::fs::write(folder.join("state"), "").unwrap();
-    }),
-    ("a key that others can read", |_, folder| {
-        use std::os::unix::fs::PermissionsExt;
-        let (state, all) = (folder.join("state"), std::fs::Permissions::from_mode(0o644));
-        std::fs::create_dir(&state).unwrap();
-        std::fs::set_permissions(&state, std::fs::Permissions::from_mode(0o700)).unwrap();
-        std::fs::write(state.join("seal.key"), [7; 32]).unwrap();
-        std::fs::set_permissions(state.join("seal.key"), all).unwrap();
-    }),
-    ("a key that is too short", |_, folder| private(&folder.join("state"), "seal.key", "7")),
-    ("an admin token that is none", |config, folder| {
-        config["admin"] = json!("127.0.0.1:0");
-        private(&folder.join("state"), "admin.token", "short");
-    }),
-    ("the admin UI at the address of `listen`", |config, _| {
-        let port = free_port();
-        config["listen"] = json!(format!("127.0.0.1:{port}"));
-        config["admin"] = json!(format!("127.0.0.1:{port}"));
-    }),
-    ("the admin UI at an address that `listen` covers", |config, _| {
-        let port = free_port();
-        config["listen"] = json!(format!("0.0.0.0:{port}"));
-        config["admin"] = json!(format!("127.0.0.1:{port}"));
-    }),
-    ("one address twice", |config, _| {
-        let address = format!("127.0.0.1:{}", free_port());
-        config["listen"] = json!([address, address]);
-    }),
-    ("one socket twice", |config, _| config["listen"] = json!(["unix:s.sock", "unix:s.sock"])),
-    ("an address of another machine", |config, _| config["listen"] = json!("192.0.2.1:7410")),
-    ("a socket in a missing directory", |config, _| {
-        config["listen"] = json!("unix:missing/s.sock");
-    }),
-    ("a file in place of the socket", |config, folder| {
-        std::fs::write(folder.join("s.sock"), "").unwrap();
-        config["listen"] = json!("unix:s.sock");
-    }),
-    ("a socket with a path that is too long", |config, _| {
-        config["listen"] = json!(format!("unix:{}.sock", "s".repeat(100)));
-    }),
-    ("a state directory that cannot be made", |config, _| {
-        config["state"] = json!("/proc/toolward/state");
-    }),
-    ("a state directory with a name that is too long", |config, _| {
-        config["state"] = json!("s".repeat(300));
-    }),
-    ("a state directory below a file", |config, folder| {
-        std::fs::write(folder.join("file"), "").unwrap();
-        config["state"] = json!("file/state");
-    }),
-    ("an audit directory that cannot be made", |config, _| {
-        config["audit"]["dir"] = json!("/proc/toolward/audit");
-    }),
-    ("an audit directory that cannot be written to", |config, _| {
-        config["audit"]["dir"] = json!("/proc");
-    }),
-    ("a directory in place of the audit log", |_, folder| {
-        std::fs::create_dir_all(folder.join("audit/audit.jsonl")).unwrap();
-    }),
-];
-
-/// A file that only this user can read, in a directory of the same kind.
-fn private(directory: &Path, name: &str, content: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::Permissions::from_mode;
-    std::fs::create_dir(directory).unwrap();
-    std::fs::set_permissions(directory, mode(0o700)).unwrap();
-    std::fs::write(directory.join(name), content).unwrap();
-    std::fs::set_permissions(directory.join(name), mode(0o600)).unwrap();
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-#[test]
-fn check_refuses_everything_that_serve_refuses() {
-    let mut wrong = Vec::new();
-    for (name, change) in REFUSALS {
-        let folder = tempfile::tempdir().unwrap();
-        let mut config = valid();
-        change(&mut config, folder.path());
-        std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
-        let (served, why) = ended(command(folder.path(), "serve"));
-        if served != Some(3) {
-            wrong.push(format!("{name}: serve: {served:?}: {why}"));
+impl Case {
+    fn all(takes: &'static str) -> Vec<Case> {
+        let mut all = Vec::new();
+        for (era, unknown) in
+            [("legacy", "answer"), ("legacy", "exit"), ("modern", "answer"), ("both", "answer")]
+        {
+            for command in ["wrap", "stdio"] {
+                for probes in [false, true] {
+                    all.push(Case { command, era, unknown, probes, takes });
+                }
+            }
         }
-        let (checked, said) = ended(command(folder.path(), "check"));
-        // A failing test is a no, everything else is invalid.
-        let expected = if name == "a failing test" { 1 } else { 3 };
-        if checked != Some(expected) {
-            wrong.push(format!("{name}: check: {checked:?}: {said}; serve said: {why}"));
+        all
+    }
+
+    /// The starts of the server in the first run. Only a process that has ended is replaced.
+    fn first(self) -> usize {
+        if self.probes && self.unknown == "exit" { 2 } else { 1 }
+    }
+
+    fn program(self, folder: &Path) -> Command {
+        let path = |name: &str| folder.join(name);
+        let server = [
+            json!(SERVER),
+            json!("stdio"),
+            json!(self.era),
+            json!(path("log")),
+            json!(path("tools")),
+        ];
+        std::fs::write(path("tools"), names(&["t"]).to_string()).unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_toolward"));
+        program.env("HOME", folder).current_dir(folder);
+        if self.command == "wrap" {
+            program.args(["wrap", "--name", "s"]);
+            for (name, value) in self.environment() {
+                program.arg("--env").arg(format!("{name}={value}"));
+            }
+            program.args(["--", "python3"]).args(server.iter().map(|one| one.as_str().unwrap()));
+        } else {
+            let environment: serde_json::Map<_, _> = self
+                .environment()
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect();
+            let server = json!({"command": "python3", "args": server, "env": environment});
+            let config =
+                json!({"servers": {"s": server}, "agents": {"a": {"allow": {"servers": ["s"]}}}});
+            std::fs::write(path("toolward.json"), config.to_string()).unwrap();
+            program.args(["stdio", "--agent", "a", "-c", "toolward.json"]);
         }
+        program
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
 
-#[test]
-fn what_check_accepts_starts() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("toolward.yaml"), valid().to_string()).unwrap();
-    let (checked, said) = ended(command(folder.path(), "check"));
-    assert_eq!(checked, Some(0), "{said}");
-    assert!(!folder.path().join("state").exists(), "check writes nothing");
-    let (served, said) = ended(command(folder.path(), "serve"));
-    assert_eq!(served, None, "{said}");
-}
-
-#[test]
-fn addresses_that_only_look_alike_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = valid();
-    let port = free_port();
-    config["listen"] = json!(["127.0.0.1:0", "127.0.0.1:0", format!("127.0.0.2:{port}")]);
-    config["admin"] = json!(format!("127.0.0.1:{port}"));
-    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
-    let (checked, said) = ended(command(folder.path(), "check"));
-    assert_eq!(checked, Some(0), "{said}");
-    let (served, said) = ended(command(folder.path(), "serve"));
-    assert_eq!(served, None, "{said}");
-}
-
-#[test]
-fn check_passes_beside_the_gateway_that_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = valid();
-    config["listen"] = json!([format!("127.0.0.1:{}", free_port()), "unix:s.sock"]);
-    config["admin"] = json!(format!("127.0.0.1:{}", free_port()));
-    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
-    let log = tempfile::NamedTempFile::new().unwrap();
-    let mut serve = command(folder.path(), "serve");
-    let mut child = serve.stderr(log.reopen().unwrap()).spawn().unwrap();
-    eventually("it listens", || {
-        std::fs::read_to_string(log.path()).unwrap().contains("listening on").then_some(())
-    });
-    let (checked, said) = ended(command(folder.path(), "check"));
-    let _ = child.kill();
-    let _ = child.wait();
-    assert_eq!(checked, Some(0), "{said}");
-}
-
-#[test]
-fn check_warns_of_programs_and_directories_that_are_missing() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut config = valid();
-    std::fs::write(folder.path().join("plain"), "").unwrap();
-    config["servers"] = json!({
-        "absolute": {"command": "/no/such/prog"},
-        "relative": {"command": "./missing"},
-        "plain": {"command": "./plain"},
-        "bare": {"command": "no-such-program"},
-        "homeless": {"command": "cat", "cwd": "missing"},
-    });
-    config["tests"] = json!([]);
-    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
-    let (code, said) = ended(command(folder.path(), "check"));
-    assert_eq!(code, Some(0), "{said}");
-    let missing = folder.path().join("./missing").display().to_string();
-    let plain = folder.path().join("./plain").display().to_string();
-    for words in [
-        "the server `absolute`: `/no/such/prog` does not exist",
-        &format!("the server `relative`: `{missing}` does not exist"),
-        &format!("the server `plain`: `{plain}` is not an executable file"),
-        "the server `bare`: `no-such-program` is not in PATH",
-        "the server `homeless`: `cwd` is not a directory",
-    ] {
-        assert!(said.contains(words), "{words}: {said}");
+    fn environment(self) -> [(&'static str, &'static str); 2] {
+        [("START_TAKES", self.takes), ("UNKNOWN", self.unknown)]
     }
-    assert_eq!(said.matches("warning: the server").count(), 5, "{said}");
+
+    /// One run: the client calls a tool and leaves. Returns the number of starts of the server so far.
+    fn run(self, folder: &Path) -> usize {
+        let mut child = self
+            .program(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(folder.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut ask = |message: Value| -> Value {
+            writeln!(stdin, "{message}").unwrap();
+            loop {
+                let line = lines.next().unwrap_or_else(|| panic!("{self:?}: it ended")).unwrap();
+                let answer: Value = serde_json::from_str(&line).unwrap();
+                if answer["id"] == message["id"] {
+                    return answer;
+                }
+            }
+        };
+        let terms = json!({
+            format!("{META}protocolVersion"): MODERN, format!("{META}clientCapabilities"): {},
+            format!("{META}clientInfo"): {"name": "test", "version": "1"},
+        });
+        let mut modern = self.probes;
+        if modern {
+            let found = ask(request(json!("probe"), "server/discover", json!({"_meta": terms})));
+            modern = found["result"].is_object();
+            assert!(modern || found["error"]["code"] == -32601, "{self:?}: {found}");
+        }
+        if !modern {
+            let hello = ask(initialize(LEGACY));
+            assert!(hello["result"].is_object(), "{self:?}: {hello}");
+        }
+        let name = if self.command == "wrap" { "t" } else { "s__t" };
+        let mut params = json!({ "name": name });
+        if modern {
+            params["_meta"] = terms;
+        }
+        let answer = ask(request(json!("call"), "tools/call", params));
+        assert_eq!(text(&answer), "did t", "{self:?}");
+        drop(stdin);
+        assert!(child.wait().unwrap().success(), "{self:?}");
+        let log = std::fs::read_to_string(folder.join("log")).unwrap();
+        log.lines().filter(|line| line.contains("\"event\": \"start\"")).count()
+    }
+}
+
+fn memory(folder: &Path) -> PathBuf {
+    folder.join(".local/state/toolward/protocol-versions.json")
 }
 
 #[test]
-fn secrets_may_be_left_out_where_nothing_starts() {
+fn a_slow_server_is_started_once_in_every_run() {
+    for takes in ["0", "3"] {
+        std::thread::scope(|scope| {
+            for case in Case::all(takes) {
+                scope.spawn(move || {
+                    let folder = tempfile::tempdir().unwrap();
+                    assert_eq!(case.run(folder.path()), case.first(), "{case:?}: the first run");
+                    assert_eq!(case.run(folder.path()), case.first() + 1, "{case:?}: the next run");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn the_next_run_lists_before_the_server_has_started() {
+    let mut gate = setup()
+        .stdio("s", "legacy", names(&["t", "hidden"]))
+        .with("s", "env", json!({"START_TAKES": "5"}))
+        .agents(json!({"a": {"allow": {"servers": ["s"], "tools": {"s": ["t"]}}}}))
+        .start();
+    assert_eq!(gate.agent("a").list(), ["s__t"]);
+    let lists = gate.setup.path("state/lists");
+    let stored = || {
+        let files = std::fs::read_dir(&lists).into_iter().flatten().flatten();
+        files.map(|file| file.path()).any(|path| path.extension().is_none())
+    };
+    eventually("the list is stored", stored);
+    gate.restart();
+    let agent = gate.agent("a");
+    assert_eq!(agent.list(), ["s__t"]);
+    assert_eq!(gate.heard("s", "tools/list").len(), 1, "the server has not been asked again yet");
+    assert_eq!(text(&agent.call("s__t", json!({}))), "did t");
+    assert_eq!(gate.heard("s", "tools/list").len(), 2, "the call waited for the server's list");
+}
+
+#[test]
+fn what_a_server_supports_is_remembered_without_its_command_line() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = valid();
-    config["agents"]["a"]["tokens"] = json!(["${UNSET}"]);
-    std::fs::write(folder.path().join("toolward.yaml"), config.to_string()).unwrap();
-    let mut check = command(folder.path(), "check");
-    let (code, said) = ended({
-        check.arg("--no-secrets");
-        check
-    });
-    assert!(code == Some(0) && said.contains("UNSET"), "{said}");
-    let mut strict = command(folder.path(), "check");
-    let (code, said) = ended({
-        strict.args(["--no-secrets", "--strict"]);
-        strict
-    });
-    assert!(code == Some(1) && said.contains("UNSET"), "{said}");
+    let case = Case { command: "wrap", era: "legacy", unknown: "exit", probes: true, takes: "0" };
+    assert_eq!(case.run(folder.path()), 2);
+    let path = memory(folder.path());
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("legacy") && !text.contains("python3"), "{text}");
+    // A file that cannot be read costs one attempt, and is replaced.
+    std::fs::write(&path, "{").unwrap();
+    assert_eq!(case.run(folder.path()), 4);
+    assert_eq!(case.run(folder.path()), 5);
+}
+
+#[test]
+fn a_server_that_is_still_starting_is_named_in_the_log_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let case =
+        Case { command: "stdio", era: "legacy", unknown: "answer", probes: true, takes: "3" };
+    case.run(folder.path());
+    let said = std::fs::read_to_string(folder.path().join("stderr")).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("still starting")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(lines[0].contains(" INFO upstream: s: "), "{said}");
 }

@@ -1,10 +1,12 @@
-//! Large results of stdio servers: reading from the server pauses while there is no room for them.
+//! Large results of stdio and HTTP+SSE servers: reading from the server pauses while memory for results
+//! is exhausted.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::harness::*;
+use super::memory::resident;
 use super::wire::Connection;
 
 const MB: usize = 1 << 20;
@@ -31,7 +33,8 @@ fn large(bytes: usize) -> Value {
     json!({"name": "s__large", "arguments": {"bytes": bytes}})
 }
 
-/// Every kind of process: shared by all agents (modern) or not, with the id before the result or after it.
+/// Every kind of process: shared by all agents (modern) or not, with the id before the result or after
+/// it.
 const KINDS: [(&str, bool); 4] =
     [("modern", false), ("modern", true), ("legacy", false), ("legacy", true)];
 
@@ -39,8 +42,8 @@ fn forwarded(gate: &Gate) -> usize {
     gate.calls("s").iter().filter(|call| call["params"]["name"] == "large").count()
 }
 
-/// Calls of agent `a` that have been forwarded, and whose results nobody reads yet. They come a little later, so
-/// that all calls are admitted before the first result takes the agent's room.
+/// Calls of agent `a` that have been forwarded, and whose results no client reads yet. The results are
+/// delayed, so that all calls are admitted before the first result uses the agent's memory.
 fn unread(gate: &Gate, count: usize) -> Vec<Connection> {
     let params = json!({"name": "s__large", "arguments": {"bytes": 10 * MB, "seconds": 2}});
     let open = |at| gate.agent("a").modern_open(json!(at), "tools/call", params.clone());
@@ -69,12 +72,57 @@ fn concurrent_results_wait_for_room() {
     }
 }
 
+fn sse_gateway() -> Gate {
+    let setup = setup().web_with("s", "legacy", names(&["t", "large"]), &[("SSE", "1")]);
+    let setup = setup.with("s", "transport", json!("sse")).with("s", "max_timeout", json!("60s"));
+    let limits = json!({"buffered_bytes": "32 MiB"});
+    let gate = setup.agents(everyone()).set("limits_of", limits).start();
+    works(&gate, "a");
+    gate
+}
+
+#[test]
+fn concurrent_results_of_an_sse_server_wait_for_room() {
+    let gate = sse_gateway();
+    let call = |at: usize| {
+        let agent = gate.agent("a");
+        std::thread::spawn(move || {
+            let reply = agent.modern_reply(json!(at), "tools/call", large(6 * MB));
+            (reply.body.len(), String::from_utf8_lossy(&reply.body[..200]).into_owned())
+        })
+    };
+    let running: Vec<_> = (0..8).map(call).collect();
+    for one in running {
+        let (bytes, start) = one.join().unwrap();
+        assert!(bytes > 6 * MB, "{start}");
+    }
+    assert_eq!(forwarded(&gate), 8);
+    works(&gate, "b");
+}
+
+#[test]
+fn results_of_an_sse_server_that_nobody_reads_are_held_within_the_budget() {
+    let gate = sse_gateway();
+    let before = resident(&gate, "VmRSS");
+    // 80 MiB of results; the share of the agent is 8 MiB, and one result may exceed it.
+    let calls = unread(&gate, 8);
+    let is_done = |record: &Value| {
+        record["kind"] == "outcome" && record["bytes_out"].as_u64() > Some(MB as u64)
+    };
+    eventually("a result has taken the room", || gate.records().iter().any(is_done).then_some(()));
+    always("the other results are not read", Duration::from_secs(2), || {
+        resident(&gate, "VmRSS").saturating_sub(before) < 48 * MB
+    });
+    drop(calls);
+    works(&gate, "b");
+}
+
 #[test]
 fn results_wait_until_the_client_reads() {
     for (era, id_last) in KINDS {
         let gate = gateway(era, id_last);
         let mut calls = unread(&gate, 4);
-        // Longer than the idle timeout, which does not count while results wait.
+        // Longer than the idle timeout, which is suspended while results wait.
         std::thread::sleep(Duration::from_secs(8));
         let running: Vec<_> = calls
             .drain(..)
@@ -128,7 +176,7 @@ fn a_large_result_beside_another_agents_calls_arrives() {
     }
 }
 
-/// `toolward stdio` with room for 8 MiB, and a client that has begun a session.
+/// `toolward stdio` with 8 MiB for results, and a client with a session.
 fn standard() -> Lines {
     let setup = setup().stdio("s", "legacy", names(&["t", "large", "hang"])).agents(everyone());
     let setup = setup.set("limits_of", json!({"buffered_bytes": "8 MiB"}));
@@ -149,7 +197,7 @@ fn a_request_on_stdio_is_refused_while_there_is_no_room_for_it() {
     assert_eq!((&data["error"], &data["retryable"]), (&json!("overloaded"), &json!(true)));
     let short = request(json!("short"), "tools/call", json!({"name": "s__t", "arguments": {}}));
     assert_eq!(text(&lines.ask(&short)), "did t");
-    // The first is answered in the end, and makes room.
+    // The first call gets its response in the end, and frees its memory.
     lines.send(
         &json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "held"}})
             .to_string(),
@@ -167,7 +215,7 @@ fn results_on_stdio_are_held_within_the_budget_until_they_are_written() {
     for id in 0..6 {
         lines.send(&request(json!(id), "tools/call", params.clone()).to_string());
     }
-    // Nothing is read for a while: two results are held at most, and the server waits with the others.
+    // Nothing is read for a while: at most two results are held, and the server waits with the others.
     std::thread::sleep(Duration::from_secs(5));
     let pid = lines.child.id();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

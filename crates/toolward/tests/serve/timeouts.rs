@@ -1,4 +1,4 @@
-//! How long a call may take: idle time, which progress restarts, and a total.
+//! Call timeouts: an idle timeout, which progress restarts, and a total.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn steps(server: &str, count: u32, every: f64, token: Option<u32>) -> Value {
     params
 }
 
-/// A gateway with servers of both eras on both transports, and a way to call them.
+/// A gateway with servers of both protocol versions on both transports, and a way to call them.
 fn with_timeouts(timeout: &str, most: &str) -> (Gate, impl Fn(&str, Value) -> Value) {
     let mut set = setup().agents(json!({
         "a": {"allow": {"servers": ["s", "w"]}},
@@ -49,7 +49,7 @@ fn progress_restarts_the_timeout() {
         let answer = call(server, steps(server, 8, 0.3, None));
         let error = &answer["error"];
         assert_eq!(error["data"]["error"], "server_timeout", "{server}: {answer}");
-        // The server may have done the work: a client that repeats the call repeats its effects.
+        // The server may have executed the call: a client that repeats it repeats its effects.
         assert_eq!(error["data"]["retryable"], false, "{server}: {answer}");
         assert_eq!(error["data"]["may_have_effects"], true, "{server}: {answer}");
         assert!(error["message"].as_str().unwrap().contains("may have been carried out"));
@@ -64,7 +64,7 @@ fn no_progress_extends_a_call_beyond_max_timeout() {
         assert_eq!(answer["error"]["data"]["error"], "server_timeout", "{server}: {answer}");
         if matches!(server, "s" | "w" | "n") {
             let minted = gate.calls(server).last().unwrap()["id"].clone();
-            eventually("the server is told", || {
+            eventually("the server is notified", || {
                 let told = gate.heard(server, "notifications/cancelled");
                 told.iter().any(|one| one["params"]["requestId"] == minted).then_some(())
             });

@@ -1,10 +1,10 @@
-//! What agents see of several servers, what they may call, and what a refusal looks like.
+//! Views of agents over several servers: listings, calls and refusals.
 
 use serde_json::{Value, json};
 
 use super::harness::*;
 
-/// A client of an era at an address.
+/// A client of a protocol version at an endpoint.
 fn client(gate: &Gate, era: &str, agent: &str, path: &str) -> Box<dyn Caller> {
     let agent = gate.agent(agent).at(path);
     match era {
@@ -79,7 +79,7 @@ fn every_agent_has_its_own_view(era: &str) {
     assert_eq!(b.list(), ["files__write", "files__claims", "files__interact", "notes__get"]);
     assert_eq!(client(&gate, era, "c", "/mcp").list(), Vec::<String>::new());
 
-    // Listed is callable, under the listed name.
+    // A listed tool is callable under its listed name.
     for name in ["files__read", "notes__get", "web__shown", "web__list_all"] {
         let original = name.split("__").nth(1).unwrap().replace("shown", "internal");
         assert_eq!(text(&a.call(name, json!({}))), format!("did {original}"));
@@ -88,7 +88,7 @@ fn every_agent_has_its_own_view(era: &str) {
     assert_eq!(text(&b.call("files__write", json!({}))), "did write");
     assert_eq!(text(&b.call("files__interact", json!({"action": "run"}))), "did interact");
 
-    // At a server's own address names stay.
+    // At a server's own address, names are unchanged.
     let one = client(&gate, era, "a", "/mcp/files");
     assert_eq!(one.list(), ["read", "interact"]);
     assert_eq!(text(&one.call("read", json!({}))), "did read");
@@ -98,7 +98,7 @@ fn every_agent_has_its_own_view(era: &str) {
 
     let before: Vec<usize> =
         ["files", "notes", "web", "secret"].iter().map(|s| gate.calls(s).len()).collect();
-    // Not listed, whatever the reason.
+    // Unlisted tools, for any reason.
     for name in [
         "files__write",
         "files__claims",
@@ -127,11 +127,11 @@ fn every_agent_has_its_own_view(era: &str) {
     assert_eq!(nothing["message"], "files__read is not permitted. Allowed: nothing");
     assert_eq!(nothing["allowed_tools"], json!([]));
 
-    // The whole shape of a refusal, not listed and listed.
+    // The complete refusal, for an unlisted and a listed tool.
     let answer = a.call("files__write", json!({"what": "x", "action": "y"}));
     let refused = gate.refusal(&answer);
     let allowed = json!(["files/hint:read-only", "files/interact.navigate", "notes/*", "web/*"]);
-    // What can be called instead, the nearest first.
+    // Tools that can be called instead, the most similar first.
     let words = "files__write.x is not permitted. Allowed: files__read, \
                  files__interact.navigate, notes__get, web__shown, web__list_all";
     let expected = json!({
@@ -155,7 +155,7 @@ fn every_agent_has_its_own_view(era: &str) {
     let after: Vec<usize> =
         ["files", "notes", "web", "secret"].iter().map(|s| gate.calls(s).len()).collect();
     assert_eq!(before, after, "nothing that was refused reaches a server");
-    assert!(gate.log("secret").is_empty(), "a server that nobody may use is not started");
+    assert!(gate.log("secret").is_empty(), "a server that no agent may use is not started");
     let kinds = gate.records();
     let of = |kind: &str| kinds.iter().filter(|record| record["kind"] == kind).count();
     assert_eq!(of("intent"), of("outcome"));
@@ -172,7 +172,7 @@ fn every_agent_has_its_own_view_modern() {
     every_agent_has_its_own_view("modern");
 }
 
-/// An answer without what may differ.
+/// A response without the parts that may differ.
 fn plain(answer: &Value, name: &str) -> String {
     let data = answer["error"]["data"]["decision_id"].as_str().unwrap();
     answer.to_string().replace(data, "DECISION").replace(name, "NAME")
@@ -191,7 +191,7 @@ fn hidden_and_nonexistent_are_alike_to_the_byte() {
         assert_eq!(on("/mcp", "secret__thing"), on("/mcp", "secret__other"));
         assert_eq!(on("/mcp/files", "write"), on("/mcp/files", "wrote"));
 
-        // Paths: a forbidden server is one that does not exist.
+        // Paths: the address of a forbidden server does not exist.
         let body = modern_body(json!(1), "tools/list", json!({})).to_string();
         let begin = initialize(LEGACY).to_string();
         let terms = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")];
@@ -218,7 +218,7 @@ fn hidden_and_nonexistent_are_alike_to_the_byte() {
     }
 }
 
-/// The same agent where hidden tools are there, and where they are not.
+/// The same agent with hidden tools, and without them.
 fn two_worlds(rules: Value, allowlist: Option<Value>) -> [Gate; 2] {
     [true, false].map(|hidden| {
         let those = |all: &[&str], shown: &[&str]| names(if hidden { all } else { shown });
@@ -257,7 +257,7 @@ fn a_refusal_is_the_same_whether_or_not_the_tool_exists() {
         let worlds = two_worlds(rules, allowlist);
         let shown = worlds.each_ref().map(|gate| gate.agent("a").list());
         assert_eq!(shown[0], shown[1]);
-        // Also names that are near to hidden ones.
+        // Also names that are similar to hidden ones.
         for name in [
             "files__write",
             "files__wrote",
@@ -311,7 +311,7 @@ fn a_refused_action_is_named_by_the_servers_own_action_keys() {
     assert!(text(&answer).starts_with(words), "{answer}");
     let record = gate.records().into_iter().find(|one| one["id"] == data["decision_id"]).unwrap();
     assert_eq!(record["action"], "drop");
-    // A name that is not listed does not show which keys its server has.
+    // An unlisted name does not reveal which action keys its server has.
     let [hidden, gone] = ["files__hidden", "files__gone"].map(|name| {
         let answer = a.call(name, json!({"operation": "drop"}));
         answer["error"]["message"].as_str().unwrap().replace(name, "NAME")
@@ -321,7 +321,7 @@ fn a_refused_action_is_named_by_the_servers_own_action_keys() {
 }
 
 #[test]
-fn a_refusal_says_why_and_the_log_says_the_same() {
+fn a_refusal_has_the_same_reason_as_the_log() {
     let gate = setup()
         .stdio("files", "modern", names(&["write", "read"]))
         .agents(json!({"a": {
@@ -352,7 +352,7 @@ fn a_refusal_says_why_and_the_log_says_the_same() {
     assert_eq!(data["allowed_tools"], json!(["files/read", "files/write"]));
     // No path of a policy file reaches the agent.
     assert!(!answer.to_string().contains("toolward.yaml"), "{answer}");
-    // Arguments are not in the log unless it is told to keep them.
+    // Arguments are not logged unless the configuration asks for it.
     let record = gate.records().into_iter().find(|record| record["id"] == id).unwrap();
     assert_eq!(record["refusal"], told("[not recorded]", "[not recorded]"));
     let reason = record["reason"].as_str().unwrap();
@@ -371,7 +371,7 @@ fn a_refusal_says_why_and_the_log_says_the_same() {
 }
 
 #[test]
-fn an_agent_can_be_told_nothing_but_no() {
+fn reasons_can_be_hidden_from_an_agent() {
     let rules = json!({"allow": {"servers": ["*"], "tools": {"files": [
         "read", {"tool": "write", "when": "args.path == 'a'", "message": "Ask Bob."}]}}});
     let mut silent = rules.clone();
@@ -392,7 +392,7 @@ fn an_agent_can_be_told_nothing_but_no() {
     let data = gate.refusal(&answer);
     assert_eq!(data["message"], "files__gone is not permitted");
     assert!(data.get("allowed_tools").is_none());
-    // The log keeps the reason.
+    // The log has the reason.
     let records = gate.records();
     assert!(records.iter().any(|record| record["reason"].to_string().contains("args.path")));
     let told = gate.refusal(&gate.agent("told").call("files__gone", json!({})));
@@ -412,7 +412,7 @@ fn a_dead_server_does_not_blank_the_list(era: &str) {
         }))
         .start();
     let a = client(&gate, era, "a", "/mcp");
-    // On a busy machine a server that works may need longer to start than a listing waits.
+    // On a busy machine, a working server may need longer to start than a listing waits.
     let answer = eventually("the server that works has listed its tools", || {
         let answer = a.ask("tools/list", json!({}));
         (answer["result"]["_meta"]["io.toolward/servers"]["ok"] == "ok").then_some(answer)
@@ -430,7 +430,7 @@ fn a_dead_server_does_not_blank_the_list(era: &str) {
         let answer = a.call(&format!("{dead}__x"), json!({}));
         assert_eq!(answer["error"]["code"], -32603, "{answer}");
         assert_eq!(answer["error"]["data"]["error"], "server_unavailable", "{answer}");
-        // A command that does not exist is not there a moment later.
+        // A command that does not exist is unavailable a moment later too.
         assert_eq!(answer["error"]["data"]["retryable"], dead != "gone", "{answer}");
         let records = gate.records();
         let last = records.last().unwrap();
@@ -456,7 +456,7 @@ fn a_dead_server_does_not_blank_the_list_modern() {
 }
 
 #[test]
-fn a_list_that_is_no_longer_fresh_decides_nothing() {
+fn a_stale_list_decides_nothing() {
     let read = json!({"readOnlyHint": true});
     let tools = json!([{"name": "t", "annotations": read}, {"name": "flip", "annotations": read}]);
     let gate = setup()
@@ -469,7 +469,7 @@ fn a_list_that_is_no_longer_fresh_decides_nothing() {
     assert_eq!(text(&a.call("files__t", json!({}))), "did t");
     let destructive = json!({"tool": "t", "annotations": {"destructiveHint": true}});
     assert_eq!(text(&a.call("files__flip", destructive)), "flipped");
-    // The server says that its list may change at any time; the gateway may keep it for a moment.
+    // The server's list may change at any time; the gateway may cache it for a moment.
     eventually("the stale list no longer decides", || {
         a.call("files__t", json!({}))["error"]["code"] == -32602
     });
@@ -477,7 +477,7 @@ fn a_list_that_is_no_longer_fresh_decides_nothing() {
 }
 
 #[test]
-fn what_a_client_hears_first() {
+fn the_first_response_to_a_client() {
     let gate = setup()
         .stdio("old", "legacy", names(&["a"]))
         .stdio("new", "modern", names(&["a", "cached"]))
@@ -486,11 +486,17 @@ fn what_a_client_hears_first() {
     let a = gate.agent("a");
     let hello = a.session().hello;
     assert_eq!(hello["serverInfo"]["name"], "toolward");
-    assert_eq!(hello["capabilities"], json!({"tools": {"listChanged": true}}));
+    let changes = json!({"listChanged": true});
+    let all = json!({
+        "tools": changes, "prompts": changes, "resources": {"listChanged": true, "subscribe": true},
+        "completions": {}, "logging": {},
+    });
+    assert_eq!(hello["capabilities"], all);
     assert!(gate.log("old").is_empty(), "`initialize` on /mcp never waits for servers");
     let hello = a.at("/mcp/old").heard(|hello| hello["instructions"] == "Be careful.").hello;
     assert_eq!(hello["serverInfo"]["name"], "scripted");
-    assert_eq!(hello["capabilities"], json!({"tools": {"listChanged": true}}));
+    assert_eq!(hello["capabilities"]["tools"], changes);
+    assert!(hello["capabilities"].get("resources").is_none(), "it has none");
 
     let found = a.modern("server/discover", json!({}))["result"].clone();
     assert_eq!(found["supportedVersions"], json!([MODERN]));
@@ -505,7 +511,7 @@ fn what_a_client_hears_first() {
     let answer = a.call("new__cached", json!({}));
     assert!(answer["result"].get("ttlMs").is_none(), "{answer}");
     assert!(answer["result"].get("cacheScope").is_none(), "{answer}");
-    // What the server hears of the client is what the gateway lets it hear.
+    // The server gets only the client information that the gateway forwards.
     let sent = gate.calls("new").remove(0);
     let meta = &sent["params"]["_meta"];
     assert_eq!(meta[format!("{META}clientCapabilities")], json!({}));
@@ -552,7 +558,7 @@ fn every_client_reaches_every_server() {
                 _ => assert!(terms >= 2, "{meta}"),
             }
         }
-        // At its own address a server is there for both as well.
+        // At its own address, a server serves both versions as well.
         let path = format!("/mcp/{server}");
         gate.agent("a").at(&path).heard(|hello| hello["serverInfo"]["name"] == "scripted");
         assert_eq!(text(&gate.agent("a").at(&path).session().call("t", json!({}))), "did t");
@@ -580,7 +586,7 @@ fn a_legacy_server_can_be_discovered() {
 }
 
 #[test]
-fn what_only_the_modern_era_has_is_stripped_for_a_legacy_client() {
+fn modern_members_are_removed_for_a_legacy_client() {
     let gate = setup()
         .stdio("new", "modern", names(&["cached"]))
         .web("newweb", "modern", names(&["cached"]))

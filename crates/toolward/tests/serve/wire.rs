@@ -1,4 +1,4 @@
-//! HTTP as bytes: nothing is made well-formed on the way.
+//! A raw HTTP client: bytes are sent and received as they are.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::Value;
 use toolward_testkit::wait::TIMEOUT;
 
-use crate::record::witness::{answered, received};
+use crate::audit_log::witness::{answered, received};
 
 pub struct Connection {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,
-    /// The stream under way comes in chunks.
+    /// The current stream is chunked.
     chunked: bool,
-    /// Bytes of events that have been read and not used.
+    /// Bytes of events that have been read but not used.
     pending: String,
 }
 
@@ -50,7 +50,7 @@ impl Connection {
         Connection { stream, reader, chunked: false, pending: String::new() }
     }
 
-    /// Sends what can be sent: whoever is refused early need not read all of it.
+    /// Sends as much as possible: a client that is rejected early need not send all of it.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// The head of the next response; `None` where the connection has been closed instead.
+    /// The head of the next response; `None` if the connection was closed instead.
     pub fn try_head(&mut self) -> Option<Reply> {
         let first = self.line()?;
         let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing comes for a while.
+    /// Whether nothing arrives for a while.
     pub fn is_silent(&mut self, time: Duration) -> bool {
         if !self.pending.is_empty() || !self.reader.buffer().is_empty() {
             return false;
@@ -147,7 +147,7 @@ impl Connection {
         silent
     }
 
-    /// Whether the other side closes without a further byte.
+    /// Whether the peer closes without another byte.
     pub fn is_closed(&mut self) -> bool {
         match self.reader.fill_buf() {
             Ok(bytes) => bytes.is_empty(),
@@ -198,7 +198,7 @@ impl Reply {
         events.map(|event| event.json()).collect()
     }
 
-    /// The answer, which comes last.
+    /// The response, which comes last.
     pub fn json(&self) -> Value {
         self.messages().pop().unwrap_or_else(|| panic!("{self:?}"))
     }

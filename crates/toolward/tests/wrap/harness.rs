@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 #[allow(unused_imports)]
 pub use toolward_testkit::wait::eventually;
 
-use crate::record;
+use crate::audit_log;
 
 pub const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/server.py");
-/// What the client's environment holds, and the record must not.
+/// A value in the client's environment, which must not be in the audit log.
 pub const SECRET: &str = "secret-of-the-client";
 
 /// A wrapped server and the client that talks to it.
@@ -24,7 +24,7 @@ pub struct Wrapped {
     pub answers: Receiver<String>,
 }
 
-/// What is put around the scripted server.
+/// The flags and files around the scripted server.
 pub struct Setup {
     pub policy: &'static str,
     pub tools: Value,
@@ -78,7 +78,7 @@ impl Setup {
         Wrapped { folder, child, stdin, answers }
     }
 
-    /// Started, and past the handshake.
+    /// Started, with the handshake completed.
     pub fn ready(self) -> Wrapped {
         let mut wrapped = self.start();
         let hello = wrapped.initialize();
@@ -87,7 +87,7 @@ impl Setup {
     }
 }
 
-/// A wrapped server whose answer to `initialize` came within the second that it has, and is so.
+/// A wrapped server that responded to `initialize` within the one-second limit.
 pub fn heard(make: impl Fn() -> Setup, is_so: impl Fn(&Value) -> bool) -> (Wrapped, Value) {
     eventually("the server answers `initialize` within its second", || {
         let mut wrapped = make().start();
@@ -99,18 +99,18 @@ pub fn heard(make: impl Fn() -> Setup, is_so: impl Fn(&Value) -> bool) -> (Wrapp
 impl Wrapped {
     pub fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();
-        // A program that has ended does not read; whoever waits for an answer then will notice.
+        // A program that has exited does not read; a test that waits for a response then fails.
         let _ = stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdin.flush());
     }
 
     pub fn next(&self) -> Value {
         let line = self.answers.recv_timeout(Duration::from_secs(60)).unwrap();
         let message = serde_json::from_str(&line).unwrap();
-        record::witness::received(&message);
+        audit_log::witness::received(&message);
         message
     }
 
-    /// The answer to this id; notifications before it are passed over.
+    /// The response to this id; notifications before it are skipped.
     pub fn answer(&self, id: &Value) -> Value {
         loop {
             let message = self.next();
@@ -163,15 +163,15 @@ impl Wrapped {
     }
 
     pub fn records(&self) -> Vec<Value> {
-        record::decisions(&self.file("audit"))
+        audit_log::decisions(&self.file("audit"))
     }
 
     pub fn kinds(&self) -> Vec<String> {
-        let records = record::all(&self.file("audit"));
+        let records = audit_log::all(&self.file("audit"));
         records.iter().map(|record| record["kind"].as_str().unwrap().into()).collect()
     }
 
-    /// Closes the client's side; gives the exit code.
+    /// Closes the client's side; returns the exit code.
     pub fn close(&mut self) -> i32 {
         self.stdin = None;
         let status = eventually("the program ends", || self.child.try_wait().unwrap());
@@ -187,12 +187,12 @@ impl Drop for Wrapped {
             let _ = self.child.wait();
             return;
         }
-        record::witness::end(&mut self.child);
+        audit_log::witness::end(&mut self.child);
         let said = std::fs::read_to_string(self.file("stderr")).unwrap_or_default();
         let secrets = vec![SECRET.into(), "hunter2".into()];
         let audit = self.file("audit");
         let ended =
-            record::witness::Ended { audit: &audit, secrets, said: &said, unrecorded: false };
+            audit_log::witness::Ended { audit: &audit, secrets, said: &said, unrecorded: false };
         ended.ask();
     }
 }

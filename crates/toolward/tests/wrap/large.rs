@@ -20,7 +20,7 @@ fn a_request_that_is_too_large_is_answered_under_its_own_id() {
     setup.flags.extend(["--request-bytes".into(), "1 MiB".into()]);
     let mut wrapped = setup.ready();
     let large = "x".repeat(2 << 20);
-    // Wherever the id is, and whatever looks like one before it.
+    // The id may be anywhere, and text that looks like one may precede it.
     for body in [
         format!(
             r#"{{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{{"name":"a","arguments":{{"id":7,"x":"{large}"}}}}}}"#
@@ -38,7 +38,7 @@ fn a_request_that_is_too_large_is_answered_under_its_own_id() {
             (&json!("request_too_large"), &json!(1 << 20))
         );
     }
-    // Two ids are none.
+    // A message with two ids has none.
     wrapped.send(&format!(r#"{{"id":1,"method":"tools/call","id":2,"x":"{large}"}}"#));
     assert_eq!(wrapped.next()["id"], json!(null));
     assert_eq!(Wrapped::text(&wrapped.call("a", json!({}))), "did a");
@@ -51,7 +51,7 @@ fn initialize_does_not_wait_for_a_server_that_starts_slowly() {
     setup.flags.extend(["--env".into(), "START_TAKES=5".into()]);
     let mut wrapped = setup.start();
     let hello = wrapped.initialize();
-    // The gateway's own name: the server has not said its own yet.
+    // The gateway's own name: the server's is not known yet.
     assert_eq!(hello["result"]["serverInfo"]["name"], "s", "{hello}");
     assert_eq!(hello["result"]["protocolVersion"], "2025-06-18", "{hello}");
     assert_eq!(wrapped.list(), ["a"]);

@@ -1,4 +1,4 @@
-//! What is seen, what is forwarded, what is recorded.
+//! Listings, forwarded messages and audit records.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn hidden_and_nonexistent_are_alike_but_for_the_decision_id() {
 }
 
 #[test]
-fn what_is_forwarded_is_byte_for_byte_what_was_decided_on() {
+fn the_forwarded_bytes_are_those_that_were_decided_on() {
     let mut wrapped = setup("allowed_tools: [\"*\"]\n", names(&["t"])).ready();
     let params = r#"{"_meta" : {"progressToken":"p","x":1},"name":"t","arguments":{"b":1.50,"a":[1e2,"\u00e9"],"z":{}},"extra":null}"#;
     wrapped.send(&format!(
@@ -50,7 +50,7 @@ fn what_is_forwarded_is_byte_for_byte_what_was_decided_on() {
 }
 
 #[test]
-fn messages_that_two_readers_could_read_differently_never_reach_the_server() {
+fn ambiguous_messages_never_reach_the_server() {
     let mut wrapped = setup("allowed_tools: [a]\n", names(&["a", "b"])).ready();
     let attacks = [
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}"#,
@@ -82,26 +82,25 @@ fn messages_that_two_readers_could_read_differently_never_reach_the_server() {
 }
 
 #[test]
-fn other_methods_and_the_server_s_questions_do_not_pass() {
+fn other_methods_and_denied_requests_of_the_server_do_not_pass() {
     let make = || setup("allowed_tools: [\"*\"]\n", names(&["ask"]));
     let (mut wrapped, hello) = heard(make, |hello| hello["serverInfo"]["name"] == "scripted");
-    assert_eq!(hello["result"]["capabilities"], json!({"tools": {"listChanged": true}}));
-    for method in [
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "logging/setLevel",
-        "tasks/list",
-    ] {
+    assert_eq!(hello["result"]["capabilities"]["tools"], json!({"listChanged": true}));
+    assert!(hello["result"]["capabilities"].get("resources").is_none());
+    for method in ["resources/list", "resources/templates/list"] {
         let answer = wrapped.request(json!(5), method, json!({}));
-        assert_eq!(answer["error"]["code"], -32601, "{method}");
+        assert!(answer["result"].is_object(), "{method}: {answer}");
     }
+    let answer = wrapped.request(json!(5), "tasks/list", json!({}));
+    assert_eq!(answer["error"]["code"], -32601);
+    // Sampling is denied by default: the call ends, and the server is not told that it could sample.
     let reply = Wrapped::text(&wrapped.call("ask", json!({}))).to_string();
-    assert!(reply.contains("-32601"), "{reply}");
+    assert!(reply.contains("denied by policy"), "{reply}");
     let log = std::fs::read_to_string(wrapped.file("log")).unwrap();
     let initialize: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
-    assert_eq!(initialize["params"]["capabilities"], json!({}));
-    assert!(!log.contains("prompts/list"));
+    let declared = json!({"elicitation": {}, "roots": {}});
+    assert_eq!(initialize["params"]["capabilities"], declared);
+    assert!(!log.contains("resources/") && !log.contains("tasks/"), "it has none");
 }
 
 #[test]
@@ -168,7 +167,7 @@ fn nothing_is_forwarded_that_cannot_be_recorded() {
 }
 
 #[test]
-fn the_record_says_who_what_and_why_and_holds_no_arguments() {
+fn a_record_has_caller_tool_and_reason_and_no_arguments() {
     let mut wrapped = setup("allowed_tools: [a]\n", names(&["a", "b"])).ready();
     wrapped.list();
     wrapped.call("a", json!({"password": "hunter2"}));

@@ -1,4 +1,4 @@
-//! Tool lists as files, and credentials: what a person makes before a gateway runs.
+//! `toolward` commands before a gateway runs: saved tool lists and new credentials.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn a_saved_list_of_a_command_is_what_tools_takes() {
     let list = ["--", "python3", SERVER, "log", "tools.json"];
     let saved = toolward(folder.path(), &[&["tools", "save"][..], &list].concat());
     assert!(saved.status.success(), "{}", text(&saved.stderr));
-    // Named after what runs, not after `python3`.
+    // Named after the script, not after `python3`.
     assert_eq!(text(&saved.stdout), "./program.json: 2 tools of program\n");
     let file = std::fs::read_to_string(folder.path().join("program.json")).unwrap();
     let file: Value = serde_json::from_str(&file).unwrap();

@@ -1,4 +1,4 @@
-//! The programs that are measured, built as they are released.
+//! Builds the measured programs in release mode.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Result;
 
-/// Builds a program of the workspace, with these features; gives its file.
+/// Builds a program of the workspace, with these features; returns its path.
 pub(super) fn program(package: &str, name: &str, features: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::process::Process;
 use super::spread::Spread;
 use super::{Bench, Result};
+use crate::process::Process;
 
-/// What is measured, and how.
+/// A contender, and how it is measured.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     /// For `testkit`.
@@ -36,14 +36,14 @@ pub(super) struct Sample {
     pub(super) p50: f64,
     pub(super) p99: f64,
     pub(super) per_second: f64,
-    /// How many answers there were.
+    /// The number of responses.
     pub(super) count: f64,
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
     pub(super) own_cost: f64,
 }
 
-/// The measurements of one contender, one a round.
+/// The measurements of one contender, one per round.
 pub(super) struct Measured {
     pub(super) name: &'static str,
     pub(super) samples: Vec<Sample>,
@@ -54,7 +54,7 @@ impl Measured {
         Spread::of(self.samples.iter().map(value))
     }
 
-    /// What was wrong, if anything was.
+    /// The first wrong response, if there was one.
     pub(super) fn wrong(&self) -> Option<String> {
         let errors: u64 = self.samples.iter().map(|sample| sample.errors).sum();
         let first = self.samples.iter().find_map(|sample| sample.first_error.clone());
@@ -63,7 +63,7 @@ impl Measured {
     }
 }
 
-/// Measures all contenders in each round, another one first each time.
+/// Measures all contenders in each round, in rotating order.
 pub(super) fn contest(bench: &Bench, contenders: &[Contender]) -> Result<Vec<Measured>> {
     let mut measured: Vec<Measured> = contenders
         .iter()
@@ -79,15 +79,15 @@ pub(super) fn contest(bench: &Bench, contenders: &[Contender]) -> Result<Vec<Mea
     Ok(measured)
 }
 
-/// Measures once. `more` stands before what `testkit` is to start.
+/// Measures once. `more` are arguments before the command that `testkit` starts.
 pub(super) fn measure(bench: &Bench, contender: &Contender, more: &[OsString]) -> Result<Sample> {
     let end = contender.arguments.iter().position(|word| word == "--");
     let (own, command) = contender.arguments.split_at(end.unwrap_or(contender.arguments.len()));
     let mut testkit = bench.testkit(&[]);
     testkit.args(own).arg("--json").args(more).args(command);
-    let patience = Duration::from_secs(300);
+    let timeout = Duration::from_secs(300);
     let process = Process::start_to_read("testkit", &mut testkit, &bench.subfolder("load")?)?;
-    let printed = process.output(patience).map_err(|why| format!("{}: {why}", contender.name))?;
+    let printed = process.output(timeout).map_err(|why| format!("{}: {why}", contender.name))?;
     let report: Value = serde_json::from_str(&printed)
         .map_err(|error| format!("{}: testkit printed something else: {error}", contender.name))?;
     let number = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);

@@ -1,5 +1,5 @@
-//! Costs that must not grow with the size of a configuration: calls with few and many rules, calls with one
-//! and many agents, the start with many agents, and many clients that connect at once.
+//! Costs that must not grow with the size of a configuration: calls with few and many rules, calls with
+//! one and many agents, startup with many agents, and many clients that connect at once.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -51,7 +51,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         "growth, calls over HTTP, 16 connections",
         &measured,
         &[
-            ("calls a second", |one| one.per_second),
+            ("calls per second", |one| one.per_second),
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
         ],
@@ -79,7 +79,7 @@ fn ratio(many: &Measured, few: &Measured) -> Spread {
     Spread::of(rounds.map(|(many, few)| many.per_second / few.per_second))
 }
 
-/// Agents beside the one that calls, each with a token, as the continuation of `agents`.
+/// Additional agents, each with a token, as the continuation of `agents`.
 fn other_agents(agents: usize) -> String {
     let mut text = String::new();
     for number in 1..agents {
@@ -96,7 +96,7 @@ fn other_agents(agents: usize) -> String {
     text
 }
 
-/// How long the slowest tenth of clients that connect at the same time waits, in milliseconds.
+/// The p90 of the connection time of clients that connect at the same time, in milliseconds.
 fn connects(url: &str) -> Result<f64> {
     let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address: Option<SocketAddr> = address.and_then(|address| address.parse().ok());
@@ -121,5 +121,5 @@ fn connects(url: &str) -> Result<f64> {
         times.push(time);
     }
     times.sort_by(f64::total_cmp);
-    times.get(CLIENTS * 9 / 10).copied().ok_or_else(|| "nobody connected".into())
+    times.get(CLIENTS * 9 / 10).copied().ok_or_else(|| "no client connected".into())
 }

@@ -1,5 +1,5 @@
-//! What limits and hooks add to a call over HTTP: nothing in front, limits in memory, limits in Redis, a
-//! hook that stays.
+//! The cost that guards add to a call over HTTP: none, limits in memory, limits in Redis, a persistent
+//! hook.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::contest::{Contender, Measured, contest};
 use super::http::missing;
-use super::process::{Process, free_port};
 use super::spread::Spread;
 use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result};
+use crate::process::{Process, free_port};
 
-/// Limits of every kind that stand over the call, and are never used up.
+/// Limits of every kind that apply to the call and are never used up.
 const LIMITS: &str = "  calls: 1000000000/s\n  tools: { \"echo/ec*\": 1000000000/s }\n";
 
 pub(super) fn run(bench: &Bench) -> Result<Table> {
@@ -44,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
     let mut contenders = vec![
         Contender::http("no guard", &plain.url, &load),
         Contender::http("limits in memory", &limits.url, &load),
-        Contender::http("a hook that stays", &hook.url, &load),
+        Contender::http("a persistent hook", &hook.url, &load),
     ];
     if let Some(gate) = &in_store {
         contenders.push(Contender::http("limits in Redis", &gate.url, &load));
@@ -56,20 +56,20 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         &[
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
-            ("calls a second", |one| one.per_second),
+            ("calls per second", |one| one.per_second),
         ],
     );
     if let [plain, limits, hook, rest @ ..] = &measured[..] {
         let spread = added(plain, limits);
         table.finding("limits in memory add, µs", spread, "at most 5", spread.median <= 5.0);
         let spread = added(plain, hook);
-        table.finding("a hook that stays adds, µs", spread, "at most 300", spread.median <= 300.0);
+        table.finding("a persistent hook adds, µs", spread, "at most 300", spread.median <= 300.0);
         if let ([in_store], Ok(store)) = (rest, &store) {
             table.note(format!("limits in Redis add, µs: {}", added(plain, in_store)));
             table.note(format!("one round trip to it (PING), µs: {}", store.round_trip()?));
             let calls: f64 = in_store.samples.iter().map(|sample| sample.count).sum();
             let trips = Spread::of([store.scripts()? / calls]);
-            // What warms up is asked too, and not counted as a call.
+            // The warm-up runs scripts too, and is not counted as calls.
             let met = trips.median <= 1.1;
             table.finding("round trips to Redis a call", trips, "at most 1", met);
         }
@@ -81,13 +81,13 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
     Ok(table)
 }
 
-/// What one contender takes longer than another, in the same round.
+/// The additional time of one contender over another, in the same round.
 fn added(plain: &Measured, guarded: &Measured) -> Spread {
     let rounds = plain.samples.iter().zip(&guarded.samples);
     Spread::of(rounds.map(|(plain, guarded)| guarded.p50 - plain.p50))
 }
 
-/// A Redis of the measurement's own.
+/// A Redis server for the measurement.
 struct Store {
     port: u16,
     _process: Process,
@@ -113,7 +113,7 @@ impl Store {
         stream.map(BufReader::new).map_err(|error| format!("redis: {error}"))
     }
 
-    /// How long a question without work takes.
+    /// The time of a `PING`.
     fn round_trip(&self) -> Result<Spread> {
         let mut stream = self.connect()?;
         let mut times = Vec::new();
@@ -125,11 +125,11 @@ impl Store {
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
         times.sort_by(f64::total_cmp);
-        // The middle half, as medians of rounds are given elsewhere.
+        // The middle half, because other sections show medians of rounds.
         Ok(Spread::of(times.get(500..1_500).unwrap_or_default().iter().copied()))
     }
 
-    /// How many scripts it was asked to run.
+    /// The number of scripts that it has run.
     fn scripts(&self) -> Result<f64> {
         let wrong = |error: std::io::Error| format!("redis: {error}");
         let mut stream = self.connect()?;

@@ -48,9 +48,9 @@ pub(super) fn throughput(bench: &Bench) -> Result<Table> {
     Ok(table)
 }
 
-const PER_SECOND: Column = ("calls a second", |one| one.per_second);
+const PER_SECOND: Column = ("calls per second", |one| one.per_second);
 
-/// Direct, nginx, toolward: those that there are, in this order.
+/// Measures a direct connection, nginx and toolward, as far as they are available, in this order.
 fn measure(bench: &Bench, connections: &str) -> Result<Vec<Measured>> {
     let (_echo, direct) = bench.echo(1, 0)?;
     let load = ["--connections", connections];
@@ -78,7 +78,7 @@ fn serve(bench: &Bench, server: &str) -> Result<Option<Toolward>> {
     Setup::new(bench, &[("echo".into(), server)], Rules::Mixed)?.start(bench).map(Some)
 }
 
-/// Says who is missing, and why.
+/// Adds a note about contenders that are skipped.
 pub(super) fn missing(bench: &Bench, table: &mut Table) {
     if let Err(why) = &bench.nginx {
         table.note(format!("nginx skipped: {why}"));

@@ -1,4 +1,4 @@
-//! A long list: 1,000 tools of ten servers, about 1 MB. And memory, over many calls.
+//! A long list (1,000 tools of ten servers, about 1 MB), and memory over many calls.
 
 use serde_json::json;
 use toolward_testkit::echo;
@@ -6,11 +6,11 @@ use toolward_testkit::load::{Kind, once};
 
 use super::contest::{Contender, contest, measure};
 use super::http::missing;
-use super::process::Process;
 use super::spread::Spread;
 use super::table::Table;
 use super::toolward::{Rules, Setup, TOKEN, Toolward, target};
 use super::{Bench, Result, nginx};
+use crate::process::Process;
 
 const SERVERS: usize = 10;
 const TOOLS: usize = 100;
@@ -54,7 +54,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         &[
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
-            ("lists a second", |one| one.per_second),
+            ("lists per second", |one| one.per_second),
         ],
     );
     if let [nginx, toolward] = &measured[..] {
@@ -64,7 +64,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         table.finding("a list by toolward / a file by nginx", ratio, "at most 1.5", met);
     }
     if toolward.is_some() {
-        // A new process: what lists took must not hide what calls take.
+        // A new process, so that memory used by lists does not hide the growth by calls.
         drop(toolward);
         memory(bench, &setup.start(bench)?, &mut table)?;
     }
@@ -92,7 +92,7 @@ fn memory(bench: &Bench, toolward: &Toolward, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// The same list, where there is no gateway to ask for it.
+/// The same list, if there is no gateway to fetch it from.
 fn without_gateway() -> String {
     let list: serde_json::Value =
         serde_json::from_str(&echo::tools(SERVERS * TOOLS, TOOL_BYTES)).unwrap_or_default();

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::process::{Process, free_port};
 use super::{Bench, Result};
+use crate::process::{Process, free_port};
 
-/// Where nginx is; it is installed where that is possible.
+/// Finds nginx, or installs it if possible.
 pub(super) fn find() -> Result<PathBuf> {
     let known = || {
         ["nginx", "/usr/sbin/nginx"].into_iter().map(PathBuf::from).find(|program| {
@@ -43,10 +43,10 @@ pub(super) fn version(program: &Path) -> String {
     said.unwrap_or_default().replace("nginx version: ", "")
 }
 
-/// nginx's workers are other users where its master is root: they must get to their files.
+/// Makes a directory accessible: if the master runs as root, nginx's workers run as another user.
 pub(super) fn let_in(folder: &Path) -> Result<()> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))
-        .map_err(|error| format!("the folder to work in: {error}"))
+        .map_err(|error| format!("the working directory: {error}"))
 }
 
 /// A running nginx, and its URL.
@@ -69,11 +69,11 @@ pub(super) fn proxy(bench: &Bench, program: &Path, upstream: &str) -> Result<Ngi
     start(program, &bench.subfolder("nginx")?, &front, location)
 }
 
-/// Starts nginx so that it answers every request with these bytes.
+/// Starts nginx as a server that answers every request with these bytes.
 pub(super) fn file(bench: &Bench, program: &Path, bytes: &[u8]) -> Result<Nginx> {
     let folder = bench.subfolder("nginx")?;
     std::fs::write(folder.join("list.json"), bytes).map_err(|error| format!("nginx: {error}"))?;
-    // A file answers no POST: the redirect inside makes a GET of it.
+    // A static file cannot answer a POST request; the internal redirect turns it into a GET.
     let location = format!(
         "location = /mcp {{ error_page 405 =200 /list.json; return 405; }}
         location = /list.json {{ internal; root {}; open_file_cache max=16; }}",

@@ -1,5 +1,5 @@
-//! What an open page costs calls: a gateway whose page nobody looks at, beside one with three watchers
-//! of Live and one of Servers, in the same rounds.
+//! The cost of an open admin UI: a gateway without viewers, compared with one that has three viewers of
+//! Live and one of Servers, in the same rounds.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,10 +14,10 @@ use super::table::Table;
 use super::toolward::{PageAt, Rules, Setup, TOKEN, Toolward};
 use super::{Bench, Result};
 
-/// How many watch decisions as they happen.
+/// The number of viewers of Live.
 const WATCHERS: usize = 3;
-/// How often an open view of the servers asks.
-const EVERY: Duration = Duration::from_secs(2);
+/// The polling interval of the Servers view.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) fn run(bench: &Bench) -> Result<Table> {
     if let Some(why) = &bench.no_serve {
@@ -32,26 +32,26 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
     };
     let (alone, _) = gate()?;
     let (seen, page) = gate()?;
-    let watched = Watched::begin(&page)?;
+    let watched = Viewers::begin(&page)?;
 
     let call = ["--token", TOKEN, "--tool", "echo__echo"];
     let load = |name, gate: &Toolward, connections| {
         Contender::http(name, &gate.url, &[&["--connections", connections], &call[..]].concat())
     };
     let contenders = [
-        load("1 connection, nobody looks", &alone, "1"),
+        load("1 connection, no viewer", &alone, "1"),
         load("1 connection, 4 look", &seen, "1"),
-        load("16 connections, nobody looks", &alone, "16"),
+        load("16 connections, no viewer", &alone, "16"),
         load("16 connections, 4 look", &seen, "16"),
     ];
     let measured = contest(bench, &contenders)?;
     let mut table = Table::of(
-        "an open page, calls over HTTP",
+        "an open admin UI, calls over HTTP",
         &measured,
         &[
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
-            ("calls a second", |one| one.per_second),
+            ("calls per second", |one| one.per_second),
         ],
     );
     if let [alone, seen, many_alone, many_seen] = &measured[..] {
@@ -68,7 +68,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         table.finding("throughput that it takes, %", lost, &target, lost.median <= apart);
     }
     let (rows, views) = watched.end();
-    // Nothing is told of a page that showed nothing.
+    // If the viewers got nothing, the measurement is void.
     if rows == 0 || views == 0 {
         return Err(format!("the watchers were shown {rows} rows and {views} views of servers"));
     }
@@ -83,7 +83,7 @@ fn rounds(alone: &Measured, seen: &Measured, compare: impl Fn(&Sample, &Sample) 
     Spread::of(rounds.map(|(alone, seen)| compare(alone, seen)))
 }
 
-/// How far the rounds of one contender lie apart.
+/// The spread of one contender's rounds.
 fn apart(measured: &Measured, value: impl Fn(&Sample) -> f64) -> f64 {
     let values = measured.samples.iter().map(value);
     let (least, most) = values
@@ -91,8 +91,8 @@ fn apart(measured: &Measured, value: impl Fn(&Sample) -> f64) -> f64 {
     most - least
 }
 
-/// Those who look, until they are told to stop.
-struct Watched {
+/// Viewers, until they are stopped.
+struct Viewers {
     streams: Vec<TcpStream>,
     threads: Vec<std::thread::JoinHandle<()>>,
     stop: Arc<AtomicBool>,
@@ -100,9 +100,9 @@ struct Watched {
     views: Arc<AtomicU64>,
 }
 
-impl Watched {
-    fn begin(page: &PageAt) -> Result<Watched> {
-        let mut watched = Watched {
+impl Viewers {
+    fn begin(page: &PageAt) -> Result<Viewers> {
+        let mut watched = Viewers {
             streams: Vec::new(),
             threads: Vec::new(),
             stop: Arc::default(),
@@ -127,7 +127,7 @@ impl Watched {
             let mut next = Instant::now();
             while !stop.load(Ordering::Relaxed) {
                 if Instant::now() >= next {
-                    next += EVERY;
+                    next += POLL_INTERVAL;
                     views.fetch_add(u64::from(page.shows("servers/now")), Ordering::Relaxed);
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -136,7 +136,7 @@ impl Watched {
         Ok(watched)
     }
 
-    /// How many rows were shown, and how often the servers were.
+    /// Stops the viewers; returns the number of rows and of Servers views that they got.
     fn end(self) -> (u64, u64) {
         self.stop.store(true, Ordering::Relaxed);
         for stream in &self.streams {
@@ -150,16 +150,16 @@ impl Watched {
 }
 
 impl PageAt {
-    /// Whether a view is answered.
+    /// Whether a view responds.
     fn shows(&self, view: &str) -> bool {
         let Ok(mut stream) = self.ask(view) else { return false };
         let mut answer = String::new();
-        let _ = stream.set_read_timeout(Some(EVERY));
+        let _ = stream.set_read_timeout(Some(POLL_INTERVAL));
         let _ = stream.read_to_string(&mut answer);
         answer.starts_with("HTTP/1.1 200 ")
     }
 
-    /// Asks for a view; the answer is not read.
+    /// Requests a view without reading the response.
     fn ask(&self, view: &str) -> std::io::Result<TcpStream> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let connection = if view.ends_with("/events") { "keep-alive" } else { "close" };

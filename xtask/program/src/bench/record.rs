@@ -1,4 +1,4 @@
-//! What the record costs a call: beside a build that records nothing, in the same rounds.
+//! The cost of the audit log: compared with a build that records nothing, in the same rounds.
 
 use super::contest::{Contender, Measured, contest};
 use super::http::missing;
@@ -22,7 +22,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
     let load = |name, gate: &Toolward, connections| {
         Contender::http(name, &gate.url, &[&["--connections", connections], &call[..]].concat())
     };
-    // Apart from each other: what one leaves for the disk to do is not for the next to wait for.
+    // Measured separately, so that pending disk writes of one do not delay the next.
     let mut measured = Vec::new();
     for contenders in [
         &[
@@ -38,28 +38,28 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         measured.extend(contest(bench, contenders)?);
     }
     let mut table = Table::of(
-        "the record, calls over HTTP",
+        "the audit log, calls over HTTP",
         &measured,
         &[
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
-            ("calls a second", |one| one.per_second),
+            ("calls per second", |one| one.per_second),
         ],
     );
     if let [without, process, many_without, many, disk] = &measured[..] {
         let added = rounds(without, process, |without, with| with.0 - without.0);
-        table.finding("the record adds, µs", added, "at most 15", added.median <= 15.0);
+        table.finding("the audit log adds, µs", added, "at most 15", added.median <= 15.0);
         let lost = rounds(many_without, many, |without, with| 100.0 * (1.0 - with.1 / without.1));
         table.finding("throughput that it takes, %", lost, "at most 15", lost.median <= 15.0);
         let durable = disk.spread(|one| one.per_second);
         let met = durable.median >= 5_000.0;
-        table.finding("calls a second on the disk", durable, "at least 5000", met);
+        table.finding("calls per second with `durability: disk`", durable, "at least 5000", met);
     }
     missing(bench, &mut table);
     Ok(table)
 }
 
-/// Compares two contenders round by round, by p50 and calls a second.
+/// Compares two contenders round by round, by p50 and calls per second.
 fn rounds(
     without: &Measured,
     with: &Measured,

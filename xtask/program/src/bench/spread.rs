@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The middle of several measurements, and how far they lie apart.
+/// The median of several measurements, with minimum and maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,

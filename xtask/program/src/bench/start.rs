@@ -1,4 +1,4 @@
-//! How long the gateway takes from its start to its first answer, and what it takes of memory.
+//! The time from the start of the gateway to its first response, and its idle memory.
 
 use std::time::{Duration, Instant};
 

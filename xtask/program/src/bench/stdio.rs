@@ -44,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
         &[
             ("p50, µs", |one| one.p50),
             ("p99, µs", |one| one.p99),
-            ("calls a second", |one| one.per_second),
+            ("calls per second", |one| one.per_second),
         ],
     );
     for (era, pair) in ["modern", "legacy"].into_iter().zip(measured.chunks(2)) {

@@ -1,14 +1,14 @@
-//! What was measured, for people.
+//! Results as text.
 
 use std::fmt;
 
 use super::contest::{Measured, Sample};
 use super::spread::Spread;
 
-/// A column's name, and which of the measured values stands in it.
+/// A column's name, and the measured value that it shows.
 pub(super) type Column = (&'static str, fn(&Sample) -> f64);
 
-/// What a section has found.
+/// The results of a section.
 #[derive(Default)]
 pub(super) struct Table {
     title: String,
@@ -23,7 +23,7 @@ impl Table {
         Table { title: title.into(), columns: columns.to_vec(), ..Table::default() }
     }
 
-    /// A table with a row for each contender, and what was wrong with any of them.
+    /// A table with a row for each contender, and the errors of each.
     pub(super) fn of(title: impl Into<String>, measured: &[Measured], columns: &[Column]) -> Table {
         let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
         let mut table = Table::new(title, &names);
@@ -43,13 +43,13 @@ impl Table {
         self.findings.push(note.into());
     }
 
-    /// What a section is about, beside what is asked for.
+    /// Adds a result next to its target.
     pub(super) fn finding(&mut self, what: &str, found: Spread, target: &str, met: bool) {
         let verdict = if met { "met" } else { "MISSED" };
         self.findings.push(format!("{what}: {found}   target {target}: {verdict}"));
     }
 
-    /// Whether everything that was measured was answered rightly.
+    /// Whether all measured responses were correct.
     pub(super) fn is_right(&self) -> bool {
         self.wrong.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The gateway as it is measured: an agent with a token, a policy of 100 rules, the record on.
+//! The measured gateway: an agent with a token, a policy of 100 rules, and the audit log.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -10,19 +10,19 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use toolward_testkit::load::{Kind, Target, once};
 
-use super::process::{Process, free_port};
 use super::{Bench, Result};
+use crate::process::{Process, free_port};
 
 pub(super) const TOKEN: &str = "bench-token-8a1f0c7e5d";
 
-/// Which rules the agent has.
+/// The rules of the agent.
 #[derive(Clone, Copy)]
 pub(super) enum Rules {
-    /// For the server `echo`: names and patterns of tools that are not there, and `echo` as the last.
+    /// For the server `echo`: names and patterns of tools that do not exist, and `echo` last.
     Mixed,
     /// For every server: the names of all tools of a list of 100.
     All,
-    /// For the server `echo`: so many names, the last of which is `echo`.
+    /// For the server `echo`: this many names, the last of which is `echo`.
     Names(usize),
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Toolward {
     pub(super) url: String,
 }
 
-/// Where a page is, and what opens it.
+/// The address of the admin UI, and its token.
 #[derive(Clone)]
 pub(super) struct PageAt {
     pub(super) port: u16,
@@ -87,11 +87,11 @@ pub(super) struct PageAt {
     pub(super) path: String,
 }
 
-/// What a gateway is started with, which can be done again.
+/// The configuration of a gateway, which can be started several times.
 pub(super) struct Setup {
     folder: PathBuf,
     port: u16,
-    /// A tool that its list must show.
+    /// A tool that must be in its list.
     tool: String,
 }
 
@@ -118,7 +118,7 @@ impl Setup {
         Ok(Setup { folder, port, tool })
     }
 
-    /// The same, with more in its configuration.
+    /// The same, with additional configuration.
     pub(super) fn and(self, more: &str) -> Result<Setup> {
         self.edit(|text| text + more)
     }
@@ -130,21 +130,21 @@ impl Setup {
         written.map(|()| self).map_err(|error| format!("the configuration: {error}"))
     }
 
-    /// The same, with a record that waits for the disk.
+    /// The same, with `durability: disk`.
     pub(super) fn on_disk(self) -> Result<Setup> {
         self.edit(|text| text.replace("dir: audit", "dir: audit, durability: disk"))
     }
 
-    /// The same, with a page; gives its port too.
+    /// The same, with an admin UI; also returns its port.
     pub(super) fn with_page(self) -> Result<(Setup, u16)> {
         let port = free_port()?;
         let address = format!("admin: 127.0.0.1:{port}");
         Ok((self.edit(|text| text.replacen("admin: off", &address, 1))?, port))
     }
 
-    /// The page of a gateway that was started with one.
+    /// The admin UI of a gateway that was started with one.
     pub(super) fn page(&self, port: u16) -> Result<PageAt> {
-        let wrong = |error: std::io::Error| format!("the page: {error}");
+        let wrong = |error: std::io::Error| format!("the admin UI: {error}");
         let token = std::fs::read_to_string(self.folder.join("state/admin.token"));
         let token = token.map_err(wrong)?.trim().to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(wrong)?;
@@ -157,7 +157,7 @@ impl Setup {
         let mut lines = answer.lines().filter_map(|line| line.split_once(": "));
         let path = lines.find(|(name, _)| name.eq_ignore_ascii_case("location"));
         let path = path.map(|(_, path)| path.to_string());
-        let path = path.ok_or_else(|| format!("the page's token does not open it: {answer}"))?;
+        let path = path.ok_or_else(|| format!("the admin UI rejects its token: {answer}"))?;
         Ok(PageAt { port, token, path })
     }
 

@@ -1,4 +1,4 @@
-//! How fast a record is read: `toolward audit verify` and `audit query` over 1 GB.
+//! The speed of reading the audit log: `toolward audit verify` and `audit query` over 1 GB.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,7 +13,7 @@ use super::table::Table;
 use super::{Bench, Result};
 
 const BYTES: u64 = 1_000_000_000;
-/// As gateways rotate.
+/// The default size of a segment.
 const SEGMENT: u64 = 256 << 20;
 
 pub(super) fn run(bench: &Bench) -> Result<Table> {
@@ -47,7 +47,7 @@ pub(super) fn run(bench: &Bench) -> Result<Table> {
     Ok(table)
 }
 
-/// Writes a record as a gateway does; gives how long it is.
+/// Writes an audit log as a gateway does; returns its size.
 fn write(folder: &Path) -> std::io::Result<u64> {
     let (mut total, mut segment, mut written, mut count) = (0, 1_u64, 0, 0_u64);
     let mut previous = "0".repeat(64);

@@ -1,4 +1,4 @@
-//! A client that goes on whatever happens to its connection.
+//! A client that reconnects when its connection is lost.
 
 use std::io::{Error, Read, Result, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ impl Client {
         Client { port, token, stream: None }
     }
 
-    /// The next request comes on a connection of its own.
+    /// Makes the next request use a new connection.
     pub(super) fn disconnect(&mut self) {
         self.stream = None;
     }
@@ -29,13 +29,13 @@ impl Client {
         Ok(String::from_utf8_lossy(&answer).contains("\"result\""))
     }
 
-    /// What is listed now, as it is written.
+    /// The current tool list, as sent.
     pub(super) fn list(&mut self) -> Result<String> {
         let answer = self.ask("tools/list", None, &body("tools/list", "l", None))?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Sends one request and reads its answer. After an error the connection is a new one.
+    /// Sends one request and reads its response. After an error, a new connection is used.
     fn ask(&mut self, method: &str, name: Option<&str>, body: &str) -> Result<Vec<u8>> {
         let name = name.map_or(String::new(), |name| format!("Mcp-Name: {name}\r\n"));
         let request = format!(
@@ -70,7 +70,7 @@ impl Client {
         };
         let mut joined = Vec::new();
         let answer = layout.message(&read, &mut joined);
-        // Whoever says that it closes is not asked again on this connection.
+        // After `Connection: close`, the connection is not reused.
         if !answer.closes() {
             self.stream = Some(stream);
         }

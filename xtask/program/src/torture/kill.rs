@@ -1,5 +1,5 @@
-//! Kills the gateway again and again while it is at work. No call that was carried out or answered may
-//! be without its record, and the chain must hold.
+//! Kills the gateway repeatedly under load. Every call that was carried out or answered must have a
+//! record, and the chain must be intact.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -57,7 +57,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
         .collect();
     let mut slowest = Duration::ZERO;
     for time in 0..plan.times {
-        // Not always at the same place of the same work.
+        // Not always at the same point of the work.
         std::thread::sleep(Duration::from_micros(20_000 + (time as u64 * 7919) % 80_000));
         gateway.kill();
         let started;
@@ -101,7 +101,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Calls in even steps, whatever becomes of it.
+/// Calls at regular intervals, and ignores failures.
 fn call_on(number: u32, port: u16, pause: Duration, ended: &AtomicBool, answered: &Ids) {
     let mut client = Client::new(port, TOKEN);
     let mut next = Instant::now();

@@ -1,4 +1,4 @@
-//! Reads a record without the program that wrote it.
+//! Reads an audit log independently of the program that wrote it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 use super::Result;
 
-/// What is found in the record of a folder.
+/// The contents of the audit log of a directory.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct LogContents {
     pub(super) records: usize,
     /// The ids of requests whose calls were about to be forwarded.
     pub(super) intents: HashSet<String>,
@@ -19,18 +19,18 @@ pub(super) struct Found {
 }
 
 /// Reads every record, and follows the chain from the first to the last.
-pub(super) fn read(folder: &Path) -> Result<Found> {
+pub(super) fn read(folder: &Path) -> Result<LogContents> {
     let mut files: Vec<_> = std::fs::read_dir(folder)
-        .map_err(|error| format!("the record: {error}"))?
+        .map_err(|error| format!("the audit log: {error}"))?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
         .collect();
     // `audit-00000001.jsonl` comes before `audit.jsonl`.
     files.sort();
-    let mut found = Found::default();
+    let mut found = LogContents::default();
     let mut last = "0".repeat(64);
     for file in files {
-        let text = std::fs::read(&file).map_err(|error| format!("the record: {error}"))?;
+        let text = std::fs::read(&file).map_err(|error| format!("the audit log: {error}"))?;
         found.bytes += text.len() as u64;
         if !text.is_empty() && !text.ends_with(b"\n") {
             return Err(format!("{}: the last line is torn", file.display()));
@@ -50,7 +50,7 @@ pub(super) fn read(folder: &Path) -> Result<Found> {
                     found.intents.insert(id.trim_matches('"').into());
                 }
                 Some("repair") => found.repairs += 1,
-                Some("gap") => return Err("a record says that others are missing".into()),
+                Some("gap") => return Err("a record reports that others are missing".into()),
                 _ => {}
             }
         }

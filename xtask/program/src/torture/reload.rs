@@ -1,5 +1,5 @@
-//! Exchanges the policy again and again while the gateway is at work. No request may fail, no stream may
-//! end, and every decision must be one of the policy that it names.
+//! Replaces the policy repeatedly under load. No request may fail, no stream may end, and every
+//! decision must match the policy version in its record.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(100);
 const STAYS: &str = "torture-stays-7c20";
 const GOES: &str = "torture-goes-11d8";
 
-/// What all clients count together.
+/// The totals of all clients.
 #[derive(Default)]
 struct Counts {
     asked: AtomicU64,
@@ -74,7 +74,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
             std::thread::spawn(move || ask_on(number, port, pause, &ended, &counts))
         })
         .collect();
-    let standard = Standard::start(plan, &config)?;
+    let standard = StdioClient::start(plan, &config)?;
     let (over, counted) = (ended.clone(), counts.clone());
     clients.push(std::thread::spawn(move || standard.ask_on(pause, &over, &counted)));
 
@@ -91,7 +91,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
                 break;
             }
             if begun.elapsed() > Duration::from_secs(10) {
-                return Err(format!("reload {time} never came into force"));
+                return Err(format!("reload {time} was never activated"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -108,14 +108,14 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     }
     let cut = streams.iter().filter(|stream| is_closed(stream)).count();
 
-    // An agent that is gone is out, and so are its streams.
-    // A text that only ends earlier would be taken for a file that was cut short.
+    // A removed agent is revoked, and its streams end. The comment at the end is needed because a
+    // shorter file would be rejected as truncated.
     let without = text.split("  goes:").next().unwrap_or_default();
     replace(&config, &format!("{without}# `goes` is gone.\n"))?;
     let begun = Instant::now();
     while streams.iter().take(10).any(|stream| !is_closed(stream)) {
         if begun.elapsed() > Duration::from_secs(10) {
-            return Err("the streams of an agent that is gone stay open".into());
+            return Err("the streams of a removed agent stay open".into());
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -129,7 +129,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     let (asked, failed) =
         (counts.asked.load(Ordering::Relaxed), counts.failed.load(Ordering::Relaxed));
     println!("reloads      {}", plan.times);
-    println!("in force     p50 {:.1?}, p99 {:.1?}, at most {:.1?}", at(50), at(99), at(100 - 1));
+    println!("active       p50 {:.1?}, p99 {:.1?}, at most {:.1?}", at(50), at(99), at(100 - 1));
     println!("asked        {asked}, failed: {failed}");
     println!("streams      {STREAMS}, cut: {}", cut + others);
     println!("revoked      its streams ended within {revoked:.1?}");
@@ -155,7 +155,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     std::fs::rename(beside, path).map_err(|error| error.to_string())
 }
 
-/// Lists and calls in turns, in even steps.
+/// Lists and calls in turns, at regular intervals.
 fn ask_on(number: u32, port: u16, pause: Duration, ended: &AtomicBool, counts: &Counts) {
     let mut client = Client::new(port, STAYS);
     let mut next = Instant::now();
@@ -178,15 +178,15 @@ fn ask_on(number: u32, port: u16, pause: Duration, ended: &AtomicBool, counts: &
     }
 }
 
-/// A client on standard streams.
-struct Standard {
+/// A client over stdio.
+struct StdioClient {
     child: Child,
     to: ChildStdin,
     from: std::io::BufReader<ChildStdout>,
 }
 
-impl Standard {
-    fn start(plan: &Plan, config: &Path) -> Result<Standard> {
+impl StdioClient {
+    fn start(plan: &Plan, config: &Path) -> Result<StdioClient> {
         let mut command = Command::new(&plan.toolward);
         command.args(["stdio", "--agent", "stays", "-c"]).arg(config);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -194,7 +194,7 @@ impl Standard {
         let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("the gateway has no standard streams".into());
         };
-        Ok(Standard { child, to, from: std::io::BufReader::new(from) })
+        Ok(StdioClient { child, to, from: std::io::BufReader::new(from) })
     }
 
     fn ask_on(mut self, pause: Duration, ended: &AtomicBool, counts: &Counts) {
@@ -268,7 +268,7 @@ fn read_head(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Whether the other side has closed; what it sent is read.
+/// Whether the other side has closed; pending data is read.
 fn is_closed(mut stream: &TcpStream) -> bool {
     let mut room = [0; 4096];
     loop {
@@ -280,9 +280,9 @@ fn is_closed(mut stream: &TcpStream) -> bool {
     }
 }
 
-/// Listings that show or hide what their policy does not, in all streams of the record.
+/// Listings that contradict their policy version, in all streams of the audit log.
 fn contradictions(folder: &Path, flips: &str) -> Result<usize> {
-    // Which policy shows the tool is learned from the first listing that names its view.
+    // The first listing with names shows which policy version lists the tool.
     let mut shows: HashMap<String, bool> = HashMap::new();
     let mut views: HashMap<String, bool> = HashMap::new();
     let mut strange = 0;

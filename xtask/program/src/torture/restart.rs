@@ -1,5 +1,5 @@
-//! Restarts the gateway by hand-over while it is at work. No connection may be refused and no request
-//! may be cut.
+//! Restarts the gateway by handover under load. No connection may be refused, and no request
+//! interrupted.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::{Gateway, Plan, Result, free_port};
 
 const CLIENTS: u32 = 8;
 const TOKEN: &str = "torture-40b7e2f91c";
-/// An old gateway may finish what it has begun for so long.
+/// The time that an old gateway has to complete its requests.
 const GRACE: Duration = Duration::from_secs(15);
 
 pub(super) fn run(plan: &Plan) -> Result<()> {
@@ -43,7 +43,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
                     if ended.load(Ordering::Acquire) {
                         return;
                     }
-                    // Half of them keep their connections, half come anew each time.
+                    // Half of them reuse their connections, half reconnect each time.
                     if number % 2 == 0 {
                         client.disconnect();
                     }

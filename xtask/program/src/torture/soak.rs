@@ -1,9 +1,9 @@
 //! `cargo xtask torture soak`: well-behaved and hostile clients at the same time, for long.
 //!
 //! Memory must stay flat, no well-behaved call may fail, and hostile clients must not slow down the
-//! well-behaved ones. Hostile clients also take time from the machine, which says nothing about the gateway.
-//! So calls are timed three times: alone, while the same clients attack another gateway on this machine, and
-//! while they attack this one. Only the difference between the last two is the gateway's.
+//! well-behaved ones. Hostile clients also use up CPU time, which the gateway cannot prevent. So calls
+//! are timed three times: alone, while the same clients attack another gateway on this machine, and
+//! while they attack this one. Only the difference between the last two is caused by the gateway.
 
 mod hostile;
 
@@ -29,9 +29,9 @@ const MAX_GROWTH: f64 = 1.10;
 /// How much longer the slowest percent of calls may take if this gateway is attacked and not another.
 const MAX_SLOWDOWN: f64 = 2.0;
 
-/// What well-behaved clients saw.
+/// The results of well-behaved clients.
 #[derive(Default)]
-struct Seen {
+struct CallResults {
     times: Histogram,
     failed: u64,
     first: Option<String>,
@@ -42,7 +42,7 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     let echo = echo::http::start(Server::new(&echo::tools(3, 200)).map_err(wrong)?);
     let echo = echo.map_err(wrong)?;
     let folder = tempfile::tempdir().map_err(wrong)?;
-    let heavy = Heavy::start(folder.path())?;
+    let heavy = HeavyServer::start(folder.path())?;
     let servers = format!(
         "{{echo: {{url: \"{}\"}}, heavy: {{url: \"{}\", max_timeout: 20s}}}}",
         echo.url(),
@@ -109,7 +109,7 @@ fn configure(folder: &Path, servers: &str) -> std::io::Result<(PathBuf, u16)> {
     Ok((config, port))
 }
 
-fn judge(seen: [&Seen; 3], samples: &[u64], attacks: u64) -> Result<()> {
+fn judge(seen: [&CallResults; 3], samples: &[u64], attacks: u64) -> Result<()> {
     let [alone, elsewhere, beside] = seen;
     let most = |part: std::ops::Range<usize>| {
         let part = samples.get(part).unwrap_or_default();
@@ -149,12 +149,12 @@ fn judge(seen: [&Seen; 3], samples: &[u64], attacks: u64) -> Result<()> {
     Ok(())
 }
 
-/// Calls in even steps for some time.
-fn well_behaved(plan: &Plan, port: u16, time: Duration) -> Seen {
+/// Calls at regular intervals for some time.
+fn well_behaved(plan: &Plan, port: u16, time: Duration) -> CallResults {
     let pause = Duration::from_secs(1) * CLIENTS / plan.rate.max(1);
     let until = Instant::now() + time;
     let one = move |number: u32| {
-        let (mut client, mut seen) = (Client::new(port, GOOD), Seen::default());
+        let (mut client, mut seen) = (Client::new(port, GOOD), CallResults::default());
         let mut next = Instant::now() + pause * number / CLIENTS;
         for count in 0_u64.. {
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -175,7 +175,7 @@ fn well_behaved(plan: &Plan, port: u16, time: Duration) -> Seen {
     };
     let clients: Vec<_> =
         (0..CLIENTS).map(|number| std::thread::spawn(move || one(number))).collect();
-    let mut all = Seen::default();
+    let mut all = CallResults::default();
     for client in clients {
         let Ok(seen) = client.join() else { continue };
         all.times.merge(&seen.times);
@@ -193,13 +193,13 @@ fn resident(pid: u32) -> u64 {
 }
 
 /// The scripted server of the tests, with tools whose results are large, late or many.
-struct Heavy {
+struct HeavyServer {
     child: Child,
     url: String,
 }
 
-impl Heavy {
-    fn start(folder: &Path) -> Result<Heavy> {
+impl HeavyServer {
+    fn start(folder: &Path) -> Result<HeavyServer> {
         let wrong = |error: std::io::Error| format!("the scripted server: {error}");
         let script = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../crates/toolward/tests/program/both.py");
@@ -222,11 +222,11 @@ impl Heavy {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut port).map_err(wrong)?;
         }
-        Ok(Heavy { child, url: format!("http://127.0.0.1:{}/mcp", port.trim()) })
+        Ok(HeavyServer { child, url: format!("http://127.0.0.1:{}/mcp", port.trim()) })
     }
 }
 
-impl Drop for Heavy {
+impl Drop for HeavyServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

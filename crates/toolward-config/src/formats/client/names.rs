@@ -1,7 +1,7 @@
-//! Names of servers in clients' files.
+//! Server names in clients' files.
 //!
-//! Clients accept any text as the name of a server, such as `io.github.acme/files` or `My files`. Here it
-//! becomes part of tool names and paths, so that another name is derived from one that cannot.
+//! Clients accept any text as a server name, such as `io.github.acme/files` or `My files`. Here the
+//! name becomes part of tool names and paths, so an invalid one is replaced by a derived name.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -44,7 +44,7 @@ fn derived(name: &str) -> String {
         derived = derived.replace("__", "_");
     }
     let derived = derived.trim_end_matches('_');
-    // Without any name, the error about it is the better message.
+    // For an empty name, the error about it is the better message.
     if derived.is_empty() { name.to_owned() } else { derived.to_owned() }
 }
 

@@ -61,7 +61,7 @@ const PREFIXES: [&str; 19] = [
     "xoxb-",
     "xoxp-",
 ];
-/// A word of letters and digits that is as long as this looks like a credential.
+/// A word of letters and digits of at least this length looks like a credential.
 const LONG: usize = 20;
 
 /// Context for redacting a comment.
@@ -149,7 +149,7 @@ fn masked_setting(text: &str, near: bool) -> Option<String> {
     let at = text.find([':', '='])?;
     let (name, value) = (text.get(..at)?, text.get(at + 1..)?);
     let value = value.trim();
-    // `https://…` is no setting.
+    // `https://…` is not a setting.
     if value.is_empty() || value.starts_with("//") || is_reference(value) {
         return None;
     }

@@ -73,7 +73,7 @@ agents:
       tools:
         # reading is fine
         one: ["hint:read-only", read]
-    # nobody drops tables; ask Kim (ghp_plantedplanted1234567890)
+    # no one drops tables; ask Kim (ghp_plantedplanted1234567890)
     deny:
       tools: {"*": [{tool: drop, when: 'args.x == "a # b"'}]}
 tests:
@@ -101,7 +101,7 @@ fn nothing_that_could_be_a_secret_is_shown() {
 }
 
 #[test]
-fn what_is_no_secret_is_shown_where_it_stands() {
+fn values_that_are_not_secrets_are_shown_in_place() {
     let shown = shown(&[("toolward.yaml", MAIN)]).remove(0);
     let lines: Vec<&str> = shown.lines().collect();
     for (line, said) in [
@@ -130,7 +130,7 @@ fn what_is_no_secret_is_shown_where_it_stands() {
         "# reading is fine",
         "      # - write, once it is safe\n",
         "  # headers: •••\n",
-        "    # nobody drops tables; ask Kim (•••)\n",
+        "    # no one drops tables; ask Kim (•••)\n",
         "    # never say ••• here\n",
         "#     env:\n#       PLAIN: •••\n#       - •••\n# •••\n#     description: nothing secret\n",
         "# MY_VALUE= •••\n# Authorization: •••",
@@ -174,7 +174,7 @@ fn none() -> HashMap<String, String> {
 }
 
 #[test]
-fn a_file_that_changed_since_is_told_from_one_that_did_not() {
+fn a_changed_file_is_distinguished_from_an_unchanged_one() {
     let loader = Loader { files: on_disk("allowed_tools: [x]\n"), env: none() };
     let options = Options { main: Some("a.yaml".into()), ..Options::default() };
     let files = loader.load(&options).unwrap().shown();
@@ -187,8 +187,8 @@ fn a_file_that_changed_since_is_told_from_one_that_did_not() {
 #[test]
 fn prose_in_comments_is_shown_word_for_word() {
     let text = "\
-# The demo's gateway: where it listens, and who may come in.
-# Save either file: it is in force a moment later, or refused whole.
+# The demo's gateway: its listener and its agents.
+# Save either file: it is applied a moment later, or rejected as a whole.
 listen: 127.0.0.1:7410          # MCP: /mcp for all servers, /mcp/tracker and /mcp/files for one
 servers:
   tracker:

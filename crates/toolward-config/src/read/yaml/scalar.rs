@@ -19,7 +19,7 @@ pub(super) fn resolve(text: Cow<'_, str>, style: ScalarStyle) -> Value<'_> {
 }
 
 fn number<'t>(word: &str) -> Option<Value<'t>> {
-    // Nearly all scalars are names; their first character says that they are no numbers.
+    // Nearly all scalars are names, whose first character rules out a number.
     if !word.starts_with(['-', '+', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
         return None;
     }

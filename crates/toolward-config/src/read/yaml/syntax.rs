@@ -10,7 +10,7 @@ use crate::read::node::MAX_DEPTH;
 
 /// The first character that YAML does not allow.
 pub(super) fn unprintable(text: &str) -> Option<Fault> {
-    // Only bytes below 0x20, and those that begin DEL, C1 and the noncharacters, can be one.
+    // Only bytes below 0x20, and the first bytes of DEL, C1 and the noncharacters, can be one.
     let suspicious =
         |byte: u8| byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r') || byte >= 0x7f;
     if !text.bytes().any(suspicious) {
@@ -24,7 +24,7 @@ pub(super) fn unprintable(text: &str) -> Option<Fault> {
         '\0' => "is this a text file?",
         _ => "in double quotes it can be written as an escape such as `\\x07`",
     };
-    let message = format!("the control character U+{:04X} may not stand in a YAML file", c as u32);
+    let message = format!("the control character U+{:04X} is not allowed in a YAML file", c as u32);
     Some(Fault::new(Span::new(at, at + c.len_utf8()), message).help(help))
 }
 
@@ -50,8 +50,8 @@ pub(super) fn fault(text: &str, error: &ScanError) -> Fault {
             "end the string with the quote it began with",
         ),
         ErrorKind::InvalidColonPlacement => (
-            "a `:` may not stand here".into(),
-            "is a `[` or `{` above not closed? a value that holds `: ` needs quotes",
+            "a `:` is not allowed here".into(),
+            "is a `[` or `{` above not closed? a value that contains `: ` needs quotes",
         ),
         ErrorKind::UnclosedQuotedScalar | ErrorKind::DocumentIndicatorInQuotedScalar => {
             ("a quoted string is not closed".into(), "end the string with the quote it began with")
@@ -66,7 +66,7 @@ pub(super) fn fault(text: &str, error: &ScanError) -> Fault {
             ("a tab may not be used for indentation in YAML".into(), "indent with spaces")
         }
         ErrorKind::MissingAnchorOrAliasName => (
-            "`*` and `&` have a meaning of their own in YAML".into(),
+            "`*` and `&` have a special meaning in YAML".into(),
             "put the value in quotes: `\"*\"`",
         ),
         ErrorKind::UnexpectedCharacter { character } => (
@@ -78,8 +78,8 @@ pub(super) fn fault(text: &str, error: &ScanError) -> Fault {
             "a value that begins with `%` needs quotes",
         ),
         ErrorKind::MappingValueNotAllowed => (
-            "a `:` with a space after it may not stand here".into(),
-            "a value that holds `: ` needs quotes; a key above may lack its `:`",
+            "a `:` followed by a space is not allowed here".into(),
+            "a value that contains `: ` needs quotes; a key above may be missing its `:`",
         ),
         ErrorKind::SimpleKeyExpected | ErrorKind::InvalidSimpleKey => (
             "expected `:` after this key".into(),
@@ -106,9 +106,11 @@ pub(super) fn fault(text: &str, error: &ScanError) -> Fault {
         | ErrorKind::ExpectedFlowMappingSeparator => {
             ("expected `,` or `}`".into(), "entries in braces are separated by commas")
         }
-        ErrorKind::MisplacedFlowCollectionEnd => {
-            (format!("{} closes nothing", quoted(found)), "a name that holds brackets needs quotes")
-        }
+        ErrorKind::MisplacedFlowCollectionEnd => (
+            format!("{} closes nothing", quoted(found)),
+            "a name that contains brackets needs \
+                quotes",
+        ),
         ErrorKind::MismatchedFlowCollectionEnd { open, close } => {
             (format!("`{open}` is closed by `{close}`"), "check the brackets")
         }
@@ -119,10 +121,10 @@ pub(super) fn fault(text: &str, error: &ScanError) -> Fault {
         ),
         ErrorKind::UnknownQuotedScalarEscape => (
             "unknown escape in a double-quoted string".into(),
-            "a backslash is `\\\\` in double quotes; single quotes take it as it is",
+            "write a backslash as `\\\\` in double quotes, or use single quotes",
         ),
         ErrorKind::CommentNotSeparated => {
-            ("a comment needs a space before `#`".into(), "a value that holds `#` needs quotes")
+            ("a comment needs a space before `#`".into(), "a value that contains `#` needs quotes")
         }
         ErrorKind::RecursionLimitExceeded => {
             (format!("nested more than {MAX_DEPTH} levels deep"), "")

@@ -1,22 +1,22 @@
-//! Whether all records of a stream are there, in order, as they were written.
+//! Verification that all records of a stream are present, in order and unchanged.
 //!
-//! A record carries the hash of the one before it, and the head the hash of the last one. Where that
-//! does not fit, reading goes on behind the place, so that all of them are named.
+//! A record contains the hash of the previous one, and the head the hash of the last one. If they
+//! do not match, verification continues after that record, so that all problems are found.
 
 use std::io::{ErrorKind, Result};
 
 use super::diagnose::{At, Break, diagnose};
 use super::lines::{Line, Reader};
-use super::{Found, Known, Segment, opening};
+use super::{HeadState, Segment, StreamSnapshot, opening};
 use crate::audit::line::{Hash, NOTHING, hash, previous};
 use crate::audit::segment::{Head, Stream};
 
 pub use super::diagnose::{Finding, Place, Problem};
 
-/// So many places are named; more are counted.
-pub const MOST_FINDINGS: usize = 100;
+/// The maximum number of findings in a report; more are only counted.
+pub(crate) const MAX_FINDINGS: usize = 100;
 
-/// What a look at a stream gave.
+/// The result of verifying a stream.
 #[derive(Debug, Default)]
 pub struct Report {
     pub segments: usize,
@@ -24,22 +24,22 @@ pub struct Report {
     /// When the first and the last record were written.
     pub first: Option<String>,
     pub last: Option<String>,
-    /// In the order of the record.
+    /// In the order of the log.
     pub findings: Vec<Finding>,
-    /// Findings beyond those that are named.
+    /// The number of findings beyond the maximum.
     pub more: u64,
-    /// Torn lines that a gateway took off.
+    /// Incomplete lines that a gateway removed.
     pub repairs: u64,
-    /// Segments up to this one were removed because their time was over.
+    /// Segments up to this one were deleted because they expired.
     pub removed_up_to: Option<u64>,
     pub torn: Option<Torn>,
-    /// A gateway writes to it.
+    /// A gateway is writing to it.
     pub is_written: bool,
-    /// Records that the head does not know, of the moment in which a gateway was killed.
+    /// Records that are not in the head because the gateway was killed.
     pub killed: u64,
 }
 
-/// A last line that was not written to its end.
+/// An incomplete last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
     pub file: String,
@@ -53,68 +53,69 @@ impl Report {
     }
 }
 
-/// Reads a whole stream. `progress` hears how many bytes were read.
+/// Verifies a whole stream. `progress` is called with the number of bytes read.
 pub fn verify(stream: &Stream, progress: &mut dyn FnMut(u64)) -> Result<Report> {
     let mut tries = 0;
     loop {
-        let found = Found::look(stream)?;
+        let found = StreamSnapshot::look(stream)?;
         tries += 1;
         match Walk::over(&found, progress) {
-            // A segment's time was over while others were read.
+            // A segment expired while others were read.
             Err(error) if error.kind() == ErrorKind::NotFound && tries < 4 => {}
             other => return other,
         }
     }
 }
 
-/// What a gateway writes within this time, in microseconds, its head may not know when it is killed.
+/// If a gateway is killed, the records of this many microseconds may be missing from the head.
 const MOMENT: u64 = 1_000_000;
 
-/// When a record was made, in microseconds, by its id.
+/// When a record was created, in microseconds, from its id.
 fn time_of(id: &str) -> Option<u64> {
     u64::from_str_radix(id.split('-').next()?, 16).ok()
 }
 
-/// The way through a stream.
+/// A pass over a stream.
 struct Walk<'f> {
-    found: &'f Found,
+    found: &'f StreamSnapshot,
     report: Report,
     breaks: Vec<Break>,
-    /// What the next record has to carry; `None` where the one before is gone for a reason.
+    /// The hash that the next record must have as `prev`; `None` if the previous record was deleted
+    /// legitimately.
     expected: Option<Hash>,
-    /// The segment at hand, by its number.
+    /// The number of the current segment.
     number: u64,
-    /// The record read last.
+    /// The latest record.
     at: At,
     place: Place,
-    /// It says that its gateway ended.
+    /// It is a `stop` record.
     is_stop: bool,
-    /// Lines since then that are no records.
+    /// Lines since then that are not records.
     strange: Vec<(At, Place)>,
-    /// Segments that are not there.
+    /// Missing segments.
     holes: Vec<(u64, u64, At)>,
     end: End,
 }
 
-/// What is known of the place that the head names.
+/// The state of the position that the head names.
 #[derive(Default)]
 struct End {
-    /// Records since the one that the head knows; `None` where it was not seen.
+    /// The number of records after the one in the head; `None` if that was not found.
     since: Option<u64>,
     /// The first of them.
     beyond: Option<(At, Place)>,
     seen: At,
-    /// When the one that it knows was written, in microseconds; `None` where its gateway ended by
-    /// itself, and with a head that knows everything.
+    /// When the head's record was written, in microseconds; `None` if its gateway shut down by
+    /// itself, with a complete head.
     time: Option<u64>,
-    /// Another record that ends there.
+    /// Another record that ends at that position.
     other: Option<(At, Place)>,
-    /// How long the segment is that the head names.
+    /// The length of the segment that the head names.
     whole: Option<u64>,
 }
 
 impl Walk<'_> {
-    fn over(found: &Found, progress: &mut dyn FnMut(u64)) -> Result<Report> {
+    fn over(found: &StreamSnapshot, progress: &mut dyn FnMut(u64)) -> Result<Report> {
         let mut walk = Walk {
             found,
             report: Report::default(),
@@ -128,8 +129,8 @@ impl Walk<'_> {
             holes: Vec::new(),
             end: End::default(),
         };
-        // A head of which nothing was known yet: everything came after it.
-        if found.known == Known::To(Head::NOTHING) {
+        // An empty head: all records come after it.
+        if found.known == HeadState::To(Head::NOTHING) {
             walk.end.since = Some(0);
         }
         for (index, segment) in found.segments.iter().enumerate() {
@@ -163,7 +164,7 @@ impl Walk<'_> {
                 }
             }
             whole = reader.offset();
-            if let Known::To(head) = self.found.known
+            if let HeadState::To(head) = self.found.known
                 && head.segment == self.number
                 && self.at == at
             {
@@ -181,13 +182,13 @@ impl Walk<'_> {
             let at = At { segment: index, line: 0 };
             self.add(at, self.place_of(at, None), Problem::Empty);
         }
-        if matches!(self.found.known, Known::To(head) if head.segment == self.number) {
+        if matches!(self.found.known, HeadState::To(head) if head.segment == self.number) {
             self.end.whole = Some(whole);
         }
         Ok(())
     }
 
-    /// What a segment begins with says which one it is.
+    /// The first record of a segment has the segment's number.
     fn first(&mut self, at: At, line: &[u8], segment: &Segment) {
         let says = opening(line).filter(|opening| opening.kind == "segment").and_then(|_| {
             let record: serde_json::Value = serde_json::from_slice(line).ok()?;
@@ -201,7 +202,7 @@ impl Walk<'_> {
         let problem = match says {
             None => Some(Problem::NoFirst),
             Some(says) if says != number || number <= self.number => {
-                Some(Problem::OtherSegment { says })
+                Some(Problem::OtherSegment { number: says })
             }
             Some(_) => None,
         };
@@ -242,7 +243,8 @@ impl Walk<'_> {
         self.report.records += 1;
         if let Some(since) = &mut self.end.since {
             *since += 1;
-            // Whoever goes on after an end says first that it found more than the head knew.
+            // A gateway that continues after a shutdown first records that the log has more than
+            // the head.
             if stopped && !matches!(opening.kind, "taken-over" | "repair" | "segment") {
                 self.end.time = None;
             }
@@ -250,13 +252,13 @@ impl Walk<'_> {
         }
         match opening.kind {
             "repair" => self.report.repairs += 1,
-            "gap" | "retention" => self.own_words(at, opening.kind == "gap", line),
+            "gap" | "retention" => self.own_record(at, opening.kind == "gap", line),
             _ => {}
         }
     }
 
-    /// What a gateway itself says about missing records.
-    fn own_words(&mut self, at: At, is_gap: bool, line: &[u8]) {
+    /// Handles a gateway's own record of missing records.
+    fn own_record(&mut self, at: At, is_gap: bool, line: &[u8]) {
         let record: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
         if is_gap {
             let number = |name: &str| record[name].as_u64().unwrap_or(0);
@@ -273,7 +275,7 @@ impl Walk<'_> {
     }
 
     fn strange(&mut self, at: At, line: Option<&[u8]>) {
-        if self.breaks.len() + self.report.findings.len() + self.strange.len() < MOST_FINDINGS {
+        if self.breaks.len() + self.report.findings.len() + self.strange.len() < MAX_FINDINGS {
             self.strange.push((at, self.place_of(at, line)));
         } else {
             self.report.more += 1;
@@ -288,9 +290,9 @@ impl Walk<'_> {
         }
     }
 
-    /// The record at hand does not carry the hash of the one before it.
+    /// Handles a record that does not contain the hash of the previous one.
     fn link(&mut self, at: At, line: &[u8], own: Hash, carries: Hash) {
-        if self.breaks.len() + self.report.findings.len() >= MOST_FINDINGS {
+        if self.breaks.len() + self.report.findings.len() >= MAX_FINDINGS {
             self.report.more += 1;
             return;
         }
@@ -300,7 +302,7 @@ impl Walk<'_> {
     }
 
     fn add(&mut self, at: At, place: Place, problem: Problem) {
-        match self.breaks.len() + self.report.findings.len() < MOST_FINDINGS {
+        match self.breaks.len() + self.report.findings.len() < MAX_FINDINGS {
             true => self.report.findings.push(Finding { at, place, problem }),
             false => self.report.more += 1,
         }
@@ -316,7 +318,7 @@ impl Walk<'_> {
         Place::new(self.file(at), at.line, line.and_then(opening))
     }
 
-    /// Compares the record at hand with what the head says of this segment.
+    /// Compares the current record with the head.
     fn at_head(&mut self, whole: u64, head: &Head) {
         if self.expected == Some(head.hash) {
             let time = time_of(&self.place.id).filter(|_| !self.is_stop);
@@ -341,7 +343,7 @@ impl Walk<'_> {
         let breaks = diagnose(self.found, self.breaks)?;
         let findings = &mut self.report.findings;
         for finding in breaks {
-            // What is said of the place already, and says less or more than this.
+            // A finding at the same position, which is less or more specific than this one.
             let known = findings.iter_mut().find(|known| {
                 known.at == finding.at
                     && matches!(
@@ -355,7 +357,7 @@ impl Walk<'_> {
                 None => findings.push(finding),
             }
         }
-        // What is out of order at the end is no addition.
+        // Records out of order at the end were not added.
         let seen = self.end.seen;
         let moved = |one: &Finding| one.at >= seen && matches!(one.problem, Problem::Moved { .. });
         if findings.iter().any(moved) {
@@ -365,14 +367,14 @@ impl Walk<'_> {
         Ok(self.report)
     }
 
-    /// Whether the chain ends where the head says.
+    /// Checks whether the chain ends where the head does.
     fn ends(&mut self) {
         let stream = &self.found.stream;
         let head = match self.found.known {
-            Known::To(head) => head,
+            HeadState::To(head) => head,
             _ if self.report.records == 0 => return,
             known => {
-                let problem = Problem::NoHead { unreadable: known == Known::Unreadable };
+                let problem = Problem::NoHead { unreadable: known == HeadState::Unreadable };
                 let name = format!("{}.head", stream.name());
                 return self.add(self.at, Place::new(name, 0, None), problem);
             }
@@ -382,8 +384,8 @@ impl Walk<'_> {
         match (self.end.since, self.end.beyond.take()) {
             (Some(records), Some((at, place))) => {
                 self.report.is_written =
-                    stream.is_written() || Known::read(stream) != self.found.known;
-                // The head is written a moment after records that come fast.
+                    stream.is_written() || HeadState::read(stream) != self.found.known;
+                // The head is written a moment later if records come fast.
                 let last = time_of(&self.place.id);
                 let span = last.zip(self.end.time).map(|(last, head)| last.abs_diff(head));
                 match span {
@@ -401,7 +403,7 @@ impl Walk<'_> {
                 let Head { segment, bytes, .. } = head;
                 self.add(self.at, place, Problem::Ahead { segment, bytes });
             }
-            // A head that could not be written any more, and whose segment's time is over.
+            // The head could not be updated any more, and its segment has expired.
             (None, _) if Some(head.segment) <= self.report.removed_up_to => {}
             (None, _) => {
                 let (at, place) = self.end.other.take().unwrap_or((self.at, self.place.clone()));

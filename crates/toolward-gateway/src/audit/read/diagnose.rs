@@ -1,4 +1,4 @@
-//! What is wrong with a chain, as far as it can be told.
+//! Diagnosis of a broken chain.
 
 use std::fmt;
 use std::io::Result;
@@ -6,24 +6,24 @@ use std::io::Result;
 use hashbrown::HashMap;
 
 use super::lines::{Line, Reader};
-use super::{Found, Opening, opening};
+use super::{Opening, StreamSnapshot, opening};
 use crate::audit::line::{Hash, NOTHING, hash};
 
-/// A place in a stream: which segment in order, and which line.
+/// A position in a stream: the index of the segment, and the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct At {
     pub(super) segment: usize,
     pub(super) line: u64,
 }
 
-/// Where a record stands.
+/// The location of a record, for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// The file's name.
     pub file: String,
     /// 0: the file as a whole.
     pub line: u64,
-    /// Empty where the line is no record.
+    /// Empty if the line is not a record.
     pub id: String,
     pub time: String,
 }
@@ -48,7 +48,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that is wrong, and where.
+/// A problem and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub(super) at: At,
@@ -57,16 +57,16 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether it is known what happened, and not only that something did.
+    /// Whether the cause is known, not only that something is wrong.
     pub(super) fn is_certain(&self) -> bool {
         !matches!(self.problem, Problem::Link { .. } | Problem::Inserted { .. })
     }
 }
 
-/// What is wrong.
+/// A problem of the chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// It does not fit the record before it.
+    /// It does not continue the previous record.
     Link {
         before: Option<Place>,
     },
@@ -74,45 +74,45 @@ pub enum Problem {
     Repeated {
         of: Place,
     },
-    /// The records on both sides fit each other. Without `after`: it stands before the first one.
+    /// The records around it continue each other. Without `after`: it is before the first record.
     Inserted {
         after: Option<Place>,
         next: Place,
     },
-    /// It fits another record than the one before it.
+    /// It continues a record other than the one before it.
     Moved {
         after: Option<Place>,
     },
-    /// The line is no record.
+    /// The line is not a record.
     NotARecord {
         inserted: bool,
     },
-    /// Segments are not there, and no record says that their time was over.
+    /// Segments are missing, and no record documents their expiry.
     Missing {
         from: u64,
         to: u64,
     },
-    /// A segment does not begin as segments do.
+    /// A segment does not begin with a `segment` record.
     NoFirst,
-    /// A file holds another segment than its name says.
+    /// A file contains another segment than its name indicates.
     OtherSegment {
-        says: u64,
+        number: u64,
     },
-    /// A closed segment holds nothing.
+    /// A closed segment is empty.
     Empty,
-    /// A closed segment's last line has no end.
+    /// The last line of a closed segment is incomplete.
     TornInside,
     NoHead {
         unreadable: bool,
     },
-    /// The head knows of more records.
+    /// The head includes more records.
     Ahead {
         segment: u64,
         bytes: u64,
     },
-    /// The head knows another record in this place.
+    /// The head has another record at this position.
     Differs,
-    /// The head does not know of these records, and no gateway is writing.
+    /// The head does not include these records, and no gateway is writing.
     Beyond {
         records: u64,
     },
@@ -126,7 +126,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// What was done to the record, in a word.
+    /// The kind of tampering, in one word.
     pub fn word(&self) -> &'static str {
         match self {
             Problem::Link { .. } | Problem::Differs | Problem::TornInside => "changed",
@@ -148,8 +148,8 @@ impl fmt::Display for Problem {
         match self {
             Problem::Link { before: Some(before) } => write!(
                 f,
-                "it does not fit the record before it, {before}: one of the two was changed, or \
-                 records between them were removed"
+                "it does not continue the previous record, {before}: one of the two was changed, \
+                 or records between them were removed"
             ),
             Problem::Link { before: None } => {
                 f.write_str("it is not the first record: those before it were removed")
@@ -157,61 +157,61 @@ impl fmt::Display for Problem {
             Problem::Repeated { of } => write!(f, "it repeats {of}"),
             Problem::Inserted { after: Some(after), next } => write!(
                 f,
-                "it was inserted, as was all that stands between {after} and {next}: these two fit \
-                 each other"
+                "it was inserted, as was everything between {after} and {next}: the latter \
+                 continues the former"
             ),
             Problem::Inserted { after: None, next } => {
-                write!(f, "it was inserted, as was all that stands before {next}, the first record")
+                write!(f, "it was inserted, as was everything before {next}, the first record")
             }
-            Problem::Moved { after: Some(after) } => write!(f, "its place is behind {after}"),
-            Problem::Moved { after: None } => f.write_str("its place is at the beginning"),
+            Problem::Moved { after: Some(after) } => write!(f, "it belongs after {after}"),
+            Problem::Moved { after: None } => f.write_str("it belongs at the beginning"),
             Problem::NotARecord { inserted: true } => f.write_str(
-                "the line is no record: it was inserted, for the records around it fit each other",
+                "the line is not a record: it was inserted, because the records around it are consecutive",
             ),
             Problem::NotARecord { inserted: false } => {
-                f.write_str("the line is no record: one was changed, or it was inserted")
+                f.write_str("the line is not a record: a record was changed, or it was inserted")
             }
             Problem::Missing { from, to } if from == to => {
-                write!(f, "segment {from} is missing, and no record says that its time was over")
+                write!(f, "segment {from} is missing, and no record documents its expiry")
             }
             Problem::Missing { from, to } => write!(
                 f,
-                "segments {from} to {to} are missing, and no record says that their time was over"
+                "segments {from} to {to} are missing, and no record documents their expiry"
             ),
             Problem::NoFirst => f.write_str(
                 "the segment does not begin with its first record, which was removed or changed",
             ),
-            Problem::OtherSegment { says } => {
-                write!(f, "the file is not in its place: it holds segment {says}")
+            Problem::OtherSegment { number } => {
+                write!(f, "the file has the wrong name: it contains segment {number}")
             }
-            Problem::Empty => f.write_str("the segment holds no records"),
-            Problem::TornInside => f.write_str("the last line of a closed segment has no end"),
+            Problem::Empty => f.write_str("the segment has no records"),
+            Problem::TornInside => f.write_str("the last line of a closed segment is incomplete"),
             Problem::NoHead { unreadable } => write!(
                 f,
-                "the head {}: whether records at the end were removed cannot be told",
+                "the head {}: removal of records at the end cannot be detected",
                 if *unreadable { "cannot be read" } else { "is missing" }
             ),
             Problem::Ahead { segment, bytes } => write!(
                 f,
-                "records after it were removed: the head knows of more, up to byte {bytes} of \
+                "records after it were removed: the head includes records up to byte {bytes} of \
                  segment {segment}"
             ),
             Problem::Differs => f.write_str(
-                "it is not the record that the head knows: it was changed, or the last records \
-                 were removed and others written",
+                "it differs from the head: it was changed, or the last records were \
+                 removed and others written",
             ),
             Problem::Beyond { records } => write!(
                 f,
-                "the head does not know of {}: inserted, or written by a gateway that was killed \
-                 in this moment",
+                "the head does not include {}: inserted, or written by a gateway that was killed \
+                 at that moment",
                 match records {
                     1 => "it".into(),
                     records => format!("the last {records} records"),
                 }
             ),
             Problem::BeganWithoutHead => f.write_str(
-                "the gateway began with records and without a head: whether records before it were \
-                 removed cannot be told",
+                "the gateway started with records and without a head: removal of earlier records \
+                 cannot be detected",
             ),
             Problem::Gap { segment, bytes } => write!(
                 f,
@@ -222,21 +222,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A record that does not fit the one before it.
+/// A record that does not continue the one before it.
 pub(super) struct Break {
     pub(super) at: At,
     pub(super) place: Place,
-    /// Its own hash, and the one that it carries.
+    /// Its own hash, and its `prev` hash.
     pub(super) own: Hash,
     pub(super) carries: Hash,
     pub(super) before: Option<Place>,
 }
 
-/// Where a hash was found.
+/// The locations of hashes.
 type Spots = HashMap<Hash, Vec<(At, Place)>>;
 
-/// Tells what happened at each break, by a search for the records that they speak of.
-pub(super) fn diagnose(found: &Found, breaks: Vec<Break>) -> Result<Vec<Finding>> {
+/// Determines what happened at each break, by searching for the records that they refer to.
+pub(super) fn diagnose(found: &StreamSnapshot, breaks: Vec<Break>) -> Result<Vec<Finding>> {
     if breaks.is_empty() {
         return Ok(Vec::new());
     }
@@ -246,12 +246,12 @@ pub(super) fn diagnose(found: &Found, breaks: Vec<Break>) -> Result<Vec<Finding>
         spots.entry(one.carries).or_default();
     }
     locate(found, &mut spots)?;
-    // The first record of all carries the hash of nothing.
+    // The `prev` hash of the very first record is all zeros.
     spots.entry(NOTHING).or_default().push((At::default(), Place::default()));
     let sorts: Vec<Sort> = breaks.iter().map(|one| Sort::of(one, &spots)).collect();
     let mut said = vec![None; breaks.len()];
     for (index, (one, sort)) in breaks.iter().zip(&sorts).enumerate() {
-        // Other breaks since the record that this one continues.
+        // Earlier breaks, after the position that this one continues.
         let since = |at: &At| {
             let at = *at;
             breaks.iter().enumerate().take(index).filter(move |(_, other)| other.at > at)
@@ -291,10 +291,10 @@ pub(super) fn diagnose(found: &Found, breaks: Vec<Break>) -> Result<Vec<Finding>
     Ok(named.collect())
 }
 
-/// What is known of a record that does not fit.
+/// How a record that does not fit relates to the others.
 enum Sort {
     Repeats(Place),
-    /// The record that it continues stands elsewhere.
+    /// It continues a record elsewhere.
     Follows {
         at: At,
         place: Place,
@@ -322,9 +322,9 @@ impl Sort {
 }
 
 /// Finds lines by their hashes.
-fn locate(found: &Found, spots: &mut Spots) -> Result<()> {
-    /// A line that was written a thousand times is known well enough.
-    const MOST_SPOTS: usize = 1000;
+fn locate(found: &StreamSnapshot, spots: &mut Spots) -> Result<()> {
+    /// The maximum number of locations to keep per line.
+    const MAX_LOCATIONS: usize = 1000;
     for (index, segment) in found.segments.iter().enumerate() {
         let mut reader = Reader::new(segment.open()?, segment.bytes);
         let mut lines = 0;
@@ -332,7 +332,7 @@ fn locate(found: &Found, spots: &mut Spots) -> Result<()> {
             lines += 1;
             let Line::Whole(line) = line else { continue };
             if let Some(spots) = spots.get_mut(&hash(line))
-                && spots.len() < MOST_SPOTS
+                && spots.len() < MAX_LOCATIONS
             {
                 let file = segment.path.file_name().unwrap_or_default().to_string_lossy();
                 let place = Place::new(file.into_owned(), lines, opening(line));

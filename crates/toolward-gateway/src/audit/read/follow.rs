@@ -1,16 +1,16 @@
-//! Records as they come, over rotation and removal of files.
+//! Follows new records, across rotation and deletion of files.
 
 use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use super::{Found, open};
+use super::{StreamSnapshot, open};
 use crate::audit::segment::{Stream, first_line};
 
-/// Longer lines are no records.
-const MOST_LINE: usize = 64 << 20;
-/// The most bytes in which skipped lines are counted.
-const MOST_COUNTED: u64 = 64 << 20;
+/// Longer lines are not records.
+const MAX_LINE_BYTES: usize = 64 << 20;
+/// The maximum number of bytes in which skipped lines are counted.
+const MAX_COUNTED_BYTES: u64 = 64 << 20;
 
 /// Follows one stream.
 #[derive(Debug)]
@@ -25,20 +25,20 @@ pub struct Follower {
 struct Current {
     file: File,
     at: u64,
-    /// Is the one that the gateway writes to, as far as is known.
+    /// Whether it is the live segment, as far as is known.
     live: bool,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of an incomplete line.
     rest: Vec<u8>,
 }
 
 impl Follower {
-    /// Follows what is written after a look at the stream.
-    pub fn after(found: &Found) -> Result<Follower> {
+    /// Follows the records written after a snapshot.
+    pub fn after(found: &StreamSnapshot) -> Result<Follower> {
         let mut follower = Follower { stream: found.stream.clone(), current: None, number: 0 };
         if let Some(last) = found.segments.last() {
             let file = last.open()?;
             follower.number = last.number.or_else(|| says(&file)).unwrap_or(0);
-            // A line that was under way is read when it has its end.
+            // A line that was being written is read once it is complete.
             let at = whole(&file, last.bytes)?;
             follower.current = Some(Current { file, at, live: true, rest: Vec::new() });
         }
@@ -54,7 +54,7 @@ impl Follower {
         &self.stream
     }
 
-    /// How much has come since, as far as a glance can say.
+    /// A quick estimate of the bytes written since.
     pub fn behind(&self) -> u64 {
         let Some(current) = &self.current else {
             return std::fs::metadata(self.stream.live_path()).map_or(0, |live| live.len());
@@ -67,10 +67,10 @@ impl Follower {
         }
     }
 
-    /// Skips everything but the last lines, within a maximum of bytes. Returns how many lines
-    /// were passed over, if they are few enough to be counted and in one file.
+    /// Skips everything except the last lines, up to a number of bytes. Returns the number of
+    /// skipped lines, if they are few enough to count and in one file.
     pub fn skip(&mut self, bytes: u64) -> Result<Option<u64>> {
-        let found = Found::look(&self.stream)?;
+        let found = StreamSnapshot::look(&self.stream)?;
         let mut after = Follower::after(&found)?;
         if let Some(current) = &mut after.current {
             current.at = whole(&current.file, current.at.saturating_sub(bytes))?;
@@ -83,7 +83,7 @@ impl Follower {
         Ok(skipped)
     }
 
-    /// Gives all lines that have come since.
+    /// Passes all new lines to `each`.
     pub fn poll(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
         loop {
             if let Some(current) = &mut self.current {
@@ -93,7 +93,7 @@ impl Follower {
                 if there.is_some_and(|there| (there.dev(), there.ino()) == (is.dev(), is.ino())) {
                     return Ok(());
                 }
-                // It was closed: its last lines may have come just before.
+                // It was closed: its last lines may have been written just before.
                 current.read(each)?;
                 self.number = says(&current.file).unwrap_or(self.number);
             }
@@ -102,7 +102,7 @@ impl Follower {
         }
     }
 
-    /// The segment behind the one at hand.
+    /// The segment after the current one.
     fn next(&mut self) -> Result<Option<Current>> {
         let current = |file: File, live| Current { file, at: 0, live, rest: Vec::new() };
         loop {
@@ -113,13 +113,13 @@ impl Follower {
                 self.number = number;
                 match open(&path) {
                     Ok(file) => return Ok(Some(current(file, false))),
-                    // Its time is over.
+                    // It has expired.
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
             }
             let Ok(file) = open(&self.stream.live_path()) else { return Ok(None) };
-            // The next one may have been closed since they were looked at.
+            // It may have been closed since we listed the segments.
             let number = self.number;
             if !self.stream.closed()?.iter().any(|(closed, _)| *closed > number) {
                 return Ok(Some(current(file, true)));
@@ -129,12 +129,12 @@ impl Follower {
 }
 
 impl Current {
-    /// The number of lines from here to a later place in the same file.
+    /// The number of lines from here to a later position in the same file.
     fn lines_until(&self, later: &Current) -> Result<Option<u64>> {
         let (is, other) = (self.file.metadata()?, later.file.metadata()?);
         let begin = self.at - self.rest.len() as u64;
         let same = (is.dev(), is.ino()) == (other.dev(), other.ino());
-        if !same || later.at < begin || later.at - begin > MOST_COUNTED {
+        if !same || later.at < begin || later.at - begin > MAX_COUNTED_BYTES {
             return Ok(None);
         }
         let (mut at, mut lines) = (begin, 0);
@@ -150,7 +150,7 @@ impl Current {
     }
 
     fn read(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<()> {
-        // A torn line was taken off.
+        // An incomplete line was removed.
         if self.live && self.file.metadata()?.len() < self.at {
             self.at -= self.rest.len() as u64;
             self.rest.clear();
@@ -173,19 +173,19 @@ impl Current {
                     each(&std::mem::take(&mut self.rest));
                 }
             }
-            if self.rest.len() + bytes.len() < MOST_LINE {
+            if self.rest.len() + bytes.len() < MAX_LINE_BYTES {
                 self.rest.extend_from_slice(bytes);
             }
         }
     }
 }
 
-/// The number of a segment, by its first record.
+/// The number of a segment, from its first record.
 fn says(file: &File) -> Option<u64> {
     first_line(file)?["segment"].as_u64()
 }
 
-/// Where the last whole line before a place ends.
+/// The end of the last complete line before a position.
 fn whole(file: &File, mut at: u64) -> Result<u64> {
     let mut chunk = vec![0; 64 << 10];
     while at > 0 {

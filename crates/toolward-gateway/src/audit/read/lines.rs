@@ -4,35 +4,35 @@ use std::fs::File;
 use std::io::{Error, Result};
 use std::os::unix::fs::FileExt;
 
-/// So much is read at a time.
+/// The number of bytes read at a time.
 const CHUNK: usize = 2 << 20;
-/// Longer lines are no records, and are passed over without being held.
-const MOST_LINE: usize = 64 << 20;
+/// Longer lines are not records, and are skipped without being held in memory.
+const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// A line, without its end.
+/// A line without its newline.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'b> {
     Whole(&'b [u8]),
     /// Longer than any record.
     TooLong,
-    /// The last one, which has no end.
+    /// The incomplete last line.
     Torn(&'b [u8]),
 }
 
-/// Reads lines from a segment's beginning.
+/// Reads the lines of a segment from its start.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
-    /// Where to read next, and where to stop.
+    /// The position to read next, and the end.
     at: u64,
     stop: u64,
     buffer: Vec<u8>,
-    /// What of the buffer has been read and not been given.
+    /// The part of the buffer that has not been returned.
     begin: usize,
     end: usize,
-    /// The number of the line given last.
+    /// The number of the latest line.
     number: u64,
-    /// How much was read since somebody asked.
+    /// The bytes read since [`take_read`](Self::take_read).
     unsaid: u64,
 }
 
@@ -41,28 +41,28 @@ impl Reader {
         Reader::from(file, 0, bytes)
     }
 
-    /// Begins at a place where a line begins.
+    /// Starts at a position where a line begins.
     pub fn from(file: File, at: u64, stop: u64) -> Reader {
         let buffer = Vec::new();
         Reader { file, at, stop, buffer, begin: 0, end: 0, number: 0, unsaid: 0 }
     }
 
-    /// The number of the line given last, from 1.
+    /// The number of the latest line, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Where the line given last ends, its newline included.
+    /// The end of the latest line, including its newline.
     pub fn offset(&self) -> u64 {
         self.at - (self.end - self.begin) as u64
     }
 
-    /// How much has been read since this was asked, for whoever shows how far it is.
+    /// The bytes read since the last call, for progress output.
     pub fn take_read(&mut self) -> u64 {
         std::mem::take(&mut self.unsaid)
     }
 
-    #[expect(clippy::should_implement_trait, reason = "what is given borrows from the reader")]
+    #[expect(clippy::should_implement_trait, reason = "the line borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Line<'_>>> {
         let (mut searched, mut too_long) = (0, false);
         loop {
@@ -78,7 +78,7 @@ impl Reader {
                 }));
             }
             searched = unread.len();
-            if searched > MOST_LINE {
+            if searched > MAX_LINE_BYTES {
                 (searched, too_long) = (0, true);
                 self.begin = self.end;
             }
@@ -97,7 +97,7 @@ impl Reader {
         }
     }
 
-    /// Reads on; what was not given yet stays.
+    /// Reads more; data that was not returned yet is kept.
     fn fill(&mut self) -> Result<usize> {
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
@@ -115,13 +115,13 @@ impl Reader {
     }
 }
 
-/// Reads lines from a segment's end. What comes after the last newline is left out.
+/// Reads the lines of a segment from its end. Data after the last newline is ignored.
 #[derive(Debug)]
 pub struct Backwards {
     file: File,
-    /// What lies before has not been read.
+    /// Data before this position has not been read.
     at: u64,
-    /// Read and not given: whole lines, but for the first.
+    /// Read and not returned: complete lines, except for the first.
     buffer: Vec<u8>,
     /// The last newline has been found.
     begun: bool,
@@ -134,12 +134,12 @@ impl Backwards {
         Backwards { file, at: bytes, buffer: Vec::new(), begun: false }
     }
 
-    /// How much of the file has not been read.
+    /// The bytes that have not been read.
     pub fn left(&self) -> u64 {
         self.at
     }
 
-    /// The line before the one given last.
+    /// The line before the latest one.
     pub fn line(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let without_end = self.buffer.split_last().map(|(_, lines)| lines);
@@ -168,7 +168,7 @@ impl Backwards {
             self.begun = stop > 0;
             self.buffer.truncate(stop);
         }
-        match self.buffer.len() > MOST_LINE {
+        match self.buffer.len() > MAX_LINE_BYTES {
             true => Err(Error::other("a line is longer than any record")),
             false => Ok(()),
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_passed_over() {
-        let mut text = vec![b'x'; MOST_LINE + 3 * CHUNK];
+        let mut text = vec![b'x'; MAX_LINE_BYTES + 3 * CHUNK];
         text.extend(b"\nafter\n");
         let mut reader = Reader::new(file(&text), text.len() as u64);
         assert_eq!(reader.next().unwrap(), Some(Line::TooLong));

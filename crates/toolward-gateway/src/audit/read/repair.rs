@@ -1,4 +1,4 @@
-//! Takes off a last line that was not written to its end, and says so in the record.
+//! Removes an incomplete last line, and records the repair.
 
 use std::fs::File;
 use std::io::{Result, Write};
@@ -8,19 +8,19 @@ use crate::audit::facts::Facts;
 use crate::audit::line::Lines;
 use crate::audit::segment::{Head, Stream, first_line, open_file, tail};
 
-/// What came of it.
+/// The result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repair {
-    /// So many bytes were taken off.
+    /// This many bytes were removed.
     Done(u64),
-    /// The last line has its end.
+    /// The last line is complete.
     NotNeeded,
-    /// A gateway writes to the stream, and takes care of it.
+    /// A gateway is writing to the stream, and repairs it.
     Written,
-    /// The head knows of more: the line was not torn by the end of a process. A gateway that begins
-    /// says so in the record.
+    /// The head includes more: the line is not just the result of a killed process. The next
+    /// gateway to start records that.
     RecordsMissing,
-    /// The file holds nothing else. A gateway that begins takes it off, and says so.
+    /// The file contains nothing else. The next gateway to start removes the line, and records it.
     OnlyLine,
 }
 

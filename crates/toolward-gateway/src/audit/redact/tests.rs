@@ -29,7 +29,7 @@ fn secrets_are_known_by_their_keys_and_by_their_shape() {
 }
 
 #[test]
-fn tokens_are_found_behind_what_stands_before_them() {
+fn tokens_are_found_after_their_prefixes() {
     let redact = Redact::default();
     let token = "ghp_0123456789abcdefABCDEF01";
     for before in [
@@ -59,7 +59,7 @@ fn tokens_are_found_behind_what_stands_before_them() {
         ("\"Bearer abcdefgh\"", "\"Bearer [redacted]\""),
         ("a=Bearer abcdefgh", "a=Bearer [redacted]"),
         ("PASSWORD=hunter2 run", "PASSWORD=[redacted] run"),
-        ("DB_PASSWORD='hun ter2' run", "DB_PASSWORD='[redacted] ter2' run"),
+        ("DB_PASSWORD='hun ter2' run", "DB_PASSWORD='[redacted]' run"),
         ("{\"password\": \"hunter2\", \"a\": 1}", "{\"password\": \"[redacted]\", \"a\": 1}"),
         ("{\\\"token\\\":\\\"x\\\"}", "{\\\"token\\\":\\\"[redacted]\\\"}"),
         ("login --password hunter2 -v", "login --password [redacted] -v"),
@@ -261,5 +261,131 @@ fn secrets_of_command_lines_and_addresses_are_known() {
         "jina_embeddings_version, rdme_documentation, tfp_distributions_normal",
     ] {
         assert_eq!(redact.text(ordinary), ordinary);
+    }
+}
+
+#[test]
+fn assigned_values_are_found_in_many_notations() {
+    let redact = Redact::default();
+    for (text, clean) in [
+        ("password = \"X\"", "password = \"[redacted]\""),
+        ("password = X", "password = [redacted]"),
+        ("password  =  X next", "password  =  [redacted] next"),
+        ("\"password\" : \"X\"", "\"password\" : \"[redacted]\""),
+        ("PrivateKey = q0+/x=", "PrivateKey = [redacted]"),
+        ("token := \"a b\"", "token := \"[redacted]\""),
+        ("'secret' => 'a b'", "'secret' => '[redacted]'"),
+        ("if (password == \"a b\") {", "if (password == \"[redacted]\") {"),
+        ("os.environ[\"API_KEY\"] = \"a b\"", "os.environ[\"API_KEY\"] = \"[redacted]\""),
+        ("key = b'x'; secret = b'a b'", "key = b'x'; secret = b'[redacted]'"),
+        ("PASSWORD=$'a b' run", "PASSWORD=$'[redacted]' run"),
+        ("password: \"correct horse battery\"", "password: \"[redacted]\""),
+        ("password: \"it's \\\"this\\\" one\" x", "password: \"[redacted]\" x"),
+        (
+            "{\\\"password\\\": \\\"a b\\\", \\\"c\\\": 1}",
+            "{\\\"password\\\": \\\"[redacted]\\\", \\\"c\\\": 1}",
+        ),
+        ("--password \"a b\" -v", "--password \"[redacted]\" -v"),
+        ("--password='a b' -v", "--password='[redacted]' -v"),
+        ("password=\"a b", "password=\"[redacted]"),
+        ("password=\"a b\nnext", "password=\"[redacted]\nnext"),
+        ("password=\"\" user=x", "password=\"\" user=x"),
+        ("CREATE USER u PASSWORD 'a b';", "CREATE USER u PASSWORD '[redacted]';"),
+        ("<password>a b</password>", "<password>[redacted] b</password>"),
+        ("passwords: [\"a b\", 'c']", "passwords: [[redacted]]"),
+        ("secrets = [a, b] end", "secrets = [[redacted]] end"),
+        ("\"tokens\": [\"a\", \"b\"]", "\"tokens\": [[redacted]]"),
+        ("api_keys=abc,def", "api_keys=[redacted],def"),
+        ("tokens=abc", "tokens=[redacted]"),
+        ("access_tokens: abcd1234", "access_tokens: [redacted]"),
+        (
+            "Authorization: Digest username=\"u\", response=\"0a1b\"\nHost: h",
+            "Authorization: Digest [redacted]\nHost: h",
+        ),
+        ("{\"Cookie\": \"a=b; c=d\", \"x\": 1}", "{\"Cookie\": \"[redacted]\", \"x\": 1}"),
+        ("https://TOKEN@host/path", "https://[redacted]@host/path"),
+        (
+            "git clone https://0a1b2c3d@github.com/a/b",
+            "git clone https://[redacted]@github.com/a/b",
+        ),
+        ("redis://0123456789abcdef0@h", "redis://[redacted]@h"),
+    ] {
+        assert_eq!(redact.text(text), clean);
+    }
+    let given = json!({
+        "tokens": ["a", "b"], "passwords": ["a"], "secrets": {"a": "b"}, "api_keys": "x", "otps": [1],
+        "refresh_tokens": "x", "usage": {"tokens": {"input": 1, "output": "2"}}, "max_tokens": "auto",
+        "members": [{"name": "tokens", "value": "x"}, {"name": "tokens", "value": 5}],
+        "key": {"kty": "OKP", "crv": "Ed25519", "x": "public", "d": "private"},
+    });
+    let expected = json!({
+        "tokens": REDACTED, "passwords": REDACTED, "secrets": REDACTED, "api_keys": REDACTED, "otps": REDACTED,
+        "refresh_tokens": REDACTED, "usage": {"tokens": {"input": 1, "output": "2"}}, "max_tokens": "auto",
+        "members": [{"name": "tokens", "value": REDACTED}, {"name": "tokens", "value": 5}],
+        "key": {"kty": "OKP", "crv": "Ed25519", "x": "public", "d": REDACTED},
+    });
+    assert_eq!(redact.value(given), expected);
+}
+
+#[test]
+fn tokens_are_found_behind_letters_and_escapes() {
+    let redact = Redact::default();
+    for (text, clean) in [
+        ("tokenghp_0123456789abcdefABCDEF01", "token[redacted]"),
+        ("Xglpat-0123456789abcdef", "X[redacted]"),
+        ("keyAKIAIOSFODNN7EXAMPLE", "key[redacted]"),
+        ("AKIAIOSFODNN7EXAMPLEkey", "[redacted]"),
+        ("1eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln", "1[redacted]"),
+        ("a\\nghp_0123456789abcdefABCDEF01", "a\\n[redacted]"),
+        ("a\\nsk-0123456789abcdef", "a\\n[redacted]"),
+        ("a\\u003dsk-0123456789abcdef", "a\\u003d[redacted]"),
+        ("t%3Dsk-0123456789abcdef", "t%3D[redacted]"),
+    ] {
+        assert_eq!(redact.text(text), clean);
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_a_text_with_a_private_key() {
+    for text in [
+        "-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nlQOYBF",
+        "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPrivate-Lines: 1\nAAAAIH",
+        "---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nP2/56w",
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII",
+        "-----BEGIN OpenVPN Static key V1-----\n6acef0",
+    ] {
+        assert_eq!(Redact::default().text(text), REDACTED);
+    }
+    let public = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQENBF";
+    assert_eq!(Redact::default().text(public), public);
+}
+
+#[test]
+fn text_of_programs_and_people_stays() {
+    let redact = Redact::default();
+    for text in [
+        "Unexpected token '<', \"<!DOCTYPE \"... is not valid JSON",
+        "basic understanding of bearer authentication",
+        "Basic authentication is supported",
+        "npm_config_registry and npm_package_version",
+        "pnpm_store_path_v10, hf_hub_download_options",
+        "task-0123456789ab and disk-usage-report-2026-07-28",
+        "the sk-toggleable__label element",
+        "a secretary: Jane; tokenizer: bpe; passwordless=true",
+        "max_tokens=100, prompt_tokens: 2048, stop_tokens=[\"</s>\"], tokens: 8k, \"tokens\": 512",
+        "The tokens: words, numbers and signs",
+        "\"tokens\": {\"input\": 5}",
+        "mailto:me@example.com, ssh://git@github.com/a/b.git, postgres://admin@db/x",
+        "https://example.com?mail=me@example.com and https://example.com/@user",
+        "see https://example.com, or write to me@example.com",
+        "a = b, c => d, e > f, x: y",
+        "<passage>text</passage> <b>bold</b>",
+        "iVBORw0KGgoAAAANSUhEUgAAAAUAkiaAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
+        "xghp_ and glpat- are prefixes",
+        "monkey-0123456789abcdef0123456789abcdef",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+    ] {
+        assert_eq!(redact.text(text), text);
     }
 }

@@ -21,7 +21,7 @@ fn one(ids: &Ids, kind: &str, awaited: bool) -> Lines {
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_taken_off_again() {
+fn a_partial_write_is_rolled_back() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, ids) = open(folder.path());
     let how = How { awaited: true, head: Head::Written, room: 0, on_disk: true };
@@ -48,7 +48,7 @@ fn what_the_disk_does_not_take_is_taken_off_again() {
 }
 
 #[test]
-fn what_has_happened_is_kept_and_what_does_not_fit_is_counted() {
+fn outcomes_are_kept_and_those_that_do_not_fit_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let (mut writer, ids) = open(folder.path());
     let how = How { awaited: true, head: Head::Written, room: 0, on_disk: true };
@@ -65,7 +65,7 @@ fn what_has_happened_is_kept_and_what_does_not_fit_is_counted() {
     assert_eq!(kinds(folder.path()), ["segment", "recovery", "outcome", "outcome", "outcome"]);
     let text = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
     assert!(text.contains("\"refused\":0,\"outcomes_lost\":2,"), "{text:.900}");
-    // Nothing is told twice.
+    // Nothing is reported twice.
     writer.write(&Lines::default(), how, &ids).unwrap();
     assert_eq!(kinds(folder.path()).len(), 5);
 }

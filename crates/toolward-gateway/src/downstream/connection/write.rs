@@ -1,4 +1,4 @@
-//! Writing responses: bodies in pieces, events as they come.
+//! Writes responses: bodies in pieces, events as they arrive.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::downstream::frame::Frame;
 use crate::downstream::response::{Content, Response};
 use crate::responses::Body;
 
-/// How long a client may take to read what is written.
-const WRITE: Duration = Duration::from_secs(30);
-/// A silent stream says so often that it is still there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A longer message is written from where it is, and not copied behind its head.
+/// How long a client may take to read what is written to it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval of keep-alive comments on a silent stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Longer messages are not copied into one buffer with their head.
 const SHORT: usize = 16 << 10;
 
-/// Writes a response; whether the connection can be used again.
+/// Writes a response. Returns whether the connection can be reused.
 pub async fn write<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -62,7 +62,7 @@ where
     let mut head = Vec::with_capacity(256);
     write_response(&mut head, response.status, &fields, length, keep_alive)
         .map_err(|error| io::Error::other(error.to_string()))?;
-    timeout(WRITE, write_pieces(stream, head, text)).await??;
+    timeout(WRITE_TIMEOUT, write_pieces(stream, head, text)).await??;
     let chunked = length == ResponseBody::Chunked;
     let streamed = async {
         match response.content {
@@ -72,15 +72,15 @@ where
     };
     let left =
         response.until.map(|until| Duration::from_secs(until.saturating_sub(clock::seconds())));
-    let goes_on = match left {
+    let completed = match left {
         None => streamed.await?,
-        // A stream that would outlive the credential by which it was asked for is cut.
+        // A stream ends when the credential of its request expires.
         Some(left) => timeout(left, streamed).await.unwrap_or(Ok(false))?,
     };
-    Ok(goes_on && keep_alive)
+    Ok(completed && keep_alive)
 }
 
-/// A short message goes out with its head in one write; a long one is not copied for that.
+/// Writes a short message together with its head; a long one is written without copying it.
 async fn write_pieces<S>(stream: &mut S, mut head: Vec<u8>, body: Body) -> io::Result<()>
 where
     S: AsyncWrite + Unpin,
@@ -115,7 +115,7 @@ where
     stream.flush().await
 }
 
-/// Passes on events until they end (true) or the client goes away (false).
+/// Forwards events until they end (true) or the client disconnects (false).
 async fn stream_events<S>(
     stream: &mut S,
     buffer: &mut BytesMut,
@@ -127,7 +127,7 @@ where
 {
     loop {
         let event = tokio::select! {
-            event = timeout(KEEP_ALIVE, events.recv()) => event,
+            event = timeout(KEEP_ALIVE_INTERVAL, events.recv()) => event,
             () = gone(stream, buffer) => return Ok(false),
         };
         let frame = match event {
@@ -139,18 +139,18 @@ where
                 Bytes::from(silence).into()
             }
         };
-        timeout(WRITE, write_frame(stream, &frame, chunked)).await??;
+        timeout(WRITE_TIMEOUT, write_frame(stream, &frame, chunked)).await??;
         frame.finish();
     }
     if chunked {
         let mut out = Vec::new();
         write_last_chunk(&mut out);
-        timeout(WRITE, write_slices(stream, [IoSlice::new(&out)])).await??;
+        timeout(WRITE_TIMEOUT, write_slices(stream, [IoSlice::new(&out)])).await??;
     }
     Ok(true)
 }
 
-/// Writes one event, a long one from where it is.
+/// Writes one event; a long one without copying it.
 async fn write_frame<S>(stream: &mut S, frame: &Frame, chunked: bool) -> io::Result<()>
 where
     S: AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! Whether a request may be read at all, judged by its head and by the connection on which it came.
+//! Admission and routing of a request by its head, before the body is read.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use toolward_wire::http::{Method, RequestHead};
 use super::Endpoint;
 use crate::active::Active;
 use crate::active::reachable::Base;
-use crate::authn::{Shown, Unidentified, Wrong};
+use crate::authn::{PresentedCredentials, Unidentified, Wrong};
 use crate::client::{Caller, Scope};
 use crate::downstream::peer::Peer;
 use crate::downstream::response::{Response, refuse};
@@ -16,34 +16,34 @@ use crate::downstream::{cors, oauth_metadata};
 /// An admitted request: its sender and its address, under one active configuration.
 pub(in crate::downstream) struct Admitted {
     pub(in crate::downstream) active: Arc<Active>,
-    pub(in crate::downstream) place: Place,
+    pub(in crate::downstream) route: Route,
 }
 
-pub(in crate::downstream) enum Place {
-    /// `/healthz` and `/readyz`, with the one word that they say.
+pub(in crate::downstream) enum Route {
+    /// `/healthz` and `/readyz`, with the word in their response.
     Health(&'static str),
     Mcp {
         caller: Caller,
         scope: Scope,
-        /// When the caller's credential ends.
+        /// When the caller's credential expires.
         until: Option<u64>,
     },
 }
 
 impl Admitted {
-    /// The caller's agent, for a request that needs a credential where credentials are needed.
+    /// The caller's agent, for requests that need a credential. Health checks need none.
     pub(in crate::downstream) fn caller(&self) -> Option<Option<&Arc<str>>> {
-        match &self.place {
-            Place::Mcp { caller, .. } => Some(caller.agent.as_ref()),
-            Place::Health(_) => None,
+        match &self.route {
+            Route::Mcp { caller, .. } => Some(caller.agent.as_ref()),
+            Route::Health(_) => None,
         }
     }
 
-    /// The agent that asks, where it has a name.
+    /// The agent of the request, if it has a name.
     pub(in crate::downstream) fn agent(&self) -> Option<&Arc<str>> {
-        match &self.place {
-            Place::Mcp { caller, .. } => caller.agent.as_ref(),
-            Place::Health(_) => None,
+        match &self.route {
+            Route::Mcp { caller, .. } => caller.agent.as_ref(),
+            Route::Health(_) => None,
         }
     }
 }
@@ -51,8 +51,8 @@ impl Admitted {
 const NOWHERE: &str = "there is nothing at this address";
 const NO_SERVER: &str = "the agent has no such server";
 
-/// The path by which an address is known: `/SERVER/mcp` is another way to write `/mcp/SERVER`. Sessions
-/// and audiences belong to the latter.
+/// The canonical form of a path: `/SERVER/mcp` is an alias of `/mcp/SERVER`. Sessions and audiences are
+/// bound to the latter.
 pub(in crate::downstream) fn canonical(path: String) -> String {
     if let Some(about) = path.strip_prefix(oauth_metadata::WELL_KNOWN) {
         return format!("{}{}", oauth_metadata::WELL_KNOWN, canonical(about.into()));
@@ -67,7 +67,7 @@ pub(in crate::downstream) fn canonical(path: String) -> String {
 }
 
 impl Endpoint {
-    /// Authenticates and routes a request by its head; or gives the response that ends it.
+    /// Authenticates and routes a request by its head, or returns the response that rejects it.
     pub(in crate::downstream) async fn admit(
         &self,
         active: Arc<Active>,
@@ -81,7 +81,7 @@ impl Endpoint {
         if let Some(origin) = head.headers.values("origin").next()
             && !std::str::from_utf8(origin).is_ok_and(|origin| reachable.origin(origin))
         {
-            return Err(refuse(403, "the origin is a foreign page"));
+            return Err(refuse(403, "the origin is not allowed"));
         }
         if let Some(answer) = cors::preflight(reachable, head) {
             return Err(Box::new(answer));
@@ -93,7 +93,7 @@ impl Endpoint {
         };
         if let Some(word) = word {
             return match head.method {
-                Method::Get => Ok(Admitted { active, place: Place::Health(word) }),
+                Method::Get => Ok(Admitted { active, route: Route::Health(word) }),
                 _ => Err(Box::new(Response::empty(405).field("Allow", "GET"))),
             };
         }
@@ -105,7 +105,7 @@ impl Endpoint {
         let (caller, until) = self.authenticate(&active, peer, head).await?;
         let scope = match server {
             None => Scope::All,
-            // A server that the agent may not use is one that does not exist.
+            // A server that the agent may not use gets the same response as one that does not exist.
             Some(name) => {
                 let found = active.server(name);
                 let found = found.filter(|server| active.may_reach(&caller, server));
@@ -120,18 +120,18 @@ impl Endpoint {
                 if !kind.eq_ignore_ascii_case("application/json")
                     || head.headers.count("content-encoding") > 0
                 {
-                    let why = "the content is not plain JSON by its type";
+                    let why = "the content type is not plain JSON";
                     return Err(self.refuse_agent(peer, head, &caller, 415, why));
                 }
             }
             Method::Get | Method::Delete => {}
             _ => return Err(Box::new(Response::empty(405).field("Allow", "POST, GET, DELETE"))),
         }
-        Ok(Admitted { active, place: Place::Mcp { caller, scope, until } })
+        Ok(Admitted { active, route: Route::Mcp { caller, scope, until } })
     }
 
-    /// Admits a request again if another configuration was activated while its body arrived: a credential that was
-    /// revoked meanwhile makes no call.
+    /// Admits a request again if another configuration was activated while its body arrived, so that a
+    /// credential revoked in between cannot make the call.
     pub(in crate::downstream) async fn admit_again(
         &self,
         admitted: Admitted,
@@ -142,11 +142,11 @@ impl Endpoint {
         if active.serial() == admitted.active.serial() {
             return Ok(admitted);
         }
-        // Boxed: it is rare, and would make the future of every request larger.
+        // Boxed because it is rare and would otherwise enlarge the future of every request.
         Box::pin(self.admit(active, peer, head)).await
     }
 
-    /// Refuses a request of an agent that is known already, and counts it.
+    /// Rejects a request of an authenticated agent, and counts it.
     fn refuse_agent(
         &self,
         peer: &Peer,
@@ -172,13 +172,13 @@ impl Endpoint {
         let known = if authorization.is_none() && head.headers.count("authorization") > 0 {
             Err(Unidentified::Wrong(Wrong::Malformed))
         } else {
-            let shown = Shown {
+            let presented = PresentedCredentials {
                 authorization,
                 path: &head.path,
                 uid: peer.uid,
                 certificate: peer.certificate.as_ref(),
             };
-            identities.identify(&shown).await
+            identities.identify(&presented).await
         };
         match known {
             Ok(known) => Ok((known.caller, known.until)),
@@ -196,9 +196,9 @@ impl Endpoint {
     }
 }
 
-/// What is beside the endpoint: the document that says where tokens come from.
+/// Other paths: the OAuth protected resource metadata (RFC 9728), or 404.
 fn document(active: &Active, peer: &Peer, head: &RequestHead) -> Response {
-    let asked = oauth_metadata::asked(&head.path, active.reachable.written());
+    let asked = oauth_metadata::asked(&head.path, active.reachable.public_base());
     let base = || base(active, peer, head);
     let answer = asked.and_then(|path| oauth_metadata::document(&active.identities, &base(), path));
     match answer {
@@ -208,10 +208,10 @@ fn document(active: &Active, peer: &Peer, head: &RequestHead) -> Response {
     }
 }
 
-/// The address as this client writes it.
+/// The base URL of the gateway as this client sees it.
 fn base(active: &Active, peer: &Peer, head: &RequestHead) -> Base {
     let reachable = &active.reachable;
-    match reachable.written() {
+    match reachable.public_base() {
         Some(base) => base.clone(),
         None => Base::of_host(peer.is_secure(reachable, head), peer.host(reachable, head)),
     }

@@ -12,7 +12,7 @@ use toolward_wire::{Era, Id, Message, MethodRow, Revision};
 use super::{Endpoint, NOT_ACCEPTED, QUIET, accepts, cancelled, trace_parent};
 use crate::active::Active;
 use crate::budget::Reservation;
-use crate::client::{Caller, Scope, Stated};
+use crate::client::{Caller, ClientStatement, Scope};
 use crate::downstream::response::{Content, Response, json, refuse};
 use crate::downstream::sessions::{MAX_IN_FLIGHT, SESSION_ID, Session};
 use crate::methods::events::traced;
@@ -21,11 +21,11 @@ use crate::notifications::{Notes, Queue};
 use crate::responses;
 use crate::validate::{self, Incoming};
 
-/// Why requests are rejected, as they are counted.
-const UNKNOWN_SESSION: &str = "the session is not known, or is another agent's";
+/// The reason logged for such rejected requests.
+const UNKNOWN_SESSION: &str = "unknown session, or a session of another agent";
 
 impl Endpoint {
-    /// GET, which listens, and DELETE, which ends a session.
+    /// GET, which opens a stream, and DELETE, which ends the session.
     pub(super) fn session_method(
         &self,
         active: &Active,
@@ -53,17 +53,17 @@ impl Endpoint {
             return Response::refused(406, NOT_ACCEPTED);
         }
         session.prune();
-        // To a client 404 would mean that the session is gone: an event that is not known any more
-        // begins a new stream.
+        // A client would read 404 as an ended session, so an expired event id begins a new stream
+        // instead.
         let resumed = session.resume(head.headers.get("last-event-id"));
         match resumed.or_else(|| session.resume(None)) {
             Some(events) => Response::new(200, Content::Stream(events)),
-            None => Response::refused(404, "the stream is not known"),
+            None => Response::refused(404, "unknown stream"),
         }
     }
 
     /// Handles a message of a session, or the one that begins it.
-    pub(super) async fn in_session_era(
+    pub(super) async fn legacy(
         self: &Arc<Self>,
         active: Arc<Active>,
         (caller, scope): (Caller, Scope),
@@ -77,7 +77,7 @@ impl Endpoint {
             matches!(&incoming, Ok(Incoming::Request { row, .. }) if row.name == "initialize");
         if begins && handle.is_none() {
             let Ok(Incoming::Request { id, row }) = incoming else { return Response::empty(400) };
-            let stated = match Stated::of(&message) {
+            let stated = match ClientStatement::of(&message) {
                 Ok(stated) => stated,
                 Err(why) => return json(responses::bad_params(&id, Era::Legacy, &why)),
             };
@@ -102,7 +102,7 @@ impl Endpoint {
             let response = wrong(
                 StatusCase::UnknownSession,
                 message.id(),
-                "the session is not known; begin anew",
+                "unknown session; initialize again",
             );
             return Response { unrecorded: Some(UNKNOWN_SESSION), ..response };
         };
@@ -125,11 +125,16 @@ impl Endpoint {
                 session.running.notified(&message);
                 Response::empty(202)
             }
-            Ok(Incoming::Response) => Response::empty(202),
+            Ok(Incoming::Response) => {
+                if let Some(outlet) = &session.client.outlet {
+                    outlet.responded(message, Some(room));
+                }
+                Response::empty(202)
+            }
         }
     }
 
-    /// A request in a session. It goes on when its connection is lost.
+    /// Handles a request in a session. It continues if its connection is lost.
     async fn in_session(
         &self,
         active: Arc<Active>,
@@ -142,29 +147,30 @@ impl Endpoint {
         if session.running.count() >= MAX_IN_FLIGHT {
             return json(responses::overloaded(&id));
         }
-        let Some(underway) = session.running.begin(&id) else {
-            let why = "a request with this id is still under way";
+        let Some(in_flight) = session.running.begin(&id) else {
+            let why = "a request with this id is still in flight";
             return json(responses::bad_request(&id, Era::Legacy, why));
         };
-        let (client, cancel) = (session.client.clone(), underway.cancel.clone());
-        let told = Arc::new(Queue::new(Some(room.account().clone())));
-        let envelope = Envelope { active, client, id, row, cancel, headers: None };
+        let (client, cancel) = (session.client.clone(), in_flight.cancel.clone());
+        let wants_events = accepts(head, "text/event-stream");
+        let queue = Queue::new(Some(room.account().clone()));
+        let queue = Arc::new(if wants_events { queue } else { queue.without_stream() });
+        let envelope = Envelope { active, client, id, row, cancel, headers: None, parking: None };
         let request = Request { envelope, message, room };
         let gateway = self.gateway.clone();
-        let notes = Notes::Stream(told.clone());
+        let notes = Notes::Stream(queue.clone());
         let (done, mut answer) = oneshot::channel();
         tokio::spawn(traced(trace_parent(head), async move {
             let answer = gateway.answer(request, &notes).await;
-            drop(underway);
+            drop(in_flight);
             let _ = done.send(answer);
         }));
-        let wants_events = accepts(head, "text/event-stream");
         let quiet = tokio::time::sleep(QUIET);
         tokio::pin!(quiet);
         let first = loop {
             tokio::select! {
                 biased;
-                note = told.next() => {
+                note = queue.next() => {
                     if wants_events {
                         break Some(note);
                     }
@@ -175,8 +181,8 @@ impl Endpoint {
                 () = &mut quiet, if wants_events => break None,
             }
         };
-        // There is something to send before the answer, if only a sign of life: a stream, which can be
-        // resumed.
+        // There is something to send before the response, if only a keep-alive: answer with a resumable
+        // stream.
         let (number, log) = session.stream();
         if let Some(first) = first {
             log.add(first.bytes.into(), Some(Arc::new(first.room)));
@@ -186,7 +192,7 @@ impl Endpoint {
             let answer = loop {
                 tokio::select! {
                     biased;
-                    note = told.next() => log.add(note.bytes.into(), Some(Arc::new(note.room))),
+                    note = queue.next() => log.add(note.bytes.into(), Some(Arc::new(note.room))),
                     answer = &mut answer => break answer,
                 }
             };
@@ -199,8 +205,8 @@ impl Endpoint {
     }
 }
 
-/// Whether the stated revision is that of the session, or an older one that a server chose at its own
-/// address.
+/// Whether the stated protocol version is the session's, or an older one that the server of a
+/// single-server address negotiated.
 fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
     let revision = session.client.revision;
     let is_older = |stated: &str| {
@@ -209,8 +215,8 @@ fn agrees(session: &Session, head: &RequestHead) -> Result<(), Box<Response>> {
     };
     match head.headers.get(headers::PROTOCOL_VERSION) {
         Some(stated) if stated != revision.as_str() && !is_older(stated) => {
-            let why = format!("this session speaks {}", session.client.revision);
-            let unrecorded = Some("the session speaks another version");
+            let why = format!("this session uses protocol version {}", session.client.revision);
+            let unrecorded = Some("the session uses another protocol version");
             let response = wrong(StatusCase::UnsupportedVersion, None, &why);
             Err(Box::new(Response { unrecorded, ..response }))
         }

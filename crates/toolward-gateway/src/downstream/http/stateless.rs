@@ -1,4 +1,4 @@
-//! Stateless requests (modern protocol versions): each carries its own terms.
+//! Stateless requests (modern protocol versions): each carries its own protocol version and capabilities.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,12 +6,12 @@ use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use toolward_wire::headers::{self, StandardHeaders};
 use toolward_wire::http::RequestHead;
-use toolward_wire::{Era, Message, Revision};
+use toolward_wire::{ClientCapabilities, Era, Message, Revision};
 
 use super::{Endpoint, QUIET, WAITING, accepts, cancelled, param_headers, trace_parent};
 use crate::active::Active;
 use crate::budget::Reservation;
-use crate::client::{Caller, Client, Owner, Scope};
+use crate::client::{Caller, Client, Owner, Scope, declared};
 use crate::downstream::frame::Frame;
 use crate::downstream::response::{Content, Response, json};
 use crate::in_flight::Cancel;
@@ -22,10 +22,11 @@ use crate::notifications::{Note, Notes, Queue};
 use crate::validate::{self, Incoming};
 use crate::view::cache::Viewer;
 
-/// Clients beyond this number are forgotten when they have no request in flight.
+/// Beyond this number, clients without a request in flight are evicted.
 const MAX_CLIENTS: usize = 1000;
 
-/// The clients of stateless requests by agent and address, so that they keep their views between requests.
+/// The clients of stateless requests by caller and scope, so that their views are cached between
+/// requests.
 #[derive(Default)]
 pub(super) struct StatelessClients(Mutex<Clients>);
 
@@ -33,26 +34,32 @@ pub(super) struct StatelessClients(Mutex<Clients>);
 struct Clients {
     /// The active configuration under which the clients authenticated.
     active: u64,
-    by_caller: HashMap<(Caller, Scope), Arc<Viewer>>,
+    by_caller: HashMap<(Caller, Scope, ClientCapabilities), Arc<Viewer>>,
 }
 
 impl StatelessClients {
-    fn client(&self, active: u64, caller: Caller, scope: Scope) -> Arc<Viewer> {
+    fn client(
+        &self,
+        active: u64,
+        (caller, scope): (Caller, Scope),
+        declared: ClientCapabilities,
+    ) -> Arc<Viewer> {
         let mut clients = self.0.locked();
         if clients.active != active {
             *clients = Clients { active, by_caller: HashMap::new() };
         }
         let clients = &mut clients.by_caller;
-        let key = (caller, scope);
+        let key = (caller, scope, declared);
         if let Some(client) = clients.get(&key) {
             return client.clone();
         }
         if clients.len() >= MAX_CLIENTS {
             clients.retain(|_, client| Arc::strong_count(client) > 1);
         }
-        let (caller, scope) = key.clone();
+        let (caller, scope, declared) = key.clone();
         let owner = Owner::Agent(caller.agent.clone());
-        let client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
+        let mut client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
+        client.declared = declared;
         clients.entry(key).or_insert(Arc::new(Viewer::from(client))).clone()
     }
 }
@@ -78,18 +85,19 @@ impl Endpoint {
             Err(answer) => return json(*answer),
         };
         let envelope = Envelope {
-            client: self.stateless.client(active.serial(), caller, scope),
+            client: self.stateless.client(active.serial(), (caller, scope), declared(&message)),
             active,
             id,
             row,
             cancel: Arc::new(Cancel::default()),
             headers: Some(param_headers(head)),
+            parking: None,
         };
         let request = Request { envelope, message, room };
         let gateway = self.gateway.clone();
-        let told = Arc::new(Queue::new(Some(request.room.account().clone())));
-        let notes = Notes::Stream(told.clone());
-        let work = async move { gateway.answer(request, &notes).await };
+        let queue = Arc::new(Queue::new(Some(request.room.account().clone())));
+        let notes = Notes::Stream(queue.clone());
+        let work = async move { gateway.answer_stateless(request, notes).await };
         let mut work = Box::pin(traced(trace_parent(head), work));
         let wants_events = accepts(head, "text/event-stream");
         let quiet = tokio::time::sleep(QUIET);
@@ -98,8 +106,8 @@ impl Endpoint {
             tokio::select! {
                 biased;
                 answer = &mut work => {
-                    // What was told just before the answer comes before it.
-                    let notes: Vec<Note> = std::iter::from_fn(|| told.pop()).collect();
+                    // Notifications sent just before the response go out before it.
+                    let notes: Vec<Note> = std::iter::from_fn(|| queue.pop()).collect();
                     if notes.is_empty() || !wants_events {
                         return answer.map_or_else(|| cancelled(wants_events), json);
                     }
@@ -110,7 +118,7 @@ impl Endpoint {
                     }
                     return Response::new(200, Content::Stream(events));
                 }
-                note = told.next() => {
+                note = queue.next() => {
                     if wants_events {
                         break Frame::note(note);
                     }
@@ -118,8 +126,8 @@ impl Endpoint {
                 () = &mut quiet, if wants_events => break Frame::keep_alive(),
             }
         };
-        // There is something to send before the answer, if only a sign of life. Whoever closes the
-        // stream cancels the work.
+        // There is something to send before the response, if only a keep-alive: answer with a stream. If
+        // the client closes it, the work is cancelled.
         let (out, events) = mpsc::channel(WAITING);
         tokio::spawn(async move {
             let mut next = Some(first);
@@ -132,11 +140,11 @@ impl Endpoint {
                 tokio::select! {
                     biased;
                     answer = &mut work => break answer,
-                    note = told.next() => next = Some(Frame::note(note)),
+                    note = queue.next() => next = Some(Frame::note(note)),
                     () = out.closed() => return,
                 }
             };
-            while let Some(note) = told.pop() {
+            while let Some(note) = queue.pop() {
                 let _ = out.send(Frame::note(note)).await;
             }
             if let Some(answer) = answer {

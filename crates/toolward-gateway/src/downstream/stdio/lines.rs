@@ -1,4 +1,4 @@
-//! Lines of a client on stdio, charged to its account while they arrive and until they are written.
+//! Lines from and to a stdio client, charged to its account while they arrive and until they are written.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::responses::{Body, Outbound};
 
 /// A line of this length is always read. Longer messages are written one by one.
 const SHORT: usize = 64 << 10;
-/// Room that is kept for the next read of a long line.
+/// Memory reserved for the next read of a long line.
 const MAX_READ: usize = 32 << 10;
 
-/// Splits what a client sends into lines.
+/// Splits a client's input into lines.
 pub(super) struct IncomingLines {
     lines: LineDecoder,
     limit: usize,
     account: Arc<Account>,
     /// The memory of the unfinished line, once it is long.
     room: Reservation,
-    /// The line is discarded, because there is no room for it.
+    /// The line is being discarded, because its memory could not be reserved.
     is_refused: bool,
 }
 
 /// One line of a client.
 pub(super) enum IncomingLine {
-    /// With its memory, if there was room for it.
+    /// With its memory, if it could be reserved.
     Whole(Bytes, Option<Reservation>),
     /// A line above the limit, and the id of its request.
     TooLong(Option<Id>),
-    /// A line that was discarded for lack of room, and the id of its request.
+    /// A line that was discarded for lack of memory, and the id of its request.
     NoRoom(Option<Id>),
 }
 
@@ -65,8 +65,8 @@ impl IncomingLines {
         })
     }
 
-    /// Where the next bytes are read into. A long line for which there is no room is discarded: nothing of it has
-    /// been carried out, so that it can be refused.
+    /// The buffer for the next read. A long line that does not fit into the memory limit is discarded: it
+    /// has not been processed, so it can be rejected.
     pub(super) fn buffer(&mut self) -> &mut BytesMut {
         let length = self.lines.unfinished().len();
         if length > SHORT && !self.is_refused && !self.room.try_grow_to(length + MAX_READ) {
@@ -78,9 +78,9 @@ impl IncomingLines {
     }
 }
 
-/// Writes messages, one per line. Short ones that wait together are written together; a long one is written from
-/// where it is.
-pub(super) async fn write_lines(
+/// Writes messages, one per line. Queued short messages are written together; a long one is written
+/// without copying it.
+pub(in crate::downstream) async fn write_lines(
     mut output: impl AsyncWrite + Unpin,
     mut messages: mpsc::Receiver<Outbound>,
 ) {
@@ -152,7 +152,7 @@ mod tests {
             (line.len(), room.bytes(), budget.held()),
             (whole.len() - 1, line.len(), line.len())
         );
-        // While the first is held, there is no room for a second one.
+        // While the first is held, a second one does not fit.
         for part in request(2, 700 << 10).chunks(MAX_READ) {
             push(&mut lines, part);
             if let Some(line) = lines.next() {

@@ -1,24 +1,24 @@
-//! What hooks answer. A refusal stays one, however badly it is worded: only its words are ours then.
+//! Parses the answers of hooks. A malformed refusal is still a refusal; only its text is replaced.
 
 use toolward_policy::refusal::cut;
 use toolward_wire::{Raw, code};
 
 use super::super::GuardedCall;
 
-/// The longest answer of a hook.
-pub(super) const LONGEST: usize = 64 << 10;
+/// Maximum size of a hook's answer, in bytes.
+pub(super) const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// Bytes of a hook's output that are repeated in a message.
+/// Maximum bytes of a hook's output that are quoted in a message.
 const MAX_QUOTED: usize = 100;
 
-/// What a hook says of a call.
+/// A hook's answer to a call.
 #[derive(Debug)]
-pub(in super::super) enum Said {
+pub(in super::super) enum HookVerdict {
     Allow,
     Deny(Denial),
 }
 
-/// A hook's refusal, as the client gets it.
+/// A hook's refusal, as sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     pub code: i32,
@@ -27,34 +27,34 @@ pub struct Denial {
     pub data: Option<Box<[u8]>>,
 }
 
-/// Why a hook has not answered.
+/// Why a hook has not given a valid answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Failed(pub(in super::super) String);
+pub(in super::super) struct HookError(pub(in super::super) String);
 
-impl Failed {
-    fn not_understood() -> Failed {
-        Failed("its answer cannot be understood".into())
+impl HookError {
+    fn not_understood() -> HookError {
+        HookError("its answer is invalid".into())
     }
 }
 
 impl Denial {
-    /// A refusal with nothing said about it.
+    /// A refusal without a message.
     pub(super) fn plain() -> Denial {
         Denial { code: code::INVALID_PARAMS, message: String::new(), data: None }
     }
 
-    /// A refusal in the members `code`, `message` and `data`.
+    /// Reads a refusal from the members `code`, `message` and `data`.
     pub(super) fn of(said: Raw<'_>) -> Denial {
         let data = said.member("data").filter(|data| data.bytes() != b"null");
         Denial {
-            code: passed_on(said.member("code").and_then(Raw::as_i64)),
+            code: error_code(said.member("code").and_then(Raw::as_i64)),
             message: said.member("message").and_then(Raw::as_str).unwrap_or_default().into_owned(),
             data: data.map(|data| data.bytes().into()),
         }
     }
 
-    /// With words of ours where the hook has none.
-    pub(super) fn or_words(mut self, hook: &str, call: &GuardedCall<'_>) -> Denial {
+    /// Adds a default message if the hook gave none.
+    pub(super) fn or_default_message(mut self, hook: &str, call: &GuardedCall<'_>) -> Denial {
         if self.message.trim().is_empty() {
             self.message = format!("{} is refused by the hook `{hook}`", call.permit.exposed());
         }
@@ -62,60 +62,61 @@ impl Denial {
     }
 }
 
-/// A code of a hook's own, as far as it may be one: what the protocol keeps for itself is not.
-pub(super) fn passed_on(code: Option<i64>) -> i32 {
+/// The error code for the client: the hook's own, unless it is reserved by JSON-RPC or MCP.
+pub(super) fn error_code(code: Option<i64>) -> i32 {
     let own = |code: &i32| (-32603..=-32600).contains(code) || !(-32768..=-32000).contains(code);
     let code = code.and_then(|code| i32::try_from(code).ok()).filter(own);
     code.unwrap_or(code::INVALID_PARAMS)
 }
 
-/// Members of an allowing answer: of a program that is started for each call and of a service.
+/// Members that an allowing answer may have, for a program that is started for each call and for a
+/// service.
 const ALLOWING: &[&str] = &["decision"];
 /// The same for a persistent process.
 const ALLOWING_WITH_ID: &[&str] = &["id", "decision"];
 
 /// The answer of a persistent process: `{"id": 7, "decision": "allow"}` or `{…, "decision": "deny", …}`.
-pub(super) fn of_line(said: Raw<'_>) -> Result<Said, Failed> {
+pub(super) fn of_line(said: Raw<'_>) -> Result<HookVerdict, HookError> {
     decision(said, ALLOWING_WITH_ID)
 }
 
 /// The answer of a service: a decision, or OPA's `{"result": …}`.
-pub(super) fn of_service(body: &[u8]) -> Result<Said, Failed> {
-    let said = Raw::scan(body, LONGEST).map_err(|_| Failed::not_understood())?;
+pub(super) fn of_service(body: &[u8]) -> Result<HookVerdict, HookError> {
+    let said = Raw::scan(body, MAX_ANSWER_BYTES).map_err(|_| HookError::not_understood())?;
     let Some(result) = said.member("result") else { return decision(said, ALLOWING) };
     if said.member("decision").is_some() {
-        return Err(Failed::not_understood());
+        return Err(HookError::not_understood());
     }
     match result_allows(result) {
         Some(true) => {
             match contradiction(said, "result").or_else(|| contradiction(result, "allow")) {
-                None => Ok(Said::Allow),
-                Some(member) => {
-                    Err(Failed(format!("it allows, and its `{member}` contradicts that")))
-                }
+                None => Ok(HookVerdict::Allow),
+                Some(member) => Err(HookError(format!(
+                    "it allows the call, but its `{member}` contradicts that"
+                ))),
             }
         }
-        Some(false) if result.is_object() => Ok(Said::Deny(Denial::of(result))),
-        Some(false) => Ok(Said::Deny(Denial::plain())),
-        None => Err(Failed::not_understood()),
+        Some(false) if result.is_object() => Ok(HookVerdict::Deny(Denial::of(result))),
+        Some(false) => Ok(HookVerdict::Deny(Denial::plain())),
+        None => Err(HookError::not_understood()),
     }
 }
 
-/// A decision in the gateway's own form. An allowing answer has no members but these: any other one could
-/// be a refusal in another form. A refusal stays one, whatever else it has.
-fn decision(said: Raw<'_>, allowing: &[&str]) -> Result<Said, Failed> {
+/// Reads a decision in the gateway's own format. An allowing answer must not have other members, because
+/// they could be a refusal in another format. A refusal may have any.
+fn decision(said: Raw<'_>, allowing: &[&str]) -> Result<HookVerdict, HookError> {
     if said.member("result").is_some() {
-        return Err(Failed::not_understood());
+        return Err(HookError::not_understood());
     }
     match said.member("decision").and_then(Raw::as_str).as_deref() {
         Some("allow") => match unexpected_member(said, allowing) {
-            None => Ok(Said::Allow),
+            None => Ok(HookVerdict::Allow),
             Some(member) => {
-                Err(Failed(format!("an allowing answer must not have the member `{member}`")))
+                Err(HookError(format!("an allowing answer must not have the member `{member}`")))
             }
         },
-        Some("deny") => Ok(Said::Deny(Denial::of(said))),
-        _ => Err(Failed::not_understood()),
+        Some("deny") => Ok(HookVerdict::Deny(Denial::of(said))),
+        _ => Err(HookError::not_understood()),
     }
 }
 
@@ -132,8 +133,8 @@ fn result_allows(result: Raw<'_>) -> Option<bool> {
     }
 }
 
-/// A second verdict in an answer of OPA that does not agree with the first one. A package often has rules
-/// for both `allow` and `deny`; other members are the operator's own.
+/// A second verdict in an OPA answer that contradicts the first. A package often has rules for both
+/// `allow` and `deny`; other members belong to the operator.
 fn contradiction(said: Raw<'_>, verdict: &str) -> Option<&'static str> {
     let agrees = |name: &str, value: Raw<'_>| match name {
         "allow" | "allowed" => value.as_bool() == Some(true),
@@ -148,36 +149,40 @@ fn contradiction(said: Raw<'_>, verdict: &str) -> Option<&'static str> {
         .find(second)
 }
 
-/// The answer of a program that was started for one call: its exit code, and what it printed.
+/// The answer of a program that was started for one call: its exit code and its output.
 ///
-/// A program that exits with 0 and prints anything but an allowing object has not answered: it may be a
-/// refusal that was written for another kind of hook, behind a log line or in a shape of its own.
-pub(super) fn of_exit(exit: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Result<Said, Failed> {
+/// If a program exits with 0 and prints anything but an allowing object, its answer is invalid: the
+/// output may be a refusal for another kind of hook, follow a log line, or have a format of its own.
+pub(super) fn of_exit(
+    exit: Option<i32>,
+    stdout: &[u8],
+    stderr: &[u8],
+) -> Result<HookVerdict, HookError> {
     match exit {
-        Some(0) if stdout.trim_ascii().is_empty() || allows(stdout) => Ok(Said::Allow),
-        Some(0) => Err(Failed(format!(
+        Some(0) if stdout.trim_ascii().is_empty() || allows(stdout) => Ok(HookVerdict::Allow),
+        Some(0) => Err(HookError(format!(
             "it exits with 0 and prints something other than `{{\"decision\":\"allow\"}}`: {}",
             quoted(stdout)
         ))),
-        Some(1) => Ok(Said::Deny(match object(stdout) {
+        Some(1) => Ok(HookVerdict::Deny(match object(stdout) {
             Some(said) => Denial::of(said),
             None => Denial { message: first_line(stderr), ..Denial::plain() },
         })),
-        Some(other) => Err(Failed(match first_line(stderr).as_str() {
+        Some(other) => Err(HookError(match first_line(stderr).as_str() {
             "" => format!("it ended with {other}"),
             said => format!("it ended with {other}: {said}"),
         })),
-        None => Err(Failed("it was ended by a signal".into())),
+        None => Err(HookError("it was ended by a signal".into())),
     }
 }
 
 fn object(text: &[u8]) -> Option<Raw<'_>> {
-    Raw::scan(text, LONGEST).ok().filter(|said| said.is_object())
+    Raw::scan(text, MAX_ANSWER_BYTES).ok().filter(|said| said.is_object())
 }
 
-/// Whether a text is one object that allows.
+/// Whether a text is a single allowing object.
 fn allows(text: &[u8]) -> bool {
-    object(text).is_some_and(|said| matches!(decision(said, ALLOWING), Ok(Said::Allow)))
+    object(text).is_some_and(|said| matches!(decision(said, ALLOWING), Ok(HookVerdict::Allow)))
 }
 
 /// The first line of some output, for the log.
@@ -195,7 +200,7 @@ mod tests {
     use super::*;
 
     fn service(body: &str) -> Option<bool> {
-        of_service(body.as_bytes()).ok().map(|said| matches!(said, Said::Allow))
+        of_service(body.as_bytes()).ok().map(|said| matches!(said, HookVerdict::Allow))
     }
 
     #[test]
@@ -244,12 +249,12 @@ mod tests {
     #[test]
     fn codes_of_the_protocol_are_not_a_hooks() {
         for own in [-32600, -32602, -32603, 1, 0, -31999, -32769, i64::from(i32::MIN)] {
-            assert_eq!(i64::from(passed_on(Some(own))), own);
+            assert_eq!(i64::from(error_code(Some(own))), own);
         }
         for other in [-32700, -32000, -32599, -32604, -32768, i64::MAX] {
-            assert_eq!(passed_on(Some(other)), -32602, "{other}");
+            assert_eq!(error_code(Some(other)), -32602, "{other}");
         }
-        assert_eq!(passed_on(None), -32602);
+        assert_eq!(error_code(None), -32602);
     }
 
     #[test]
@@ -259,7 +264,7 @@ mod tests {
             stdout.as_bytes(),
             stderr.as_bytes(),
         ) {
-            Ok(Said::Deny(denial)) => denial,
+            Ok(HookVerdict::Deny(denial)) => denial,
             other => panic!("{other:?}"),
         };
         let full = deny(r#"{"code":-32600,"message":"no","data":{"a":[1]}}"#, "ignored");
@@ -270,7 +275,7 @@ mod tests {
         assert_eq!(deny("", ""), Denial::plain());
         for allowed in ["", " \n", r#"{"decision":"allow"}"#, "\n{\"decision\": \"allow\"}\n"] {
             let said = of_exit(Some(0), allowed.as_bytes(), b"a line for the log");
-            assert!(matches!(said, Ok(Said::Allow)), "{allowed}");
+            assert!(matches!(said, Ok(HookVerdict::Allow)), "{allowed}");
         }
         for refusal in [
             "garbage",

@@ -1,8 +1,8 @@
-# Asks mcp_tools_policy_check about tools. $1 is the file that defines it. A request is a line with its
-# id and the lengths of name and metadata in bytes, and then these two; an answer is five fields, each
-# ended by a NUL: id, verdict, code, message, data.
+# Runs mcp_tools_policy_check for calls. $1 is the file that defines it. A request is a line with its id
+# and the lengths of name and metadata in bytes, followed by these two. An answer is five fields, each
+# terminated by NUL: id, verdict, code, message, data.
 
-# What the policy prints goes to the log; it reads nothing of ours.
+# The policy's output goes to the log, and it cannot read our input.
 exec 199>&1 198<&0 1>&2 0</dev/null
 __toolward_file=$1
 shift
@@ -18,7 +18,7 @@ mcp_tools_error() {
 
 __toolward_answer() { # NAME METADATA
   __toolward_error= __toolward_code= __toolward_message= __toolward_data=
-  # A check that leaves the shell has not answered.
+  # A check that exits the shell has not answered.
   trap 'printf "%s\0fail\0\0\0\0" "$__toolward_id" >&199' EXIT
   local __toolward_verdict=deny
   if mcp_tools_policy_check "$1" "$2"; then
@@ -27,7 +27,7 @@ __toolward_answer() { # NAME METADATA
     __toolward_verdict=error
   fi
   trap - EXIT
-  # Answers of several calls do not mix while each is one short write.
+  # Answers of concurrent calls do not interleave, because each is one short write.
   local LC_ALL=C
   if [ "${#__toolward_data}" -gt 1500 ]; then
     __toolward_data=

@@ -1,11 +1,11 @@
-//! Failures of a hook in the log: the first few as they are, then only how many there were.
+//! Logs failures of a hook: the first few in full, further ones only as a count.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::lock::LockUnpoisoned;
-/// So many lines in so long a time.
-const MOST: u32 = 5;
+/// Maximum number of log lines per window.
+const MAX_LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
 pub(super) struct Failures {
@@ -40,8 +40,8 @@ impl Failures {
         }
         window.lines += 1;
         match window.lines {
-            ..MOST => self.warn(format_args!("{failure}")),
-            MOST => {
+            ..MAX_LINES => self.warn(format_args!("{failure}")),
+            MAX_LINES => {
                 self.warn(format_args!("{failure} (further failures are counted for 10 seconds)"));
             }
             _ => window.left_out += 1,

@@ -1,15 +1,15 @@
-//! A hook that is a service: one POST a call, on connections that are kept.
+//! A hook behind HTTP: one POST per call, over keep-alive connections.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::answer::{Failed, LONGEST, Said, of_service};
+use super::answer::{HookError, HookVerdict, MAX_ANSWER_BYTES, of_service};
 use super::share::{Quota, Shares};
 use crate::http_client::{Address, Client};
 
-/// OPA's data API has the question under `input`.
+/// The path of OPA's data API, which expects the request under `input`.
 const OPA: &str = "/v1/data/";
 
 pub(super) struct Http {
@@ -24,7 +24,11 @@ impl Http {
         Http { client, address, shares: Shares::new(Quota::CONCURRENT) }
     }
 
-    pub(super) async fn ask(&self, request: &[u8], caller: Option<&str>) -> Result<Said, Failed> {
+    pub(super) async fn ask(
+        &self,
+        request: &[u8],
+        caller: Option<&str>,
+    ) -> Result<HookVerdict, HookError> {
         let _slot = self.shares.slot(caller.unwrap_or_default()).await;
         let body = match self.address.target.starts_with(OPA) {
             true => with_input(request),
@@ -32,8 +36,8 @@ impl Http {
         };
         match self.post(&body).await {
             Ok((200, body)) => of_service(&body),
-            Ok((status, _)) => Err(Failed(format!("it answers with status {status}"))),
-            Err(error) => Err(Failed(format!("it cannot be asked: {error}"))),
+            Ok((status, _)) => Err(HookError(format!("it responds with status {status}"))),
+            Err(error) => Err(HookError(format!("the request failed: {error}"))),
         }
     }
 
@@ -48,11 +52,11 @@ impl Http {
         request.extend_from_slice(body);
         let mut connection = self.client.send(&request).await?;
         let head = connection.response().await?;
-        Ok((head.status, self.client.body(connection, &head, LONGEST).await?))
+        Ok((head.status, self.client.body(connection, &head, MAX_ANSWER_BYTES).await?))
     }
 }
 
-/// The same request, and once more under `input`.
+/// The request, with a copy of itself under `input`.
 fn with_input(request: &[u8]) -> Vec<u8> {
     let mut body = request.strip_suffix(b"}").unwrap_or(request).to_vec();
     body.extend_from_slice(b",\"input\":");

@@ -1,8 +1,8 @@
 //! A hook whose processes answer many calls each, matched by id.
 //!
-//! A task owns each process and what waits for it; [`Pool`] says which process a call is given to. A
-//! process that hangs is ended when the time of its oldest call is over, and so is one that does not
-//! keep to the protocol: then nobody can know what it meant, and what waits for it is refused.
+//! Each process is owned by a task, which also holds the calls that wait for it; [`Pool`] assigns calls
+//! to processes. A process that hangs is killed when its oldest call times out. So is one that violates
+//! the protocol: its answers cannot be trusted, so the calls that wait for it are refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
@@ -11,38 +11,42 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
+use rustix::io::ioctl_fionread;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{mpsc, oneshot};
 use toolward_wire::Raw;
 
-use super::answer::{Failed, LONGEST, Said, of_line};
+use super::answer::{HookError, HookVerdict, MAX_ANSWER_BYTES, of_line};
 use super::failures::Failures;
-use super::pool::{Order, Outcome, Place, Pool, Timeouts};
+use super::pool::{Order, Outcome, Placement, Pool, Timeouts};
 use super::process::{Program, Running};
 use super::share::{Quota, Slot};
-use super::streams::{Printed, read_all};
+use super::streams::{PrintedBytes, read_all};
 use crate::log::Source;
 use crate::upstream::transport::stdio::log_lines;
 
-/// After its end, a process has gone by then.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// So many calls that are over are remembered, so that a second answer to one is known as that.
-const MOST_OVER: usize = 64;
-/// A process beside another one that nobody needs for so long is ended.
+/// How long to wait for a killed process to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of finished calls that are remembered, to recognize a second answer to one.
+const MAX_REMEMBERED: usize = 64;
+/// Idle timeout of additional processes.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// How answers are cut out of what a process prints.
+/// Interval at which a starting process is checked for having read its first request.
+const READ_POLL: Duration = Duration::from_millis(20);
+
+/// How answers are framed in a process's output.
 pub(super) trait Framing: Send + 'static {
-    /// Each call is answered by itself: one that takes long keeps no other waiting.
+    /// Calls are answered independently: a slow one does not block others.
     const CONCURRENT: bool;
-    /// How calls are shared between agents while a process answers several at once.
+    /// The quota of agents while a process answers several calls at once.
     const QUOTA: Quota;
 
-    /// The next answer and the id that it is for. An error says how the protocol was broken.
+    /// The next answer and the id of its call. The error is a description of the protocol violation.
     fn next(buffer: &mut BytesMut) -> Result<Option<Answer>, &'static str>;
 }
 
-pub(super) type Answer = (u64, Result<Said, Failed>);
+pub(super) type Answer = (u64, Result<HookVerdict, HookError>);
 
 pub(super) struct Persistent<F> {
     keeper: Arc<Keeper>,
@@ -51,10 +55,10 @@ pub(super) struct Persistent<F> {
     framing: PhantomData<fn() -> F>,
 }
 
-/// What the tasks need to know.
+/// State shared by the tasks.
 struct Keeper {
     program: Program,
-    /// Whether it may be started now.
+    /// Checked before each start.
     may_start: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
     name: String,
     timeouts: Timeouts,
@@ -95,61 +99,59 @@ impl<F: Framing> Persistent<F> {
         }
     }
 
-    /// Asks with the body that belongs to an id. A hook that is still starting is waited for until its
-    /// start timeout; from then on, the timeout of a call applies.
+    /// Sends a call with the body for its id. While a hook is starting, its start timeout applies; after
+    /// that, the timeout of a call.
     pub(super) async fn ask(
         &self,
         body: impl Fn(u64) -> Vec<u8>,
         caller: Option<&str>,
-    ) -> Result<Said, Failed> {
-        let since = Instant::now();
-        let late = async {
-            loop {
-                let until = self.pool.deadline(since, self.keeper.timeouts);
-                if until <= Instant::now() {
-                    return;
-                }
-                tokio::time::sleep_until(until.into()).await;
-            }
-        };
-        tokio::select! {
-            answer = self.answer(body, caller, since) => answer,
-            () = late => Err(Failed("it did not answer in time".into())),
-        }
-    }
-
-    async fn answer(
-        &self,
-        body: impl Fn(u64) -> Vec<u8>,
-        caller: Option<&str>,
-        since: Instant,
-    ) -> Result<Said, Failed> {
+    ) -> Result<HookVerdict, HookError> {
         let caller = caller.unwrap_or_default();
-        let deadline = since + self.keeper.timeouts.call;
+        let mut since = Instant::now();
         let mut slot = self.slot_until(caller, since + self.keeper.timeouts.call / 2).await;
         for alone in [false, true] {
             let id = self.next.fetch_add(1, Ordering::Relaxed);
             let (done, outcome) = oneshot::channel();
             let (body, caller) = (body(id), caller.into());
             let order = Order { id, body, caller, alone, slot: slot.take(), done };
-            self.order(order, since, deadline).await;
+            tokio::select! {
+                biased;
+                () = self.order(order, since) => {}
+                () = self.waited_too_long(since) => {
+                    return Err(HookError("no process was free in time".into()));
+                }
+            }
             match outcome.await {
                 Ok(Outcome::Answered(answer)) => return answer,
                 Ok(Outcome::Lost(kept)) => slot = kept,
                 Err(_) => {}
             }
+            // Another call may be the reason for the loss, so this one gets its whole time again.
+            since = Instant::now();
         }
-        Err(Failed("its process has ended".into()))
+        Err(HookError("its process has ended".into()))
     }
 
-    /// Waits for a slot, but not for longer than half of a call's time.
+    /// Resolves when a call that came at `since` has waited for a process for too long.
+    async fn waited_too_long(&self, since: Instant) {
+        loop {
+            let until = self.pool.waits_until(since, self.keeper.timeouts);
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until.into()).await;
+        }
+    }
+
+    /// Waits for a slot, for at most half of a call's timeout.
     async fn slot_until(&self, caller: &str, halfway: Instant) -> Option<Slot> {
         let slot = self.pool.shares.slot(caller);
         tokio::time::timeout_at(halfway.into(), slot).await.ok().flatten()
     }
 
-    /// Gives the call to a process, as soon as there is one for it.
-    async fn order(&self, mut order: Order, since: Instant, deadline: Instant) {
+    /// Assigns the call to a process as soon as one is available.
+    async fn order(&self, mut order: Order, since: Instant) {
+        let deadline = since + self.keeper.timeouts.call;
         if order.slot.is_none() {
             order = match order.alone {
                 false => match self.pool.join_own(order) {
@@ -163,13 +165,13 @@ impl<F: Framing> Persistent<F> {
         let mut queued = None;
         loop {
             match self.pool.place(order, (since, deadline), queued.is_some()) {
-                Place::Given => return,
-                Place::Start(number, orders) => {
+                Placement::Given => return,
+                Placement::Start(number, orders) => {
                     let (keeper, pool) = (self.keeper.clone(), Arc::downgrade(&self.pool));
                     tokio::spawn(work::<F>(keeper, pool, number, orders));
                     return;
                 }
-                Place::Wait(waiting, until) => {
+                Placement::Wait(waiting, until) => {
                     order = waiting;
                     queued.get_or_insert_with(|| self.pool.queue());
                     self.pool.wait(until).await;
@@ -179,7 +181,7 @@ impl<F: Framing> Persistent<F> {
     }
 }
 
-/// The task of one process. The pool ends with the hook, and then nobody can ask any more.
+/// The task of one process. It ends when the hook, which owns the pool, is dropped.
 async fn work<F: Framing>(
     keeper: Arc<Keeper>,
     pool: Weak<Pool>,
@@ -204,7 +206,7 @@ async fn work<F: Framing>(
         }
     };
     let Running { mut group, mut child, stdin, stdout, stderr } = running;
-    let printed = Arc::new(Printed::default());
+    let printed = Arc::new(PrintedBytes::default());
     let stderr = printed.clone().count(stderr);
     tokio::spawn(log_lines(stderr, Source::Hook(keeper.name.clone())));
     let mut process = Process::<F> {
@@ -215,6 +217,8 @@ async fn work<F: Framing>(
         buffer: BytesMut::new(),
         pending: BTreeMap::new(),
         over: VecDeque::new(),
+        fed: 0,
+        starting: true,
         answered: false,
         pool: pool.clone(),
         number,
@@ -224,7 +228,7 @@ async fn work<F: Framing>(
     };
     let end = process.serve(&mut orders).await;
     group.kill();
-    // From here on nothing comes, and what has come meanwhile goes elsewhere.
+    // No further calls are assigned from here on; those assigned in the meantime go to another process.
     let silent = !process.answered && !matches!(end, End::Unneeded);
     let struck = process.pending.values().filter(|_| silent).map(|one| one.order.caller.clone());
     ended(&struck.collect::<Vec<_>>());
@@ -232,7 +236,7 @@ async fn work<F: Framing>(
     while let Ok(order) = orders.try_recv() {
         order.lose();
     }
-    // What refuses no call is told here.
+    // Failures that refuse no call are logged here.
     match end {
         End::Broken(how) if process.pending.is_empty() => {
             keeper.failures.log(how);
@@ -243,23 +247,26 @@ async fn work<F: Framing>(
         }
         _ => {}
     }
-    process.bury(end);
-    let _ = tokio::time::timeout(FAREWELL, child.wait()).await;
+    process.finish_pending(end);
+    let _ = tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await;
 }
 
-/// A process that runs.
+/// A running process.
 struct Process<F> {
     stdin: tokio::process::ChildStdin,
     stdout: tokio::process::ChildStdout,
-    /// What it printed beside its answers.
-    printed: Arc<Printed>,
-    /// What it has not read yet.
+    /// Output besides its answers.
+    printed: Arc<PrintedBytes>,
+    /// Input that has not been written to it yet, and the number of bytes that have.
     out: BytesMut,
-    /// What it said and has not been understood yet.
+    fed: u64,
+    /// Output that has not been parsed yet.
     buffer: BytesMut,
-    pending: BTreeMap<u64, Asked>,
-    /// The latest calls that it has answered.
+    pending: BTreeMap<u64, PendingCall>,
+    /// The latest calls it has answered.
     over: VecDeque<u64>,
+    /// It may still be starting: it has the start timeout.
+    starting: bool,
     answered: bool,
     pool: Weak<Pool>,
     number: u64,
@@ -268,24 +275,24 @@ struct Process<F> {
     framing: PhantomData<fn() -> F>,
 }
 
-/// A call that the process was told of.
-struct Asked {
+/// A call that was sent to the process.
+struct PendingCall {
     order: Order,
     deadline: Instant,
 }
 
-/// Why a process is served no longer.
+/// Why a process is no longer used.
 #[derive(Clone, Copy)]
 enum End {
-    /// Nobody can ask any more.
+    /// The hook was dropped, or the process was idle.
     Unneeded,
-    /// The time of the oldest call is over.
+    /// The oldest call timed out.
     Expired,
-    /// It ended, or listens no longer.
+    /// It exited or closed its input.
     Gone(&'static str),
-    /// It says what it should not.
+    /// It violated the protocol.
     Broken(&'static str),
-    /// It speaks once more of a call that is over.
+    /// It answered a finished call again.
     Again,
 }
 
@@ -295,10 +302,10 @@ impl<F: Framing> Process<F> {
     fn push(&mut self, mut order: Order) {
         self.out.extend_from_slice(&std::mem::take(&mut order.body));
         let mut deadline = Instant::now() + self.timeouts.call;
-        if !self.answered {
+        if self.starting {
             deadline = deadline.max(self.started + self.timeouts.start);
         }
-        self.pending.insert(order.id, Asked { order, deadline });
+        self.pending.insert(order.id, PendingCall { order, deadline });
     }
 
     async fn serve(&mut self, orders: &mut mpsc::UnboundedReceiver<Order>) -> End {
@@ -311,10 +318,13 @@ impl<F: Framing> Process<F> {
                     None => return End::Unneeded,
                 },
                 written = self.stdin.write(&self.out), if !self.out.is_empty() => match written {
-                    Ok(written @ 1..) => self.out.advance(written),
+                    Ok(written @ 1..) => {
+                        self.out.advance(written);
+                        self.fed += written as u64;
+                    }
                     _ => return End::Gone("it closed its input"),
                 },
-                read = read_all(&mut self.stdout, &mut self.buffer, 2 * LONGEST) => {
+                read = read_all(&mut self.stdout, &mut self.buffer, 2 * MAX_ANSWER_BYTES) => {
                     if let Err(end) = self.received() {
                         return end;
                     }
@@ -323,6 +333,11 @@ impl<F: Framing> Process<F> {
                     }
                 },
                 () = self.printed.too_much() => return End::Broken("it prints too much"),
+                () = tokio::time::sleep(READ_POLL), if self.starting && self.fed > 0 => {
+                    if self.has_read() && self.pool.upgrade().is_some_and(|pool| pool.accepted(self.number)) {
+                        self.started();
+                    }
+                }
                 () = tokio::time::sleep_until(pause.into()) => {
                     if deadline.is_some() {
                         return End::Expired;
@@ -335,65 +350,75 @@ impl<F: Framing> Process<F> {
         }
     }
 
-    /// Takes in what was printed. Everything that has come is judged together: an answer that is given
-    /// twice is none, and neither is one with something else behind it that nobody asked for.
+    /// Whether it has read some of what was written to it. A process that loads something first reads later.
+    fn has_read(&self) -> bool {
+        ioctl_fionread(&self.stdin).is_ok_and(|unread| unread < self.fed)
+    }
+
+    /// It has started: the timeout of each call that waits counts from now on.
+    fn started(&mut self) {
+        self.starting = false;
+        let latest = Instant::now() + self.timeouts.call;
+        let waiting = self.pending.values_mut();
+        waiting.for_each(|asked| asked.deadline = asked.deadline.min(latest));
+    }
+
+    /// Parses new output. All of it is checked together: a duplicate answer is invalid, and so is an
+    /// answer followed by unexpected output.
     fn received(&mut self) -> Result<(), End> {
-        let mut answers: BTreeMap<u64, Result<Said, Failed>> = BTreeMap::new();
+        let mut answers: BTreeMap<u64, Result<HookVerdict, HookError>> = BTreeMap::new();
         let mut again = false;
-        while let Some((id, said)) = F::next(&mut self.buffer).map_err(End::Broken)? {
+        while let Some((id, verdict)) = F::next(&mut self.buffer).map_err(End::Broken)? {
             if self.over.contains(&id) {
                 again = true;
                 continue;
             }
             if !self.pending.contains_key(&id) {
-                return Err(End::Broken("it answers what was not asked"));
+                return Err(End::Broken("it answers a call that was not sent"));
             }
-            if answers.insert(id, said).is_some() {
+            if answers.insert(id, verdict).is_some() {
                 return Err(End::Broken(TWICE));
             }
         }
-        if self.buffer.len() > LONGEST {
+        if self.buffer.len() > MAX_ANSWER_BYTES {
             return Err(End::Broken("it prints too much"));
         }
         let all = !answers.is_empty() && answers.len() == self.pending.len();
         if all && !self.buffer.trim_ascii().is_empty() {
-            return Err(End::Broken("it answers, and goes on"));
+            return Err(End::Broken("it prints more after its answer"));
         }
         if again {
             return Err(End::Again);
         }
         if !answers.is_empty() {
-            // It has started: what waits is a call from now on.
-            let latest = Instant::now() + self.timeouts.call;
-            let waiting = self.pending.values_mut();
-            waiting.for_each(|asked| asked.deadline = asked.deadline.min(latest));
+            self.started();
         }
-        for (id, said) in answers {
-            self.answered |= said.is_ok();
+        for (id, verdict) in answers {
+            self.answered |= verdict.is_ok();
             self.printed.forget();
             self.over.push_back(id);
-            if self.over.len() > MOST_OVER {
+            if self.over.len() > MAX_REMEMBERED {
                 self.over.pop_front();
             }
-            if let Some(Asked { order, .. }) = self.pending.remove(&id) {
+            if let Some(PendingCall { order, .. }) = self.pending.remove(&id) {
                 if let Some(pool) = self.pool.upgrade() {
                     pool.answered(self.number, id, &order.caller);
                 }
-                let _ = order.done.send(Outcome::Answered(said));
+                let _ = order.done.send(Outcome::Answered(verdict));
             }
         }
         Ok(())
     }
 
-    /// Whoever still waits hears what became of it.
-    fn bury(&mut self, end: End) {
+    /// Fails or reassigns the calls that still wait.
+    fn finish_pending(&mut self, end: End) {
         let now = Instant::now();
-        // One that it never read is not why it ended.
+        // A call that it never read cannot be why it ended.
         let guilty = self.pending.len() == 1 && self.out.is_empty();
-        for (_, Asked { order, deadline }) in std::mem::take(&mut self.pending) {
+        for (_, PendingCall { order, deadline }) in std::mem::take(&mut self.pending) {
             match end {
                 End::Broken(how) => order.fail(how),
-                // Of several, nobody knows which it was: each is asked again, by itself.
+                // With several calls, it is unknown which one caused the end: each is retried alone.
                 End::Gone(how) if guilty => order.fail(how),
                 End::Again if order.alone => order.fail(TWICE),
                 End::Expired if deadline <= now => order.fail("it did not answer in time"),
@@ -403,11 +428,11 @@ impl<F: Framing> Process<F> {
     }
 }
 
-/// One JSON object a line, with the `id` of the request.
+/// One JSON object per line, with the `id` of the request.
 pub(super) struct Lines;
 
 impl Framing for Lines {
-    // It may read one line after the other.
+    // The program may process one line after the other.
     const CONCURRENT: bool = false;
     const QUOTA: Quota = Quota::CONCURRENT;
 
@@ -419,11 +444,11 @@ impl Framing for Lines {
             if line.is_empty() {
                 continue;
             }
-            let strange = "it prints something that is no answer";
-            let said = Raw::scan(line, LONGEST).map_err(|_| strange)?;
-            let id = said.member("id").and_then(Raw::as_i64);
+            let strange = "it prints something that is not an answer";
+            let verdict = Raw::scan(line, MAX_ANSWER_BYTES).map_err(|_| strange)?;
+            let id = verdict.member("id").and_then(Raw::as_i64);
             let id = id.and_then(|id| u64::try_from(id).ok()).ok_or(strange)?;
-            return Ok(Some((id, of_line(said))));
+            return Ok(Some((id, of_line(verdict))));
         }
     }
 }
@@ -438,7 +463,7 @@ mod tests {
             &b"\n{\"id\":7,\"decision\":\"allow\"}\r\n{\"id\":8,\"decision\":\"perhaps\"}\n\
                {\"id\":9,\"decision\":\"allow\",\"allow\":false}\n{\"id\""[..],
         );
-        assert!(matches!(Lines::next(&mut buffer), Ok(Some((7, Ok(Said::Allow))))));
+        assert!(matches!(Lines::next(&mut buffer), Ok(Some((7, Ok(HookVerdict::Allow))))));
         assert!(matches!(Lines::next(&mut buffer), Ok(Some((8, Err(_))))));
         assert!(matches!(Lines::next(&mut buffer), Ok(Some((9, Err(_))))));
         assert!(matches!(Lines::next(&mut buffer), Ok(None)));

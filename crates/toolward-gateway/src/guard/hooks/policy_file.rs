@@ -1,15 +1,16 @@
-//! Which files a `policy_sh` may be: only ones that no other user could have changed or replaced, because they are
-//! code that a shell reads.
+//! Checks the file of a `policy_sh`: no other user may be able to change or replace it, because a shell
+//! runs it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::ownership::{exposed, is_read_only};
 
-/// Whether only this user and root could have written the file or could replace it.
+/// Checks that only this user and root can write or replace the file.
 ///
-/// Stricter than for other files: it is not a link, and its directory is not writable for others even if it is
-/// sticky. On a read-only mount a link is accepted, because files of a Kubernetes volume are links.
+/// Stricter than for other files: it must not be a link, and its directory must not be writable for
+/// others, not even if it is sticky. On a read-only mount a link is accepted, because files of a
+/// Kubernetes volume are links.
 pub fn policy_file(file: &Path) -> Result<(), String> {
     let shown = file.display();
     let found = std::fs::symlink_metadata(file)

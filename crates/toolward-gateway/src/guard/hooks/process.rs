@@ -1,14 +1,17 @@
-//! Processes of hooks: without a shell, in a group of their own, with an environment that was
-//! declared. What a hook started ends with it.
+//! Processes of hooks: started without a shell, in their own process group, with a declared environment.
+//! Processes that a hook started are killed with it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::Environment;
+use super::interpreter::missing_interpreter;
+use super::script::{Script, Scripts};
 pub use crate::groups::end_all;
 use crate::groups::{self, Group};
 use crate::program;
@@ -19,8 +22,9 @@ pub(super) struct Program {
     program: OsString,
     arguments: Vec<OsString>,
     environment: Environment,
-    /// It sees all variables of the gateway.
-    everything: bool,
+    /// It inherits all environment variables of the gateway.
+    whole_environment: bool,
+    script: Option<Arc<Script>>,
 }
 
 impl Program {
@@ -29,11 +33,11 @@ impl Program {
         arguments: Vec<OsString>,
         environment: Environment,
     ) -> Program {
-        Program { program, arguments, environment, everything: false }
+        Program { program, arguments, environment, whole_environment: false, script: None }
     }
 
-    /// The same, with its file found: a bare name is looked for in `PATH` once. The error says why it
-    /// cannot be started.
+    /// Resolves the program's file: a bare name is searched in `PATH` once. The error is why it cannot be
+    /// started.
     pub(super) fn resolved(self) -> Result<Program, String> {
         let declared = self.environment.declared.iter().rev().find(|(name, _)| name == "PATH");
         let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
@@ -41,12 +45,25 @@ impl Program {
         Ok(Program { program: file.into(), ..self })
     }
 
-    /// The same, with the gateway's whole environment.
-    pub(super) fn with_everything(self) -> Program {
-        Program { everything: true, ..self }
+    /// Refuses to start if the script was truncated, now and later.
+    pub(super) fn with_whole_script(
+        self,
+        scripts: &mut Scripts,
+        before: &Scripts,
+    ) -> Result<Program, String> {
+        let script = scripts.of(Path::new(&self.program), &self.arguments, before)?;
+        Ok(Program { script, ..self })
+    }
+
+    /// Passes the gateway's whole environment.
+    pub(super) fn with_whole_environment(self) -> Program {
+        Program { whole_environment: true, ..self }
     }
 
     pub(super) fn start(&self) -> io::Result<Running> {
+        if let Some(script) = &self.script {
+            script.check().map_err(io::Error::other)?;
+        }
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -55,7 +72,7 @@ impl Program {
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
-        if !self.everything {
+        if !self.whole_environment {
             let passes = |name: &OsString| {
                 let name = name.to_string_lossy();
                 self.environment.passed.iter().any(|glob| glob.matches(&name))
@@ -65,7 +82,7 @@ impl Program {
                 .envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
                 .envs(std::env::vars_os().filter(|(name, _)| passes(name)));
         } else {
-            // Some are not for the policy: they would be code for the shell, or change what it does.
+            // Removes variables that the shell would run as code or that change its behavior.
             for name in std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_shell(name)) {
                 command.env_remove(name);
             }
@@ -81,13 +98,13 @@ impl Program {
         Ok(Running { group, child, stdin, stdout, stderr })
     }
 
-    /// Why it could not be started.
+    /// The message for a failed start.
     pub(super) fn cannot_start(&self, error: &io::Error) -> String {
         format!("`{}` cannot be started: {error}", self.program.to_string_lossy())
     }
 }
 
-/// The file of a hook's program, or why it cannot be run.
+/// The file of a hook's program; the error is why it cannot be run.
 pub fn runnable(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, String> {
     let shown = program.to_string_lossy();
     let Some(file) = program::find(program, search) else {
@@ -99,11 +116,14 @@ pub fn runnable(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, Stri
         Ok(_) if !program::is_executable(&file) => {
             Err(format!("{} is not executable: `chmod +x` it", file.display()))
         }
-        Ok(_) => Ok(file),
+        Ok(_) => match missing_interpreter(&file, search) {
+            Some(why) => Err(why),
+            None => Ok(file),
+        },
     }
 }
 
-/// Variables that a shell reads for itself.
+/// Whether a shell interprets this variable itself.
 fn is_of_shell(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let own = ["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS"];

@@ -1,4 +1,4 @@
-//! What a hook is told of a call: one JSON object.
+//! The request to a hook: a JSON object that describes the call.
 
 use serde_json::{Map, Value, json};
 use toolward_wire::{Raw, line, meta, string};
@@ -6,7 +6,7 @@ use toolward_wire::{Raw, line, meta, string};
 use super::super::{GuardedCall, Plan};
 use crate::upstream::Reach;
 
-/// The request. With `id`, for a process that answers several.
+/// The request. `id` is set for persistent processes.
 pub(super) fn json(call: &GuardedCall<'_>, arguments: bool, id: Option<u64>) -> Vec<u8> {
     let (permit, message) = (call.permit, call.permit.message());
     let decided = permit.decision();
@@ -35,7 +35,7 @@ pub(super) fn json(call: &GuardedCall<'_>, arguments: bool, id: Option<u64>) -> 
     object.finish()
 }
 
-/// How the client calls itself, and what it says it can do. Nothing of it is established.
+/// The client's name, version and capabilities. They are the client's own claims and unverified.
 fn client(call: &GuardedCall<'_>) -> Vec<u8> {
     let message = call.permit.message();
     let info = match &call.client.info {
@@ -55,17 +55,16 @@ fn client(call: &GuardedCall<'_>) -> Vec<u8> {
     object.finish()
 }
 
-/// The request on one line. Between the parts of JSON, a line break is a space.
+/// The request on one line. Line breaks between JSON tokens become spaces.
 pub(super) fn line(request: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.len() + 1);
     line::encode(request, &mut out);
     out
 }
 
-/// The definition of a tool as a `policy_sh` gets it. What the gateway adds stands above what the
-/// server may have written there.
+/// The tool's definition for a `policy_sh`. Members that the gateway adds override the server's.
 ///
-/// `None` if the definition is not an object, which would leave the policy to decide without it.
+/// `None` if the definition is not an object: the policy would have to decide without it.
 pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> Option<&'p str> {
     if let Some(known) = plan.metadata.get() {
         return Some(known);
@@ -85,7 +84,7 @@ pub(super) fn metadata<'p>(call: &GuardedCall<'_>, plan: &'p Plan) -> Option<&'p
     Some(plan.metadata.get_or_init(|| Value::Object(metadata).to_string().into()))
 }
 
-/// A JSON object that is being written.
+/// A writer for a JSON object.
 struct Object(Vec<u8>);
 
 impl Object {
@@ -93,7 +92,7 @@ impl Object {
         Object(Vec::with_capacity(512))
     }
 
-    /// A value that is JSON already. Names are words of ours.
+    /// Adds a value that is JSON already. Names need no escaping.
     fn raw(&mut self, name: &str, value: &[u8]) {
         self.0.extend_from_slice(if self.0.is_empty() { b"{\"" } else { b",\"" });
         self.0.extend_from_slice(name.as_bytes());

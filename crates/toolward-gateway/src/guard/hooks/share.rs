@@ -1,10 +1,11 @@
-//! Fair shares of a hook: an agent with many slow calls cannot take all of it.
+//! Fair sharing of a hook: an agent with many slow calls cannot occupy all of it.
 //!
-//! A call needs a [`Slot`]. An agent has at most `share` slots at once. Of the `total`, the last `reserve`
-//! are given only to agents that have none, so that one call of another agent starts at once. A slot that
-//! becomes free goes to the waiting agent with the fewest slots, then to the one that has waited longest.
+//! A call needs a [`Slot`]. An agent has at most `share` slots at a time. Of the `total`, the last
+//! `reserve` slots are given only to agents that have none, so that a first call of another agent starts
+//! at once. A free slot goes to the waiting agent with the fewest slots, then to the one that has waited
+//! longest.
 //!
-//! All kinds of hooks use this. A persistent hook applies the same rule once more to its processes, each of
+//! All kinds of hooks use this. A persistent hook also applies the same rule to its processes, each of
 //! which can answer several calls.
 
 use std::collections::BTreeMap;
@@ -15,12 +16,12 @@ use tokio::sync::oneshot;
 
 use crate::lock::LockUnpoisoned;
 
-/// How much of something there is, and how it is shared.
+/// A limit on slots or processes, and how it is shared between agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quota {
-    /// At once; further calls wait, within their timeout.
+    /// In total; further calls wait, within their timeout.
     pub(super) total: usize,
-    /// Of one agent.
+    /// Per agent.
     pub(super) share: usize,
     /// Only for agents that have none.
     pub(super) reserve: usize,
@@ -34,7 +35,7 @@ impl Quota {
     /// Persistent processes, each of which answers one call after the other.
     pub(super) const SEQUENTIAL: Quota = Quota { total: 8, share: 4, reserve: 2 };
 
-    /// Whether an agent that has `own` of the `taken` may take one more.
+    /// Whether an agent that has `own` of the `taken` slots may take one more.
     pub(super) fn admits(self, own: usize, taken: usize) -> bool {
         match own {
             0 => taken < self.total,
@@ -44,9 +45,9 @@ impl Quota {
 }
 
 /// The slots of one hook.
-pub(super) struct Shares(Mutex<State>);
+pub(super) struct Shares(Mutex<ShareState>);
 
-struct State {
+struct ShareState {
     quota: Quota,
     taken: usize,
     /// Agents with slots or waiting calls.
@@ -61,7 +62,7 @@ struct Agent {
     waiting: BTreeMap<u64, oneshot::Sender<Slot>>,
 }
 
-/// The right to make one call, until this value is dropped.
+/// The right to make one call. Dropping it frees the slot.
 pub(super) struct Slot {
     shares: Arc<Shares>,
     agent: Arc<str>,
@@ -74,7 +75,7 @@ impl Drop for Slot {
     }
 }
 
-/// A waiting call, which leaves the queue with this value.
+/// A waiting call. Dropping it removes the call from the queue.
 struct Ticket<'s> {
     shares: &'s Shares,
     agent: Arc<str>,
@@ -94,14 +95,14 @@ impl Drop for Ticket<'_> {
 impl Shares {
     pub(super) fn new(quota: Quota) -> Arc<Shares> {
         let (agents, next_ticket) = (HashMap::new(), 0);
-        Arc::new(Shares(Mutex::new(State { quota, taken: 0, agents, next_ticket })))
+        Arc::new(Shares(Mutex::new(ShareState { quota, taken: 0, agents, next_ticket })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ShareState> {
         self.0.locked()
     }
 
-    /// Changes the quota, usually to a larger one. Slots that were given stay valid.
+    /// Changes the quota, usually to a larger one. Slots in use stay valid.
     pub(super) fn set_quota(self: &Arc<Self>, quota: Quota) {
         let changed = std::mem::replace(&mut self.state().quota, quota) != quota;
         if changed {
@@ -137,14 +138,14 @@ impl Shares {
                 let Some(next) = state.next() else { return };
                 next
             };
-            // A call that was given up in the meantime drops its slot, which serves the next one.
+            // If the call was abandoned in the meantime, its slot is dropped, which serves the next one.
             drop(grant.send(Slot { shares: self.clone(), agent }));
         }
     }
 }
 
-impl State {
-    /// The name under which an agent is known here, so that it is not copied for each call.
+impl ShareState {
+    /// The shared copy of an agent's name, so that it is not cloned for each call.
     fn name(&self, agent: &str) -> Arc<str> {
         self.agents.get_key_value(agent).map_or_else(|| agent.into(), |(name, _)| name.clone())
     }
@@ -217,7 +218,7 @@ mod tests {
             held.extend(std::iter::from_fn(|| take(&shares, agent)));
         }
         assert_eq!(["a", "b", "c", "d", "e"].map(|one| slots(&shares, one)), [16, 16, 16, 1, 1]);
-        // The reserve is for agents that have none.
+        // The reserve is for agents without a slot.
         assert!(take(&shares, "d").is_none() && take(&shares, "f").is_some());
     }
 
@@ -235,7 +236,7 @@ mod tests {
         of_a.pop();
         let got = poll(second.as_mut());
         assert!(poll(first.as_mut()).is_none() && got.is_some());
-        // Calls that were given up leave the queue.
+        // Cancelled calls leave the queue.
         {
             let mut gone = pin!(shares.slot("gone"));
             assert!(poll(gone.as_mut()).is_none());

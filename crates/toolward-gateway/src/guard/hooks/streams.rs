@@ -1,4 +1,4 @@
-//! What processes print: answers, and everything else.
+//! The output streams of hook processes.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,10 +11,10 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Notify;
 
-use super::answer::LONGEST;
+use super::answer::MAX_ANSWER_BYTES;
 
-/// Reads everything that is there, at most about `most`, and waits only for the first of it. False:
-/// nothing more will come.
+/// Reads all available output, up to about `most` bytes, and waits only for the first bytes. False at the
+/// end of the stream.
 pub(super) async fn read_all(
     from: &mut (impl AsyncRead + Unpin),
     into: &mut BytesMut,
@@ -42,37 +42,37 @@ pub(super) async fn read_all(
     .await
 }
 
-/// How much a process has printed beside its answers since the last of them.
+/// Counts the bytes that a process has printed besides its answers, since the last answer.
 #[derive(Default)]
-pub(super) struct Printed {
+pub(super) struct PrintedBytes {
     bytes: AtomicUsize,
     over: Notify,
 }
 
-impl Printed {
-    /// The same stream, counted.
-    pub(super) fn count<R>(self: Arc<Self>, stream: R) -> Counted<R> {
-        Counted { stream, printed: self }
+impl PrintedBytes {
+    /// Wraps a stream so that its bytes are counted.
+    pub(super) fn count<R>(self: Arc<Self>, stream: R) -> CountedStream<R> {
+        CountedStream { stream, printed: self }
     }
 
     pub(super) fn forget(&self) {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until it is more than an answer may be.
+    /// Resolves when the count exceeds the maximum size of an answer.
     pub(super) async fn too_much(&self) {
-        while self.bytes.load(Ordering::Relaxed) <= LONGEST {
+        while self.bytes.load(Ordering::Relaxed) <= MAX_ANSWER_BYTES {
             self.over.notified().await;
         }
     }
 }
 
-pub(super) struct Counted<R> {
+pub(super) struct CountedStream<R> {
     stream: R,
-    printed: Arc<Printed>,
+    printed: Arc<PrintedBytes>,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for CountedStream<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -82,7 +82,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
         ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         let read = into.filled().len() - before;
         let printed = self.printed.bytes.fetch_add(read, Ordering::Relaxed) + read;
-        if printed > LONGEST {
+        if printed > MAX_ANSWER_BYTES {
             self.printed.over.notify_one();
         }
         Poll::Ready(Ok(()))

@@ -1,5 +1,4 @@
-//! Counting in this process: for each limit the time at which it will be empty again (GCRA), in
-//! nanoseconds.
+//! Rate limits in memory (GCRA): for each limit the time at which it will be empty again, in nanoseconds.
 
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
@@ -9,18 +8,18 @@ use toolward_policy::Rate;
 
 use crate::lock::LockUnpoisoned;
 
-/// Nanoseconds since some moment of this process.
+/// Nanoseconds since the first use in this process.
 pub(in crate::guard) fn now() -> u64 {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A rate in the words of the algorithm.
+/// A rate in terms of GCRA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::guard) struct Pace {
-    /// What one call adds.
+    /// The time that one call adds.
     pub(in crate::guard) interval: u64,
-    /// How far the time may lie ahead.
+    /// How far ahead of now the time may be: the burst.
     pub(in crate::guard) tolerance: u64,
 }
 
@@ -31,7 +30,7 @@ impl Pace {
     }
 }
 
-/// The counters of all limits, by what tells the limits apart. They outlive a configuration.
+/// The counters of all limits, by identity. They survive a reload.
 #[derive(Debug, Default)]
 pub(in crate::guard) struct Counters {
     table: Mutex<Table>,
@@ -44,16 +43,16 @@ struct Table {
     empty_at: Vec<u64>,
 }
 
-/// One call's part of a limit.
+/// One unit of a limit.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::guard) struct Charge {
     pub(in crate::guard) slot: usize,
     pub(in crate::guard) pace: Pace,
-    /// Once taken: when the limit would be empty again if nothing else came.
+    /// Once consumed: when the limit would be empty again without further calls.
     pub(in crate::guard) until: u64,
 }
 
-/// Which of several charges has to wait longest, and how long.
+/// The charge with the longest wait, and how long that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::guard) struct Full {
     pub(in crate::guard) which: usize,
@@ -65,7 +64,7 @@ impl Counters {
         self.table.locked()
     }
 
-    /// Where a limit is counted.
+    /// The counter of a limit.
     pub(in crate::guard) fn slot(&self, identity: &str) -> usize {
         let mut table = self.table();
         if let Some(slot) = table.slots.get(identity) {
@@ -77,7 +76,7 @@ impl Counters {
         slot
     }
 
-    /// Takes one of each, or none of any.
+    /// Consumes one unit of each, or none of any.
     pub(in crate::guard) fn take(&self, charges: &mut [Charge], now: u64) -> Result<(), Full> {
         let mut table = self.table();
         let mut full: Option<Full> = None;
@@ -101,7 +100,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Gives back what was taken, as far as time has not done so already.
+    /// Returns consumed units that have not refilled yet.
     pub(in crate::guard) fn give_back(&self, charges: &[Charge], now: u64) {
         let mut table = self.table();
         for charge in charges {
@@ -112,12 +111,12 @@ impl Counters {
         }
     }
 
-    /// Takes one in any case; gives how long it has to wait, at most `most`.
+    /// Consumes one unit in any case. Returns the wait, at most `most`.
     pub(in crate::guard) fn queue(&self, charge: Charge, now: u64, most: u64) -> u64 {
         let mut table = self.table();
         let Some(empty_at) = table.empty_at.get_mut(charge.slot) else { return 0 };
         let Pace { interval, tolerance } = charge.pace;
-        // Nobody has to wait for longer, however many came before.
+        // The wait is capped, regardless of the number of earlier calls.
         let furthest = now.saturating_add(tolerance).saturating_add(most);
         *empty_at = (*empty_at).max(now).saturating_add(interval).min(furthest);
         (*empty_at - now).saturating_sub(tolerance)
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_the_rate_says_at_once_and_then_one_at_a_time() {
+    fn a_burst_of_the_rate_and_then_one_at_a_time() {
         let counters = Counters::default();
         let mut limit = [charge(&counters, "x", 100, None)];
         let begun = 5_000;
@@ -148,7 +147,7 @@ mod tests {
         assert!(counters.take(&mut limit, begun + wait - 1).is_err());
         assert!(counters.take(&mut limit, begun + wait).is_ok());
         assert!(counters.take(&mut limit, begun + wait).is_err());
-        // After a silence everything is there again, and not more.
+        // After an idle period the full capacity is available, and not more.
         let later = begun + 10 * MINUTE;
         assert_eq!((0..1000).filter(|_| counters.take(&mut limit, later).is_ok()).count(), 100);
         let mut burst = [charge(&counters, "y", 60, Some(10))];
@@ -156,21 +155,21 @@ mod tests {
     }
 
     #[test]
-    fn all_or_none_and_the_longest_wait_is_told() {
+    fn all_or_none_and_the_longest_wait_is_returned() {
         let counters = Counters::default();
         let (wide, narrow) =
             (charge(&counters, "wide", 10, None), charge(&counters, "narrow", 1, None));
         assert!(counters.take(&mut [wide, narrow], 0).is_ok());
         let full = counters.take(&mut [wide, narrow], 0).unwrap_err();
         assert_eq!(full, Full { which: 1, wait: MINUTE });
-        // The wide one lost nothing to the refused call.
+        // The larger limit lost nothing to the refused call.
         assert_eq!((0..100).filter(|_| counters.take(&mut [wide], 0).is_ok()).count(), 9);
         let full = counters.take(&mut [wide, narrow], 0).unwrap_err();
         assert_eq!(full.which, 1);
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again() {
+    fn returned_units_can_be_consumed_again() {
         let counters = Counters::default();
         let mut limit = [charge(&counters, "x", 3, None)];
         for _ in 0..3 {
@@ -178,7 +177,7 @@ mod tests {
         }
         counters.give_back(&limit, 7);
         assert!(counters.take(&mut limit, 7).is_ok() && counters.take(&mut limit, 7).is_err());
-        // Given back long after, it is worth nothing: time has given it back.
+        // Returned long after, a unit has no effect: it has refilled by then.
         let held = limit;
         let later = 100 * MINUTE;
         assert_eq!((0..10).filter(|_| counters.take(&mut limit, later).is_ok()).count(), 3);

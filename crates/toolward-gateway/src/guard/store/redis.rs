@@ -1,9 +1,10 @@
-//! Counting in Redis or Valkey, for several gateways together: a single server, a Sentinel group or a Cluster.
+//! Rate limits in Redis or Valkey, shared by several gateways: a single server, a Sentinel group or a
+//! Cluster.
 //!
-//! Taking is one script, so that it is atomic and costs one round trip. Each thread has one connection, which its
-//! requests share. A connection that does not answer in time is replaced, with growing pauses. A call that is not
-//! waited for any more takes nothing: the script knows the deadline, and units of a reply that comes too late are
-//! given back.
+//! Units are consumed by one script, which is atomic and takes one round trip. Each thread has one
+//! connection, which its requests share. A connection that times out is replaced, with exponential
+//! backoff. A call that is no longer waited for consumes nothing: the script gets the deadline, and units
+//! of a late reply are returned.
 
 mod address;
 mod connect;
@@ -20,40 +21,40 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use self::address::StoreAddress;
-use self::line::Line;
+use self::line::StoreConnection;
 use super::counters::{Full, Pace};
 
-const LINES: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 thread_local! {
-    /// The place of this thread's connection.
-    static LINE: Cell<usize> = {
+    /// The index of this thread's connection.
+    static CONNECTION_INDEX: Cell<usize> = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % LINES)
+        Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % MAX_CONNECTIONS)
     };
 }
 
-/// A store of limits.
+/// A store for limit counters.
 pub struct Redis {
-    lines: Vec<Arc<Line>>,
+    connections: Vec<Arc<StoreConnection>>,
     timeout: Duration,
     /// Hosts, for the log.
     hosts: String,
     is_down: AtomicBool,
-    /// Meanwhile this process counts for itself.
+    /// While the store is down, this process counts in memory.
     falls_back: bool,
 }
 
-/// How long a store may take.
+/// Timeouts of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreTimeouts {
-    /// To answer a request.
+    /// Of a request.
     pub request: Duration,
-    /// To accept a connection and log in.
+    /// Of connecting and logging in.
     pub connect: Duration,
 }
 
-/// Why nothing was counted.
+/// Why the store could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::guard) struct Unreachable(String);
 
@@ -63,23 +64,24 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// What was taken: of each limit its counter, its interval and until when, in microseconds.
+/// Consumed units: for each limit its key, its interval and its new fill time, in microseconds.
 #[derive(Debug)]
-pub(in crate::guard) struct Taken(Vec<(Arc<str>, u64, u64)>);
+pub(in crate::guard) struct ConsumedUnits(Vec<(Arc<str>, u64, u64)>);
 
-type Outcome = Result<Result<Taken, Full>, Unreachable>;
+type Outcome = Result<Result<ConsumedUnits, Full>, Unreachable>;
 
 impl Redis {
-    /// A store behind a URL, as [`StoreAddress::parse`] reads it. Connects when it is used.
+    /// A store at a URL; see [`StoreAddress::parse`]. Connects on first use.
     pub fn new(url: &str, timeouts: StoreTimeouts) -> Result<Redis, String> {
         let address = Arc::new(StoreAddress::parse(url)?);
-        let line = |_| Arc::new(Line::new(address.clone(), timeouts.connect));
-        let (lines, hosts) = ((0..LINES).map(line).collect(), address.shown.clone());
+        let line = |_| Arc::new(StoreConnection::new(address.clone(), timeouts.connect));
+        let (connections, hosts) =
+            ((0..MAX_CONNECTIONS).map(line).collect(), address.shown.clone());
         let (is_down, falls_back, timeout) = (AtomicBool::new(false), false, timeouts.request);
-        Ok(Redis { lines, timeout, hosts, is_down, falls_back })
+        Ok(Redis { connections, timeout, hosts, is_down, falls_back })
     }
 
-    /// The same; while it cannot be used, this process counts for itself, and logs that.
+    /// Sets whether this process counts in memory while the store is down, which is logged.
     pub fn falling_back(self, falls_back: bool) -> Redis {
         Redis { falls_back, ..self }
     }
@@ -98,8 +100,8 @@ impl Redis {
         outcome
     }
 
-    /// Gives units back in the background.
-    pub(in crate::guard) fn give_back(&self, taken: Taken) {
+    /// Returns units in the background.
+    pub(in crate::guard) fn give_back(&self, taken: ConsumedUnits) {
         if let Some(line) = self.line()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -107,11 +109,11 @@ impl Redis {
         }
     }
 
-    fn line(&self) -> Option<Arc<Line>> {
-        self.lines.get(LINE.with(Cell::get)).cloned()
+    fn line(&self) -> Option<Arc<StoreConnection>> {
+        self.connections.get(CONNECTION_INDEX.with(Cell::get)).cloned()
     }
 
-    /// Logs when the store is lost and when it is back, once each.
+    /// Logs once when the store becomes unavailable, and once when it recovers.
     fn log_change(&self, outcome: &Outcome) {
         let is_down = outcome.is_err();
         if self.is_down.swap(is_down, Ordering::AcqRel) == is_down {
@@ -121,7 +123,7 @@ impl Redis {
         match outcome {
             Err(why) if self.falls_back => tracing::error!(
                 target: "guard",
-                "limits: the store at {at} cannot be used: {why}; this gateway counts for itself now"
+                "limits: the store at {at} cannot be used: {why}; this gateway counts in memory until it recovers"
             ),
             Err(why) => tracing::error!(
                 target: "guard",
@@ -129,9 +131,9 @@ impl Redis {
             ),
             Ok(_) if self.falls_back => tracing::info!(
                 target: "guard",
-                "limits: the store at {at} answers again; limits are counted there"
+                "limits: the store at {at} responds again; limits are counted there"
             ),
-            Ok(_) => tracing::info!(target: "guard", "limits: the store at {at} answers again"),
+            Ok(_) => tracing::info!(target: "guard", "limits: the store at {at} responds again"),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Stage 2, authorize: the policy decides, and issues the permit.
 
+use toolward_wire::list::ListKind;
+use toolward_wire::method::PolicySubject;
+
 use super::End;
-use super::resolve::Resolved;
+use super::resolve::{Found, Resolved};
 use crate::context::Context;
 use crate::methods::refusals;
 use crate::methods::request::Envelope;
+use crate::responses;
 use crate::view::Authorization;
 
 pub(super) async fn authorize(
@@ -13,8 +17,30 @@ pub(super) async fn authorize(
     resolved: Resolved,
 ) -> Result<Authorization, End> {
     let (active, client) = (&*envelope.active, &envelope.client);
-    let Resolved { view, name, message } = resolved;
-    let mut denied = match view.decide(active.rules(), &client.caller, &name, message) {
+    let Resolved { view, found, name, message, asked_by } = resolved;
+    let (rules, caller) = (active.rules(), &client.caller);
+    let decided = match &found {
+        Found::Name if envelope.row.subject != PolicySubject::Task => {
+            view.decide(rules, caller, &name, message)
+        }
+        Found::Reference => view.decide_reference(rules, caller, &name, message),
+        Found::Resource(views, owner) => views.decide(rules, caller, (&name, *owner), message),
+        Found::Interface(interface) => interface.decide(rules, caller, &name, message),
+        Found::Task { tool, id } => {
+            view.decide_following(rules, caller, (tool, Some((&name, id))), message)
+        }
+        Found::Name => {
+            let why = "unknown task";
+            return Err(Some(responses::bad_params(&envelope.id, client.era(), why)));
+        }
+    };
+    let mut denied = match decided {
+        Ok(authorization)
+            if asked_by.as_deref().is_some_and(|asked| asked != authorization.server.name()) =>
+        {
+            let why = "the `requestState` belongs to another call";
+            return Err(Some(responses::bad_params(&envelope.id, client.era(), why)));
+        }
         Ok(authorization) => {
             active.hits.count(authorization.permit.decision().explanation.hit);
             return if envelope.cancel.is_cancelled() { Err(None) } else { Ok(authorization) };
@@ -24,9 +50,19 @@ pub(super) async fn authorize(
     match &denied.decision {
         Some(decision) => active.hits.count(decision.explanation.hit),
         None => {
-            let decision = active.explain_unlisted(client, &name, &denied);
-            active.hits.count_unseen(decision.explanation.hit);
-            active.unlisted.count(envelope.agent(), client.scope, &name);
+            let decision = match &found {
+                Found::Interface(_) => active.explain_resource(client, None, &name),
+                Found::Resource(_, owner) => {
+                    let server = owner.and_then(|at| view.servers().get(at)).map(|of| &*of.name);
+                    active.explain_resource(client, server, &name)
+                }
+                _ if view.kind() == ListKind::Prompts => active.explain_prompt(client, &name),
+                _ => active.explain_unlisted(client, &name, &denied),
+            };
+            active.hits.count_unlisted(decision.explanation.hit);
+            if view.kind() == ListKind::Tools {
+                active.unlisted.count(envelope.agent(), client.scope, &name);
+            }
             denied.decision = Some(decision);
         }
     }

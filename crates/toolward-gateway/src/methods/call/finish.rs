@@ -1,30 +1,90 @@
-//! Stage 6, finish: the outcome goes into the audit log, then the response to the client.
+//! Stage 6, finish: writes the outcome to the audit log, then returns the response to the client.
 
 use bytes::Bytes;
 use toolward_wire::exchange::{ExchangeEnd, Failure};
 use toolward_wire::jsonrpc_error::code;
-use toolward_wire::{Era, Kind, Message};
+use toolward_wire::method::PolicySubject;
+use toolward_wire::{Era, Id, Kind, MAX_RESPONSE_BYTES, Message, Sender};
 
 use super::End;
+use super::contents::{self, Filtered};
 use super::forward::{Done, DoneBy};
+use super::tasks;
 use crate::audit::Outcome;
+use crate::context::Context;
 use crate::methods::events::outcome;
 use crate::methods::request::Envelope;
-use crate::responses::{self, Answer, Marks};
+use crate::responses::{self, Answer, Body, Marks};
 
-pub(super) fn finish(envelope: &Envelope, done: Done<'_>) -> End {
+pub(super) fn finish(context: &Context, envelope: &Envelope, done: Done<'_>) -> End {
     let id = &envelope.id;
-    let Done { forwarded, exposed, max_bytes, end } = done;
+    let Done { forwarded, exposed, max_bytes, completes, task_of, end } = done;
     let server = forwarded.server.name();
+    let about = (envelope.row.subject, &*exposed);
     let (answer, name, error_code) = match end {
         DoneBy::MetaTool(Ok((answer, name))) => (Some(answer), name, None),
         DoneBy::MetaTool(Err(error)) => (Some(responses::not_recorded(id, &error)), "error", None),
+        DoneBy::InputRequired(body) => (Some(body.into()), "input-required", None),
+        DoneBy::Declined(why) => {
+            let answer = responses::question_declined(id, envelope.client.era(), about, why.0);
+            (Some(answer), outcome(Failure::Asked), None)
+        }
+        DoneBy::Server(ExchangeEnd::Failed(failure @ Failure::Asked), _) => {
+            let why = "it is unclear which client the request is for";
+            let answer = responses::question_declined(id, envelope.client.era(), about, why);
+            (Some(answer), outcome(failure), None)
+        }
+        // `input_required` is handled before it comes here.
+        DoneBy::Server(ExchangeEnd::InputRequired(_), _) => {
+            failed(envelope, server, Failure::Asked)
+        }
         DoneBy::Cancelled => (None, outcome(Failure::Cancelled), None),
         DoneBy::Unreachable(why) => {
             let answer = why.public().response(id, server);
             (Some(answer), outcome(Failure::Unsent), Some(code::INTERNAL_ERROR.into()))
         }
         DoneBy::Server(ExchangeEnd::Response { message, body }, spoken) => {
+            let (message, body) =
+                match contents::filter(envelope, (server, &exposed), completes.as_ref(), message) {
+                    Filtered::Unchanged(message) => (message, body.into()),
+                    Filtered::Changed(message) => {
+                        let body = message.edit().id(id).remove_own_meta().finish_shared();
+                        (message, body.into())
+                    }
+                    Filtered::Malformed => {
+                        let (answer, name, error_code) =
+                            failed(envelope, server, Failure::BadAnswer);
+                        let bytes_out = answer.as_ref().map_or(0, |answer| answer.body.len());
+                        forwarded.end(Outcome { name, error_code, bytes_out });
+                        return answer;
+                    }
+                    Filtered::NotFound(message) => {
+                        let era = envelope.client.era();
+                        let answer =
+                            responses::resource_not_found(id, era, &exposed, forwarded.id());
+                        let (error_code, bytes_out) = (message.error_code(), answer.body.len());
+                        forwarded.end(Outcome { name: "not-found", error_code, bytes_out });
+                        return Some(answer);
+                    }
+                };
+            if let Some(tool) = &task_of
+                && let Some(body) =
+                    tasks::created(context, &envelope.client.caller, (server, tool), &message)
+            {
+                let body = with_id(id, body);
+                forwarded.end(Outcome { name: "task", error_code: None, bytes_out: body.len() });
+                return Some(body.into());
+            }
+            let about = |message: &Message| tasks::about(&exposed, message).and_then(parsed);
+            let is_task = envelope.row.subject == PolicySubject::Task;
+            let (message, body) = match is_task.then(|| about(&message)).flatten() {
+                Some(message) => {
+                    let body = with_id(id, message.body().clone());
+                    (message, body)
+                }
+                None => (message, body),
+            };
+            context.links.remember(&envelope.client.caller, forwarded.server.id, &message);
             match translate(envelope, &message, body, spoken) {
                 Some((answer, name)) => {
                     let room = forwarded.room.clone();
@@ -35,7 +95,7 @@ pub(super) fn finish(envelope: &Envelope, done: Done<'_>) -> End {
             }
         }
         DoneBy::Server(ExchangeEnd::Failed(failure @ Failure::TooLarge { size }), _) => {
-            let answer = responses::too_large(id, envelope.client.era(), &exposed, max_bytes, size);
+            let answer = responses::too_large(id, envelope.client.era(), about, max_bytes, size);
             (Some(answer), outcome(failure), None)
         }
         DoneBy::Server(ExchangeEnd::Failed(failure), _) => failed(envelope, server, failure),
@@ -45,11 +105,24 @@ pub(super) fn finish(envelope: &Envelope, done: Done<'_>) -> End {
     answer
 }
 
+/// A response of a server with the client's id.
+fn with_id(id: &Id, body: Bytes) -> Body {
+    match parsed(body.clone()) {
+        Some(message) => message.edit().id(id).remove_own_meta().finish_shared().into(),
+        None => body.into(),
+    }
+}
+
+fn parsed(body: Bytes) -> Option<Message> {
+    let longest = MAX_RESPONSE_BYTES.max(body.len());
+    Message::parse(body, longest, Sender::Server).ok()
+}
+
 /// The response of a server as the client gets it, and the outcome; `None` if it asks the client something.
 fn translate(
     envelope: &Envelope,
     message: &Message,
-    body: [Bytes; 3],
+    body: Body,
     spoken: Era,
 ) -> Option<(Answer, &'static str)> {
     let era = envelope.client.era();
@@ -57,8 +130,8 @@ fn translate(
     if marks.question {
         return None;
     }
-    let changed = responses::answer(&envelope.id, era, spoken, message, marks);
-    let body = changed.unwrap_or_else(|| body.into());
+    let changed = responses::answer(&envelope.id, (era, spoken), envelope.row, message, marks);
+    let body = changed.unwrap_or(body);
     let name = match (message.kind(), marks.is_error) {
         (Kind::Error, _) => "error",
         (_, true) => "tool-error",

@@ -1,44 +1,62 @@
-//! Stage 5, forward: the server, or a meta tool, answers; notifications pass on until then.
+//! Stage 5, forward: sends the call to the server or a meta tool, and forwards notifications until the
+//! response.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
-use toolward_wire::Era;
-use toolward_wire::exchange::{Event, ExchangeEnd};
+use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
+use toolward_wire::method::PolicySubject;
+use toolward_wire::{Era, Id, Message, Sender};
 
+use super::contents::Completes;
+use super::input_state;
+use super::questions::{Declined, Questions, decline};
 use super::record::Forwarded;
 use crate::audit::NotRecorded;
 use crate::budget::Reservation;
+use crate::client::Scope;
 use crate::context::Context;
 use crate::in_flight::Cancel;
 use crate::methods::meta_tools;
 use crate::methods::request::Envelope;
 use crate::notifications::Notes;
 use crate::permit::Permit;
-use crate::responses::Answer;
+use crate::responses::{Answer, Body};
 use crate::upstream::{GiveUp, Opened, Server, Unavailable};
 use crate::view::View;
 
-/// A call that has come to its end at its server.
+/// Maximum number of times a call is repeated with input from a legacy client.
+const MAX_ROUNDS: usize = 8;
+
+/// A call that has ended at its server.
 pub(super) struct Done<'s> {
     pub(super) forwarded: Forwarded<'s>,
     /// The name that the client used.
     pub(super) exposed: Box<str>,
     /// The size limit of the result.
     pub(super) max_bytes: usize,
+    /// The subject of a completion request.
+    pub(super) completes: Option<Completes>,
+    /// The server's own name of the tool, if the client asks for a task.
+    pub(super) task_of: Option<Box<str>>,
     pub(super) end: DoneBy,
 }
 
-/// Who ended a call, and how.
+/// How a call ended, and by whom.
 pub(super) enum DoneBy {
     /// A meta tool, with the outcome for the audit log.
     MetaTool(Result<(Answer, &'static str), NotRecorded>),
-    /// A server that was spoken to in this era.
+    /// The server, in this protocol version.
     Server(ExchangeEnd, Era),
     /// Nothing was sent: the server could not be reached.
     Unreachable(Unavailable),
-    /// The client, while a meta tool was at work.
+    /// The client cancelled a call of a meta tool.
     Cancelled,
+    /// A modern server asks a modern client for input.
+    InputRequired(Body),
+    /// The server asked the client something that was declined.
+    Declined(Declined),
 }
 
 pub(super) async fn forward<'s>(
@@ -51,9 +69,16 @@ pub(super) async fn forward<'s>(
 ) -> Done<'s> {
     let Envelope { client, row, cancel, .. } = envelope;
     let (server, room) = (forwarded.server, &forwarded.room);
-    let exposed = permit.exposed().into();
+    let exposed: Box<str> = permit.exposed().into();
     let tool = &*permit.decision().original;
     let (max_bytes, limits) = (server.result_bytes(tool), TimeLimits::new(server, tool, timeout));
+    let limits = if row.name == "tasks/result" { limits.patient() } else { limits };
+    let wants_task = row.subject == PolicySubject::Tool && permit.message().param("task").is_some();
+    let task_of = wants_task.then(|| permit.decision().original.clone());
+    let completes = match row.subject {
+        PolicySubject::Completion => Completes::of(permit.message()),
+        _ => None,
+    };
     let end = if server.is_own() {
         tokio::select! {
             answer = Box::pin(meta_tools::answer(context, envelope, view, &permit)) => {
@@ -62,20 +87,47 @@ pub(super) async fn forward<'s>(
             () = cancel.cancelled() => DoneBy::Cancelled,
         }
     } else {
-        match context.servers.open(server, permit, client, row, room).await {
+        let declared = envelope.active.declared(client, server);
+        let request = permit.message().body().clone();
+        match context.servers.open(server, permit, (client, declared), row, room).await {
             Ok(mut opened) => {
-                let end = follow(&mut opened, notes, cancel, limits, room).await;
-                DoneBy::Server(end, opened.era)
+                let questions = Questions::new(context, envelope, server, forwarded.id(), notes);
+                let mut call = FollowedCall { questions, cancel, limits, room };
+                match call.follow(&mut opened).await {
+                    Ok(ExchangeEnd::InputRequired(asked)) => {
+                        let about = (&*exposed, request);
+                        Box::pin(call.input_required(opened, about, asked)).await
+                    }
+                    Ok(end) => match task_of_gateway(&opened, &end) {
+                        Some(mut result) => {
+                            call.limits = call.limits.patient();
+                            match Box::pin(call.follow(&mut result)).await {
+                                Ok(end) => DoneBy::Server(end, result.era),
+                                Err(declined) => DoneBy::Declined(declined),
+                            }
+                        }
+                        None => DoneBy::Server(end, opened.era),
+                    },
+                    Err(declined) => DoneBy::Declined(declined),
+                }
             }
             Err(why) => DoneBy::Unreachable(why),
         }
     };
-    Done { forwarded, exposed, max_bytes, end }
+    Done { forwarded, exposed, max_bytes, completes, task_of, end }
+}
+
+/// The request for the result of a task that the gateway made for a client without tasks.
+fn task_of_gateway(opened: &Opened, end: &ExchangeEnd) -> Option<Opened> {
+    let ExchangeEnd::Response { message, .. } = end else { return None };
+    let id = message.result_member("task")?.member("taskId")?.as_str()?;
+    opened.result_of_task(&id)
 }
 
 /// Timeouts of a call.
+#[derive(Clone, Copy)]
 struct TimeLimits {
-    /// Without an answer or progress.
+    /// Without a response or progress.
     idle: Duration,
     /// In total.
     total: Duration,
@@ -86,61 +138,169 @@ impl TimeLimits {
         let (timeouts, most) = (&server.definition.timeouts, client.unwrap_or(Duration::MAX));
         TimeLimits { idle: timeouts.idle(tool).min(most), total: timeouts.most(tool).min(most) }
     }
+
+    /// Without a limit on silence: the result of a task may take any time.
+    fn patient(self) -> TimeLimits {
+        TimeLimits { idle: self.total, ..self }
+    }
 }
 
-/// Passes on what a server sends for a call until it ends, times out, or the client cancels it.
-/// Each notification restarts the idle time; nothing extends the total.
-///
-/// While the result waits for room, or for another result on the same pipe that does, the server has done its
-/// part: only the total ends that.
-async fn follow(
-    opened: &mut Opened,
-    notes: &Notes,
-    cancel: &Cancel,
+/// A call in flight, with what its messages need.
+struct FollowedCall<'a> {
+    questions: Questions<'a>,
+    cancel: &'a Cancel,
     limits: TimeLimits,
-    room: &Reservation,
-) -> ExchangeEnd {
-    let last = Instant::now() + limits.total;
-    let next_deadline = || last.min(Instant::now() + limits.idle);
-    let deadline = tokio::time::sleep_until(next_deadline());
-    tokio::pin!(deadline);
-    let (mut late, mut given_up) = (false, false);
-    let stalls = opened.stalls();
-    let mut stalls_seen = stalls.count();
-    loop {
-        let event = {
-            // Kept over several deadlines: a half-read result would be lost with it.
-            let next = opened.next();
-            tokio::pin!(next);
-            loop {
-                tokio::select! {
-                    event = &mut next => break Some(event),
-                    () = &mut deadline, if !late => {
-                        let is_held_up = room.is_short() || stalls.any_since(stalls_seen);
-                        stalls_seen = stalls.count();
-                        if !is_held_up || Instant::now() >= last {
-                            late = true;
-                            break None;
+    room: &'a Reservation,
+}
+
+/// The event that ends a wait for the server.
+enum Next {
+    Event(Event),
+    /// The client responded to a request of the server, or its session ended.
+    Response(Id, Option<Message>),
+    Deadline,
+    Cancelled,
+}
+
+impl FollowedCall<'_> {
+    /// Forwards a server's messages for a call until it ends, times out, or the client cancels it. Each
+    /// notification restarts the idle timeout; nothing extends the total. The error is a declined request of the
+    /// server, which ends the call.
+    ///
+    /// While the result waits for memory, or behind another such result on the same pipe, the server has done
+    /// its part: only the total timeout applies. So it is while a person is being asked.
+    async fn follow(&mut self, opened: &mut Opened) -> Result<ExchangeEnd, Declined> {
+        let FollowedCall { questions, cancel, limits, room } = self;
+        let last = Instant::now() + limits.total;
+        let next_deadline = || last.min(Instant::now() + limits.idle);
+        let deadline = tokio::time::sleep_until(next_deadline());
+        tokio::pin!(deadline);
+        let (mut late, mut given_up, mut declined) = (false, false, None);
+        let stalls = opened.stalls();
+        let mut stalls_seen = stalls.count();
+        loop {
+            let next = {
+                // Kept across deadlines: dropping it would lose a partly read result.
+                let event = opened.next();
+                tokio::pin!(event);
+                loop {
+                    tokio::select! {
+                        event = &mut event => break Next::Event(event),
+                        (id, response) = questions.response(), if !questions.is_empty() => {
+                            break Next::Response(id, response);
                         }
-                        deadline.as_mut().reset(next_deadline());
-                    }
-                    () = cancel.cancelled(), if !given_up => {
-                        given_up = true;
-                        break None;
+                        () = &mut deadline, if !late => {
+                            let is_held_up = room.is_short()
+                                || stalls.any_since(stalls_seen)
+                                || !questions.is_empty();
+                            stalls_seen = stalls.count();
+                            if !is_held_up || Instant::now() >= last {
+                                late = true;
+                                break Next::Deadline;
+                            }
+                            deadline.as_mut().reset(next_deadline());
+                        }
+                        () = cancel.cancelled(), if !given_up => {
+                            given_up = true;
+                            break Next::Cancelled;
+                        }
                     }
                 }
+            };
+            match next {
+                Next::Event(Event::Notify(body)) => {
+                    questions.notes.send(body).await;
+                    deadline.as_mut().reset(next_deadline());
+                }
+                Next::Event(Event::Done(done)) => {
+                    if !questions.is_empty() {
+                        Box::pin(questions.finish()).await;
+                    }
+                    return declined.map_or(Ok(done), Err);
+                }
+                Next::Event(Event::ServerRequest(id, message)) => {
+                    if let Err(refused) = Box::pin(questions.ask(id.clone(), &message)).await {
+                        if let Some(response) = decline(&id, &message) {
+                            opened.respond(id, response);
+                        }
+                        declined.get_or_insert(refused);
+                        given_up = true;
+                        opened.give_up(GiveUp::LEFT);
+                    }
+                    deadline.as_mut().reset(next_deadline());
+                }
+                Next::Response(id, Some(response)) => {
+                    opened.respond(id, response);
+                    deadline.as_mut().reset(next_deadline());
+                }
+                Next::Response(_, None) => {
+                    declined.get_or_insert(Declined("the client disconnected"));
+                    given_up = true;
+                    opened.give_up(GiveUp::LEFT);
+                }
+                Next::Deadline if !given_up => opened.give_up(GiveUp::TimedOut),
+                Next::Deadline => {}
+                Next::Cancelled => opened.give_up(GiveUp::Cancelled(cancel.reason())),
             }
-        };
-        match event {
-            Some(Event::Notify(body)) => {
-                notes.send(body).await;
-                deadline.as_mut().reset(next_deadline());
-            }
-            Some(Event::Done(done)) => return done,
-            // Questions are refused, so that none comes.
-            Some(Event::ServerRequest(_)) => {}
-            None if late && !given_up => opened.give_up(GiveUp::TimedOut),
-            None => opened.give_up(GiveUp::Cancelled(cancel.reason())),
         }
+    }
+
+    /// A modern server needs input. What the configuration answers, the gateway sends itself in a repeated call. The rest
+    /// is relayed to a modern client; a legacy client is asked, and the call repeated with its responses.
+    async fn input_required(
+        &mut self,
+        mut opened: Opened,
+        about: (&str, Bytes),
+        mut asked: Message,
+    ) -> DoneBy {
+        let is_modern = self.questions.envelope.client.era() == Era::Modern;
+        for _ in 0..MAX_ROUNDS {
+            if is_modern && !self.questions.has_own_answer(&asked) {
+                return self.relay(about, &asked).await;
+            }
+            let responses = tokio::select! {
+                responses = self.questions.gather(&asked) => responses,
+                () = self.cancel.cancelled() => return DoneBy::Cancelled,
+                () = tokio::time::sleep(self.limits.total) => {
+                    return DoneBy::Server(ExchangeEnd::Failed(Failure::TimedOut), opened.era);
+                }
+            };
+            let responses = match responses {
+                Ok(responses) => responses,
+                Err(declined) => return DoneBy::Declined(declined),
+            };
+            let state = asked.result_member("requestState").map(|raw| raw.bytes().to_vec());
+            let repeated = opened.repeat(|edit| {
+                let edit = edit.set_param("inputResponses", responses);
+                match state {
+                    Some(state) => edit.set_param("requestState", state),
+                    None => edit,
+                }
+            });
+            let Some(repeated) = repeated else { break };
+            opened = repeated;
+            match self.follow(&mut opened).await {
+                Ok(ExchangeEnd::InputRequired(again)) => asked = again,
+                Ok(end) => return DoneBy::Server(end, opened.era),
+                Err(declined) => return DoneBy::Declined(declined),
+            }
+        }
+        DoneBy::Declined(Declined("the server asks too often"))
+    }
+    /// Relays what a server asks to a modern client.
+    async fn relay(&self, (exposed, request): (&str, Bytes), asked: &Message) -> DoneBy {
+        let (context, envelope) = (self.questions.context, self.questions.envelope);
+        // A call inside `execute_tool` is repeated under another name, which its state could not be bound to.
+        if envelope.client.scope == Scope::Discovery {
+            return DoneBy::Declined(Declined("a call through `execute_tool` cannot be repeated"));
+        }
+        let Ok(request) = Message::parse(request, usize::MAX, Sender::Client) else {
+            return DoneBy::Declined(Declined("the call cannot be repeated"));
+        };
+        let call = input_state::digest(envelope.row.name, exposed, &request);
+        let server = self.questions.server.name();
+        let relayed = input_state::relay(context, envelope, (server, call), asked);
+        self.questions.record_relayed(asked, relayed.as_ref().err().copied()).await;
+        relayed.map_or_else(DoneBy::Declined, DoneBy::InputRequired)
     }
 }

@@ -1,4 +1,5 @@
-//! Stage 3, guard: rate limits and hooks. What a call took of its limits is given back unless it is forwarded.
+//! Stage 3, guard: checks rate limits and hooks. Consumed units are returned unless the call is
+//! forwarded.
 
 use super::End;
 use crate::context::Context;

@@ -1,4 +1,5 @@
-//! Stage 4, record: no effect without an audit record. Room for the result is reserved before.
+//! Stage 4, record: no call is forwarded without an audit record. Memory for the result is reserved
+//! first.
 
 use std::sync::Arc;
 
@@ -9,17 +10,17 @@ use crate::context::Context;
 use crate::guard::Passed;
 use crate::methods::events;
 use crate::methods::request::Envelope;
-use crate::metrics::calls::UnderWay;
+use crate::metrics::calls::InFlightCall;
 use crate::permit::Permit;
 use crate::responses;
 use crate::upstream::Server;
 
-/// A call that is recorded and on its way to its server.
+/// A recorded call that may be forwarded to its server.
 pub(super) struct Forwarded<'s> {
     intent: Intent,
-    under_way: UnderWay<'s>,
+    under_way: InFlightCall<'s>,
     pub(super) server: &'s Arc<Server>,
-    /// The memory of the result.
+    /// The memory reserved for the result.
     pub(super) room: Arc<Reservation>,
 }
 
@@ -45,10 +46,15 @@ pub(super) async fn record<'s>(
 }
 
 impl Forwarded<'_> {
+    /// The id of the call's audit record.
+    pub(super) fn id(&self) -> &str {
+        self.intent.id()
+    }
+
     /// Ends the call in the audit log and in the metrics.
     pub(super) fn end(self, outcome: Outcome) {
         let (at, took) = self.intent.end(outcome);
-        // A canceled call is not a failure of the server.
+        // A cancelled call is not a failure of the server.
         let failed = !matches!(outcome.name, "ok" | "cancelled");
         self.under_way.end(at, took, failed);
         if matches!(

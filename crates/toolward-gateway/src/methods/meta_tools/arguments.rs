@@ -1,36 +1,36 @@
-//! The arguments of the gateway's own tools, as strictly as their schemas say.
+//! Arguments of the meta tools, checked strictly against their schemas.
 
 use std::borrow::Cow;
 
 use toolward_wire::{Arguments, Raw};
 
-/// What is wrong with the arguments, for whoever sent them.
+/// An error in the arguments, for the caller.
 pub(super) type Wrong = String;
 
-/// The arguments of a call.
+/// The arguments of a meta tool's call.
 #[derive(Clone, Copy)]
-pub(super) struct Given<'m>(Option<Arguments<'m>>);
+pub(super) struct MetaArguments<'m>(Option<Arguments<'m>>);
 
-impl<'m> Given<'m> {
-    /// Arguments with these names and no others.
+impl<'m> MetaArguments<'m> {
+    /// Accepts arguments with these names and no others.
     pub(super) fn only(
         arguments: Option<Arguments<'m>>,
         names: &[&str],
-    ) -> Result<Given<'m>, Wrong> {
+    ) -> Result<MetaArguments<'m>, Wrong> {
         let mut members = arguments.into_iter().flat_map(Arguments::members);
         match members.find(|(name, _)| !names.contains(&&**name)) {
-            None => Ok(Given(arguments)),
+            None => Ok(MetaArguments(arguments)),
             Some((unknown, _)) if names.is_empty() => {
-                Err(format!("`{unknown}` is not known here; there are no arguments"))
+                Err(format!("`{unknown}` is not an argument; this tool has none"))
             }
             Some((unknown, _)) => {
                 let names = names.join("`, `");
-                Err(format!("`{unknown}` is not known here; the arguments are `{names}`"))
+                Err(format!("`{unknown}` is not an argument; the arguments are `{names}`"))
             }
         }
     }
 
-    /// A value that is there, and is not null.
+    /// A value that is present and not null.
     fn value(self, name: &str) -> Option<Raw<'m>> {
         self.0?.at([name]).filter(|raw| raw.bytes() != b"null")
     }

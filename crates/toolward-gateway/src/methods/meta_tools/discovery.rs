@@ -1,23 +1,23 @@
-//! What the tools of discovery show: parts of an agent's view, and nothing else.
+//! The discovery tools, which show parts of an agent's view and nothing else.
 
 use serde_json::{Value, json};
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 use toolward_wire::{Message, Raw};
 
-use super::arguments::{Given, Wrong};
+use super::arguments::{MetaArguments, Wrong};
 use crate::view::discovery::Discovery;
 use crate::view::search_index::summary;
 use crate::view::{ServerView, View};
 
-/// A longer pattern or question is a mistake.
-const LONGEST: usize = 1_000;
-/// Bytes that are taken for one token.
-const BYTES_A_TOKEN: usize = 4;
+/// Maximum length of a pattern or query in bytes, and of a list of names.
+const MAX_LENGTH: usize = 1_000;
+/// Estimated bytes per token.
+const BYTES_PER_TOKEN: usize = 4;
 
 /// The servers that an agent may use.
 pub(super) fn servers(view: &View, discovery: &Discovery, call: &Message) -> Result<String, Wrong> {
-    Given::only(call.arguments(), &[])?;
+    MetaArguments::only(call.arguments(), &[])?;
     let server = |of: &ServerView| {
         let mut server = json!({"name": of.name});
         if let Some(description) = discovery.description(&of.name) {
@@ -33,18 +33,18 @@ pub(super) fn servers(view: &View, discovery: &Discovery, call: &Message) -> Res
     Ok(json!({ "servers": servers }).to_string())
 }
 
-/// A server's tools, as it would list them itself.
+/// A server's tools, under the server's own names for them.
 pub(super) fn tools(view: &View, call: &Message) -> Result<String, Wrong> {
     let known = ["server", "names", "pattern", "max_schema_tokens"];
-    let given = Given::only(call.arguments(), &known)?;
+    let given = MetaArguments::only(call.arguments(), &known)?;
     let (name, names) = (given.text("server")?, given.texts("names")?);
     let pattern = given.optional_text("pattern")?;
     let budget = given.number("max_schema_tokens", 0)?;
-    if pattern.as_ref().is_some_and(|pattern| pattern.len() > LONGEST) {
-        return Err(format!("`pattern` has more than {LONGEST} bytes"));
+    if pattern.as_ref().is_some_and(|pattern| pattern.len() > MAX_LENGTH) {
+        return Err(format!("`pattern` has more than {MAX_LENGTH} bytes"));
     }
-    if names.as_ref().is_some_and(|names| names.len() > LONGEST) {
-        return Err(format!("`names` has more than {LONGEST} entries"));
+    if names.as_ref().is_some_and(|names| names.len() > MAX_LENGTH) {
+        return Err(format!("`names` has more than {MAX_LENGTH} entries"));
     }
     let server = view.servers().iter().find(|of| *of.name == *name);
     let server = server.ok_or_else(|| unknown_server(view, &name))?;
@@ -86,8 +86,8 @@ pub(super) fn tools(view: &View, call: &Message) -> Result<String, Wrong> {
     }
     out.push(']');
     if !left_out.is_empty() {
-        let note = "these schemas are left out for `max_schema_tokens` (bytes divided by four); \
-                    ask for them by `names`, with more tokens or without `max_schema_tokens`";
+        let note = "these schemas are omitted because of `max_schema_tokens` (bytes divided by four); \
+                    request them by `names`, with more tokens or without `max_schema_tokens`";
         out.push_str(&format!(
             ",\"schemas_left_out\":{},\"note\":{}",
             json!(left_out),
@@ -101,15 +101,15 @@ pub(super) fn tools(view: &View, call: &Message) -> Result<String, Wrong> {
     Ok(out)
 }
 
-/// The tools that a question is about.
+/// The tools that match a query.
 pub(super) fn search(view: &View, call: &Message) -> Result<String, Wrong> {
-    let given = Given::only(call.arguments(), &["query"])?;
+    let given = MetaArguments::only(call.arguments(), &["query"])?;
     let query = given.text("query")?;
-    if query.len() > LONGEST {
-        return Err(format!("`query` has more than {LONGEST} bytes"));
+    if query.len() > MAX_LENGTH {
+        return Err(format!("`query` has more than {MAX_LENGTH} bytes"));
     }
     let found = view.index().search(&query);
-    let tool = |found: &crate::view::search_index::Found| {
+    let tool = |found: &crate::view::search_index::SearchResult| {
         let (server, tool) = found.at;
         let server = view.servers().get(server)?;
         let definition = Raw::scan(server.entries().get(tool)?, usize::MAX).ok()?.to_json();
@@ -123,31 +123,31 @@ pub(super) fn search(view: &View, call: &Message) -> Result<String, Wrong> {
         Some(shown)
     };
     let tools: Vec<Value> = found.iter().filter_map(tool).collect();
-    let mut said = json!({ "tools": tools });
-    let silent = view.servers().iter().filter(|of| of.unavailable.is_some());
-    let silent: Vec<&str> = silent.map(|of| &*of.name).collect();
-    if !silent.is_empty() {
-        said["not_searched"] = json!(silent);
+    let mut result = json!({ "tools": tools });
+    let unavailable = view.servers().iter().filter(|of| of.unavailable.is_some());
+    let unavailable: Vec<&str> = unavailable.map(|of| &*of.name).collect();
+    if !unavailable.is_empty() {
+        result["not_searched"] = json!(unavailable);
     }
-    Ok(said.to_string())
+    Ok(result.to_string())
 }
 
-/// A server that is hidden reads like one that does not exist.
+/// The error for an unknown server. A hidden server gets the same one.
 fn unknown_server(view: &View, name: &str) -> Wrong {
     let names: Vec<&str> = view.servers().iter().map(|of| &*of.name).collect();
     match names.as_slice() {
-        [] => format!("there is no server `{name}`; there are none"),
-        names => format!("there is no server `{name}`; there are {}", names.join(", ")),
+        [] => format!("there is no server `{name}`; no server is available"),
+        names => format!("there is no server `{name}`; available: {}", names.join(", ")),
     }
 }
 
-/// A definition as it is shown.
+/// A tool definition in the view.
 struct Tool<'v> {
     raw: Raw<'v>,
     name: String,
 }
 
-/// Members that models need only for tools that they call.
+/// Members that a model needs only for the tools it calls.
 const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];
 
 impl<'v> Tool<'v> {
@@ -160,10 +160,10 @@ impl<'v> Tool<'v> {
         std::str::from_utf8(self.raw.bytes()).unwrap_or("{}")
     }
 
-    /// What its schemas cost, about.
+    /// The estimated tokens of its schemas.
     fn schema_tokens(&self) -> usize {
         let schemas = SCHEMAS.iter().filter_map(|name| self.raw.member(name));
-        schemas.map(|schema| schema.bytes().len()).sum::<usize>().div_ceil(BYTES_A_TOKEN)
+        schemas.map(|schema| schema.bytes().len()).sum::<usize>().div_ceil(BYTES_PER_TOKEN)
     }
 
     fn write_without_schemas(&self, out: &mut String) {

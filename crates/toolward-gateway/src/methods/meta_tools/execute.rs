@@ -1,40 +1,41 @@
 //! `execute_tool`: a call inside a call.
 //!
-//! The inner call becomes a request like any other, made of the client's own bytes, and goes through every stage.
+//! The inner call becomes a request like any other, built from the client's own bytes, and goes through
+//! every stage.
 
 use std::time::Duration;
 
 use toolward_wire::{Message, Sender};
 
-use super::arguments::{Given, Wrong};
+use super::arguments::{MetaArguments, Wrong};
 use crate::upstream::built_in::EXECUTE_TOOL;
 use crate::view::Authorization;
 
-/// What `execute_tool` is to call.
-pub(crate) struct Inner {
+/// The call inside a call of `execute_tool`.
+pub(crate) struct InnerCall {
     /// A call of `SERVER/TOOL`.
     pub(crate) message: Message,
-    /// How long it may take, where the client says so.
+    /// The timeout that the client set, if any.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The call inside a call of `execute_tool`; `None` for any other call, or if its arguments are wrong.
-pub(crate) fn inner(authorization: &Authorization) -> Option<Inner> {
+/// Extracts the inner call of `execute_tool`; `None` for any other call, or if its arguments are invalid.
+pub(crate) fn inner(authorization: &Authorization) -> Option<InnerCall> {
     let Authorization { permit, server, .. } = authorization;
     let is_it = server.is_own() && *permit.decision().original == *EXECUTE_TOOL;
     if is_it { read(permit.message()).ok() } else { None }
 }
 
-/// What is wrong with the arguments of a call that has no call inside.
+/// The error in the arguments of a call without a valid inner call.
 pub(super) fn wrong(message: &Message) -> Wrong {
     read(message).err().unwrap_or_else(|| "the arguments cannot be read".into())
 }
 
-fn read(message: &Message) -> Result<Inner, Wrong> {
+fn read(message: &Message) -> Result<InnerCall, Wrong> {
     let known = ["server", "tool", "args", "timeout_ms"];
-    let given = Given::only(message.arguments(), &known)?;
+    let given = MetaArguments::only(message.arguments(), &known)?;
     let (server, tool) = (given.text("server")?, given.text("tool")?);
-    // No server's name has one, and it is what ends the name below.
+    // Server names contain no slash, and a slash separates server and tool below.
     if server.contains('/') {
         return Err("`server` must be a server's name".into());
     }
@@ -47,7 +48,7 @@ fn read(message: &Message) -> Result<Inner, Wrong> {
     let body = edit.finish();
     let length = body.len();
     let message = Message::parse(body, length, Sender::Client).map_err(|why| why.to_string())?;
-    Ok(Inner { message, timeout })
+    Ok(InnerCall { message, timeout })
 }
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_call_says_why() {
+    fn an_invalid_call_has_a_reason() {
         for (arguments, said) in [
             (r#"{}"#, "`server` is missing"),
             (r#"{"server":"s"}"#, "`tool` is missing"),
@@ -88,8 +89,8 @@ mod tests {
             (r#"{"server":"s","tool":"t","args":"{}"}"#, "`args` must be an object"),
             (r#"{"server":"s","tool":"t","timeout_ms":0}"#, "`timeout_ms` must be"),
             (r#"{"server":"s","tool":"t","timeout_ms":1.5}"#, "`timeout_ms` must be"),
-            (r#"{"server":"s","tool":"t","arguments":{}}"#, "`arguments` is not known here"),
-            (r#"{"server":"s","tool":"t","Args":{}}"#, "`Args` is not known here"),
+            (r#"{"server":"s","tool":"t","arguments":{}}"#, "`arguments` is not an argument"),
+            (r#"{"server":"s","tool":"t","Args":{}}"#, "`Args` is not an argument"),
         ] {
             let why = read(&outer(arguments)).err().unwrap();
             assert!(why.starts_with(said), "{arguments}: {why}");

@@ -1,4 +1,5 @@
-//! Results of the meta tools: JSON as text, and as structured content if the revision has it.
+//! Results of the meta tools: JSON as text, and as structured content if the protocol version supports
+//! it.
 
 use toolward_wire::jsonrpc::result_body;
 use toolward_wire::{Era, Id, Revision, string};
@@ -7,14 +8,14 @@ use super::arguments::Wrong;
 use crate::responses::Answer;
 use crate::upstream::built_in::is_structured;
 
-/// The answer to a call: an object, or what is wrong with the call.
-pub(super) fn answer(id: &Id, revision: Revision, said: &Result<String, Wrong>) -> Answer {
-    let text = said.as_ref().unwrap_or_else(|wrong| wrong);
+/// The response to a call: a JSON object, or an error in its arguments.
+pub(super) fn answer(id: &Id, revision: Revision, outcome: &Result<String, Wrong>) -> Answer {
+    let text = outcome.as_ref().unwrap_or_else(|wrong| wrong);
     let mut result = Vec::with_capacity(text.len() * 2 + 256);
     result.extend_from_slice(b"{\"content\":[{\"type\":\"text\",\"text\":");
     string::write(text, &mut result);
     result.extend_from_slice(b"}]");
-    match said {
+    match outcome {
         Ok(json) if is_structured(revision) => {
             result.extend_from_slice(b",\"structuredContent\":");
             result.extend_from_slice(json.as_bytes());

@@ -1,15 +1,17 @@
-//! A search that goes on while clients are served, against a scripted server.
+//! A background search while clients are served, against a scripted server.
 
+use toolward_wire::ClientCapabilities;
 use toolward_wire::Revision;
+use toolward_wire::list::ListKind;
 
 use super::super::{All, Definition, Launch, Reach, Servers, Timeouts};
 use super::*;
 use crate::client::{Caller, Scope};
 
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/program/both.py");
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A scripted server of both eras.
+/// A scripted server that supports both protocol versions.
 fn servers(folder: &std::path::Path) -> (Servers, All) {
     let tools = folder.join("tools.json");
     std::fs::write(&tools, "[{\"name\": \"t\", \"inputSchema\": {}}]").unwrap();
@@ -30,10 +32,13 @@ fn servers(folder: &std::path::Path) -> (Servers, All) {
         reach: Reach::Child(launch),
         timeouts: Timeouts::default(),
         share: false,
+        cache: true,
         max_children: 8,
         eager: false,
         answer_bytes: 1 << 20,
         results: Default::default(),
+        schemes: Vec::new(),
+        roots: None,
     };
     let servers = Servers::new();
     let all = servers.create(vec![definition], &[]);
@@ -49,23 +54,36 @@ async fn a_server_that_was_silent_once_is_asked_again_while_it_serves() {
     let caller = Caller::new(Some("a".into()), "test");
     let client = Client::new(caller, Scope::All, revision, Owner::Agent(Some("a".into())));
     server.eras().silent(Era::Modern, Instant::now());
-    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
-    let era = || servers.existing(&server, &client).unwrap().era();
-    assert_eq!(era(), Era::Legacy, "for a while it is not asked");
-    // The while is over: whoever comes is served as before, and once it answers in the own era.
+    servers
+        .list((&server, ListKind::Tools), (&client, ClientCapabilities::NONE), TIMEOUT)
+        .await
+        .map(drop)
+        .unwrap();
+    let era = || servers.existing(&server, &client, ClientCapabilities::NONE).unwrap().era();
+    assert_eq!(era(), Era::Legacy, "it is not tried before the backoff ends");
+    // After the backoff, clients are served as before, while the client's own protocol version is
+    // tried in the background.
     let before = Instant::now() - Duration::from_secs(300);
     server.eras().silent(Era::Modern, before);
-    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
-    assert_eq!(era(), Era::Legacy, "nobody waits for it");
+    servers
+        .list((&server, ListKind::Tools), (&client, ClientCapabilities::NONE), TIMEOUT)
+        .await
+        .map(drop)
+        .unwrap();
+    assert_eq!(era(), Era::Legacy, "no client waits for the background check");
     let generation = servers.generation();
-    let told = async {
+    let switched = async {
         while era() == Era::Legacy || servers.generation() == generation {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
-    timeout(PATIENCE, told).await.unwrap();
-    assert_eq!(server.known(Era::Modern), Known::Speaks);
-    servers.list(&server, &client, PATIENCE).await.map(drop).unwrap();
+    timeout(TIMEOUT, switched).await.unwrap();
+    assert_eq!(server.known(Era::Modern), EraSupport::Supported);
+    servers
+        .list((&server, ListKind::Tools), (&client, ClientCapabilities::NONE), TIMEOUT)
+        .await
+        .map(drop)
+        .unwrap();
     assert_eq!(era(), Era::Modern);
     servers.close(&all).await;
 }

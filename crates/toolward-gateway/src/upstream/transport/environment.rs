@@ -1,7 +1,8 @@
 //! The environment of child processes.
 //!
-//! A stdio server gets what connectivity needs and what the configuration declares. Everything else stays
-//! with the gateway: its environment may hold credentials of other servers.
+//! A stdio server gets the variables it needs to reach the network and those that the configuration
+//! declares. All others are withheld: the gateway's environment may contain credentials of other
+//! servers.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -25,21 +26,21 @@ const CONNECTIVITY: [&str; 8] = [
 /// Programs that install packages, and the prefixes of the variables that configure them.
 const INSTALLERS: [&str; 6] = ["npx", "npm", "uvx", "uv", "pip", "pipx"];
 const INSTALLER_PREFIXES: [&str; 3] = ["NPM_CONFIG_", "UV_", "PIP_"];
-/// Parts of names that hold credentials.
+/// Words in the names of variables that contain credentials.
 const SECRET_WORDS: [&str; 3] = ["AUTH", "TOKEN", "PASSWORD"];
 /// The gateway's own variables, which no server gets.
 const OWN_PREFIX: &str = "TOOLWARD_";
-/// How the list of withheld variables begins.
+/// The prefix of the list of withheld variables.
 const WITHHELD: &str = "it does not get these variables of the gateway: ";
 /// At most this many withheld variables are named in a message.
 const MAX_NAMED: usize = 20;
 
-/// Which variables of the gateway a child gets, beside the declared ones.
+/// The gateway's variables that a child gets, in addition to the declared ones.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inherit {
-    /// Those that connectivity needs, and those that match.
+    /// Those needed to reach the network, and those that match.
     Also(Vec<Glob>),
-    /// All but the gateway's own.
+    /// All except the gateway's own.
     Everything,
 }
 
@@ -75,7 +76,7 @@ impl Inherit {
         all.filter(|(name, _)| self.passes(name, program)).collect()
     }
 
-    /// The names of the variables that a program does not get, as an addition to a message.
+    /// The names of the variables that a program does not get, to append to a message.
     pub(in crate::upstream) fn withheld(
         &self,
         program: &OsStr,
@@ -101,15 +102,15 @@ impl Inherit {
     }
 }
 
-/// Whether the log names the variables that a server does not get.
+/// Whether the withheld variables of a server were logged.
 ///
-/// Every session of a server that does not answer fails in the same way, and the list is long: it is logged
-/// once per server.
+/// Every session of a server that does not respond fails in the same way, and the list is long: it
+/// is logged once per server.
 #[derive(Debug, Default)]
 pub(in crate::upstream) struct WithheldReport(AtomicBool);
 
 impl WithheldReport {
-    /// The message, without the withheld variables if an earlier one had them.
+    /// The message, without the withheld variables if they were logged before.
     pub(in crate::upstream) fn log_line<'m>(&self, message: &'m str) -> &'m str {
         match message.find(WITHHELD) {
             Some(at) if self.0.swap(true, Ordering::Relaxed) => {
@@ -121,7 +122,7 @@ impl WithheldReport {
 }
 
 fn is_connectivity(name: &str, program: &OsStr) -> bool {
-    // Proxies and npm's settings are written in both cases.
+    // Proxy variables and npm's settings are written in either case.
     let upper = name.to_ascii_uppercase();
     if SECRET_WORDS.iter().any(|word| upper.contains(word)) {
         return false;

@@ -1,4 +1,4 @@
-//! A stream of events that a server on HTTP sends.
+//! An event stream of a server over HTTP.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -17,12 +17,12 @@ pub(in crate::upstream) struct Events {
     gunzip: Option<Gunzip>,
     decoder: SseDecoder,
     allowance: Allowance,
-    /// Where an event is charged that belongs to no call yet; empty until a client's call is forwarded.
+    /// The account for events that belong to no call yet; empty until a client's call is forwarded.
     account: Option<Arc<OnceLock<Arc<Account>>>>,
 }
 
 impl Events {
-    /// The body of a response, on the connection it comes by. `allowance` is that of one event.
+    /// The body of a response on this connection. `allowance` applies to one event.
     pub(in crate::upstream) fn new(
         connection: Connection,
         head: &ResponseHead,
@@ -33,7 +33,7 @@ impl Events {
         Ok(Events { connection, body, gunzip, decoder, allowance, account: None })
     }
 
-    /// Charges each event to an account until [`take_room`](Self::take_room) takes its memory over.
+    /// Charges each event to an account until [`take_room`](Self::take_room) takes over its memory.
     pub(in crate::upstream) fn charged_to(self, account: Arc<OnceLock<Arc<Account>>>) -> Events {
         Events { account: Some(account), ..self }
     }
@@ -45,7 +45,7 @@ impl Events {
 
     /// The next event; `None` at the end.
     pub(in crate::upstream) async fn next(&mut self) -> io::Result<Option<SseEvent>> {
-        // The event before this one has been passed on.
+        // The previous event has been passed on.
         self.allowance.release(self.decoder.held());
         loop {
             if let Some(event) = self.decoder.next_event() {
@@ -82,7 +82,7 @@ impl Events {
         Ok(())
     }
 
-    /// A stream that has just ended leaves its connection for the next request.
+    /// Returns the connection to the pool if the stream has ended.
     pub(in crate::upstream) fn finish(mut self, client: &Client) {
         if let Ok(Piece::End) = self.body.next(&mut self.connection.buffer) {
             client.put(self.connection);

@@ -1,5 +1,7 @@
-//! A server on Streamable HTTP. A request is one POST; its answer is JSON, or a stream of events
-//! that ends with it. The task that asks does the reading: nothing hops between tasks.
+//! The Streamable HTTP transport.
+//!
+//! A request is one POST; its response is JSON, or an event stream that ends with it. The task that
+//! sends also reads, so that a call never moves between tasks.
 
 mod call;
 mod follow;
@@ -36,54 +38,54 @@ use crate::upstream::size_limit::{Allowance, TooLarge};
 use crate::upstream::{Server, Unavailable};
 
 const SESSION_ID: &str = "Mcp-Session-Id";
-/// How long the first answer may take.
-const HANDSHAKE: Duration = Duration::from_secs(30);
-/// Messages to which no answer is expected.
-const ONE_WAY: Duration = Duration::from_secs(5);
-/// The longest message that is no answer, where answers must be shorter.
-const BESIDE: usize = 1 << 20;
+/// The timeout for the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout for messages that have no response.
+const ONE_WAY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum size of messages other than the response, if the limit on responses is smaller.
+const MIN_MESSAGE_LIMIT: usize = 1 << 20;
 
-pub(in crate::upstream) struct HttpLink {
+pub(in crate::upstream) struct HttpSession {
     name: String,
     remote: Remote,
     opening: Opening,
     revision: Revision,
-    /// The longest answer.
+    /// The maximum size of a response.
     longest: usize,
     signal: mpsc::UnboundedSender<Signal>,
     life: Arc<Life>,
     client: Client,
-    /// One handshake at a time.
-    greeted: Mutex<Option<Arc<Greeted>>>,
-    /// It was greeted before.
+    /// Locked during a handshake: there is one at a time.
+    greeted: Mutex<Option<Arc<HandshakeResult>>>,
+    /// There was a handshake before.
     again: AtomicBool,
     /// The task that follows the server's own messages.
     follower: Follower,
 }
 
-/// What the server said first.
-struct Greeted {
+/// The result of a handshake.
+struct HandshakeResult {
     hello: Message,
     session: Option<String>,
-    /// The revision that the server chose.
+    /// The protocol version that the server chose.
     revision: String,
 }
 
-/// What came back for a POST.
+/// The response to a POST.
 enum Reply {
     Json(Message),
     Events(Box<Messages>),
     Accepted,
-    /// The session is not known any more; nothing was done.
+    /// The session has expired; the request was not processed.
     NoSession,
-    /// Nothing that can be read as an answer.
+    /// A status without a readable response.
     Refused(u16),
 }
 
-/// Why a POST has no reply.
+/// Why a POST has no response.
 struct PostError {
     error: io::Error,
-    /// The request, or a part of it, may have reached the server.
+    /// Some of the request may have reached the server.
     sent: bool,
 }
 
@@ -111,15 +113,15 @@ impl std::fmt::Display for PostError {
     }
 }
 
-impl HttpLink {
+impl HttpSession {
     pub(in crate::upstream) fn new(
         server: &Server,
         remote: Remote,
         opening: Opening,
         revision: Revision,
         signal: mpsc::UnboundedSender<Signal>,
-    ) -> Arc<HttpLink> {
-        Arc::new(HttpLink {
+    ) -> Arc<HttpSession> {
+        Arc::new(HttpSession {
             name: server.name().into(),
             client: remote.client(),
             remote,
@@ -142,14 +144,14 @@ impl HttpLink {
         Ok(self.greeted().await?.hello.clone())
     }
 
-    async fn greeted(self: &Arc<Self>) -> Result<Arc<Greeted>, Unavailable> {
+    async fn greeted(self: &Arc<Self>) -> Result<Arc<HandshakeResult>, Unavailable> {
         let mut greeted = self.greeted.lock().await;
         if let Some(greeted) = &*greeted {
             return Ok(greeted.clone());
         }
-        // Rare beside calls, whose futures hold it otherwise.
-        let handshake = tokio::time::timeout(HANDSHAKE, Box::pin(self.handshake()));
-        let late = || Unavailable::Down("it did not answer in time".into());
+        // Boxed because it is rare: the future of every call would have to hold it otherwise.
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, Box::pin(self.handshake()));
+        let late = || Unavailable::Down("it did not respond in time".into());
         let made = handshake.await.unwrap_or_else(|_| Err(late()));
         let made = Arc::new(made.inspect_err(|why| {
             if matches!(why, Unavailable::Down(_) | Unavailable::Refuses(_)) {
@@ -162,15 +164,15 @@ impl HttpLink {
         *greeted = Some(made.clone());
         drop(greeted);
         if again {
-            // A new session may be with another version of the server.
+            // The server of a new session may be another version.
             let _ = self.signal.send(Signal::Renewed);
         }
         self.follower.replace(self, &made);
         Ok(made)
     }
 
-    /// What is said first, and the answer to it. It tells whether the server speaks the era.
-    async fn handshake(&self) -> Result<Greeted, Unavailable> {
+    /// Performs the handshake, which shows whether the server supports the protocol version.
+    async fn handshake(&self) -> Result<HandshakeResult, Unavailable> {
         let (mut answer, mut session) = self.first_answer(&self.opening).await?;
         if let Some(other) = self.opening.in_supported(&answer) {
             (answer, session) = self.first_answer(&other).await?;
@@ -179,7 +181,7 @@ impl HttpLink {
         let chosen = answer.result_member("protocolVersion").and_then(Raw::as_str);
         let revision =
             chosen.map_or_else(|| self.revision.as_str().into(), |text| text.into_owned());
-        let greeted = Greeted { hello: answer, session, revision };
+        let greeted = HandshakeResult { hello: answer, session, revision };
         if self.era() == Era::Legacy {
             let body = request_body(None, "notifications/initialized", None);
             let _ = self.post(&body, &[], Some(&greeted), self.longest).await;
@@ -187,14 +189,16 @@ impl HttpLink {
         Ok(greeted)
     }
 
-    /// The answer to what is said first, and the session that began with it.
+    /// The response to the first request, and the session that began with it.
     async fn first_answer(
         &self,
         opening: &Opening,
     ) -> Result<(Message, Option<String>), Unavailable> {
         let down = |why: String| Unavailable::Down(why);
         let id = Id::number(ids::mint());
-        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
+        let body = opening
+            .request(&id)
+            .ok_or_else(|| down("internal error: no handshake request".into()))?;
         let more = match self.era() {
             Era::Legacy => Vec::new(),
             Era::Modern => modern_headers(opening.method(), None),
@@ -207,48 +211,48 @@ impl HttpLink {
                 match events.next().await.map_err(|error| down(unreachable(&error)))? {
                     Some(message) if message.id() == Some(&id) => break message,
                     Some(_) => {}
-                    None => return Err(down("it ended before it answered".into())),
+                    None => return Err(down("its stream ended before the response".into())),
                 }
             },
             Reply::Refused(status @ (401 | 403)) => return Err(Unavailable::Refuses(status)),
             Reply::Refused(status @ 300..400) => {
-                let why = "it sends us to another address; put that one into the configuration";
+                let why = "it redirects to another address; configure that one instead";
                 return Err(down(format!("{why} ({status})")));
             }
-            // What does not know the question may know that of the other era.
+            // A server that does not know the method may know that of the other protocol version.
             Reply::Refused(400 | 404..=407 | 410 | 415 | 422 | 426)
                 if self.era() == Era::Modern =>
             {
                 return Err(Unavailable::OtherEra);
             }
-            // Some stumble over what they do not know.
+            // Some servers fail on unknown methods.
             Reply::Refused(500 | 501) if self.era() == Era::Modern => {
                 return Err(Unavailable::Unclear);
             }
-            // Servers of 2024-11-05 take no POST at the address of their stream.
+            // Servers of 2024-11-05 do not accept a POST at the address of their stream.
             Reply::Refused(400 | 404 | 405) if self.remote.transport.is_none() => {
                 return Err(Unavailable::OldTransport);
             }
-            Reply::Refused(status) => return Err(down(format!("it answers with status {status}"))),
-            Reply::Accepted | Reply::NoSession => return Err(down("it did not answer".into())),
+            Reply::Refused(status) => return Err(down(format!("it returned status {status}"))),
+            Reply::Accepted | Reply::NoSession => return Err(down("it did not respond".into())),
         };
         Ok((answer, session))
     }
 
-    /// Forgets a session that the server does not know any more.
-    async fn forget(&self, gone: &Arc<Greeted>) {
+    /// Forgets an expired session.
+    async fn forget(&self, gone: &Arc<HandshakeResult>) {
         let mut greeted = self.greeted.lock().await;
         if greeted.as_ref().is_some_and(|now| Arc::ptr_eq(now, gone)) {
             *greeted = None;
         }
     }
 
-    /// Sends one message; gives what came back, and the session id of the answer.
+    /// Sends one message; returns the response and its session id.
     async fn post(
         &self,
         body: &[u8],
         more: &[Field],
-        greeted: Option<&Greeted>,
+        greeted: Option<&HandshakeResult>,
         allowance: impl Into<Allowance>,
     ) -> Result<(Reply, Option<String>), PostError> {
         let mut token = self.remote.token().await.map_err(PostError::unsent)?;
@@ -258,7 +262,7 @@ impl HttpLink {
             request.extend_from_slice(body);
             let mut connection = self.client.send(&request).await?;
             let head = connection.response().await?;
-            // A token that is not taken any more is replaced once: nothing was done with it.
+            // An expired token is replaced once: a rejected request was not processed.
             if head.status != 401 || !self.remote.renewed(&mut token).await? {
                 break (connection, head);
             }
@@ -268,11 +272,11 @@ impl HttpLink {
         Ok((self.reply(connection, head, has_session, allowance.into()).await?, session))
     }
 
-    /// Asks for a stream of the session's.
+    /// Opens a stream of the session.
     async fn get(
         &self,
         more: &[Field],
-        greeted: &Greeted,
+        greeted: &HandshakeResult,
         allowance: impl Into<Allowance>,
     ) -> io::Result<Reply> {
         self.remote.token().await?;
@@ -294,8 +298,8 @@ impl HttpLink {
         let kind = kind.split(';').next().unwrap_or_default().trim();
         let coding = Coding::of(&head.headers)?;
         if head.status == 200 && kind == "text/event-stream" {
-            // What is told beside the answer is not the answer, and may be longer than that.
-            let longest = longest.max(self.longest.min(BESIDE));
+            // Messages other than the response may be larger than the limit on the response.
+            let longest = longest.max(self.longest.min(MIN_MESSAGE_LIMIT));
             let events = Events::new(connection, &head, Allowance { longest, ..allowance })?;
             return Ok(Reply::Events(Box::new(Messages::new(events, longest))));
         }
@@ -334,7 +338,7 @@ impl HttpLink {
             Ok(message) if head.status == 200 && kind == "application/json" => {
                 Ok(Reply::Json(message))
             }
-            // An error may come with its own status.
+            // An error can have any status.
             Ok(message) if message.kind() == Kind::Error => Ok(Reply::Json(message)),
             Err(malformed) if head.status == 200 => Err(io::Error::other(malformed.to_string())),
             _ => Ok(Reply::Refused(head.status)),
@@ -345,7 +349,7 @@ impl HttpLink {
         &self,
         method: &str,
         more: &[Field],
-        greeted: Option<&Greeted>,
+        greeted: Option<&HandshakeResult>,
         length: Option<usize>,
     ) -> io::Result<Vec<u8>> {
         let accept = match method {
@@ -372,12 +376,12 @@ impl HttpLink {
         self.client.request(method, &self.remote.address.target, &fields, length)
     }
 
-    /// Sends a message to which no answer is expected.
-    fn tell(self: &Arc<Self>, body: Bytes, greeted: Arc<Greeted>) {
-        let link = self.clone();
+    /// Sends a message that has no response.
+    fn tell(self: &Arc<Self>, body: Bytes, greeted: Arc<HandshakeResult>) {
+        let session = self.clone();
         tokio::spawn(async move {
-            let sent = link.post(&body, &[], Some(&greeted), link.longest);
-            let _ = tokio::time::timeout(ONE_WAY, sent).await;
+            let sent = session.post(&body, &[], Some(&greeted), session.longest);
+            let _ = tokio::time::timeout(ONE_WAY_TIMEOUT, sent).await;
         });
     }
 
@@ -401,8 +405,8 @@ impl HttpLink {
     }
 }
 
-/// The session ends with the link; a server that is not told finds out by itself.
-impl Drop for HttpLink {
+/// Ends the session with the connection. If the request fails, the session times out on the server.
+impl Drop for HttpSession {
     fn drop(&mut self) {
         let Some(greeted) = self.greeted.get_mut().take() else { return };
         if greeted.session.is_none() || tokio::runtime::Handle::try_current().is_err() {
@@ -410,14 +414,14 @@ impl Drop for HttpLink {
         }
         let Ok(head) = self.head("DELETE", &[], Some(&greeted), None) else { return };
         let client = self.remote.client();
-        tokio::spawn(tokio::time::timeout(ONE_WAY, async move {
+        tokio::spawn(tokio::time::timeout(ONE_WAY_TIMEOUT, async move {
             let mut connection = client.send(&head).await?;
             connection.response().await
         }));
     }
 }
 
-/// A body after decompression, which counts against the same limit and memory.
+/// Decompresses a body, subject to the same size limit and memory budget.
 async fn decompressed(body: &[u8], allowance: &Allowance) -> io::Result<Bytes> {
     let (mut out, mut gunzip) = (Vec::new(), Gunzip::new());
     let is_long = |out: &Vec<u8>| out.len() > allowance.longest;
@@ -435,7 +439,7 @@ async fn decompressed(body: &[u8], allowance: &Allowance) -> io::Result<Bytes> {
 /// A header.
 type Field = (Cow<'static, str>, Cow<'static, str>);
 
-/// The headers that repeat what a modern request says.
+/// The headers that repeat members of a modern request.
 fn modern_headers(method: &'static str, name: Option<&str>) -> Vec<Field> {
     let version = Revision::newest(Era::Modern).as_str();
     let mut fields: Vec<Field> =
@@ -451,7 +455,7 @@ fn modern_headers(method: &'static str, name: Option<&str>) -> Vec<Field> {
 fn unreachable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::Other => error.to_string(),
-        io::ErrorKind::UnexpectedEof => "it closed the connection without an answer".into(),
+        io::ErrorKind::UnexpectedEof => "it closed the connection without a response".into(),
         _ => format!("it cannot be reached: {error}"),
     }
 }

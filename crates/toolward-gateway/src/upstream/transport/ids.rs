@@ -3,19 +3,19 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 
-/// Integers that every JSON reader keeps exactly.
+/// Integers up to this are exact in every JSON parser.
 const MASK: u64 = (1 << 53) - 1;
 
 thread_local! {
-    /// A keyed hash, with its key from the operating system, and how many ids were made with it.
+    /// A keyed hash with a random key, and the number of ids created with it.
     static SOURCE: (RandomState, Cell<u64>) = (RandomState::new(), Cell::new(0));
 }
 
-/// An id for a request to a server. It cannot be guessed: where agents share a process, one agent could
-/// otherwise make the server print a line that answers another agent's request.
+/// An id for a request to a server. It cannot be guessed: where agents share a process, one agent
+/// could otherwise make the server print a line that responds to another agent's request.
 ///
-/// A hash of a counter instead of a random number: no system call for each request. Two requests in
-/// flight get the same id once in 2^53.
+/// The id is a hash of a counter instead of a random number, which saves a system call per request.
+/// The probability that two requests in flight get the same id is 2^-53.
 pub(in crate::upstream) fn mint() -> u64 {
     SOURCE.with(|(key, count)| {
         count.set(count.get().wrapping_add(1));

@@ -1,7 +1,7 @@
 //! The server behind a line transport: a child process, or a task of this process.
 //!
-//! This is the seam for tests: framing, ids, negotiation, budgets and timeouts run over an in-memory stream exactly
-//! as they run over the pipes of a process, and time can be paused.
+//! Tests use the latter: framing, ids, negotiation, budgets and timeouts run over an in-memory
+//! stream exactly as they run over the pipes of a process, and time can be paused.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl LineServer {
         }
     }
 
-    /// The variables that the server does not get, for the report that it does not answer.
+    /// Names the variables that the server does not get, for the log if it does not respond.
     pub(in crate::upstream) fn withheld(&self) -> Option<String> {
         match self {
             LineServer::Process(launch) => launch.withheld(),
@@ -55,13 +55,13 @@ impl LineServer {
 
 type Connect = dyn Fn() -> io::Result<DuplexStream> + Send + Sync;
 
-/// A server in this process. Every connection is a stream of its own, as every child process has its own pipes. No
-/// configuration has one.
+/// A server in this process, for tests. Every connection has its own stream, as every child process
+/// has its own pipes.
 #[derive(Clone)]
 pub struct InMemory(Arc<Connect>);
 
 impl InMemory {
-    /// `connect` starts the server and gives the stream on which it reads and writes.
+    /// `connect` starts the server and returns the stream on which it reads and writes.
     #[cfg(feature = "in-memory")]
     pub fn new(connect: impl Fn() -> io::Result<DuplexStream> + Send + Sync + 'static) -> InMemory {
         InMemory(Arc::new(connect))

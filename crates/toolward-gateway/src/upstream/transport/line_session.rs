@@ -1,5 +1,6 @@
-//! A running child process and what waits for it.
+//! A running child process and its pending requests.
 
+mod greeting;
 mod long_line;
 mod pauses;
 
@@ -8,36 +9,33 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hashbrown::HashMap;
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::mpsc;
 use toolward_wire::exchange::{Event, ExchangeEnd, Failure, Step};
-use toolward_wire::jsonrpc::request_body;
 use toolward_wire::line::{LineDecoder, LineTooLong};
-use toolward_wire::{Id, Kind, Message, MessageError, Sender};
+use toolward_wire::{Era, Id, Kind, Message, MessageError, Sender};
 
+pub(in crate::upstream) use self::greeting::{Claim, Greeted};
 use self::long_line::LongLine;
 use super::Signal;
-use super::ids;
 use super::line_orders::{Order, PendingRequest};
 use super::writer::Writer;
 use crate::budget::{Account, Reservation};
+use crate::client::outlet::{Outlet, not_available};
 use crate::groups::Group;
 use crate::log::LogRateLimit;
-use crate::upstream::handshake::{
-    Opening, is_list_changed, own_answer, own_request, tells_changes,
-};
+use crate::upstream::handshake::{own_answer, refusal};
 use crate::upstream::stalls::Stalls;
-use crate::upstream::{GiveUp, Unavailable};
+use crate::upstream::{GiveUp, Roots, Unavailable};
 
-/// How long a child may take to end once its input is closed.
-pub(in crate::upstream) const FAREWELL: Duration = Duration::from_secs(2);
-/// A line of this length is always read.
-const SMALL: usize = 64 << 10;
-/// The id of a message that is too long is looked for in this many bytes at each of its ends.
-const ENDS: usize = 128;
+/// How long a child may take to exit once its input is closed.
+pub(in crate::upstream) const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A line up to this length is read without reserving memory.
+const SMALL_LINE_BYTES: usize = 64 << 10;
+/// The id of an overlong message is searched for in this many bytes at each of its ends.
+const ID_SEARCH_BYTES: usize = 128;
 
-/// Who uses a process.
+/// The users of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::upstream) enum Users {
     /// One client.
@@ -47,41 +45,44 @@ pub(in crate::upstream) enum Users {
     Everyone,
 }
 
-/// Where the messages of a server come from.
+/// The source of a server's messages.
 pub(in crate::upstream) enum Input {
     /// One message per line.
     Lines(Box<dyn AsyncRead + Unpin + Send>),
-    /// Whole messages, and the account that their sender charges them to.
-    Messages(mpsc::Receiver<Arrived>, Arc<OnceLock<Arc<Account>>>),
+    /// Whole messages, and the account that they are charged to.
+    Messages(mpsc::Receiver<IncomingMessage>, Arc<OnceLock<Arc<Account>>>),
 }
 
-/// A whole message, and the memory that is reserved for it.
-pub(in crate::upstream) struct Arrived {
+/// A whole message, and the memory reserved for it.
+pub(in crate::upstream) struct IncomingMessage {
     pub(in crate::upstream) body: Bytes,
     pub(in crate::upstream) room: Option<Arc<Reservation>>,
 }
 
-/// A running child and what waits for it.
+/// A running child process and its pending requests.
 pub(in crate::upstream) struct Process {
     writer: Option<Writer>,
     /// The process group, which can outlive the child.
     group: Option<Group>,
-    /// `None` for a server that is no process of ours.
+    /// `None` for a server that is not our child process.
     child: Option<tokio::process::Child>,
     input: Input,
     lines: LineDecoder,
     longest: usize,
     pending: HashMap<u64, PendingRequest>,
     hello: Option<Message>,
-    /// It did not know what was said first, and has heard nothing else.
-    unknowing: bool,
+    /// The protocol version that it rejected, if it has received nothing else.
+    rejected: Option<Era>,
     name: String,
     sparing: LogRateLimit,
     signal: mpsc::UnboundedSender<Signal>,
     long: LongLine,
-    /// Several agents use it.
     users: Users,
     stalls: Stalls,
+    /// The way to the client for requests that belong to no call.
+    outlet: Option<Arc<Outlet>>,
+    /// The configured roots.
+    roots: Option<Roots>,
 }
 
 impl Process {
@@ -99,7 +100,7 @@ impl Process {
         Some(process)
     }
 
-    /// A server that is spoken to line by line, however it is reached.
+    /// A server on any line-based stream.
     pub(in crate::upstream) fn over(
         input: Input,
         stdin: impl AsyncWrite + Unpin + Send + 'static,
@@ -116,98 +117,38 @@ impl Process {
             longest,
             pending: HashMap::new(),
             hello: None,
-            unknowing: false,
+            rejected: None,
             name,
             sparing: LogRateLimit::default(),
             signal,
             long: LongLine::default(),
             users: Users::Client,
             stalls: Stalls::default(),
+            outlet: None,
+            roots: None,
         }
     }
 
-    /// What is said first, and the answer to it. It tells whether the server speaks the era.
-    pub(in crate::upstream) async fn handshake(
-        &mut self,
-        opening: &Opening,
-        patience: Duration,
-    ) -> Result<(), Unavailable> {
-        let mut answer = self.first_answer(opening, patience).await?;
-        if let Some(other) = opening.in_supported(&answer) {
-            answer = self.first_answer(&other, patience).await?;
-        }
-        self.unknowing = opening.is_unknown(&answer);
-        opening.accept(&answer)?;
-        match opening {
-            Opening::Legacy { .. } => {
-                self.write(request_body(None, "notifications/initialized", None));
-            }
-            // A modern server tells of changes only where it was asked to.
-            Opening::Modern if tells_changes(&answer) => {
-                let params = json!({"notifications": {"toolsListChanged": true}});
-                if let Some(own) = own_request("subscriptions/listen", params, opening.era()) {
-                    let id = Id::text("toolward-changes");
-                    self.write(own.message.edit().id(&id).finish());
-                }
-            }
-            Opening::Modern => {}
-        }
-        self.hello = Some(answer);
-        Ok(())
-    }
-
-    async fn first_answer(
-        &mut self,
-        opening: &Opening,
-        patience: Duration,
-    ) -> Result<Message, Unavailable> {
-        let down = |why: String| Unavailable::Down(why);
-        let method = opening.method();
-        self.unknowing = false;
-        let id = Id::number(ids::mint());
-        let body = opening.request(&id).ok_or_else(|| down("it cannot be asked".into()))?;
-        self.write(body);
-        let answer = tokio::time::timeout(patience, async {
-            loop {
-                let message = self.message().await?;
-                match message {
-                    Ok(message) if message.id() == Some(&id) && is_answer(&message) => {
-                        return Some(message);
-                    }
-                    Ok(message) => self.unattributed(&message, false),
-                    Err(unreadable) if unreadable.id == id.as_number() => return None,
-                    Err(_) => {}
-                }
-            }
-        });
-        match answer.await {
-            Err(_) => Err(down(format!("it did not answer `{method}` in time"))),
-            // Some servers end when they are asked what they do not know.
-            Ok(None) => Err(Unavailable::Unclear),
-            Ok(Some(answer)) => Ok(answer),
-        }
-    }
-
-    /// Whether it can be asked in the other era: it said that it does not know the question.
-    pub(in crate::upstream) fn is_unknowing(&self) -> bool {
-        self.unknowing
-    }
-
-    /// From here on it belongs to another link.
+    /// Hands the process over to another connection.
     pub(in crate::upstream) fn passed_to(&mut self, signal: mpsc::UnboundedSender<Signal>) {
         self.signal = signal;
     }
 
-    /// Says who uses it, and where to show that nothing is read for lack of room.
-    pub(in crate::upstream) fn begin(&mut self, users: Users, stalls: Stalls) {
-        (self.users, self.stalls) = (users, stalls);
+    /// Sets the users of the process, the counter of its stalls, and who answers its requests.
+    pub(in crate::upstream) fn begin(
+        &mut self,
+        users: Users,
+        stalls: Stalls,
+        (outlet, roots): (Option<Arc<Outlet>>, Option<Roots>),
+    ) {
+        (self.users, self.stalls, self.outlet, self.roots) = (users, stalls, outlet, roots);
     }
 
     fn write(&self, body: Bytes) -> bool {
         self.writer.as_ref().is_some_and(|writer| writer.send(body))
     }
 
-    /// Serves until the child ends (false) or nobody holds a handle any more (true).
+    /// Serves until the child exits (false) or no handle is left (true).
     pub(in crate::upstream) async fn serve(
         &mut self,
         orders: &mut mpsc::UnboundedReceiver<Order>,
@@ -225,7 +166,7 @@ impl Process {
                 order = orders.recv() => match order {
                     Some(order) => self.order(order),
                     None => {
-                        self.farewell().await;
+                        self.shut_down().await;
                         return true;
                     }
                 },
@@ -236,15 +177,20 @@ impl Process {
                             tracing::warn!(target: "upstream", server = self.name, "{}", unreadable.why);
                         }
                         self.unreadable(&unreadable);
+                        // A question that cannot be read is declined like one that may not be asked.
+                        if let Some(id) = &unreadable.request {
+                            self.write(not_available(id));
+                            self.end_askers();
+                        }
                     }
                     None => {
-                        self.bury();
+                        self.fail_pending();
                         return false;
                     }
                 },
-                // It has closed its input: nothing more can be asked of it.
+                // It has closed its input: it can receive no more requests.
                 () = &mut deaf => {
-                    self.bury();
+                    self.fail_pending();
                     return false;
                 }
             }
@@ -267,11 +213,18 @@ impl Process {
                 let short = self.pending.get(&minted).is_some_and(PendingRequest::is_short);
                 if let Some(PendingRequest { exchange, .. }) = self.pending.get_mut(&minted) {
                     let step = match why {
-                        // It has answered, and the answer could not be read for lack of room.
+                        // The server has responded, and the response could not be read for lack of
+                        // memory.
                         GiveUp::TimedOut if short => exchange.undeliverable(),
                         GiveUp::TimedOut => exchange.timed_out(),
                         GiveUp::Cancelled(reason) => exchange.cancelled_because(reason.as_deref()),
                     };
+                    self.carry_out(minted, step);
+                }
+            }
+            Order::Respond { minted, id, response } => {
+                if let Some(PendingRequest { exchange, .. }) = self.pending.get_mut(&minted) {
+                    let step = exchange.answered(&id, &response);
                     self.carry_out(minted, step);
                 }
             }
@@ -295,14 +248,18 @@ impl Process {
                 }
                 continue;
             }
-            if self.lines.pending() > SMALL {
-                let limit = if self.long.is_discarded() { SMALL } else { self.longest_awaited() };
+            if self.lines.pending() > SMALL_LINE_BYTES {
+                let limit = if self.long.is_discarded() {
+                    SMALL_LINE_BYTES
+                } else {
+                    self.longest_awaited()
+                };
                 self.lines.set_limit(limit);
             }
             match self.lines.next_line() {
                 None => {}
                 Some(Err(error)) => return Some(Err(self.passed_over(&error))),
-                Some(Ok(line)) if line.len() <= SMALL => return Some(self.parse(line)),
+                Some(Ok(line)) if line.len() <= SMALL_LINE_BYTES => return Some(self.parse(line)),
                 Some(Ok(line)) => {
                     self.long.parse(line, self.longest);
                     continue;
@@ -317,14 +274,17 @@ impl Process {
         }
     }
 
-    /// A message that came as a whole; `None` if it is long, and is parsed elsewhere.
-    fn arrived(&mut self, Arrived { body, room }: Arrived) -> Option<Result<Message, Unreadable>> {
-        if body.len() <= SMALL {
+    /// A message that arrived whole; `None` if it is long, and is parsed on another thread.
+    fn arrived(
+        &mut self,
+        IncomingMessage { body, room }: IncomingMessage,
+    ) -> Option<Result<Message, Unreadable>> {
+        if body.len() <= SMALL_LINE_BYTES {
             return Some(self.parse(body));
         }
         if body.len() > self.longest_awaited() {
-            let end = body.get(body.len() - ENDS..).unwrap_or_default();
-            let ends = [body.get(..ENDS).unwrap_or_default(), end].concat();
+            let end = body.get(body.len() - ID_SEARCH_BYTES..).unwrap_or_default();
+            let ends = [body.get(..ID_SEARCH_BYTES).unwrap_or_default(), end].concat();
             let id = seems_to_answer(&ends).or_else(|| self.only_candidate(&ends));
             return Some(Err(Unreadable::too_long(id, body.len() as u64)));
         }
@@ -343,7 +303,7 @@ impl Process {
             Kind::Response | Kind::Error => message.id().and_then(Id::as_number),
             Kind::Notification if is_log(&message) => self.log_reader(),
             Kind::Notification => message.progress_token().as_ref().and_then(Id::as_number),
-            Kind::Request => None,
+            Kind::Request => self.asker(&message),
         };
         match about.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?))) {
             Some((minted, waiting)) => {
@@ -354,24 +314,69 @@ impl Process {
                 };
                 self.carry_out(minted, step);
             }
-            None => self.unattributed(&message, true),
+            None => {
+                self.unattributed(&message, true);
+                if self.is_for_client(&message) && self.outlet.is_none() {
+                    self.end_askers();
+                }
+            }
         }
     }
 
-    /// The call with which a log message is passed on. On this transport a message does not name a call:
-    /// only where a single client uses the process it is clear who may read it.
+    /// Ends the calls in flight, after a request that was declined because no client could be asked: the call that caused
+    /// it must not continue as if it had been confirmed, and with several of them it is not known which one that is.
+    fn end_askers(&mut self) {
+        let calls = self.pending.iter().filter(|(_, call)| call.room.is_some());
+        let calls: Vec<u64> = calls.map(|(minted, _)| *minted).collect();
+        for minted in calls {
+            if let Some(call) = self.pending.get_mut(&minted) {
+                let step = call.exchange.declined();
+                self.carry_out(minted, step);
+            }
+        }
+    }
+
+    /// Whether a message is a request that the gateway does not answer itself.
+    fn is_for_client(&self, message: &Message) -> bool {
+        let own = |id: &Id| own_answer(message, id, self.roots.as_ref()).is_some();
+        message.kind() == Kind::Request && !message.id().is_some_and(own)
+    }
+
+    /// The call that a request of the server belongs to. On this transport a request does not name one: with a single
+    /// client behind the connection it is the latest call, and otherwise the only one in flight.
+    fn asker(&self, message: &Message) -> Option<u64> {
+        if !self.is_for_client(message) {
+            return None;
+        }
+        let mut calls = self.pending.iter().filter(|(_, call)| call.room.is_some());
+        match self.users {
+            Users::Client => calls.max_by_key(|(_, call)| call.began).map(|(minted, _)| *minted),
+            Users::Agent => {
+                calls.next().filter(|_| calls.next().is_none()).map(|(minted, _)| *minted)
+            }
+            // Whose request it answers cannot be known.
+            Users::Everyone => None,
+        }
+    }
+
+    /// The call that a log message is delivered with. On this transport a message does not name a
+    /// call, so it is delivered only if a single client uses the process: no one else may read it.
     fn log_reader(&self) -> Option<u64> {
         match self.users {
             Users::Client => {
-                // The gateway's own requests have no reader.
+                // Requests of the gateway itself have no client.
                 let mut calls = self.pending.iter().filter(|(_, call)| call.room.is_some());
                 calls.next().map(|(minted, _)| *minted)
             }
-            Users::Agent | Users::Everyone => None,
+            Users::Agent => {
+                let mut calls = self.pending.iter().filter(|(_, call)| call.room.is_some());
+                calls.next().filter(|_| calls.next().is_none()).map(|(minted, _)| *minted)
+            }
+            Users::Everyone => None,
         }
     }
 
-    /// Whoever waits for an answer that nobody can read hears that at once.
+    /// Fails the call whose response cannot be read, instead of letting it time out.
     fn unreadable(&mut self, line: &Unreadable) {
         if let Some((minted, waiting)) =
             line.id.and_then(|minted| Some((minted, self.pending.get_mut(&minted)?)))
@@ -385,14 +390,14 @@ impl Process {
         }
     }
 
-    /// No more of a line is read than someone waits for.
+    /// The longest response that any call accepts: no more of a line is read.
     fn longest_awaited(&self) -> usize {
         let awaited = self.pending.values().map(|waiting| waiting.longest).max();
-        awaited.unwrap_or(self.longest).clamp(SMALL.min(self.longest), self.longest)
+        awaited.unwrap_or(self.longest).clamp(SMALL_LINE_BYTES.min(self.longest), self.longest)
     }
 
-    /// A line that was discarded, and the request that it seems to answer: the one that its ends name, or else
-    /// the only one.
+    /// A line that was discarded, and the request that it seems to respond to: the one whose id is
+    /// near its ends, or else the only one.
     fn passed_over(&mut self, error: &LineTooLong) -> Unreadable {
         let (owner, is_discarded) = self.long.end();
         let passed = self.lines.overlong();
@@ -403,25 +408,33 @@ impl Process {
         }
         let id = seems_to_answer(&ends).or_else(|| self.only_candidate(&ends));
         let size = passed.map(|passed| passed.length);
-        Unreadable { why: error.to_string(), id, size, no_room: false }
+        Unreadable { why: error.to_string(), id, size, no_room: false, request: None }
     }
 
-    /// The only request that waits, unless a line of which this is a part is no answer.
+    /// The only pending request, unless the line that `part` belongs to is not a response.
     fn only_candidate(&self, part: &[u8]) -> Option<u64> {
         let mut all = self.pending.keys().copied();
         let only = all.next().filter(|_| all.next().is_none());
         only.filter(|_| !String::from_utf8_lossy(part).contains("\"method\""))
     }
 
-    /// A message that belongs to no request under way.
+    /// Handles a message that belongs to no request in flight.
     fn unattributed(&self, message: &Message, begun: bool) {
         match (message.kind(), message.id()) {
-            (Kind::Request, Some(id)) => {
-                self.write(own_answer(message, id));
-            }
-            (Kind::Notification, _) if begun && is_list_changed(message) => {
-                let _ = self.signal.send(Signal::ListChanged);
-            }
+            (Kind::Request, Some(id)) => match (&self.outlet, &self.writer) {
+                _ if let Some(own) = own_answer(message, id, self.roots.as_ref()) => {
+                    self.write(own);
+                }
+                (Some(outlet), Some(writer)) if begun => {
+                    outlet.relay(&self.name, message, writer.reply());
+                }
+                _ => drop(self.write(refusal(message, id))),
+            },
+            (Kind::Notification, _) if begun => match (Signal::of(message), &self.outlet) {
+                (Some(signal), _) => drop(self.signal.send(signal)),
+                (None, Some(outlet)) => outlet.log(message),
+                (None, None) => {}
+            },
             _ => {}
         }
     }
@@ -432,7 +445,7 @@ impl Process {
         }
         match step.event {
             Some(Event::Notify(body)) => {
-                // A client that does not read loses progress, never answers.
+                // A slow client loses progress notifications, never responses.
                 if let Some(waiting) = self.pending.get(&minted) {
                     waiting.notes.push(body);
                 }
@@ -442,12 +455,17 @@ impl Process {
                     let _ = waiting.done.send(done);
                 }
             }
-            Some(Event::ServerRequest(_)) | None => {}
+            Some(Event::ServerRequest(id, message)) => {
+                if let Some(waiting) = self.pending.get(&minted) {
+                    waiting.notes.push_request(id, message);
+                }
+            }
+            None => {}
         }
     }
 
-    /// The child is gone: whoever waits hears it now.
-    fn bury(&mut self) {
+    /// The child has exited: all pending requests fail now.
+    fn fail_pending(&mut self) {
         self.stalls.end();
         for (_, mut waiting) in self.pending.drain() {
             if let Some(Event::Done(done)) = waiting.exchange.gone().event {
@@ -456,24 +474,24 @@ impl Process {
         }
     }
 
-    /// Ends what nobody needs any more.
+    /// Ends a process that is no longer needed.
     pub(in crate::upstream) async fn end(mut self) {
-        self.farewell().await;
+        self.shut_down().await;
     }
 
-    /// Ends the child in order: end of input, then a request, then force.
-    async fn farewell(&mut self) {
+    /// Ends the child gracefully: end of input, then SIGTERM, then SIGKILL.
+    async fn shut_down(&mut self) {
         self.writer = None;
         let Some(mut child) = self.child.take() else { return };
         for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-            if tokio::time::timeout(FAREWELL, child.wait()).await.is_ok() {
+            if tokio::time::timeout(EXIT_TIMEOUT, child.wait()).await.is_ok() {
                 break;
             }
             self.kill(signal);
         }
     }
 
-    /// Signals the whole process group, so that nothing the server started stays behind.
+    /// Signals the whole process group, so that no process started by the server is left behind.
     fn kill(&self, signal: rustix::process::Signal) {
         if let Some(group) = &self.group {
             group.signal(signal);
@@ -481,42 +499,46 @@ impl Process {
     }
 }
 
-/// What the server started and left behind ends with it, however the gateway ends.
+/// Processes left behind by the server end with it, however the gateway ends.
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill(rustix::process::Signal::KILL);
     }
 }
 
-/// A line of the server that is no message, and the request that it seems to answer.
+/// A line that is not a valid message, and the request that it seems to respond to.
 struct Unreadable {
     why: String,
     id: Option<u64>,
-    /// Its length, where that is why it was not read.
+    /// Its length, if it was not read because it is too long.
     size: Option<u64>,
     /// There was no memory for it.
     no_room: bool,
+    /// The server's id, if it is a request to the client.
+    request: Option<Id>,
 }
 
 impl Unreadable {
     fn malformed(malformed: &MessageError, line: &[u8]) -> Unreadable {
         let (why, id) = (malformed.to_string(), seems_to_answer(line));
-        Unreadable { why, id, size: None, no_room: false }
+        let is_request = String::from_utf8_lossy(line).contains("\"method\"");
+        let request = malformed.id.clone().filter(|_| is_request);
+        Unreadable { why, id, size: None, no_room: false, request }
     }
 
     fn too_long(id: Option<u64>, size: u64) -> Unreadable {
-        let why = format!("a message of {size} bytes is longer than any that is waited for");
-        Unreadable { why, id, size: Some(size), no_room: false }
+        let why = format!("a message of {size} bytes exceeds the limit of every pending call");
+        Unreadable { why, id, size: Some(size), no_room: false, request: None }
     }
 
     fn without_room(id: Option<u64>) -> Unreadable {
-        let why = "there is no room for a result, which was discarded".into();
-        Unreadable { why, id, size: None, no_room: true }
+        let why = "discarded a result for lack of memory".into();
+        Unreadable { why, id, size: None, no_room: true, request: None }
     }
 }
 
-/// The request that an unreadable line seems to answer: the envelope's id stands near one of its
-/// ends. A guess is good enough: all that follows from it is an error instead of silence.
+/// The request that an unreadable line seems to respond to: the envelope's id is near one of its
+/// ends. A guess is good enough: its only effect is an error instead of a timeout.
 fn seems_to_answer(line: &[u8]) -> Option<u64> {
     const NEAR: usize = 96;
     let text = String::from_utf8_lossy(line);
@@ -525,7 +547,7 @@ fn seems_to_answer(line: &[u8]) -> Option<u64> {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
         (at < NEAR || at + NEAR > text.len()).then(|| rest[..digits].parse().ok()).flatten()
     };
-    // What stands before the result is the envelope's, and so is what stands last.
+    // An id before the result belongs to the envelope, and so does the last one.
     let results = ["\"result\"", "\"error\""].iter().filter_map(|key| text.find(key));
     let result = results.min().unwrap_or(text.len());
     let before = text.match_indices("\"id\"").filter(|(at, _)| *at < result).find_map(id);

@@ -1,9 +1,11 @@
-//! A server that is spoken to line by line: a child process, as a rule.
+//! The line-based transport: usually a child process.
 //!
-//! One task owns the process and everything that waits for it. A child that dies is started again
-//! with backoff on the next use; what waited for it is answered at once, and nothing is sent twice. A
-//! child that is started and silent may be slow: it is waited for, for as long as somebody does.
+//! One task owns the process and its pending requests. A child that exits is restarted with backoff
+//! on the next use; pending requests fail at once, and nothing is sent twice. A child that has
+//! started and does not respond may be slow: the handshake continues as long as a client waits for
+//! it.
 
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,13 +14,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use toolward_wire::Message;
 use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, ServerRequests};
-use toolward_wire::{Era, Revision, meta};
+use toolward_wire::method::NameAt;
+use toolward_wire::{Era, Id, Raw, Revision, meta};
 
 use super::Signal;
 use super::environment::WithheldReport;
 use super::line_orders::{Order, PendingRequest};
 use super::line_server::{LineServer, Started};
-use super::line_session::{FAREWELL, Input, Process, Users};
+use super::line_session::{Claim, EXIT_TIMEOUT, Greeted, Input, Process, Users};
 use super::reusable_process::Spare;
 use super::{ids, legacy_sse};
 use crate::metrics::lifecycle::Life;
@@ -29,21 +32,27 @@ use crate::upstream::handshake::Opening;
 use crate::upstream::stalls::Stalls;
 use crate::upstream::{GiveUp, Remote, Unavailable};
 
-/// How long a child may take for its start and its first answer: some install themselves first.
-const HANDSHAKE: Duration = Duration::from_secs(60);
-/// A server that has not answered by then is reported.
-const SILENT: Duration = Duration::from_secs(10);
-/// How long one that has answered before, in an era that it does not know.
-const AGAIN: Duration = Duration::from_secs(5);
-/// A child that ends sooner than this after its start is not started again at once.
-const SETTLED: Duration = Duration::from_secs(5);
+/// The timeout for a child's start and handshake: some install themselves first.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+/// A server that has not responded after this time is reported in the log as starting.
+const SLOW_START_DELAY: Duration = Duration::from_secs(2);
+/// A server that has not responded after this time is reported in the log with a warning.
+const SILENCE_WARNING_DELAY: Duration = Duration::from_secs(10);
+/// The handshake timeout of a reused process, which has already responded in the other protocol
+/// version.
+const REUSED_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A child that exits sooner than this after its start is restarted with backoff.
+const MIN_UPTIME: Duration = Duration::from_secs(5);
 
-/// Where lines come from and go to.
+/// A process that cannot be claimed.
+const NOT_OFFERED: Option<std::future::Pending<Claim>> = None;
+
+/// The source and destination of lines.
 #[derive(Clone)]
 pub(in crate::upstream) enum Source {
-    /// A program, and what is left of asking it in another era.
+    /// A program, and the process of it that can be reused for the other protocol version.
     Program(LineServer, Arc<Spare>, Arc<WithheldReport>),
-    /// HTTP+SSE, of the server with this name.
+    /// HTTP+SSE, with the server's name.
     Sse(String, Remote),
 }
 
@@ -64,7 +73,7 @@ impl Source {
     }
 }
 
-/// A handle to the server's task. The process ends when the last handle is gone.
+/// A handle to the server's task. The process ends when the last handle is dropped.
 pub(in crate::upstream) struct Child {
     orders: mpsc::UnboundedSender<Order>,
     era: Era,
@@ -73,12 +82,12 @@ pub(in crate::upstream) struct Child {
     stalls: Stalls,
 }
 
-/// A request under way. Dropped before its end, it is cancelled.
+/// A request in flight. Dropping it before its end cancels it.
 pub(in crate::upstream) struct Call {
     minted: u64,
     notes: Arc<Queue>,
     done: oneshot::Receiver<ExchangeEnd>,
-    /// The end, while notifications that came before it are passed on.
+    /// The end, while earlier notifications are delivered.
     finished: Option<Box<ExchangeEnd>>,
     orders: mpsc::UnboundedSender<Order>,
     ended: bool,
@@ -94,18 +103,24 @@ impl Call {
         if !self.ended {
             tokio::select! {
                 biased;
-                note = self.notes.next() => return Event::Notify(note.bytes),
+                queued = self.notes.next_queued() => return queued.into(),
                 done = &mut self.done => {
                     self.ended = true;
                     self.finished = done.ok().map(Box::new);
                 }
             }
         }
-        // What came before the answer is told before it.
+        // Notifications that arrived before the response are delivered before it.
         if let Some(note) = self.notes.pop() {
             return Event::Notify(note.bytes);
         }
         Event::Done(self.finished.take().map_or(ExchangeEnd::Failed(Failure::Gone), |end| *end))
+    }
+
+    /// Passes on the client's response to a request of the server.
+    pub(in crate::upstream) fn respond(&self, id: Id, response: Message) {
+        let (minted, response) = (self.minted, Box::new(response));
+        let _ = self.orders.send(Order::Respond { minted, id, response });
     }
 
     pub(in crate::upstream) fn give_up(&self, why: GiveUp) {
@@ -122,7 +137,7 @@ impl Drop for Call {
 }
 
 impl Child {
-    /// `signal` hears when the list of tools changes, and when the process ends.
+    /// `signal` is notified when the tool list changes and when the process ends.
     pub(in crate::upstream) fn new(
         source: Source,
         opening: Opening,
@@ -144,12 +159,12 @@ impl Child {
         Child { orders: sender, era, ended, stalls: shown }
     }
 
-    /// Resolves once the process has ended, which it does when no handle is left.
+    /// Resolves once the process has ended, which happens when no handle is left.
     pub(in crate::upstream) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.ended.clone();
         async move {
             // Nothing is ever sent: the channel only closes.
-            let _ = tokio::time::timeout(FAREWELL * 3, ended.changed()).await;
+            let _ = tokio::time::timeout(EXIT_TIMEOUT * 3, ended.changed()).await;
         }
     }
 
@@ -158,18 +173,19 @@ impl Child {
         let (body, exchange) = address(outgoing, self.era, minted);
         let room = outgoing.room.clone();
         let notes = Arc::new(Queue::new(room.as_ref().map(|room| room.account().clone())));
-        let told = notes.clone();
+        let queue = notes.clone();
         let (done, answer) = oneshot::channel();
         let longest = outgoing.longest.unwrap_or(usize::MAX);
-        let waiting = PendingRequest { exchange: Box::new(exchange), notes, done, longest, room };
-        // Where the task is gone, the receivers end at once.
+        let (exchange, began) = (Box::new(exchange), Instant::now());
+        let waiting = PendingRequest { exchange, notes, done, longest, room, began };
+        // If the task has ended, the receivers resolve at once.
         let _ = self.orders.send(Order::Open { minted, body, waiting });
         let orders = self.orders.clone();
         let stalls = self.stalls.clone();
-        Call { minted, notes: told, done: answer, finished: None, orders, ended: false, stalls }
+        Call { minted, notes: queue, done: answer, finished: None, orders, ended: false, stalls }
     }
 
-    /// Starts the server if need be; gives its answer to what is said first.
+    /// Starts the server if necessary; returns its handshake response.
     pub(in crate::upstream) async fn hello(&self) -> Result<Message, Unavailable> {
         let (answer, answered) = oneshot::channel();
         let _ = self.orders.send(Order::Hello { answer });
@@ -178,26 +194,37 @@ impl Child {
     }
 }
 
-/// A request with the ids that the server sees, and the exchange that puts the client's back.
+/// A request with the ids that the server sees, and the exchange that restores the client's ids.
 pub(in crate::upstream) fn address(
     outgoing: &Outgoing,
     era: Era,
     minted: u64,
 ) -> (Bytes, Exchange) {
     let message = &outgoing.message;
-    let exchange = Exchange::new(message, outgoing.row, era, minted, ServerRequests::Refuse);
+    // The gateway's own requests have no client that could be asked.
+    let questions = match outgoing.room {
+        Some(_) => ServerRequests::Pass,
+        None => ServerRequests::Refuse,
+    };
+    let exchange = Exchange::new(message, outgoing.row, era, minted, questions);
+    let exchange = exchange.log_from(outgoing.log_level);
+    let capabilities = || outgoing.declared.to_json(Revision::newest(Era::Modern)).into_bytes();
     let mut edit = exchange.address(message.edit());
     let modern = message.meta(meta::PROTOCOL_VERSION).is_some();
     match (modern, era) {
-        // Nothing that a server may ask of a client passes yet.
-        (true, Era::Modern) => edit = edit.set_meta(meta::CLIENT_CAPABILITIES, &b"{}"[..]),
-        // A client of one era at a server of the other: what only the one has is put in or left out.
+        (true, Era::Modern) => edit = edit.set_meta(meta::CLIENT_CAPABILITIES, capabilities()),
+        // Client and server use different protocol versions: metadata of only one of them is added
+        // or removed.
         (false, Era::Modern) => {
             let version = format!("\"{}\"", Revision::newest(Era::Modern));
             edit = edit
                 .set_meta(meta::PROTOCOL_VERSION, version.into_bytes())
                 .set_meta(meta::CLIENT_INFO, OWN_INFO.as_bytes())
-                .set_meta(meta::CLIENT_CAPABILITIES, &b"{}"[..]);
+                .set_meta(meta::CLIENT_CAPABILITIES, capabilities());
+            if let Some(level) = outgoing.log_level {
+                let level = format!("\"{}\"", level.as_str()).into_bytes();
+                edit = edit.set_meta(meta::LOG_LEVEL, level);
+            }
         }
         (true, Era::Legacy) => {
             for only_modern in [
@@ -212,10 +239,17 @@ pub(in crate::upstream) fn address(
         (false, Era::Legacy) => {}
     }
     if let Some(name) = &outgoing.name {
-        edit = edit.set_param_str("name", name);
+        edit = match (outgoing.row.name_at, message.param("ref").map(Raw::to_json)) {
+            (NameAt::Ref, Some(mut reference)) => {
+                reference["name"] = (&**name).into();
+                edit.set_param("ref", reference.to_string().into_bytes())
+            }
+            (NameAt::Param(member), _) => edit.set_param_str(member, name),
+            _ => edit,
+        };
     }
-    // No task was offered to the client, so none is asked of the server.
-    if message.param("task").is_some() {
+    // Unless tasks were offered to the client, none is requested from the server.
+    if message.param("task").is_some() && !outgoing.may_be_task {
         edit = edit.remove_param("task");
     }
     (edit.finish(), exchange)
@@ -225,11 +259,10 @@ pub(in crate::upstream) fn address(
 struct Task {
     source: Source,
     opening: Opening,
-    /// The longest answer.
+    /// The maximum size of a response.
     longest: usize,
     signal: mpsc::UnboundedSender<Signal>,
     life: Arc<Life>,
-    /// Several agents use it.
     users: Users,
     stalls: Stalls,
 }
@@ -249,9 +282,10 @@ impl Task {
             let mut settled = false;
             let mut waiting = vec![order];
             match self.start(std::mem::replace(&mut again, true), &mut orders, &mut waiting).await {
-                Err(Stopped::Unwanted) => return,
-                Err(Stopped::Failed(mut why)) => {
-                    // One that spoke this era before has another reason.
+                Err(StartError::Unwanted) => return,
+                Err(StartError::Failed(mut why)) => {
+                    // A server that supported this protocol version before fails for another
+                    // reason.
                     if served && why == Unavailable::Unclear {
                         why = Unavailable::Down(why.to_string());
                     }
@@ -265,7 +299,8 @@ impl Task {
                 }
                 Ok(mut process) => {
                     served = true;
-                    process.begin(self.users, self.stalls.clone());
+                    let answers = (self.opening.outlet().cloned(), self.opening.roots().cloned());
+                    process.begin(self.users, self.stalls.clone(), answers);
                     waiting.into_iter().for_each(|order| process.order(order));
                     if process.serve(&mut orders).await {
                         return;
@@ -273,8 +308,8 @@ impl Task {
                     let name = self.source.name();
                     tracing::warn!(target: "upstream", server = name, "the server has ended");
                     self.life.failed("the server has ended");
-                    settled = begun.elapsed() >= SETTLED;
-                    // The next process may offer something else.
+                    settled = begun.elapsed() >= MIN_UPTIME;
+                    // The next process may have another tool list.
                     let signal = if settled { Signal::Ended } else { Signal::Failed };
                     let _ = self.signal.send(signal);
                     last = ended();
@@ -287,40 +322,118 @@ impl Task {
         }
     }
 
-    /// A process that has been greeted. What is ordered in the meantime waits.
+    /// A process after a successful handshake. Orders that arrive meanwhile are queued in
+    /// `waiting`.
     async fn start(
+        &self,
+        mut again: bool,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        waiting: &mut Vec<Order>,
+    ) -> Result<Process, StartError> {
+        if let Source::Program(_, spare, _) = &self.source
+            && let Some(process) = self.running(spare, orders, waiting).await?
+        {
+            return Ok(process);
+        }
+        loop {
+            let mut process = self.spawn(again, orders, waiting).await?;
+            // Once the server has supported the protocol version, its next process does, too.
+            let offered = match (&self.source, self.opening.era()) {
+                (Source::Program(_, spare, _), Era::Modern) if !again => Some(spare.offer()),
+                _ => None,
+            };
+            let greeted =
+                self.greet(&mut process, HANDSHAKE_TIMEOUT, offered, orders, waiting).await;
+            match (greeted, &self.source) {
+                (Ok(Greeted::Own), _) => return Ok(process),
+                (Ok(Greeted::Claimed { claim, both }), _) => {
+                    claim.hand_over(process);
+                    match both {
+                        true if waiting.iter().any(Order::is_awaited) => again = true,
+                        true => return Err(Unavailable::Taken.into()),
+                        false => return Err(Unavailable::OtherEra.into()),
+                    }
+                }
+                (Err(StartError::Unwanted), _) => {
+                    process.end().await;
+                    return Err(StartError::Unwanted);
+                }
+                (Err(stopped), source) => {
+                    match (source, process.rejected()) {
+                        (Source::Program(_, spare, _), Some(rejected)) => {
+                            spare.put(rejected, process);
+                        }
+                        _ => drop(tokio::spawn(process.end())),
+                    }
+                    return Err(stopped.with_help(source));
+                }
+            }
+        }
+    }
+
+    /// The process of an attempt in the other protocol version, if it accepts this one.
+    async fn running(
+        &self,
+        spare: &Spare,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        waiting: &mut Vec<Order>,
+    ) -> Result<Option<Process>, StartError> {
+        let era = self.opening.era();
+        if let Some(mut process) = spare.take_for(era) {
+            process.passed_to(self.signal.clone());
+            let greeted =
+                self.greet(&mut process, REUSED_HANDSHAKE_TIMEOUT, NOT_OFFERED, orders, waiting);
+            return match greeted.await {
+                Ok(_) => Ok(Some(process)),
+                // Some servers do not accept a second handshake; a new process gets only one.
+                Err(StartError::Failed(_)) => {
+                    tokio::spawn(process.end());
+                    Ok(None)
+                }
+                Err(StartError::Unwanted) => {
+                    process.end().await;
+                    Err(StartError::Unwanted)
+                }
+            };
+        }
+        let claimed = (era == Era::Legacy).then(|| spare.claim(&self.opening)).flatten();
+        let Some(claimed) = claimed else { return Ok(None) };
+        let claimed = tokio::select! {
+            claimed = claimed => claimed,
+            () = gather(orders, waiting) => return Err(StartError::Unwanted),
+        };
+        match claimed {
+            Ok(Ok(mut process)) => {
+                process.passed_to(self.signal.clone());
+                Ok(Some(process))
+            }
+            Ok(Err(why)) => Err(why.into()),
+            // It ended.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Starts a process, or opens a stream.
+    async fn spawn(
         &self,
         again: bool,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         waiting: &mut Vec<Order>,
-    ) -> Result<Process, Stopped> {
-        // One that was asked in the other era and said that it does not know that.
-        if let (Source::Program(_, spare, _), Era::Legacy) = (&self.source, self.opening.era())
-            && let Some(mut process) = spare.take()
-        {
-            process.passed_to(self.signal.clone());
-            match self.greet(&mut process, AGAIN, orders, waiting).await {
-                Ok(()) => return Ok(process),
-                // It does not like to be asked twice; the next one is not.
-                Err(Stopped::Failed(_)) => drop(tokio::spawn(process.end())),
-                Err(Stopped::Unwanted) => {
-                    process.end().await;
-                    return Err(Stopped::Unwanted);
-                }
-            }
-        }
-        let mut process = match &self.source {
+    ) -> Result<Process, StartError> {
+        match &self.source {
             Source::Program(program, ..) => {
                 let (started, name) = (program.start()?, program.name().to_string());
                 let signal = self.signal.clone();
                 self.life.started(again);
                 match started {
                     Started::Process(child) => Process::new(child, self.longest, name, signal)
-                        .ok_or_else(|| Unavailable::Down("it has no standard streams".into()))?,
+                        .ok_or_else(|| {
+                            Unavailable::Down("it has no standard streams".into()).into()
+                        }),
                     Started::InMemory(stream) => {
                         let (read, write) = tokio::io::split(stream);
                         let input = Input::Lines(Box::new(read));
-                        Process::over(input, write, self.longest, name, signal)
+                        Ok(Process::over(input, write, self.longest, name, signal))
                     }
                 }
             }
@@ -329,27 +442,11 @@ impl Task {
                 let connecting = legacy_sse::connect(name, remote, account.clone());
                 let (arriving, output) = tokio::select! {
                     connected = connecting => connected?,
-                    () = gather(orders, waiting) => return Err(Stopped::Unwanted),
+                    () = gather(orders, waiting) => return Err(StartError::Unwanted),
                 };
                 self.life.started(again);
                 let input = Input::Messages(arriving, account);
-                Process::over(input, output, self.longest, name.clone(), self.signal.clone())
-            }
-        };
-        let greeted = self.greet(&mut process, HANDSHAKE, orders, waiting).await;
-        match (greeted, &self.source) {
-            (Ok(()), _) => Ok(process),
-            (Err(Stopped::Unwanted), _) => {
-                process.end().await;
-                Err(Stopped::Unwanted)
-            }
-            (Err(stopped), Source::Program(_, spare, _)) if process.is_unknowing() => {
-                spare.put(process);
-                Err(stopped)
-            }
-            (Err(stopped), source) => {
-                tokio::spawn(process.end());
-                Err(stopped.with_help(source))
+                Ok(Process::over(input, output, self.longest, name.clone(), self.signal.clone()))
             }
         }
     }
@@ -358,73 +455,81 @@ impl Task {
         &self,
         process: &mut Process,
         patience: Duration,
+        offered: Option<impl Future<Output = Claim>>,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         waiting: &mut Vec<Order>,
-    ) -> Result<(), Stopped> {
-        let greeting = async {
-            let handshake = process.handshake(&self.opening, patience);
-            tokio::pin!(handshake);
-            tokio::select! {
-                greeted = &mut handshake => return greeted,
-                () = tokio::time::sleep(SILENT) => self.report_silence(),
+    ) -> Result<Greeted, StartError> {
+        let claim = async {
+            match offered {
+                Some(claim) => claim.await,
+                None => std::future::pending().await,
             }
-            handshake.await
         };
+        let handshake = tokio::time::timeout(patience, process.handshake(&self.opening, claim));
         tokio::select! {
-            greeted = greeting => Ok(greeted?),
-            () = gather(orders, waiting) => Err(Stopped::Unwanted),
+            greeted = handshake => greeted.map_err(|_| self.silence())?.map_err(StartError::from),
+            never = self.report_silence() => match never {},
+            () = gather(orders, waiting) => Err(StartError::Unwanted),
         }
     }
 }
 
 impl Task {
-    /// A slow start and a server that will never answer look alike: the operator hears of it early.
-    fn report_silence(&self) {
+    /// A slow start and a server that will never respond look alike, so this is logged early.
+    async fn report_silence(&self) -> Infallible {
         let (name, method) = (self.source.name(), self.opening.method());
+        tokio::time::sleep(SLOW_START_DELAY).await;
+        tracing::info!(target: "upstream", server = name, "still starting: it has not responded to `{method}` yet");
+        tokio::time::sleep(SILENCE_WARNING_DELAY - SLOW_START_DELAY).await;
         let help = match &self.source {
             Source::Program(program, ..) => program.withheld().map(|help| format!("; {help}")),
             Source::Sse(..) => None,
         };
-        let (seconds, help) = (SILENT.as_secs(), help.unwrap_or_default());
-        let message = format!("no answer to `{method}` for {seconds} s{help}");
+        let (seconds, help) = (SILENCE_WARNING_DELAY.as_secs(), help.unwrap_or_default());
+        let message = format!("no response to `{method}` for {seconds} s{help}");
         tracing::warn!(target: "upstream", server = name, "{}", self.source.log_line(&message));
+        std::future::pending().await
+    }
+
+    fn silence(&self) -> Unavailable {
+        Unavailable::Down(format!("it did not respond to `{}` in time", self.opening.method()))
     }
 }
 
 /// Why there is no process.
-enum Stopped {
+enum StartError {
     Failed(Unavailable),
-    /// Nobody holds a handle any more.
+    /// No handle is left.
     Unwanted,
 }
 
-impl Stopped {
-    /// A server that does not answer may lack a variable, such as the address of a proxy.
-    fn with_help(self, source: &Source) -> Stopped {
+impl StartError {
+    /// A server that does not respond may lack a variable, such as the address of a proxy.
+    fn with_help(self, source: &Source) -> StartError {
         match (self, source) {
-            (Stopped::Failed(Unavailable::Down(why)), Source::Program(program, ..)) => {
+            (StartError::Failed(Unavailable::Down(why)), Source::Program(program, ..)) => {
                 let help = program.withheld().map(|help| format!("; {help}"));
-                Stopped::Failed(Unavailable::Down(why + &help.unwrap_or_default()))
+                StartError::Failed(Unavailable::Down(why + &help.unwrap_or_default()))
             }
             (stopped, _) => stopped,
         }
     }
 }
 
-impl From<Unavailable> for Stopped {
-    fn from(why: Unavailable) -> Stopped {
-        Stopped::Failed(why)
+impl From<Unavailable> for StartError {
+    fn from(why: Unavailable) -> StartError {
+        StartError::Failed(why)
     }
 }
 
-/// Keeps what is ordered until there is a process; ends when nobody can order anything any more.
+/// Queues orders until there is a process; returns when no handle is left.
 async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<Order>) {
     while let Some(order) = orders.recv().await {
         let Order::Cancel { minted, why } = order else {
             waiting.push(order);
             continue;
         };
-        // What was not sent needs no cancelling.
+        // A request that was not sent needs no cancellation.
         let is_it =
             |order: &Order| matches!(order, Order::Open { minted: one, .. } if *one == minted);
         if let Some(at) = waiting.iter().position(is_it)
@@ -443,6 +548,15 @@ async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<O
 }
 
 impl Order {
+    /// Whether its sender still waits for a response.
+    fn is_awaited(&self) -> bool {
+        match self {
+            Order::Open { waiting, .. } => !waiting.done.is_closed(),
+            Order::Hello { answer } => !answer.is_closed(),
+            Order::Cancel { .. } | Order::Respond { .. } => false,
+        }
+    }
+
     fn fail(self, why: &Unavailable) {
         match self {
             Order::Open { waiting, .. } => {
@@ -455,7 +569,7 @@ impl Order {
             Order::Hello { answer } => {
                 let _ = answer.send(Err(why.clone()));
             }
-            Order::Cancel { .. } => {}
+            Order::Cancel { .. } | Order::Respond { .. } => {}
         }
     }
 }

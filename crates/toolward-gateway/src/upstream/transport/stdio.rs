@@ -1,5 +1,4 @@
-//! How a server is started: as a child process in a process group of its own, with a reduced
-//! environment.
+//! Child processes: started in their own process group, with a reduced environment.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,26 +13,26 @@ use crate::log::{LogRateLimit, Source};
 use crate::upstream::Unavailable;
 use crate::{groups, program};
 
-/// A line of a child's standard error is logged up to this length.
-const LONGEST_LINE: u64 = 8 << 10;
+/// Longer lines of a child's standard error are split in the log.
+const MAX_LOG_LINE_BYTES: u64 = 8 << 10;
 
 /// How to start a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Launch {
     pub name: String,
-    /// As it was configured: a path, or a bare name.
+    /// As configured: a path, or a bare name.
     pub program: OsString,
-    /// Where the program was found when the configuration was loaded.
+    /// The program's path, resolved when the configuration was loaded.
     pub file: Option<PathBuf>,
     pub arguments: Vec<OsString>,
-    /// Declared variables, beside the inherited ones.
+    /// Declared variables, in addition to the inherited ones.
     pub environment: Vec<(OsString, OsString)>,
     pub inherit: Inherit,
     pub folder: Option<PathBuf>,
 }
 
 impl Launch {
-    /// What cannot be started.
+    /// A command that cannot be started.
     pub(in crate::upstream) fn nothing(name: &str) -> Launch {
         let (name, program) = (name.into(), OsString::new());
         let (arguments, environment) = (Vec::new(), Vec::new());
@@ -41,7 +40,7 @@ impl Launch {
         Launch { name, program, file: None, arguments, environment, inherit, folder: None }
     }
 
-    /// Looks for a bare program name in `PATH`: the declared one, or the gateway's.
+    /// Resolves a bare program name in `PATH`: the declared one, or the gateway's.
     pub fn resolved(mut self) -> Launch {
         let declared = self.environment.iter().rev().find(|(name, _)| name == "PATH");
         let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
@@ -49,13 +48,13 @@ impl Launch {
         self
     }
 
-    /// The variables that the server does not get, for the report that it does not answer.
+    /// Names the variables that the server does not get, for the log if it does not respond.
     pub(in crate::upstream) fn withheld(&self) -> Option<String> {
         let all = std::env::vars_os().map(|(name, _)| name);
         self.inherit.withheld(&self.program, &self.environment, all)
     }
 
-    /// Starts it; what it says on its standard error goes to the log.
+    /// Starts the program. Its standard error is logged.
     pub(in crate::upstream) fn spawn(&self) -> Result<Child, Unavailable> {
         let program = self.program.to_string_lossy();
         let Some(file) = &self.file else {
@@ -90,8 +89,8 @@ impl Launch {
     }
 }
 
-/// Whether starting the same program again fails with the same error. A lack of memory, processes or file
-/// descriptors passes.
+/// Whether starting the same program again would fail with the same error. A shortage of memory,
+/// processes or file descriptors is temporary.
 fn is_permanent(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied};
     let kinds = [InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied];
@@ -99,14 +98,14 @@ fn is_permanent(error: &io::Error) -> bool {
     is_no_program || kinds.contains(&error.kind())
 }
 
-/// What a child says on its standard error goes to the log, line by line.
+/// Logs a child's standard error, line by line.
 pub(crate) async fn log_lines(stderr: impl tokio::io::AsyncRead + Unpin, source: Source) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     let mut sparing = LogRateLimit::default();
     loop {
         line.clear();
-        let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
+        let read = (&mut reader).take(MAX_LOG_LINE_BYTES).read_until(b'\n', &mut line).await;
         if !read.is_ok_and(|read| read > 0) {
             return;
         }

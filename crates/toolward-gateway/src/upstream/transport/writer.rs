@@ -1,5 +1,5 @@
-//! What goes to a server line by line, written in a task of its own: a server that does not read must
-//! not keep its answers from being read.
+//! Writes lines to a server in a separate task: a server that does not read its input must not keep
+//! us from reading its responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use toolward_wire::line;
 
-/// What may wait for a server that does not read its input.
-const MOST_UNREAD: usize = 32 << 20;
+/// The maximum number of bytes waiting for a server that does not read its input.
+const MAX_UNREAD_BYTES: usize = 32 << 20;
 
 pub(in crate::upstream) struct Writer {
     lines: mpsc::UnboundedSender<Bytes>,
-    /// Bytes that wait to be written.
+    /// Bytes waiting to be written.
     unread: Arc<AtomicUsize>,
     /// The task that writes; it ends when the server closes its input.
     task: Option<JoinHandle<()>>,
@@ -46,17 +46,28 @@ impl Writer {
         Writer { lines, unread, task: Some(task) }
     }
 
-    /// False where too much waits already.
+    /// False if too many bytes are waiting already.
     pub(in crate::upstream) fn send(&self, body: Bytes) -> bool {
         let size = body.len();
-        if self.unread.fetch_add(size, Ordering::Relaxed) > MOST_UNREAD {
+        if self.unread.fetch_add(size, Ordering::Relaxed) > MAX_UNREAD_BYTES {
             self.unread.fetch_sub(size, Ordering::Relaxed);
             return false;
         }
         self.lines.send(body).is_ok()
     }
 
-    /// Resolves when the server has closed its input; for whoever asks first.
+    /// Sends a line later, unless the server's input is closed by then.
+    pub(in crate::upstream) fn reply(&self) -> impl FnOnce(Bytes) + Send + use<> {
+        let (lines, unread) = (self.lines.downgrade(), self.unread.clone());
+        move |body| {
+            if let Some(lines) = lines.upgrade() {
+                unread.fetch_add(body.len(), Ordering::Relaxed);
+                let _ = lines.send(body);
+            }
+        }
+    }
+
+    /// Resolves when the server has closed its input. Only the first caller's future does.
     pub(in crate::upstream) fn closed(&mut self) -> impl Future<Output = ()> + Send + use<> {
         let task = self.task.take();
         async move {

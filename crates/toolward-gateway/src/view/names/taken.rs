@@ -1,8 +1,8 @@
 //! Ownership of flat names.
 //!
-//! A name belongs to the tool that came first with it. It is released when neither a view nor the last
-//! known list of its server contains it any more, so that a server that keeps renaming its tools neither
-//! fills memory nor keeps names from others for ever.
+//! A name belongs to the tool that claimed it first. It is released when neither a view nor the last
+//! known list of its server contains it, so a server that keeps renaming its tools can neither fill
+//! memory nor reserve names forever.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,17 +13,17 @@ use hashbrown::hash_map::Entry;
 use crate::client::ServerId;
 use crate::lock::LockUnpoisoned;
 
-/// The hash of no list.
+/// Marks an unknown list: no list has this hash.
 const UNKNOWN_LIST: [u8; 32] = [0; 32];
 
 /// The names in use under one active configuration.
 #[derive(Debug, Default, Clone)]
-pub struct Taken(Arc<Mutex<Names>>);
+pub struct NameRegistry(Arc<Mutex<Names>>);
 
 #[derive(Debug, Default)]
 struct Names {
     by_name: HashMap<Box<str>, Owned>,
-    /// The claims of each server's last known list, by the hash of that.
+    /// The claims of each server's last known list, with the list's hash.
     latest: HashMap<ServerId, ([u8; 32], Claims)>,
 }
 
@@ -34,17 +34,19 @@ struct Owned {
     claims: usize,
 }
 
-impl Taken {
+impl NameRegistry {
     fn names(&self) -> MutexGuard<'_, Names> {
         self.0.locked()
     }
 
-    /// The names of the next configuration: those of servers that stay keep their owners, until the server's list is
-    /// known under it. `keep` tells whether a server still shows a tool under this name.
+    /// The names of the next configuration. Names of servers that stay keep their owners until the
+    /// server's list is known under it. `keep` returns whether a server still shows a tool under this
+    /// name.
     ///
-    /// Without this, a reload could hand a name to another server, and a client's calls with it.
-    pub(super) fn continued(&self, keep: impl Fn(ServerId, &str) -> bool) -> Taken {
-        let next = Taken::default();
+    /// Without this, a reload could assign a name to another server, which would then get a client's
+    /// calls.
+    pub(super) fn continued(&self, keep: impl Fn(ServerId, &str) -> bool) -> NameRegistry {
+        let next = NameRegistry::default();
         {
             let mut names = next.names();
             for (name, owned) in &self.names().by_name {
@@ -66,16 +68,16 @@ impl Taken {
     }
 }
 
-/// Names that the tools of one server have for as long as this lives.
+/// Names claimed for the tools of one server. Dropping it releases them.
 #[derive(Debug)]
 pub struct Claims {
-    taken: Option<Taken>,
+    taken: Option<NameRegistry>,
     server: ServerId,
     names: Vec<Box<str>>,
 }
 
 impl Claims {
-    /// Claims of nothing, for names that need none.
+    /// Empty claims, for naming schemes without conflicts.
     pub(crate) fn none(server: ServerId) -> Claims {
         Claims { taken: None, server, names: Vec::new() }
     }
@@ -100,8 +102,8 @@ impl Claims {
         Some(name)
     }
 
-    /// These are the names of the server's last known list, which has this hash.
-    pub fn keep_latest(&self, hash: &[u8; 32]) {
+    /// Stores these as the names of the server's last known list, which has this hash.
+    pub(crate) fn keep_latest(&self, hash: &[u8; 32]) {
         let Some(taken) = &self.taken else { return };
         let mut names = taken.names();
         if names.latest.get(&self.server).is_some_and(|(known, _)| known == hash) {
@@ -112,7 +114,7 @@ impl Claims {
                 owned.claims += 1;
             }
         }
-        // Without the owner: it would own itself.
+        // Without the registry, which would otherwise own itself.
         let kept = Claims { taken: None, server: self.server, names: self.names.clone() };
         if let Some((_, before)) = names.latest.insert(self.server, (*hash, kept)) {
             names.release(&before.names);
@@ -146,7 +148,7 @@ mod tests {
     use super::super::Naming;
     use super::*;
 
-    /// The names that a list gets, and what holds them.
+    /// The names that a list gets, and the value that holds them.
     fn listed(flat: &Naming, server: u64, version: u8, tools: &[&str]) -> (Vec<bool>, Claims) {
         let mut claims = flat.claims(ServerId::new(server));
         let named =
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn flat_names_belong_to_who_came_first() {
-        let flat = Naming::Flat(Taken::default());
+        let flat = Naming::Flat(NameRegistry::default());
         let (first, _held) = listed(&flat, 0, 1, &["read"]);
         let (second, _also) = listed(&flat, 1, 1, &["read", "write"]);
         let (again, _more) = listed(&flat, 0, 1, &["read"]);
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_name_is_free_again_when_no_view_and_no_list_has_it() {
-        let flat = Naming::Flat(Taken::default());
+        let flat = Naming::Flat(NameRegistry::default());
         let (_, view) = listed(&flat, 0, 1, &["read"]);
         drop(view);
         assert_eq!(listed(&flat, 1, 1, &["read"]).0, [false], "the list still has it");
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_server_that_renames_its_tools_does_not_fill_memory() {
-        let taken = Taken::default();
+        let taken = NameRegistry::default();
         let flat = Naming::Flat(taken.clone());
         for round in 0..100u8 {
             let names: Vec<String> = (0..100).map(|at| format!("tool_{round}_{at}")).collect();
@@ -191,15 +193,15 @@ mod tests {
 
     #[test]
     fn after_a_reload_names_stay_with_servers_that_stay_and_are_free_otherwise() {
-        let flat = Naming::Flat(Taken::default());
+        let flat = Naming::Flat(NameRegistry::default());
         let (_, _one) = listed(&flat, 0, 1, &["read", "write"]);
         let (_, _two) = listed(&flat, 1, 1, &["find"]);
         let stays = |server: ServerId, _: &str| server == ServerId::new(0);
-        let next = Naming::Flat(Taken::default()).replacing(&flat, stays);
-        // The renamed server has another id, and gets its name back; nobody else takes what stays.
+        let next = Naming::Flat(NameRegistry::default()).replacing(&flat, stays);
+        // The renamed server has another id, and gets its name back; names of servers that stay are not reassigned.
         assert_eq!(listed(&next, 2, 1, &["find", "read"]).0, [true, false]);
         assert_eq!(listed(&next, 0, 1, &["read"]).0, [true]);
-        // The list of the server that stays is known now: what it does not have any more is free.
+        // The list of the remaining server is known now: names that it no longer has are free.
         assert_eq!(listed(&next, 2, 2, &["write"]).0, [true]);
     }
 }

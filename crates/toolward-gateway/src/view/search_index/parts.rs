@@ -1,19 +1,20 @@
-//! What of a definition is searched, part by part.
+//! The searched fields of a tool definition.
 
 use serde_json::Value;
 
 use super::words::{is_empty, split};
-use super::{Described, PARTS};
+use super::{FIELDS, ToolDocument};
 
-/// No more of one tool's words are indexed: nobody's list makes searching slow for the others.
-const MOST_INDEXED: usize = 2_000;
-/// Parameters in parameters are followed so far.
-const DEEPEST: usize = 4;
-/// The longest summary, in characters.
-pub(super) const SUMMARY: usize = 200;
+/// Maximum number of indexed words of one tool, so that no server's list can slow down the search for
+/// others.
+const MAX_INDEXED_WORDS: usize = 2_000;
+/// Maximum depth of nested parameters.
+const MAX_DEPTH: usize = 4;
+/// Maximum length of a summary, in characters.
+pub(super) const MAX_SUMMARY_CHARS: usize = 200;
 
-/// The words of a tool by part.
-pub(super) fn parts(tool: &Described<'_>) -> [Vec<String>; PARTS.len()] {
+/// The words of a tool, by field.
+pub(super) fn parts(tool: &ToolDocument<'_>) -> [Vec<String>; FIELDS.len()] {
     let text = |value: &Value| words(value.as_str().unwrap_or_default());
     let definition = tool.definition;
     let annotated = &definition["annotations"]["title"];
@@ -28,7 +29,7 @@ pub(super) fn parts(tool: &Described<'_>) -> [Vec<String>; PARTS.len()] {
         names,
         descriptions,
     ];
-    let mut room = MOST_INDEXED;
+    let mut room = MAX_INDEXED_WORDS;
     for words in &mut all {
         words.truncate(room);
         room -= words.len();
@@ -37,11 +38,11 @@ pub(super) fn parts(tool: &Described<'_>) -> [Vec<String>; PARTS.len()] {
 }
 
 fn words(text: &str) -> Vec<String> {
-    let words = split(text).into_iter().take(MOST_INDEXED);
+    let words = split(text).into_iter().take(MAX_INDEXED_WORDS);
     words.filter(|word| !is_empty(word)).collect()
 }
 
-/// A name's words, and two of them as one: who asks for `filesystem` means `file_system` too.
+/// A name's words, and a two-word name also as one word, so that `filesystem` finds `file_system`.
 fn with_joined(mut words: Vec<String>) -> Vec<String> {
     if let [first, second] = words.as_slice() {
         words.push(format!("{first}{second}"));
@@ -49,9 +50,9 @@ fn with_joined(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// Names and descriptions of parameters, also of those inside others.
+/// Names and descriptions of parameters, including nested ones.
 fn parameters(schema: &Value, depth: usize, names: &mut Vec<String>, texts: &mut Vec<String>) {
-    if depth > DEEPEST || names.len() + texts.len() > MOST_INDEXED {
+    if depth > MAX_DEPTH || names.len() + texts.len() > MAX_INDEXED_WORDS {
         return;
     }
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -64,14 +65,14 @@ fn parameters(schema: &Value, depth: usize, names: &mut Vec<String>, texts: &mut
     }
 }
 
-/// The beginning of a description: what a tool is for stands there.
+/// The beginning of a description, which usually states the tool's purpose.
 pub(crate) fn summary(description: &str) -> String {
     let mut words = description.split_whitespace();
     let mut summary = String::new();
     let mut length = 0;
     for word in &mut words {
         length += word.chars().count() + 1;
-        if length > SUMMARY {
+        if length > MAX_SUMMARY_CHARS {
             summary.push_str(" …");
             break;
         }

@@ -1,8 +1,8 @@
-//! The ranking, over a list of our own that reads like those of real servers.
+//! Ranking, over an invented list that resembles those of real servers.
 
 use serde_json::{Value, json};
 
-use super::parts::SUMMARY;
+use super::parts::MAX_SUMMARY_CHARS;
 use super::*;
 
 fn tool(name: &str, description: &str, parameters: &[&str]) -> Value {
@@ -23,7 +23,7 @@ fn world() -> Vec<(&'static str, Vec<Value>)> {
                 tool("read_document", "Reads a document as text.", &["path", "encoding"]),
                 tool(
                     "write_document",
-                    "Writes text to a document, or makes it anew.",
+                    "Writes text to a document, or creates it again.",
                     &["path", "text"],
                 ),
                 tool("deleteDocument", "Moves a document to the bin.", &["path"]),
@@ -63,7 +63,7 @@ fn world() -> Vec<(&'static str, Vec<Value>)> {
 
 fn index(world: &[(&str, Vec<Value>)]) -> Index {
     Index::new(world.iter().enumerate().flat_map(|(server, (name, tools))| {
-        tools.iter().enumerate().map(move |(tool, definition)| Described {
+        tools.iter().enumerate().map(move |(tool, definition)| ToolDocument {
             at: (server, tool),
             server: name,
             definition,
@@ -96,7 +96,7 @@ fn the_first_answer_is_the_one_that_a_person_expects() {
         ("link that expires", "share_link"),
         ("close_ticket", "close_ticket"),
         ("closeTicket", "close_ticket"),
-        // One slip of the hand.
+        // One typo.
         ("screnshot", "takeScreenshot"),
         ("delete docment", "deleteDocument"),
         ("custmoer history", "customer_history"),
@@ -107,7 +107,7 @@ fn the_first_answer_is_the_one_that_a_person_expects() {
 }
 
 #[test]
-fn what_nothing_has_to_do_with_finds_nothing() {
+fn unrelated_words_find_nothing() {
     for question in ["", "   ", "?!", "zzzzzz", "the of and", "\u{0}\u{1}"] {
         assert_eq!(ask(question), Vec::<String>::new(), "{question:?}");
     }
@@ -131,7 +131,7 @@ fn the_same_question_has_the_same_answer_and_the_order_of_the_list_breaks_ties()
 }
 
 #[test]
-fn an_answer_says_why_and_there_are_at_most_ten() {
+fn a_result_has_a_reason_and_there_are_at_most_ten() {
     let world = world();
     let found = index(&world).search("screnshot of a page");
     assert!(found[0].why.contains("`screnshot` (read as `screenshot`) in its name"), "{found:?}");
@@ -139,7 +139,7 @@ fn an_answer_says_why_and_there_are_at_most_ten() {
     let found = index(&world).search("directory");
     assert_eq!(found[0].why, "`directory` (read as `folder`) in its name");
     let many = (0..40).map(|n| tool(&format!("get_thing_{n}"), "", &[])).collect();
-    assert_eq!(index(&[("s", many)]).search("get thing").len(), MOST);
+    assert_eq!(index(&[("s", many)]).search("get thing").len(), MAX_RESULTS);
 }
 
 #[test]
@@ -157,27 +157,27 @@ fn long_words_and_deep_schemas_cost_little() {
 }
 
 #[test]
-fn a_summary_is_the_beginning_and_says_that_it_goes_on() {
+fn a_summary_is_the_beginning_with_an_ellipsis() {
     assert_eq!(summary("Reads\n a  file."), "Reads a file.");
     let long = summary(&"many words ".repeat(100));
-    assert!(long.ends_with(" …") && long.chars().count() <= SUMMARY + 2, "{long}");
+    assert!(long.ends_with(" …") && long.chars().count() <= MAX_SUMMARY_CHARS + 2, "{long}");
     assert_eq!(summary(""), "");
 }
 
-/// Real lists, which are not part of this repository.
+/// Real tool lists, which are not part of this repository.
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-/// What people would ask of them.
+/// Queries that people would make.
 const QUESTIONS: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../toolward/tests/data/search-questions.jsonl");
 
 #[test]
 #[allow(clippy::print_stderr)]
 fn real_lists_are_searched_as_a_person_expects() {
-    let Ok(folder) = std::fs::read_dir(LISTS) else {
+    let Ok(directory) = std::fs::read_dir(LISTS) else {
         eprintln!("skipped: there are no real tool lists beside this repository");
         return;
     };
-    let mut files: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> = directory.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
     files.sort();
     let lists: Vec<Value> = files
@@ -193,7 +193,7 @@ fn real_lists_are_searched_as_a_person_expects() {
     for line in std::fs::read_to_string(QUESTIONS).unwrap().lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let found = index.search(case["question"].as_str().unwrap());
-        let name = |one: &Found| {
+        let name = |one: &SearchResult| {
             let (server, tools) = &world[one.at.0];
             format!("{server}/{}", tools[one.at.1]["name"].as_str().unwrap())
         };

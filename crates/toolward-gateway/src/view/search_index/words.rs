@@ -1,11 +1,10 @@
-//! Words of names, descriptions and questions: where one ends, what is left of it when its endings
-//! are taken off, and which words people use for each other.
+//! Splits names, descriptions and queries into words, stems them, and has the table of synonyms.
 
-/// A longer word is no word.
-const LONGEST: usize = 64;
+/// Longer words are ignored.
+const MAX_WORD_LENGTH: usize = 64;
 
-/// Words that say nothing of what is looked for.
-const EMPTY: &[&str] = &[
+/// Stop words.
+const STOP_WORDS: &[&str] = &[
     "a", "about", "all", "am", "an", "and", "any", "are", "as", "at", "be", "by", "can", "could",
     "do", "does", "for", "from", "give", "have", "how", "i", "if", "in", "into", "is", "it", "its",
     "let", "me", "my", "need", "of", "on", "or", "our", "please", "should", "some", "that", "the",
@@ -13,8 +12,8 @@ const EMPTY: &[&str] = &[
     "when", "where", "which", "will", "with", "would", "you", "your",
 ];
 
-/// Words that one person uses and another does not.
-const ALIKE: &[&[&str]] = &[
+/// Groups of synonyms.
+const SYNONYMS: &[&[&str]] = &[
     &["delete", "remove", "erase", "drop", "rm", "unlink"],
     &["create", "make", "new", "add", "start", "open"],
     &["get", "read", "show", "view", "fetch", "retrieve", "display", "see"],
@@ -55,8 +54,8 @@ const ALIKE: &[&[&str]] = &[
     &["ci", "pipeline"],
 ];
 
-/// The words of a text in lower case and in their order: `readFile`, `read_file` and `Read File` have
-/// the same.
+/// The words of a text, lowercased, in order: `readFile`, `read_file` and `Read File` have the same
+/// words.
 pub(super) fn split(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -66,7 +65,7 @@ pub(super) fn split(text: &str) -> Vec<String> {
         let next = rest.peek().copied().unwrap_or(' ');
         let humps = c.is_uppercase()
             && (before.is_lowercase() || (before.is_uppercase() && next.is_lowercase()));
-        // Where words have no spaces between them, each sign is taken for one.
+        // In scripts without spaces between words, each character counts as a word.
         let alone = c >= '\u{2e80}';
         if humps || alone || before >= '\u{2e80}' || !c.is_alphanumeric() {
             finish(&mut words, &mut word);
@@ -82,17 +81,16 @@ pub(super) fn split(text: &str) -> Vec<String> {
 
 fn finish(words: &mut Vec<String>, word: &mut String) {
     let word = std::mem::take(word);
-    if !word.is_empty() && word.len() <= LONGEST {
+    if !word.is_empty() && word.len() <= MAX_WORD_LENGTH {
         words.push(word);
     }
 }
 
 pub(super) fn is_empty(word: &str) -> bool {
-    EMPTY.contains(&word)
+    STOP_WORDS.contains(&word)
 }
 
-/// A word without its endings: `creating`, `created` and `creates` are one. What is left need not be a
-/// word.
+/// The stem of a word: `creating`, `created` and `creates` have the same one. It need not be a word.
 pub(super) fn stem(word: &str) -> String {
     if !word.is_ascii() || word.len() < 4 {
         return word.into();
@@ -120,7 +118,7 @@ pub(super) fn stem(word: &str) -> String {
     stem
 }
 
-/// Takes `off` letters from a word that has one of these endings.
+/// Removes `off` letters from a word that has one of these endings.
 fn strip_any<'w>(word: &'w str, endings: &[&str], off: usize) -> Option<&'w str> {
     let fits = endings.iter().any(|ending| word.ends_with(ending));
     word.get(..word.len() - off).filter(|_| fits)
@@ -137,10 +135,10 @@ fn undouble(word: &str) -> &str {
     }
 }
 
-/// Stems of words that others use for a word.
+/// The stems of a word's synonyms.
 pub(super) fn alike(word: &str) -> Vec<String> {
     let own = stem(word);
-    let groups = ALIKE.iter().filter(|group| group.iter().any(|one| stem(one) == own));
+    let groups = SYNONYMS.iter().filter(|group| group.iter().any(|one| stem(one) == own));
     let mut found: Vec<String> =
         groups.flat_map(|group| group.iter().map(|one| stem(one))).collect();
     found.sort_unstable();
@@ -149,8 +147,7 @@ pub(super) fn alike(word: &str) -> Vec<String> {
     found
 }
 
-/// Whether two words differ in one letter that is missing, too many, another, or in two that changed
-/// places.
+/// Whether two words differ by at most one typo: a missing, extra or wrong letter, or two swapped ones.
 pub(super) fn nearly(one: &str, other: &str) -> bool {
     if one.is_ascii() && other.is_ascii() {
         return one_slip(one.as_bytes(), other.as_bytes());
@@ -190,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn endings_do_not_tell_words_apart() {
+    fn endings_do_not_distinguish_words() {
         for (one, other) in [
             ("creates", "creating"),
             ("created", "create"),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, oneshot, watch};
 use tokio::task::JoinHandle;
-use toolward_gateway::client::{Caller, Scope};
+use toolward_gateway::client::Caller;
 use toolward_gateway::downstream::stdio;
 
 use super::http::{self, HalfSent, Reply};
@@ -45,6 +45,19 @@ pub struct Client {
     transport: Transport,
     next: Arc<AtomicU64>,
     notifications: Arc<Mutex<Vec<Value>>>,
+    /// The capabilities that the client declares.
+    capabilities: Value,
+    responder: Responder,
+}
+
+/// Responds to requests of servers: the result, or `None` to leave a request open.
+pub type Responder = Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>;
+
+/// The response to a message of the gateway, if it is a request that the client responds to.
+fn respond(responder: &Responder, message: &Value) -> Option<Value> {
+    message.get("method").filter(|_| message.get("id").is_some())?;
+    let result = responder(message)?;
+    Some(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 }
 
 #[derive(Clone)]
@@ -67,13 +80,13 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The response; panics if there is none.
+    /// The response; panics if it is missing.
     pub async fn answer(self) -> Value {
         let answer = within_an_hour("a response", self.answer).await.unwrap();
         answer.unwrap_or_else(|| panic!("the request got no response"))
     }
 
-    /// The same while time stands still.
+    /// The same while time does not advance.
     pub async fn unhurried(self) -> Value {
         self.answer.await.unwrap().unwrap_or_else(|| panic!("the request got no response"))
     }
@@ -93,14 +106,24 @@ impl Pending {
 }
 
 impl Client {
-    pub(super) async fn connect(gate: Gate, kind: Kind, agent: &str) -> Client {
+    pub(super) async fn connect(
+        gate: Gate,
+        kind: Kind,
+        agent: &str,
+        (capabilities, responder): (Value, Responder),
+    ) -> Client {
         let notifications = Arc::new(Mutex::new(Vec::new()));
         let transport = match kind {
             Kind::HttpLegacy | Kind::HttpModern => Transport::Http { session: None },
-            _ => Transport::Stdio(serve_stdio(&gate, agent, notifications.clone())),
+            _ => Transport::Stdio(serve_stdio(
+                &gate,
+                agent,
+                (notifications.clone(), responder.clone()),
+            )),
         };
         let (token, next) = (format!("token-of-{agent}"), Arc::new(AtomicU64::new(1)));
-        let mut client = Client { gate, kind, token, transport, next, notifications };
+        let mut client =
+            Client { gate, kind, token, transport, next, notifications, capabilities, responder };
         if !kind.is_modern() {
             client.initialize().await;
         }
@@ -109,7 +132,9 @@ impl Client {
 
     async fn initialize(&mut self) {
         let info = json!({"name": "test", "version": "1"});
-        let params = json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info});
+        let params = json!({
+            "protocolVersion": LEGACY, "capabilities": self.capabilities, "clientInfo": info
+        });
         let message = self.message(Some(0), "initialize", params);
         match &self.transport {
             Transport::Http { .. } => {
@@ -125,13 +150,20 @@ impl Client {
         self.notify("notifications/initialized", json!({})).await;
     }
 
+    /// Continues with `initialize`, as a client whose probe for the modern protocol version failed.
+    pub async fn fall_back(mut self) -> Client {
+        self.kind = Kind::StdioLegacy;
+        self.initialize().await;
+        self
+    }
+
     fn message(&self, id: Option<u64>, method: &str, mut params: Value) -> Value {
         if self.kind.is_modern() {
             let meta = params["_meta"].as_object().cloned().unwrap_or_default();
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": MODERN,
                 "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": {},
+                "io.modelcontextprotocol/clientCapabilities": self.capabilities,
             });
             params["_meta"].as_object_mut().unwrap().extend(meta);
         }
@@ -157,7 +189,8 @@ impl Client {
         if self.kind.is_modern() {
             headers.push(("Mcp-Protocol-Version", MODERN));
             headers.push(("Mcp-Method", message["method"].as_str().unwrap()));
-            if let Some(name) = message["params"]["name"].as_str() {
+            let params = &message["params"];
+            if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {
                 headers.push(("Mcp-Name", name));
             }
         }
@@ -165,7 +198,25 @@ impl Client {
     }
 
     async fn post(&self, message: &Value) -> Reply {
-        self.head(message).await.finish().await
+        let client = self.clone();
+        let on_message = move |message: &Value| {
+            if let Some(response) = respond(&client.responder, message) {
+                let client = client.clone();
+                tokio::spawn(async move { client.send(&response).await });
+            }
+        };
+        self.head(message).await.finish_with(on_message).await
+    }
+
+    /// Sends a message that gets no response.
+    pub async fn send(&self, message: &Value) {
+        match &self.transport {
+            Transport::Stdio(lines) => lines.write(message).await,
+            Transport::Http { .. } => {
+                let reply = Box::pin(async { self.head(message).await.finish().await }).await;
+                assert_eq!(reply.status, 202);
+            }
+        }
     }
 
     /// Begins a request.
@@ -218,6 +269,17 @@ impl Client {
         tools.iter().map(|tool| tool["name"].as_str().unwrap().to_string()).collect()
     }
 
+    /// The names, URIs or URI templates that a list contains.
+    pub async fn entries(&self, method: &str) -> Vec<String> {
+        let answer = self.request(method, json!({})).await;
+        let lists = ["tools", "prompts", "resources", "resourceTemplates"];
+        let list = lists.iter().find_map(|list| answer["result"][list].as_array());
+        let list = list.unwrap_or_else(|| panic!("{method}: {answer}")).iter();
+        let keys = ["uriTemplate", "uri", "name"];
+        let key = |entry: &Value| keys.iter().find_map(|key| entry[key].as_str().map(String::from));
+        list.map(|entry| key(entry).unwrap()).collect()
+    }
+
     pub async fn notify(&self, method: &str, params: Value) {
         let message = self.message(None, method, params);
         match &self.transport {
@@ -256,24 +318,29 @@ impl Lines {
     }
 }
 
-fn serve_stdio(gate: &Gate, agent: &str, notifications: Arc<Mutex<Vec<Value>>>) -> Arc<Lines> {
+fn serve_stdio(
+    gate: &Gate,
+    agent: &str,
+    (notifications, responder): (Arc<Mutex<Vec<Value>>>, Responder),
+) -> Arc<Lines> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (running, revoked) = watch::channel(false);
     let caller = Caller::new(Some(agent.into()), "operator");
     let gateway = gate.gateway().clone();
     let streams = tokio::io::split(theirs);
-    tokio::spawn(stdio::serve(gateway, caller, Scope::All, revoked, 1 << 20, streams));
+    let scope = gate.scope();
+    tokio::spawn(stdio::serve(gateway, caller, scope, revoked, 1 << 20, streams));
     let (input, output) = tokio::io::split(ours);
     let (output, waiting) = (AsyncMutex::new(output), Mutex::default());
     let lines = Arc::new(Lines { output, waiting, _running: running });
-    tokio::spawn(read(input, lines.clone(), notifications));
+    tokio::spawn(read(input, lines.clone(), (notifications, responder)));
     lines
 }
 
 async fn read(
     input: ReadHalf<DuplexStream>,
     lines: Arc<Lines>,
-    notifications: Arc<Mutex<Vec<Value>>>,
+    (notifications, responder): (Arc<Mutex<Vec<Value>>>, Responder),
 ) {
     let mut input = BufReader::new(input).lines();
     while let Ok(Some(line)) = input.next_line().await {
@@ -282,7 +349,12 @@ async fn read(
         let waiting = waiting.and_then(|id| lines.waiting.lock().unwrap().remove(&id));
         match waiting {
             Some(answered) => drop(answered.send(message)),
-            None => notifications.lock().unwrap().push(message),
+            None => {
+                if let Some(response) = respond(&responder, &message) {
+                    lines.write(&response).await;
+                }
+                notifications.lock().unwrap().push(message);
+            }
         }
     }
 }

@@ -53,11 +53,23 @@ pub async fn send_head(
 
 impl HalfSent {
     /// Sends the rest, and reads the response to its end.
-    pub async fn finish(mut self) -> Reply {
+    pub async fn finish(self) -> Reply {
+        self.finish_with(|_| {}).await
+    }
+
+    /// The same, with each message of an event stream as it arrives.
+    pub async fn finish_with(mut self, mut on_message: impl FnMut(&Value)) -> Reply {
         // A server that has refused the request may have closed the connection.
         let _ = self.stream.write_all(&self.rest).await;
-        let mut bytes = Vec::new();
-        self.stream.read_to_end(&mut bytes).await.unwrap();
+        let (mut bytes, mut seen) = (Vec::new(), 0);
+        while self.stream.read_buf(&mut bytes).await.unwrap() > 0 {
+            let text = String::from_utf8_lossy(&bytes);
+            let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+            let messages: Vec<Value> =
+                events.filter_map(|event| serde_json::from_str(event).ok()).collect();
+            messages.iter().skip(seen).for_each(&mut on_message);
+            seen = messages.len();
+        }
         parse(&String::from_utf8(bytes).unwrap())
     }
 }

@@ -38,11 +38,11 @@ struct Calls {
     latest: Latest,
 }
 
-/// Whose view it is.
+/// The agent of this view.
 struct Who {
-    /// `None`: callers without a name.
+    /// `None`: unnamed callers.
     name: Option<String>,
-    /// The query that names it in addresses of this view, of the table and of the live view.
+    /// The query parameter that identifies it in URLs of this view, of the table and of the live view.
     query: String,
     table: String,
     live: String,
@@ -50,7 +50,7 @@ struct Who {
 
 struct AgentDetails {
     who: Who,
-    /// All callers that have a view, to change between them.
+    /// All callers that have a view, to switch between them.
     others: Vec<(Option<String>, bool)>,
     /// The rules that apply to it: its own or those of `default`.
     rules: Option<&'static str>,
@@ -119,7 +119,7 @@ impl AgentDetails {
             rules: match own {
                 true => Some("its own rules"),
                 false if active.policy.agents().is_empty() => None,
-                false => Some("the rules of default, if there are any"),
+                false => Some("the rules of the agent default, if it exists"),
             },
             rejected: agent.is_none() && !callers.contains(&None),
             unenforced: !active.enforced,

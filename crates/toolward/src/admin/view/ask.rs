@@ -10,7 +10,7 @@ use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::arguments::ArgumentsText;
 
 /// The maximum number of suggestions while a name is typed.
-const MOST_PROPOSED: usize = 50;
+const MAX_SUGGESTIONS: usize = 50;
 
 #[derive(Template)]
 #[template(path = "ask.html")]
@@ -37,9 +37,9 @@ struct Tools {
 #[derive(Default)]
 struct Form {
     agents: Vec<String>,
-    /// Callers without a name are let in.
+    /// Unnamed callers are accepted.
     nameless: bool,
-    /// The agent that is chosen; empty for callers without a name.
+    /// The chosen agent; empty for unnamed callers.
     agent: String,
     /// The policy does not name it.
     other: bool,
@@ -72,16 +72,15 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     ViewResponse::of(&AskPage { layout, form, answer: None })
 }
 
-/// The answer to what was filled in.
+/// The decision on the submitted form.
 pub(crate) async fn answer(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let lists = page.lists.ask(page.gateway()).await;
     let mut form = form(page, query, &lists);
     if query.get("agent") == Some("other") && form.agent.is_empty() {
-        form.wrong_agent = Some("Say the agent’s name.".into());
+        form.wrong_agent = Some("Enter the agent’s name.".into());
     } else if form.agent.is_empty() && !form.nameless {
-        form.wrong_agent = Some(
-            "Nobody comes in without a name: such a request gets 401, before any rule.".into(),
-        );
+        form.wrong_agent =
+            Some("Callers without a name get 401 before any rule is evaluated.".into());
     }
     let arguments = match form.arguments.trim() {
         "" => Ok(Default::default()),
@@ -90,7 +89,7 @@ pub(crate) async fn answer(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let address = form.tool.trim().split_once('/');
     let address = address.filter(|(server, tool)| !server.is_empty() && !tool.is_empty());
     if address.is_none() {
-        form.wrong_tool = Some("Write SERVER/TOOL, with the tool’s own name.".into());
+        form.wrong_tool = Some("Enter SERVER/TOOL, with the server’s own name of the tool.".into());
     }
     let answer = match (&arguments, address) {
         (Ok(arguments), Some(address)) if form.wrong_agent.is_none() => {
@@ -116,7 +115,7 @@ pub(crate) async fn answer(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
 fn form(page: &AdminUi, query: &Query, lists: &[List]) -> Form {
     let callers = page.reloader.callers();
     let agents: Vec<String> = callers.iter().flatten().cloned().collect();
-    // In the form names have a mark before them, so that no agent's name means something else.
+    // In the form, agent names have a prefix, so that no name can be mistaken for another choice.
     let chosen = query.get("agent").unwrap_or_default();
     let agent = match chosen {
         "other" => query.get("name").unwrap_or_default().trim(),
@@ -128,7 +127,7 @@ fn form(page: &AdminUi, query: &Query, lists: &[List]) -> Form {
         agent: agent.into(),
         tools: proposed(lists, &tool),
         tool,
-        // A tab would be shown as a sign.
+        // A tab would be rendered as a symbol.
         arguments: query.get("args").unwrap_or_default().replace('\t', "  "),
         agents,
         nameless: callers.contains(&None),
@@ -136,7 +135,7 @@ fn form(page: &AdminUi, query: &Query, lists: &[List]) -> Form {
     }
 }
 
-/// Tools whose address has what was typed.
+/// Tools whose `SERVER/TOOL` contains the typed text.
 fn proposed(lists: &[List], typed: &str) -> Vec<String> {
     let typed = typed.trim().to_lowercase();
     let known =
@@ -145,5 +144,5 @@ fn proposed(lists: &[List], typed: &str) -> Vec<String> {
         let tools = catalogue.tools().tools().iter();
         tools.map(move |tool| format!("{server}/{}", tool.name()))
     });
-    tools.filter(|tool| tool.to_lowercase().contains(&typed)).take(MOST_PROPOSED).collect()
+    tools.filter(|tool| tool.to_lowercase().contains(&typed)).take(MAX_SUGGESTIONS).collect()
 }

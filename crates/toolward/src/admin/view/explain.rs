@@ -20,7 +20,7 @@ struct ExplainPage {
 #[template(path = "explain_part.html")]
 struct ExplainPart {
     told: AnswerDetails,
-    /// With the verdict in large letters before it.
+    /// Whether the verdict is shown in large letters first.
     large: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
         return ViewResponse::Missing;
     }
     let (Some(server), Some(tool)) = (query.word("server"), query.word("tool")) else {
-        return ViewResponse::Wrong("A question names a server and a tool.".into());
+        return ViewResponse::Wrong("The request must name a server and a tool.".into());
     };
     let arguments = match query.get("args").map(str::trim) {
         None => Ok(None),

@@ -22,7 +22,7 @@ use crate::audit_log::tail_rows::latest;
 const LATEST: usize = 50;
 /// The number of rows that a text search reads.
 const SEARCHED: usize = 2000;
-/// How far back they are looked for, in each stream.
+/// How many bytes of each stream are searched for them, from the end.
 const BACK: u64 = 8 << 20;
 const FURTHER_BACK: u64 = 32 << 20;
 
@@ -34,7 +34,7 @@ struct LivePage {
     agents: Vec<String>,
     servers: Vec<String>,
     rows: Vec<Row>,
-    /// How far the rows go.
+    /// The position after the newest row.
     after: String,
     one: Option<one::One>,
 }
@@ -67,11 +67,11 @@ async fn whole(page: &Arc<AdminUi>, query: &Query, id: Option<&str>) -> ViewResp
     })
 }
 
-/// The rows that came last, newest first, and the id of the newest.
+/// The latest rows, newest first, and the id of the newest.
 fn recent(page: &AdminUi, wanted: &FilterForm) -> (Vec<Row>, String) {
     let folder = &page.reloader.begun().audit.dir;
     let Ok(filter) = wanted.filter(page) else { return Default::default() };
-    // Where there is no record yet, there is nothing to show.
+    // There may be no audit log yet.
     let found = look(folder).unwrap_or_default();
     let looked_at = if wanted.is_sought() { SEARCHED } else { LATEST };
     let back = if wanted.is_narrow() { FURTHER_BACK } else { BACK };
@@ -82,14 +82,14 @@ fn recent(page: &AdminUi, wanted: &FilterForm) -> (Vec<Row>, String) {
     (rows.map(|row| Row::of(page, row)).collect(), after.to_string())
 }
 
-/// The calls and refusals of one agent that came last, newest first.
+/// The latest calls and refusals of one agent, newest first.
 #[derive(Default)]
 pub(in crate::admin::view) struct Latest {
     pub(in crate::admin::view) calls: Vec<Row>,
     pub(in crate::admin::view) refusals: Vec<Row>,
 }
 
-/// What an agent did last; `None`: callers without a name.
+/// The latest calls and refusals of an agent; `None`: unnamed callers.
 pub(in crate::admin::view) async fn latest_of(
     page: &Arc<AdminUi>,
     agent: Option<&str>,
@@ -103,7 +103,7 @@ pub(in crate::admin::view) async fn latest_of(
     };
     let (calls, refusals) = (wanted("allow"), wanted("deny"));
     let page = page.clone();
-    // The end of the audit log is read, which waits for disks.
+    // Reading the end of the audit log blocks on the disk.
     let read = tokio::task::spawn_blocking(move || {
         let some = |wanted: &FilterForm| {
             let mut rows = recent(&page, wanted).0;

@@ -25,9 +25,9 @@ pub(crate) use self::cache::MatrixCache;
 /// Rows per chunk.
 const CHUNK: usize = 64;
 /// Chunks included in the initial page.
-const FIRST: usize = 2;
-/// More columns than this are narrow, with their names upright.
-const MOST_WIDE: usize = 8;
+const FIRST_CHUNKS: usize = 2;
+/// With more columns than this, columns are narrow and their names vertical.
+const MAX_WIDE_COLUMNS: usize = 8;
 
 #[derive(Template)]
 #[template(path = "matrix.html")]
@@ -53,13 +53,13 @@ struct MatrixPart<'a> {
     columns: Vec<MatrixColumn<'a>>,
     wide: bool,
     chunks: Vec<Chunk<'a>>,
-    /// Tools that the filters left, and that there are.
+    /// The number of tools that match the filters, and of all tools.
     tools: usize,
     of: usize,
     lines: usize,
-    /// The filters and what is collapsed, to ask for further lines.
+    /// The filters and collapsed servers, to request further rows.
     filter: String,
-    /// What is collapsed, as hidden fields.
+    /// Collapsed servers, as hidden form fields.
     folds: Vec<(String, String)>,
     /// Collapses or expands all servers.
     fold_all: Option<FoldAll>,
@@ -77,7 +77,7 @@ struct MatrixColumn<'a> {
     through: Option<usize>,
     /// The last reload added it.
     added: bool,
-    /// Limits and hooks over all of its tools.
+    /// Limits and hooks that apply to all of its tools.
     limits: Vec<&'a str>,
     hooks: Vec<&'a str>,
 }
@@ -87,22 +87,22 @@ struct FoldAll {
     collapse: bool,
 }
 
-/// What the last reload changed.
+/// The changes of the last reload.
 struct Reload {
     time: String,
     /// Without the date and the seconds.
     clock: String,
     cells: usize,
-    /// Only those are shown.
+    /// Only changed rows are shown.
     only: bool,
-    /// The address with only those, or with all.
+    /// The URL that shows only changed rows, or all.
     address: String,
 }
 
 struct Chunk<'a> {
     from: usize,
     count: usize,
-    /// Empty if they come later.
+    /// Empty if they are loaded later.
     lines: Vec<DrawnLine<'a>>,
 }
 
@@ -130,10 +130,10 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     }
 }
 
-/// Further lines.
+/// Further rows.
 pub(crate) async fn rows(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let Some(from) = query.get("from").and_then(|from| from.parse::<usize>().ok()) else {
-        return ViewResponse::Wrong("`from` is the number of a line.".into());
+        return ViewResponse::Wrong("`from` must be the number of a row.".into());
     };
     let lists = page.lists.now(page.gateway());
     let table = page.matrix.table(&page.reloader, &lists);
@@ -156,7 +156,7 @@ fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> 
     let chunk = |from: usize| {
         let count = CHUNK.min(lines.len() - from);
         let numbered = lines.iter().enumerate().skip(from).take(count);
-        let first = from < FIRST * CHUNK;
+        let first = from < FIRST_CHUNKS * CHUNK;
         let drawn = numbered.filter(|_| first).filter_map(|(at, line)| {
             drawn(table, filter, (at, *line), shown.left(line.group), &address)
         });
@@ -170,7 +170,7 @@ fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> 
         hints: filter::hints(table, query),
         text: query.get("q").unwrap_or_default(),
         filtered: filter.is_some(),
-        wide: columns.len() <= MOST_WIDE,
+        wide: columns.len() <= MAX_WIDE_COLUMNS,
         columns,
         chunks: (0..lines.len()).step_by(CHUNK).map(chunk).collect(),
         tools: *tools,

@@ -1,4 +1,4 @@
-//! The active policy: its files, how often each rule decided, and findings.
+//! The active policy: its files, the hit counts of its rules, and findings.
 
 mod files;
 mod hits;
@@ -27,7 +27,7 @@ struct PolicyPart {
     told: PolicyDetails,
 }
 
-/// Counts alone, to be put in their places.
+/// Counts only, swapped into an open view.
 #[derive(Template)]
 #[template(path = "policy_hits.html")]
 struct Counts {
@@ -39,7 +39,7 @@ struct Counts {
 struct PolicyDetails {
     version: String,
     since: String,
-    /// Since when calls are counted.
+    /// The time from which calls are counted.
     counted: String,
     reloaded: bool,
     last: Option<Last>,
@@ -53,7 +53,7 @@ struct PolicyDetails {
     failed: usize,
     unknown: usize,
     files: Vec<File>,
-    /// Rules that came from no file, or from one that cannot be shown.
+    /// Rules that are not from a file, or from a file that cannot be shown.
     loose: Vec<Hit>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             None => ViewResponse::Missing,
         },
         "" => {
-            // Findings depend on what the servers offer.
+            // Findings depend on the tool lists of the servers.
             drop(page.lists.ask(page.gateway()).await);
             let layout = Layout::new(page, "policy", "Policy").await;
             let Some(told) = told(page).await else { return ViewResponse::Missing };
@@ -99,7 +99,7 @@ async fn told(page: &Arc<AdminUi>) -> Option<PolicyDetails> {
         let state = page.reloader.state();
         (state.in_force.clone()?, state.last.clone(), state.taken_up)
     };
-    // A large policy is looked at for a while.
+    // Checking a large policy takes a while.
     let (of, page_of, at) = (in_force.clone(), page.clone(), active.clone());
     let report = tokio::task::spawn_blocking(move || of.report(page_of.gateway(), &at));
     let report = report.await.ok()?;

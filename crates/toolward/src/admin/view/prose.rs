@@ -25,12 +25,12 @@ pub(crate) fn pieces(reason: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Whether a reason names the place of its rule.
+/// Whether a reason contains the location of its rule.
 pub(crate) fn has_place(pieces: &[Piece]) -> bool {
     pieces.iter().any(|piece| matches!(piece, Piece::Place(..)))
 }
 
-/// Text, with a place in parentheses as a part of its own.
+/// Text; a location in parentheses becomes a separate piece.
 fn push_text(text: &str, pieces: &mut Vec<Piece>) {
     let mut push = |text: &str| {
         if !text.is_empty() {

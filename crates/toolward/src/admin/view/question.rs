@@ -1,4 +1,4 @@
-//! A question about one call, and its answer as the views show it. The facts are those of `toolward explain`.
+//! A query about one call, and the answer as the views show it. The facts are those of `toolward explain`.
 
 use std::sync::Arc;
 
@@ -15,30 +15,30 @@ use crate::admin::view::prose::{Piece, pieces};
 use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::guards;
-use crate::query::{Answer, PolicyQuery, outcome, outcome_text, step_note};
+use crate::query::{Answer, PolicyQuery, Via, outcome, outcome_text, step_note};
 
-/// A question about the active policy.
+/// A query on the active policy.
 pub(super) struct ActiveQuestion {
     active: Arc<Active>,
     lists: Vec<List>,
     agent: Option<String>,
     server: String,
     name: String,
-    /// `None`: it is about the listing. Empty arguments are arguments.
+    /// `None`: the query is about the listing. An empty object is a call without arguments.
     arguments: Option<ArgumentsText>,
     tool: Option<Tool>,
     hints: Hints,
     unlisted: ToolSet,
 }
 
-/// What is shown of an answer.
+/// An answer as it is displayed.
 pub(crate) struct AnswerDetails {
     pub(crate) agent: Option<String>,
     pub(crate) server: String,
     pub(crate) tool: String,
     /// Whether it is about the listing.
     pub(crate) list: bool,
-    /// The arguments as JSON, where it is about a call.
+    /// The arguments as JSON, if it is about a call.
     pub(crate) arguments: Option<String>,
     pub(crate) verdict: &'static str,
     pub(crate) step: &'static str,
@@ -52,24 +52,34 @@ pub(crate) struct AnswerDetails {
     pub(crate) sees: ListedTool,
     /// How the agent calls the tool, if not directly.
     pub(crate) note: Option<Vec<Piece>>,
-    /// This answer and the form with this question, as addresses.
+    /// The URLs of this answer and of the form with this query.
     pub(crate) link: String,
     pub(crate) form: String,
 }
 
-/// What the agent gets to see of it.
+/// The tool as the agent sees it.
 pub(crate) struct ListedTool {
     pub(crate) listed: bool,
     /// The name by which clients call the tool.
     pub(crate) called: String,
-    /// The actions that are left in its schema.
+    /// The actions in its narrowed schema.
     pub(crate) actions: Option<Vec<String>>,
-    /// The text of the refusal, line by line.
+    /// The text of the refusal of a direct call, line by line.
     pub(crate) refusal: Option<Vec<String>>,
+    /// The same call through `execute_tool`, if the agent calls the tool that way.
+    pub(crate) through: Option<Through>,
     /// Limits or hooks may still refuse.
     pub(crate) guarded: bool,
     /// The policy is only recorded.
     pub(crate) enforced: bool,
+}
+
+/// A call through `execute_tool`.
+pub(crate) struct Through {
+    /// Whether the agent finds the tool by searching.
+    pub(crate) listed: bool,
+    /// The text of the refusal, line by line.
+    pub(crate) refusal: Option<Vec<String>>,
 }
 
 pub(crate) struct LayerTraceRow {
@@ -86,13 +96,13 @@ pub(crate) struct Step {
     pub(crate) action: Option<String>,
     pub(crate) note: String,
     pub(crate) tried: Vec<TriedRule>,
-    /// It is the step that the layer's answer comes from.
+    /// The step that decided the layer's verdict.
     pub(crate) decided: bool,
 }
 
 pub(crate) struct TriedRule {
     pub(crate) rule: Rule,
-    /// In a word, for styles.
+    /// One word, used as a CSS class.
     pub(crate) outcome: &'static str,
     pub(crate) text: String,
 }
@@ -118,7 +128,7 @@ impl From<RuleText> for Rule {
 }
 
 impl ActiveQuestion {
-    /// A question, or what is wrong with it.
+    /// A query, or the error in it.
     pub(super) fn new(
         page: &AdminUi,
         lists: Vec<List>,
@@ -131,16 +141,16 @@ impl ActiveQuestion {
             let known = lists.iter().map(|list| list.server.name());
             return Err(match suggest::nearest(server, known) {
                 Some(nearest) => {
-                    format!("No server is called “{server}”. Did you mean “{nearest}”?")
+                    format!("No server is named “{server}”. Did you mean “{nearest}”?")
                 }
-                None => format!("No server is called “{server}”."),
+                None => format!("No server is named “{server}”."),
             });
         };
         let exposure = active.policy.exposure(server);
         if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
             return Err(format!(
-                "“{name}” is what clients call “{original}”; rules speak of original names. Ask \
-                 about {server}/{original}."
+                "“{name}” is the display name of “{original}”; rules use original names. Ask about \
+                 {server}/{original}."
             ));
         }
         let tool = match &list.tools {
@@ -148,7 +158,7 @@ impl ActiveQuestion {
             Ok(catalogue) => {
                 let tools = catalogue.tools();
                 let at = tools.id(name).and_then(|id| usize::try_from(id).ok());
-                // A name that was made harmless to be shown still names its tool.
+                // A sanitized name still identifies its tool.
                 let seen = || tools.tools().iter().find(|tool| sanitize(tool.name()) == name);
                 at.and_then(|at| tools.tools().get(at)).or_else(seen).cloned()
             }
@@ -210,9 +220,15 @@ impl ActiveQuestion {
             let empty = arguments.is_empty();
             if empty { String::new() } else { arguments.text().to_string() }
         });
+        let through = asked.ways(&answer).into_iter().find(|way| way.via == Via::Execute);
+        let through = through.map(|way| Through {
+            listed: way.listed,
+            refusal: way.refusal.map(|refusal| lines(&refusal.text())),
+        });
         let sees = ListedTool {
             listed,
-            refusal: refused.then(|| lines(&asked.refusal(&answer.decision).text())),
+            through,
+            refusal: refused.then(|| lines(&asked.direct_refusal(&answer.decision).text())),
             called: asked.called(),
             actions,
             guarded: guards::any(page.reloader.begun(), asked.policy),
@@ -240,7 +256,7 @@ impl ActiveQuestion {
     }
 
     fn address(&self, view: &str, arguments: Option<&str>) -> String {
-        // The form tells names from its other choices by a mark.
+        // The form marks agent names with a prefix.
         let mark = if view == "ask" { "=" } else { "" };
         let agent = self.agent.as_ref().map(|agent| encoded(&format!("{mark}{agent}")));
         let agent = agent.unwrap_or_default();

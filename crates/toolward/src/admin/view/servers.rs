@@ -28,7 +28,7 @@ struct ServersPart<'a> {
     servers: &'a [ServerDetails],
 }
 
-/// What changes from moment to moment, to be put in its places.
+/// The changing parts, swapped into an open view.
 #[derive(Template)]
 #[template(path = "servers_now.html")]
 struct Now<'a> {
@@ -42,10 +42,10 @@ struct ServerDetails {
     kind: String,
     eras: Vec<&'static str>,
     revisions: Vec<&'static str>,
-    /// Its tools are known.
+    /// `Some` if its tools are known.
     sees: Option<ToolCounts>,
     now: ServerState,
-    /// The part comes by itself, to be put in its place.
+    /// The part is sent alone and swapped into an open view.
     alone: bool,
 }
 
@@ -55,7 +55,7 @@ struct ToolCounts {
     by_agent: Vec<(Option<String>, usize)>,
 }
 
-/// How it is at the moment.
+/// The current state of a server.
 struct ServerState {
     word: &'static str,
     calls: u64,
@@ -74,7 +74,7 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     match &*query.rest {
         "" if query.fragment => ViewResponse::of(&ServersPart { servers: &told(page, false) }),
         "" => {
-            // Whoever has not been asked yet is asked now, and waited for a moment.
+            // Servers that have not been queried yet are queried now, with a short wait.
             drop(page.lists.ask(page.gateway()).await);
             let layout = Layout::new(page, "servers", "Servers").await;
             ViewResponse::of(&ServersPage { layout, servers: told(page, false) })

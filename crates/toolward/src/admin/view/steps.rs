@@ -1,7 +1,7 @@
 //! Steps of the policy in words. The audit log, JSON output and the manual use codes such as
 //! `6-default-deny`; a person gets a sentence.
 
-/// A step as a heading: what it looks at.
+/// A step as a heading.
 pub(crate) fn label(code: &str) -> &str {
     match code {
         "unknown-agent" => "No rules for this agent",
@@ -28,10 +28,10 @@ pub(crate) fn label(code: &str) -> &str {
     }
 }
 
-/// Why a step decided as it did, for records that carry no reason of their own.
+/// The reason of a step, for records without a reason of their own.
 pub(crate) fn sentence(code: &str) -> &str {
     match code {
-        "unknown-agent" => "no rules are written for this agent",
+        "unknown-agent" => "there are no rules for this agent",
         "server-deny" => "a rule denies the server",
         "server-not-allowed" => "no rule allows the server",
         "1-exact-deny" | "2-wildcard-deny" => "a rule denies the tool",
@@ -39,8 +39,8 @@ pub(crate) fn sentence(code: &str) -> &str {
         "6-default-deny" => "no rule allows the tool",
         "allowlist-none" => "no entry of the allowlist covers the tool",
         "not-exposed" => "the server does not expose the tool",
-        "ambiguous-action" => "the arguments do not say clearly which action is meant",
-        "unsafe-uri" => "servers may read the URI differently",
+        "ambiguous-action" => "the action is ambiguous",
+        "unsafe-uri" => "servers may interpret the URI differently",
         "read-only-mode" => "read-only mode",
         "no-policy" => "there is no policy",
         "no-such-tool" => "the server has no such tool",

@@ -36,9 +36,12 @@ pub(super) fn event(record: &Value) -> String {
     {
         add("src", source);
     }
+    // The label names the kind of the subject.
+    let subjects = ["tool", "prompt", "uri", "reference"];
+    let subject = subjects.into_iter().find(|name| text(name).is_some()).unwrap_or("tool");
     for (key, name) in [
         ("cs1", "server"),
-        ("cs2", "tool"),
+        ("cs2", subject),
         ("cs3", "rule"),
         ("cs4", "step"),
         ("cs5", "policy"),
@@ -64,18 +67,21 @@ pub(super) fn event(record: &Value) -> String {
     line + "\n"
 }
 
-/// What an event is called, and how much it matters, from 0 to 10.
+/// The name of an event, and its severity from 0 to 10.
 fn judged(kind: &str, verdict: Option<&str>, outcome: Option<&str>) -> (&'static str, u8) {
     match (kind, verdict, outcome) {
         ("gap", ..) => ("records are missing", 9),
-        ("head", ..) => ("the head of the record was replaced", 7),
+        ("head", ..) => ("the head of the audit log was replaced", 7),
         ("recovery", ..) => ("records are written again", 7),
-        ("repair", ..) => ("record repaired", 5),
-        ("turned-away", ..) => ("requests turned away", 5),
+        ("repair", ..) => ("audit log repaired", 5),
+        ("turned-away", ..) => ("requests rejected", 5),
         ("outcome", _, Some("ok")) => ("tool call ended", 2),
         ("outcome", ..) => ("tool call failed", 4),
         ("unavailable", ..) => ("server unavailable", 4),
         ("list", ..) => ("tools listed", 1),
+        ("question", Some("deny"), _) => ("question of a server declined", 4),
+        ("question", ..) => ("question of a server", 2),
+        ("subscription", ..) => ("subscription", 1),
         (_, Some("deny"), _) => ("tool call refused", 6),
         (_, Some("ask"), _) => ("tool call awaits approval", 4),
         (_, Some(_), _) => ("tool call allowed", 3),

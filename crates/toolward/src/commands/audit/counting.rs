@@ -12,7 +12,7 @@ use crate::cli::{CountBy, FilterArgs};
 use crate::exit::Failure;
 use crate::render::{BOLD, Table};
 
-/// Records that are about one call each.
+/// Kinds of records that are about one call.
 const CALLS: [&str; 3] = ["intent", "refusal", "unavailable"];
 
 /// Counts rows that agree in some members.
@@ -31,11 +31,11 @@ impl RowCounts {
 
     pub(super) fn add(&mut self, row: &Value) {
         if self.calls_only && !CALLS.iter().any(|kind| row["kind"] == **kind) {
-            // Rejected requests are found by those who look for them.
+            // Rejected requests are counted only on request.
             return;
         }
         let key = self.by.iter().map(|by| self.member(*by, row)).collect();
-        // One record can stand for several requests of one second.
+        // One record can count several requests of one second.
         *self.counts.entry(key).or_default() += row["count"].as_u64().unwrap_or(1);
     }
 
@@ -43,11 +43,11 @@ impl RowCounts {
         let text = |name: &str| row[name].as_str().map(String::from);
         match by {
             CountBy::Tool => {
-                let tool = text("tool").or_else(|| text("exposed_name"))?;
+                let Some((noun, name)) = row::subject(row) else { return text("exposed_name") };
                 let server = text("server").filter(|_| !self.by.contains(&CountBy::Server));
-                Some(match server.filter(|_| row["tool"].is_string()) {
-                    Some(server) => format!("{server}/{tool}"),
-                    None => tool,
+                Some(match server {
+                    Some(server) => format!("{noun}{server}/{name}"),
+                    None => format!("{noun}{name}"),
                 })
             }
             other => text(other.as_str()),

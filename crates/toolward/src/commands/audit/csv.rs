@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use toolward_config::sanitize;
 
 /// Members that have a column of their own; all others are in the last one, as JSON.
-const COLUMNS: [&str; 30] = [
+const COLUMNS: [&str; 34] = [
     "time",
     "kind",
     "id",
@@ -14,6 +14,10 @@ const COLUMNS: [&str; 30] = [
     "client",
     "server",
     "tool",
+    "method",
+    "prompt",
+    "uri",
+    "reference",
     "exposed_name",
     "action",
     "verdict",
@@ -64,11 +68,11 @@ fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => return String::new(),
         Value::String(text) => text.clone(),
-        // No number is a formula.
+        // A number is never a formula.
         Value::Number(number) => return number.to_string(),
         other => other.to_string(),
     };
-    // A spreadsheet would compute what stands behind these; also where spaces come first.
+    // A spreadsheet could evaluate text that begins with one of these, also after spaces.
     let formula = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
     let guard = if text.trim_start_matches(' ').starts_with(formula) { "'" } else { "" };
     let text = sanitize(&text);

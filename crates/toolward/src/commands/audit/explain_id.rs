@@ -28,7 +28,7 @@ pub(crate) fn run(id: &str, args: &RecordArgs, utc: bool, as_json: bool) -> Resu
         let folders = folders.join(", ");
         let mut stderr = anstream::stderr();
         writeln!(stderr, "no record in {} has the id {id}", sanitize(&folders))?;
-        let help = "say where the log is: --dir DIR, or -c FILE";
+        let help = "give the directory of the audit log: --dir DIR, or -c FILE";
         writeln!(stderr, "  help: {help}")?;
         return Ok(exit::NO);
     };
@@ -48,7 +48,7 @@ fn to_text(decision: &Decision, clock: &Clock) -> String {
     let Decision { record, fits, .. } = decision;
     let text = |name: &str| record[name].as_str().map(|text| sanitize(text).into_owned());
     let mut lines = Vec::new();
-    let who = text("agent").unwrap_or_else(|| "a caller without a name".into());
+    let who = text("agent").unwrap_or_else(|| "an unnamed caller".into());
     let about = row::what(record);
     let about = paint(BOLD, sanitize(&about));
     lines.push(match record["kind"].as_str() {
@@ -69,7 +69,7 @@ fn to_text(decision: &Decision, clock: &Clock) -> String {
     };
     lines.extend(facts(decision, Some(clock)).into_iter().map(fact));
     if *fits == Some(false) {
-        let warning = "the record after it does not fit: it may have been changed since";
+        let warning = "the next record does not match it: it may have been changed";
         lines.push(format!("{} {warning}; see `toolward audit verify`", paint(RED, "warning:")));
     }
     lines.join("\n") + "\n"

@@ -45,7 +45,7 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         out.flush()?;
         return finished(unreadable);
     }
-    // Records may be a little out of order.
+    // Records may be slightly out of order.
     let end = filter.until_micros.map(|until| time_at(until.saturating_add(10_000_000)));
     let plain = args.format == ExportFormat::Jsonl && filter.is_plain();
     let mut matcher = Matcher::new(filter);
@@ -55,7 +55,7 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         }
         let wanted = |filter: &Filter| filter.wants(opening.kind) && filter.in_time(opening.time);
         let found = match plain {
-            // Nothing of it needs to be read.
+            // The record does not have to be parsed.
             true => wanted(&matcher.filter).then(|| (Value::Null, None)),
             false => matcher.take(line, opening).map(|found| (found.record, found.intent)),
         };

@@ -12,7 +12,7 @@ use crate::render::terminal_width;
 
 /// The number of rows written without buffering.
 const AT_ONCE: usize = 100;
-const EVERY: Duration = Duration::from_millis(50);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Output that can be watched.
 pub(crate) struct Out {
@@ -47,7 +47,7 @@ impl Out {
         }
     }
 
-    /// Writes a line that has its end.
+    /// Writes a line, including its line break.
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         if self.colours {
             self.writer().write_all(line.as_bytes())?;
@@ -58,7 +58,7 @@ impl Out {
         self.written()
     }
 
-    /// Writes bytes that hold no colours.
+    /// Writes bytes without styles.
     pub(crate) fn plain(&mut self, line: &[u8]) -> Result<()> {
         self.writer().write_all(line)?;
         self.written()
@@ -69,9 +69,9 @@ impl Out {
         if self.lines <= AT_ONCE { self.flush() } else { self.flush_if_due() }
     }
 
-    /// What has been written long enough ago is shown.
+    /// Flushes the buffer if its oldest row has waited long enough.
     pub(crate) fn flush_if_due(&mut self) -> Result<()> {
-        if self.flushed.elapsed() >= EVERY { self.flush() } else { Ok(()) }
+        if self.flushed.elapsed() >= FLUSH_INTERVAL { self.flush() } else { Ok(()) }
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {

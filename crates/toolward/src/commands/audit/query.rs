@@ -47,7 +47,7 @@ pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
             latest.unreadable
         }
         (None, None) => {
-            // An outcome is shown with its call, unless only outcomes are asked for.
+            // An outcome is shown with its call, unless only outcomes are requested.
             let before = if filter.wants("intent") { DISORDER } else { LONGEST_CALL };
             let scan = Scan::new(found, filter.since_micros, before)?;
             forwards(scan, filter, args.limit, &mut out)?
@@ -56,7 +56,7 @@ pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
     out.out.flush()?;
     let mut stderr = anstream::stderr();
     if out.rows == 0 && !args.output.json {
-        writeln!(stderr, "nothing was recorded that fits")?;
+        writeln!(stderr, "no record matches")?;
     }
     let uncompared = sought.and_then(|sought| sought.uncompared());
     if let Some(warning) = &uncompared {
@@ -72,7 +72,7 @@ pub(super) fn run(args: QueryArgs) -> Result<u8, Failure> {
     })
 }
 
-/// Shows rows while records are read; gives how many lines could not be.
+/// Prints rows while records are read; returns the number of invalid lines.
 fn forwards(
     scan: Scan,
     filter: Filter,

@@ -10,11 +10,11 @@ use crate::audit_log::clock::{Clock, Precision};
 use crate::audit_log::row::{took, what};
 use crate::render::{DIM, RED, paint, verdict};
 
-/// Longer words are cut, also where there is room: JSON has all of them.
-const MAX_CELL: usize = 44;
+/// In a file or pipe, a longer cell does not widen the column of later rows.
+const MAX_COLUMN: usize = 44;
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// Less room than this for the column WHAT, and other columns are left out.
+/// If the column WHAT would be narrower than this, other columns are left out.
 const MIN_WHAT: usize = 20;
 
 type TextCell = (String, Style);
@@ -35,7 +35,7 @@ enum Column {
 
 use Column::{Agent, Id, Outcome, Result, Step, Time, Took, What};
 
-/// What is shown, from the widest set to the narrowest.
+/// The sets of columns, from the widest to the narrowest.
 const SETS: [&[Column]; 4] = [
     &[Time, Agent, What, Column::Verdict, Step, Outcome, Took, Id],
     &[Time, Agent, What, Column::Verdict, Outcome, Took, Id],
@@ -58,7 +58,7 @@ impl Column {
         }
     }
 
-    /// How wide a column is: at least, in a file or pipe, and always, on a terminal.
+    /// The width of a column: the minimum in a file or pipe, and the fixed width on a terminal.
     fn width(self) -> (usize, usize) {
         match self {
             Time => (0, 11),
@@ -74,10 +74,10 @@ impl Column {
     }
 }
 
-/// A table whose rows are shown one by one.
+/// A table whose rows are printed one by one.
 pub(crate) struct Columns {
     clock: Clock,
-    /// In a file or pipe: how wide the columns are so far. Rows are shown before the last one is known.
+    /// In a file or pipe: the widths of the columns so far. Rows are printed before the last one is known.
     widths: [usize; 8],
 }
 
@@ -126,13 +126,13 @@ impl Columns {
         SETS.iter().find(fits).unwrap_or(&SETS[SETS.len() - 1])
     }
 
-    /// A line whose columns are as wide as the widest cell so far.
+    /// A line whose columns are as wide as the widest cell so far. Nothing is truncated, because scripts
+    /// compare names.
     fn grown(&mut self, cells: Vec<TextCell>) -> String {
         let mut line = String::new();
         for ((text, style), width) in cells.into_iter().zip(&mut self.widths) {
-            let text = cut(&text, MAX_CELL + 1);
             if *width > 0 {
-                *width = (*width).max(text.width());
+                *width = (*width).max(text.width().min(MAX_COLUMN));
             }
             push(&mut line, &text, style, *width);
         }
@@ -146,14 +146,14 @@ fn short_id(row: &Value) -> &str {
     id.split('-').next().filter(|part| part.len() >= 12).unwrap_or(id)
 }
 
-/// What is left for the column WHAT.
+/// The remaining width for the column WHAT.
 fn room(set: &[Column], width: usize, id: usize) -> usize {
     let fixed: usize = set.iter().map(|column| column.width().1).sum();
     width.saturating_sub(fixed + id + GAP * (set.len() - 1))
 }
 
-/// A line that is not wider than the terminal. An event that is not a call has no verdict and no outcome:
-/// its text takes their room.
+/// A line that is not wider than the terminal. An event that is not a call has no verdict and no outcome: its
+/// text uses their space.
 fn fitted(set: &[Column], cells: Vec<TextCell>, width: usize, id: usize) -> String {
     let (left, mut line) = (room(set, width, id), String::new());
     let empty = |column: &Column, cell: &TextCell| {
@@ -181,7 +181,7 @@ fn fitted(set: &[Column], cells: Vec<TextCell>, width: usize, id: usize) -> Stri
 
 fn push(line: &mut String, text: &str, style: Style, width: usize) {
     line.push_str(&paint(style, text));
-    line.push_str(&" ".repeat((width + GAP).saturating_sub(text.width())));
+    line.push_str(&" ".repeat((width + GAP).saturating_sub(text.width()).max(GAP)));
 }
 
 fn ended(mut line: String) -> String {
@@ -287,6 +287,22 @@ mod tests {
         let shown = Columns::new(true).row(&rows()[0], Some(80));
         let shown = anstream::adapter::strip_str(&shown).to_string();
         assert!(shown.contains("files/read_file") && shown.contains(" ok "), "{shown}");
+    }
+
+    #[test]
+    fn nothing_is_cut_in_a_file_or_pipe() {
+        let (rows, mut columns) = (rows(), Columns::new(true));
+        let lines: Vec<String> = rows.iter().map(|row| columns.row(row, None)).collect();
+        let lines = lines.iter().map(|line| anstream::adapter::strip_str(line).to_string());
+        for (line, row) in lines.zip(&rows) {
+            for name in ["agent", "server", "tool", "reason", "id"] {
+                let text = row[name].as_str().unwrap_or_default().trim();
+                assert!(line.contains(text), "{name}: {line}");
+            }
+        }
+        // A long cell hardly widens its column.
+        let after = anstream::adapter::strip_str(&columns.row(&rows[0], None)).to_string();
+        assert!(after.width() < 200, "{after}");
     }
 
     #[test]

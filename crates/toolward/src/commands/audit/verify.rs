@@ -52,25 +52,23 @@ fn take_off(stream: &Stream) -> Result<Option<String>, Failure> {
     let refused = |why: &str| Err(Failure::invalid(format!("error: {name}: {why}")));
     match repair(stream) {
         Ok(Repair::Done(bytes)) => {
-            Ok(Some(format!("{name}: the torn last line was taken off ({bytes} bytes)")))
+            Ok(Some(format!("{name}: the incomplete last line was removed ({bytes} bytes)")))
         }
         Ok(Repair::NotNeeded) => Ok(None),
-        Ok(Repair::Written) => {
-            refused("a gateway writes to it: it is not repaired under its hands")
-        }
+        Ok(Repair::Written) => refused("it is not repaired while a gateway writes to it"),
         Ok(Repair::RecordsMissing) => Ok(Some(format!(
-            "{name}: the last line is not taken off: the head knows of more, so that it was cut and \
-             not torn"
+            "{name}: the last line is not removed: the head covers more, so the file was truncated \
+             after it was written"
         ))),
         Ok(Repair::OnlyLine) => Ok(Some(format!(
-            "{name}: the only line is torn; the next gateway takes it off, and says so in the record"
+            "{name}: the only line is incomplete; the next gateway removes it and records the repair"
         ))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => refused(&error.to_string()),
     }
 }
 
-/// What is worth saying beside findings.
+/// Remarks that are not findings.
 fn remarks(stream: &str, report: &Report) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(torn) = &report.torn {
@@ -78,22 +76,23 @@ fn remarks(stream: &str, report: &Report) -> Vec<String> {
         said.push(match report.is_written {
             true => format!("{file}:{line}: a line is being written"),
             false => format!(
-                "{file}:{line}: torn: the last line has no end ({bytes} bytes); the next gateway \
-                 takes it off and says so in the record, or --repair"
+                "{file}:{line}: torn: the last line is incomplete ({bytes} bytes); --repair or the \
+                 next gateway removes it and records the repair"
             ),
         });
     }
     if report.killed > 0 {
         let records = count_of(report.killed, "record");
         said.push(format!(
-            "{stream}: a gateway was killed: its head does not know of the last {records}, which fit"
+            "{stream}: a gateway was killed: its head does not cover the last {records}, which \
+             continue the chain"
         ));
     }
     if report.repairs > 0 {
-        said.push(format!("{stream}: {} taken off earlier", count_of(report.repairs, "torn line")));
+        said.push(format!("{stream}: {} removed earlier", count_of(report.repairs, "torn line")));
     }
     if let Some(upto) = report.removed_up_to {
-        said.push(format!("{stream}: segments up to {upto} were removed when their time was over"));
+        said.push(format!("{stream}: segments up to {upto} expired and were removed"));
     }
     if report.more > 0 {
         said.push(format!("{stream}: {} more", count_of(report.more, "place")));

@@ -22,7 +22,7 @@ pub(super) fn arguments(tool: &Value, given: &Map<String, Value>) -> Result<(), 
             return Err(format!("{name} does not know `{key}`; it takes {keys}"));
         };
         if !fits(property, value) {
-            return Err(format!("`{key}` of {name} is {}, not {value}", form(property)));
+            return Err(format!("`{key}` of {name} must be {}, not {value}", form(property)));
         }
     }
     Ok(())
@@ -45,7 +45,7 @@ fn fits(property: &Value, value: &Value) -> bool {
     is_type && least && most && long && listed
 }
 
-/// What a property takes, for people and models alike.
+/// The expected value of a property, for people and models.
 fn form(property: &Value) -> String {
     let mut form = match property["type"].as_str() {
         _ if property["enum"].is_array() => {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_passes_and_what_is_wrong_is_explained() {
+    fn valid_values_pass_and_invalid_ones_are_explained() {
         assert_eq!(said("get_issue", json!({"number": 17})), "");
         assert_eq!(said("weekly_report", json!({"seconds": 0.5})), "");
         assert_eq!(said("create_issue", json!({"title": "abc", "labels": ["bug"]})), "");

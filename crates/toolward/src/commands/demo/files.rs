@@ -13,14 +13,14 @@ const CONFIG: &str = include_str!("toolward.yaml");
 const POLICY: &str = include_str!("policy.yaml");
 const README: &str = include_str!("README.md");
 
-/// Who calls, in the order of the configuration, and what a person should know about it.
+/// The agents, in the order of the configuration, each with a description.
 const AGENTS: [(&str, &str); 3] = [
-    ("reader", "looks, never touches"),
-    ("maintainer", "nearly everything, but deletes nothing"),
-    ("visitor", "not named in the policy: gets `default`"),
+    ("reader", "reads, changes nothing"),
+    ("maintainer", "almost everything, but nothing destructive"),
+    ("visitor", "not in the policy: the rules of `default` apply"),
 ];
 
-/// An agent that can come in.
+/// An agent with its token.
 pub(super) struct Agent {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -36,12 +36,12 @@ pub(super) fn agents() -> io::Result<[Agent; 3]> {
     made.try_into().map_err(|_| io::Error::other("there are three agents"))
 }
 
-/// Where everything is.
+/// The paths of the demo.
 pub(super) struct DemoPaths {
     pub(super) folder: PathBuf,
     pub(super) listen: SocketAddr,
     pub(super) page: SocketAddr,
-    /// The program itself, which is the servers too.
+    /// The program itself, which also contains the servers.
     pub(super) program: String,
 }
 
@@ -58,9 +58,9 @@ impl DemoPaths {
         self.folder.join("tokens.txt")
     }
 
-    /// The files by path, with what is in them. Only the one with the tokens is for nobody else's eyes.
+    /// The files: path, content and mode. Only the file with the tokens is private.
     fn files(&self, agents: &[Agent]) -> [(PathBuf, String, u32); 4] {
-        // A JSON string is a YAML string.
+        // A JSON string is also a YAML string.
         let program = format!("command: {}", json!(self.program));
         let mut config = CONFIG
             .replace("command: toolward", &program)
@@ -82,13 +82,13 @@ impl DemoPaths {
         ]
     }
 
-    /// Files that are there already.
+    /// A file that already exists.
     pub(super) fn taken(&self) -> Option<PathBuf> {
         let files = self.files(&[]).into_iter().map(|(path, ..)| path);
         files.into_iter().find(|path| path.symlink_metadata().is_ok())
     }
 
-    /// Writes every file, over none.
+    /// Writes all files, without overwriting any.
     pub(super) fn write(&self, agents: &[Agent]) -> io::Result<()> {
         for (path, content, mode) in self.files(agents) {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_that_is_replaced_stands_there() {
+    fn every_placeholder_is_in_the_files() {
         assert_eq!(CONFIG.matches("command: toolward").count(), 2);
         for at in 1..=AGENTS.len() {
             assert_eq!(CONFIG.matches(&format!("{at:064}")).count(), 1);

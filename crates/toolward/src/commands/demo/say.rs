@@ -73,12 +73,12 @@ impl Facts<'_> {
             row("Admin UI", page, "");
         }
         row("MCP", &self.mcp(), "");
-        row("Policy", &policy.display().to_string(), "edit it, and watch the admin UI change");
+        row("Policy", &policy.display().to_string(), "edit it and watch the admin UI");
         for busy in &self.busy {
             let _ = writeln!(
                 out,
                 "  {}",
-                paint(YELLOW, format!("{busy} is in use: a free port instead"))
+                paint(YELLOW, format!("{busy} is in use; using a free port instead"))
             );
         }
         let mut table = Table::new(&["AGENT", "TOKEN", "ABOUT"]);
@@ -95,18 +95,18 @@ impl Facts<'_> {
         }
         headline(&mut out, "Try it from another terminal");
         self.curl().iter().chain(&self.commands()).for_each(|line| copy(&mut out, line));
-        headline(&mut out, "Point a client at it");
+        headline(&mut out, "Connect a client");
         for line in self.clients() {
             copy(&mut out, &line);
         }
-        // What was said first may have left the screen.
+        // The first lines may have scrolled off the screen.
         if let Some(page) = &self.page {
             let _ = writeln!(out, "\nOpen {}", paint(GREEN, page));
         }
         let keep = format!("{} demo --write DIR", quoted(&self.place.program));
         let _ = writeln!(
             out,
-            "Ctrl-C ends the demo and removes its folder. To keep the files: {}",
+            "Ctrl-C stops the demo and deletes its directory. To keep the files: {}",
             paint(BOLD, keep)
         );
         out
@@ -117,13 +117,13 @@ impl Facts<'_> {
         let mut out = String::new();
         let folder = self.place.folder.display();
         let _ = writeln!(out, "{}", paint(BOLD, format!("The demo's files are in {folder}")));
-        let _ = writeln!(out, "Its README.md says what they are; the tokens are in tokens.txt.");
+        let _ = writeln!(out, "README.md describes them; the tokens are in tokens.txt.");
         let config = quoted(&self.place.config().display().to_string());
         headline(&mut out, "Next");
         for (about, word) in [
             ("run the gateway; it logs the address of the admin UI", "serve"),
-            ("what is wrong with the files, if anything", "check"),
-            ("the tests of the policy", "test"),
+            ("check the files", "check"),
+            ("run the tests of the policy", "test"),
         ] {
             let text = format!("{} {word} -c {config}", quoted(&self.place.program));
             copy(&mut out, &CopyableLine { about: about.into(), text });
@@ -145,7 +145,7 @@ impl Facts<'_> {
         };
         vec![
             CopyableLine {
-                about: "what reader sees; with another token it is another list".into(),
+                about: "list the tools of reader; another token gets another list".into(),
                 text: self.request(reader, "tools/list", None),
             },
             call("reader reads an issue: allowed", "tracker__get_issue", json!({"number": 17})),
@@ -172,15 +172,15 @@ impl Facts<'_> {
         )
     }
 
-    /// The same questions to the program itself.
+    /// The same queries as commands of the program.
     fn commands(&self) -> [CopyableLine; 3] {
         let program = quoted(&self.place.program);
         let config = quoted(&self.place.config().display().to_string());
         let write = r#"'{"path": "config/production.yaml"}'"#;
         [
-            ("what reader may do, and which rule says so", "ls --as reader".to_string()),
-            ("one question", format!("can-i --as maintainer files/write_file {write}")),
-            ("why not", format!("explain --as maintainer files/write_file {write}")),
+            ("show what reader may do, and the rule for each tool", "ls --as reader".to_string()),
+            ("check one call", format!("can-i --as maintainer files/write_file {write}")),
+            ("explain the denial", format!("explain --as maintainer files/write_file {write}")),
         ]
         .map(|(about, words)| CopyableLine {
             about: about.into(),
@@ -198,7 +198,7 @@ impl Facts<'_> {
         ]
     }
 
-    /// Clients come in as this agent: it has the most to show.
+    /// The agent that clients connect as: it sees the most tools.
     fn bearer(&self) -> String {
         let [_, maintainer, _] = self.agents;
         format!("Bearer {}", maintainer.token)
@@ -232,12 +232,12 @@ fn headline(out: &mut String, text: &str) {
     let _ = writeln!(out, "\n{}", paint(BOLD, text));
 }
 
-/// A comment says what a line is for, so that both can be copied together.
+/// Prints a command with a comment above it, so that both can be copied together.
 fn copy(out: &mut String, line: &CopyableLine) {
     let _ = writeln!(out, "\n{}\n{}", paint(DIM, format!("# {}", line.about)), line.text);
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:,@%".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {

@@ -21,7 +21,7 @@ const MODERN: &str = "2026-07-28";
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 const META: &str = "io.modelcontextprotocol/";
 
-/// What the slow tool tells on its way, one step each.
+/// The progress messages of the slow tool, one per step.
 const STEPS: [&str; 5] =
     ["reading issues", "reading comments", "counting", "writing", "reading it once more"];
 
@@ -52,17 +52,17 @@ struct Server {
     name: String,
     tools: Vec<Value>,
     shared: Arc<DemoState>,
-    /// A session of the older era has begun.
+    /// A legacy session has begun.
     begun: bool,
 }
 
 struct DemoState {
     world: Mutex<World>,
-    /// Calls that take their time, by their id as written. Whoever lets go of one cancels it.
+    /// Slow calls in flight, by their id as written. Removing one cancels it.
     running: Mutex<HashMap<String, mpsc::Sender<()>>>,
 }
 
-/// An error as JSON-RPC has it.
+/// A JSON-RPC error.
 struct RpcError {
     code: i32,
     message: String,
@@ -74,7 +74,7 @@ fn refused(code: i32, message: impl Into<String>) -> RpcError {
 }
 
 impl Server {
-    /// Answers until the input ends.
+    /// Serves requests until the input ends.
     fn serve(mut self, mut input: impl BufRead) -> Result<u8, Failure> {
         let mut line = Vec::new();
         loop {
@@ -86,7 +86,7 @@ impl Server {
                 continue;
             }
             let Ok(message) = serde_json::from_slice::<Value>(&line) else {
-                send(&answer(&Value::Null, Err(refused(PARSE, "a line is one JSON object"))))?;
+                send(&answer(&Value::Null, Err(refused(PARSE, "a line must be one JSON object"))))?;
                 continue;
             };
             if let Some(answer) = self.hear(&message) {
@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    /// What is answered at once, if anything.
+    /// The immediate response to a message, if there is one.
     fn hear(&mut self, message: &Value) -> Option<Value> {
         let (id, method) = (message.get("id"), message["method"].as_str());
         let params = &message["params"];
@@ -110,7 +110,7 @@ impl Server {
                 Some(answer(&Value::Null, Err(refused(REQUEST, why))))
             }
             (None, Some("notifications/cancelled")) => {
-                // The call ends by this, and is not answered any more.
+                // This cancels the call, which gets no response.
                 self.shared.running().remove(&params["requestId"].to_string());
                 None
             }
@@ -118,10 +118,10 @@ impl Server {
         }
     }
 
-    /// The result of a request; `None` where it comes later.
+    /// The result of a request; `None` if it is sent later.
     fn ask(&mut self, method: &str, asked: &DemoRequest<'_>) -> Result<Option<Value>, RpcError> {
         if let Some(version) = terms(asked.params).filter(|version| *version != MODERN) {
-            let message = format!("{version} is not spoken here; {MODERN} is");
+            let message = format!("protocol version {version} is not supported, use {MODERN}");
             let data = json!({"supported": [MODERN], "requested": version});
             return Err(RpcError { code: VERSION, message, data: Some(data) });
         }
@@ -184,7 +184,7 @@ impl Server {
         Ok(Some(result(tool, outcome)))
     }
 
-    /// Answers later, from a thread of its own, unless the call is cancelled.
+    /// Responds later, from its own thread, unless the call is cancelled.
     fn report(&self, tool: &Value, given: &Map<String, Value>, asked: &DemoRequest<'_>) {
         let seconds = given.get("seconds").and_then(Value::as_f64).unwrap_or(3.0);
         let step = Duration::from_secs_f64((seconds / STEPS.len() as f64).clamp(0.0, 20.0));
@@ -220,7 +220,7 @@ impl Server {
     }
 
     fn instructions(&self) -> &'static str {
-        "The issues and files of Heron, a made-up project. Everything is in memory and gone at the end."
+        "The issues and files of Heron, a made-up project. Everything is in memory and lost at the end."
     }
 }
 
@@ -234,7 +234,7 @@ impl DemoState {
     }
 }
 
-/// A request as it came.
+/// A parsed request.
 struct DemoRequest<'m> {
     id: &'m Value,
     params: &'m Value,
@@ -251,7 +251,7 @@ impl DemoRequest<'_> {
     }
 }
 
-/// The revision that a modern request names.
+/// The protocol version that a modern request names.
 fn terms(params: &Value) -> Option<&str> {
     params["_meta"][format!("{META}protocolVersion")].as_str()
 }

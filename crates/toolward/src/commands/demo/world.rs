@@ -9,7 +9,7 @@ pub(super) fn tools(part: Option<&str>) -> Vec<Value> {
     wanted.flat_map(|(_, tools)| into_list(tools)).collect()
 }
 
-/// The project as it begins.
+/// The initial state of the project.
 pub(super) struct World {
     issues: Vec<Value>,
     files: Map<String, Value>,
@@ -25,7 +25,7 @@ impl World {
         World { issues: into_list(begun["issues"].take()), files }
     }
 
-    /// Does what a tool does. The arguments have been checked against its schema.
+    /// Executes a tool. The arguments have been validated against its schema.
     pub(super) fn call(&mut self, tool: &str, given: &Map<String, Value>) -> Outcome {
         let text = |key: &str| given.get(key).and_then(Value::as_str);
         let number = given.get("number").and_then(Value::as_u64);
@@ -52,27 +52,27 @@ impl World {
                     comments.push(comment);
                     comments.len()
                 });
-                Ok(json!(format!("Comment {count} on {title} is there.")))
+                Ok(json!(format!("Added comment {count} to {title}.")))
             }
             "close_issue" => {
                 let issue = self.issue(number)?;
                 let already = issue["state"] == "closed";
                 issue["state"] = json!("closed");
                 issue["column"] = json!("done");
-                let word = if already { "was closed already" } else { "is closed" };
+                let word = if already { "was already closed" } else { "is closed" };
                 Ok(json!(format!("#{} {word}.", issue["number"])))
             }
             "delete_issue" => {
                 let gone = self.issue(number)?["number"].clone();
                 self.issues.retain(|issue| issue["number"] != gone);
-                Ok(json!(format!("#{gone} and its comments are gone.")))
+                Ok(json!(format!("Deleted #{gone} and its comments.")))
             }
             "board" => self.board(text("action"), number, text("column")),
             "send_digest" => {
                 let open = self.issues.iter().filter(|issue| issue["state"] == "open").count();
                 Err(format!(
                     "The digest of {open} open issues was not sent to {}: mail.heron.example does not \
-                     answer. Nothing was changed; trying again will not help before it is back.",
+                     respond. Nothing was changed; retrying will not help until it responds.",
                     text("to").unwrap_or_default()
                 ))
             }
@@ -92,10 +92,10 @@ impl World {
         }
     }
 
-    /// The week in words. It takes long because it is asked to.
+    /// The weekly report. Its caller adds the delay.
     pub(super) fn report(&self) -> String {
         let mut report = String::from("# This week at Heron\n");
-        for (state, headline) in [("open", "Under way"), ("closed", "Done")] {
+        for (state, headline) in [("open", "Open"), ("closed", "Done")] {
             report.push_str(&format!("\n## {headline}\n"));
             let of_it = self.issues.iter().filter(|issue| issue["state"] == state);
             for issue in of_it {
@@ -144,7 +144,9 @@ impl World {
             Some("move") => {
                 let (Some(number), Some(to)) = (number, to) else {
                     let example = json!({"action": "move", "number": 17, "column": "doing"});
-                    return Err(format!("To move, say which issue and where to: {example}"));
+                    return Err(format!(
+                        "To move an issue, give its number and a column: {example}"
+                    ));
                 };
                 let issue = self.issue(Some(number))?;
                 issue["column"] = json!(to);
@@ -153,7 +155,7 @@ impl World {
             Some("clear") => {
                 let before = self.issues.len();
                 self.issues.retain(|issue| issue["column"] != "done");
-                Ok(json!(format!("Took {} off the board.", before - self.issues.len())))
+                Ok(json!(format!("Removed {} from the board.", before - self.issues.len())))
             }
             _ => {
                 let columns = ["todo", "doing", "done"].map(|column| {
@@ -174,7 +176,11 @@ impl World {
             format!("{:>6}  {path}", content.as_str().map(str::len).unwrap_or_default())
         });
         let lines: Vec<String> = lines.collect();
-        if lines.is_empty() { format!("Nothing is below {folder}") } else { lines.join("\n") }
+        if lines.is_empty() {
+            format!("There are no files below {folder}")
+        } else {
+            lines.join("\n")
+        }
     }
 
     fn no_file(&self, path: &str) -> String {
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_does_something_or_says_why_not() {
+    fn every_tool_has_an_effect_or_an_error() {
         let mut world = World::new();
         let mut call = |tool: &str, given: Value| world.call(tool, given.as_object().unwrap());
         assert_eq!(call("search_issues", json!({"query": "LOGIN cookie"})).unwrap()["total"], 1);
@@ -222,12 +228,12 @@ mod tests {
             "me too"
         );
         assert_eq!(call("close_issue", json!({"number": 22})).unwrap(), "#22 is closed.");
-        assert_eq!(call("close_issue", json!({"number": 22})).unwrap(), "#22 was closed already.");
+        assert_eq!(call("close_issue", json!({"number": 22})).unwrap(), "#22 was already closed.");
         call("board", json!({"action": "move", "number": 12, "column": "done"})).unwrap();
         let board = call("board", json!({"action": "show"})).unwrap();
         assert!(board.as_str().unwrap().contains("done: #12 Export"), "{board}");
         assert!(call("board", json!({"action": "move"})).unwrap_err().contains("\"number\":17"));
-        assert_eq!(call("board", json!({"action": "clear"})).unwrap(), "Took 3 off the board.");
+        assert_eq!(call("board", json!({"action": "clear"})).unwrap(), "Removed 3 from the board.");
         call("delete_issue", json!({"number": 17})).unwrap();
         let missing = "There is no issue #17. There are #21.";
         assert_eq!(call("get_issue", json!({"number": 17})).unwrap_err(), missing);

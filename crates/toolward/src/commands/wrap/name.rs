@@ -21,7 +21,7 @@ pub(crate) fn of_command(command: &[OsString]) -> String {
     if name.is_empty() { FALLBACK.into() } else { name }
 }
 
-/// What a known launcher runs; `None` for a program that is the server itself.
+/// The package or module that a known launcher runs; `None` for a program that is the server itself.
 fn named(program: &str, rest: &[String]) -> Option<String> {
     let python = program.starts_with("python") || program == "pypy3";
     match program {
@@ -166,7 +166,7 @@ fn requirement(spec: String) -> String {
     spec.get(..end).unwrap_or_default().into()
 }
 
-/// The image of `docker run`: the first word behind its options.
+/// The image of `docker run`: the first word after its options.
 fn image(words: &[String]) -> Option<String> {
     // Options without a value; every other one has one.
     let flags =

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::record::witness;
+use crate::audit_log::witness;
 
-/// What one agent sends.
+/// A client with the credentials of one agent.
 #[derive(Clone)]
 pub struct Agent {
     pub(super) port: u16,
@@ -13,7 +13,7 @@ pub struct Agent {
     pub path: String,
 }
 
-/// A client of a gateway that somebody else started.
+/// A client of a gateway that the test did not start through [`Setup`].
 pub fn agent_at(port: u16, token: &str) -> Agent {
     Agent { port, token: Some(token.into()), path: "/mcp".into() }
 }
@@ -23,7 +23,7 @@ impl Agent {
         Agent { path: path.into(), ..self.clone() }
     }
 
-    /// A request's bytes, with these headers beside the usual.
+    /// A request's bytes, with these headers in addition to the default ones.
     pub fn request(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut head =
             format!("{method} {} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", self.path, self.port);
@@ -63,7 +63,7 @@ impl Agent {
         self.send("POST", headers, &body.to_string())
     }
 
-    /// Begins a session.
+    /// Starts a session.
     pub fn session(&self) -> Session {
         self.session_of(LEGACY)
     }
@@ -85,7 +85,7 @@ impl Agent {
         session
     }
 
-    /// A session in which the server's answer to `initialize` came within the second that it has.
+    /// A session in which the server responded to `initialize` within the one-second limit.
     pub fn heard(&self, is_so: impl Fn(&Value) -> bool) -> Session {
         eventually("the server answers `initialize` in time", || {
             Some(self.session()).filter(|session| is_so(&session.hello))
@@ -127,7 +127,7 @@ pub fn modern_body(id: Value, method: &str, mut params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-/// A value as a header may carry it.
+/// A value encoded for a header.
 fn header_value(value: &str) -> String {
     let plain = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
     if plain && value.trim() == value {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::record::witness;
+use crate::audit_log::witness;
 
 /// A running gateway.
 pub struct Gate {
@@ -23,7 +23,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Starts the gateway, again if need be, with the same files.
+    /// Starts the gateway, or restarts it with the same files.
     pub fn restart(&mut self) {
         self.kill();
         let mut child = self
@@ -64,7 +64,7 @@ impl Gate {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
-    /// Waits for the end; gives the exit code.
+    /// Waits for the exit; returns the exit code.
     pub fn ended(&mut self) -> i32 {
         let child = self.child.as_mut().unwrap();
         let status = eventually("the gateway ends", || child.try_wait().unwrap());
@@ -75,7 +75,7 @@ impl Gate {
         Connection::open(self.port)
     }
 
-    /// One exchange on a connection of its own.
+    /// One exchange on its own connection.
     pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Reply {
         let mut connection = self.connect();
         connection.send(bytes.as_ref());
@@ -100,10 +100,10 @@ impl Gate {
     }
 
     pub fn records(&self) -> Vec<Value> {
-        crate::record::decisions(&self.file("audit"))
+        crate::audit_log::decisions(&self.file("audit"))
     }
 
-    /// What reached a server.
+    /// The messages that reached a server.
     pub fn log(&self, server: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(self.file(&format!("{server}.log"))).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -121,7 +121,7 @@ impl Gate {
         self.heard(server, "tools/call")
     }
 
-    /// Checks that an answer is a refusal with exactly one record; gives what it says.
+    /// Checks that a response is a refusal with exactly one audit record; returns its message.
     pub fn refusal(&self, answer: &Value) -> Value {
         let listed = answer["result"].is_object();
         let data = if listed {
@@ -145,7 +145,7 @@ impl Gate {
         data.clone()
     }
 
-    /// Processes whose parent is the gateway, without the one that watches over them.
+    /// Child processes of the gateway, without the guard process.
     pub fn children(&self) -> Vec<u32> {
         let own = self.child.as_ref().unwrap().id();
         let entries = std::fs::read_dir("/proc").unwrap().flatten();

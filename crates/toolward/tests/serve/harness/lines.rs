@@ -6,7 +6,7 @@ use std::process::Child;
 use serde_json::Value;
 
 use super::*;
-use crate::record::witness;
+use crate::audit_log::witness;
 
 /// `toolward stdio` and the client that talks to it.
 pub struct Lines {
@@ -17,7 +17,7 @@ pub struct Lines {
 
 impl Lines {
     pub fn send(&mut self, line: &str) {
-        // A program that has ended does not read; whoever waits for an answer then will notice.
+        // A program that has exited does not read; a test that waits for a response then fails.
         let _ = writeln!(self.child.stdin.as_mut().unwrap(), "{line}");
     }
 
@@ -46,7 +46,7 @@ impl Lines {
         self
     }
 
-    /// Closes the input; gives the exit code and what was said last.
+    /// Closes standard input; returns the exit code and the last output.
     pub fn close(&mut self) -> (i32, String) {
         self.child.stdin = None;
         let child = &mut self.child;

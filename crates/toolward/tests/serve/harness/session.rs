@@ -1,10 +1,10 @@
-//! A session of the legacy protocol, and what it shares with modern clients.
+//! A legacy session, and what it has in common with modern clients.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A session of the era that has them.
+/// A legacy session.
 #[derive(Clone)]
 pub struct Session {
     pub agent: Agent,
@@ -26,7 +26,7 @@ impl Session {
         self.agent.open("POST", &self.headers(), &body.to_string())
     }
 
-    /// A GET stream, past its head.
+    /// A GET stream whose head has been read.
     pub fn listen(&self, last: Option<&str>) -> Connection {
         let mut headers = self.headers().to_vec();
         headers.push(("Accept", "text/event-stream"));
@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-/// Either era, for what both must do alike.
+/// A client of either protocol version, for behavior that both share.
 pub trait Caller {
     fn ask(&self, method: &str, params: Value) -> Value;
 

@@ -1,4 +1,4 @@
-//! A configuration, and the scripted servers in it.
+//! A configuration with its scripted servers.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader};
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::record::witness;
+use crate::audit_log::witness;
 
-/// What is started: a configuration and the servers in it.
+/// A configuration with its scripted servers, before the gateway starts.
 pub struct Setup {
     pub(super) config: Value,
     pub(super) folder: tempfile::TempDir,
@@ -25,7 +25,7 @@ pub fn names(tools: &[&str]) -> Value {
     tools.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect()
 }
 
-/// Everything of these servers, for the agents `a` and `b`.
+/// Access to everything on these servers, for the agents `a` and `b`.
 pub fn everyone() -> Value {
     json!({"a": {"allow": {"servers": ["*"]}}, "b": {"allow": {"servers": ["*"]}}})
 }
@@ -36,7 +36,7 @@ pub fn setup() -> Setup {
         "admin": "off",
         "state": "state",
         "audit": {"dir": "audit"},
-        // Many servers start at once, on a machine that is busy.
+        // Many servers start at once, on a busy machine.
         "list_timeout": "30s",
         "servers": {},
     });
@@ -50,7 +50,7 @@ impl Setup {
         self.folder.path().join(name)
     }
 
-    /// Further members of the configuration.
+    /// Adds keys to the configuration.
     pub fn set(mut self, key: &str, value: Value) -> Setup {
         self.config[key] = value;
         self
@@ -73,24 +73,24 @@ impl Setup {
         self
     }
 
-    /// A further flag of `serve`.
+    /// Adds a flag of `serve`.
     pub fn flag(mut self, flag: &str) -> Setup {
         self.flags.push(flag.into());
         self
     }
 
-    /// A server as the configuration has it.
+    /// A server as configured.
     pub fn server(mut self, name: &str, definition: Value) -> Setup {
         self.config["servers"][name] = definition;
         self
     }
 
-    /// Where a server on HTTP is.
+    /// The URL of an HTTP server.
     pub fn url(&self, name: &str) -> String {
         self.config["servers"][name]["url"].as_str().unwrap().into()
     }
 
-    /// More about a server that is there already.
+    /// Adds keys to a server.
     pub fn with(mut self, name: &str, key: &str, value: Value) -> Setup {
         self.config["servers"][name][key] = value;
         self
@@ -104,7 +104,7 @@ impl Setup {
         self.server(name, json!({"command": "python3", "args": arguments}))
     }
 
-    /// A server on HTTP, which is started now.
+    /// An HTTP server, which is started now.
     pub fn web(self, name: &str, era: &str, tools: Value) -> Setup {
         self.web_with(name, era, tools, &[])
     }
@@ -120,7 +120,7 @@ impl Setup {
         self.server(name, json!({"url": format!("http://127.0.0.1:{port}/mcp")}))
     }
 
-    /// Starts a server on HTTP; gives its port.
+    /// Starts an HTTP server; returns its port.
     pub fn start_web(
         &mut self,
         name: &str,
@@ -179,7 +179,7 @@ impl Setup {
         gate
     }
 
-    /// Starts what does not start; gives the exit code and what it said.
+    /// Starts a gateway that must not start; returns the exit code and its output.
     pub fn fails(self) -> (i32, String) {
         let output = self.command(&["serve"]).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -203,7 +203,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// Asks what must hold when the program has ended, whatever it was started for.
+    /// Checks the invariants that hold after every program has ended.
     pub(super) fn asked(&self, said: &str) {
         let of_client = self.environment.iter().filter(|(name, value)| {
             let own = name.starts_with("TOOLWARD_") && name != "TOOLWARD_TOKEN";
@@ -221,7 +221,7 @@ impl Setup {
 }
 
 impl Setup {
-    /// Ends the servers on HTTP.
+    /// Ends the HTTP servers.
     pub fn stop_web(&mut self) {
         for mut web in self.web.drain(..) {
             let _ = web.kill();

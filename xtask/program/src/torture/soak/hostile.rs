@@ -12,7 +12,7 @@ use super::super::client::body;
 const MIB: usize = 1 << 20;
 /// Between two attacks of one kind.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long what was opened is held.
+/// How long connections are held open.
 const HOLD: Duration = Duration::from_secs(2);
 
 type Attack = fn(&Target) -> Result<()>;
@@ -29,7 +29,7 @@ const ATTACKS: [Attack; 9] = [
     unread_continue,
 ];
 
-/// Starts one thread for each way.
+/// Starts one thread per attack.
 pub(super) fn start(
     port: u16,
     token: &'static str,
@@ -44,7 +44,7 @@ pub(super) fn start(
             let _ = rustix::process::nice(19);
             let target = Target { port, token };
             while !ended.load(Ordering::Acquire) {
-                // What the gateway refuses or cuts off is as good as what it takes.
+                // It does not matter whether the gateway accepts, refuses or interrupts the attack.
                 let _ = attack(&target);
                 attacks.fetch_add(1, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
@@ -104,14 +104,14 @@ impl Target {
     }
 }
 
-/// What comes at once.
+/// Reads the data that is available at once.
 fn read_some(stream: &mut TcpStream) -> Result<String> {
     let mut room = [0; 16 << 10];
     let count = stream.read(&mut room)?;
     Ok(String::from_utf8_lossy(room.get(..count).unwrap_or_default()).into_owned())
 }
 
-/// Reads to the end of a response that closes, or until nothing comes for a second.
+/// Reads a response until the connection is closed, or until nothing arrives for a second.
 fn read_all(stream: &mut TcpStream) -> Result<usize> {
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     let (mut room, mut read) = (vec![0; 64 << 10], 0);
@@ -142,7 +142,7 @@ fn many_sessions(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Bodies that are announced and do not come.
+/// Bodies that are announced and never sent.
 fn announced_bodies(target: &Target) -> Result<()> {
     let mut held = Vec::new();
     for _ in 0..60 {
@@ -155,7 +155,7 @@ fn announced_bodies(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Calls in a session with large arguments, whose client leaves.
+/// Calls in a session with large arguments, whose client disconnects.
 fn calls_that_are_left(target: &Target) -> Result<()> {
     let session = target.session()?;
     let long = "x".repeat(MIB);
@@ -191,7 +191,7 @@ fn finished_streams(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Connections that never say anything.
+/// Connections that never send anything.
 fn silent_connections(target: &Target) -> Result<()> {
     let held: Vec<_> = (0..300).filter_map(|_| target.connect().ok()).collect();
     std::thread::sleep(HOLD);
@@ -211,7 +211,7 @@ fn burst_of_results(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Many requests that ask whether to continue, and read nothing.
+/// Many requests with `Expect: 100-continue` that read nothing.
 fn unread_continue(target: &Target) -> Result<()> {
     let mut held = Vec::new();
     for _ in 0..20 {

@@ -7,7 +7,7 @@ const SENTINEL_PORT: u16 = 26379;
 const SCHEMES: &str =
     "redis, rediss, redis-sentinel, rediss-sentinel, redis-cluster and rediss-cluster";
 
-/// Where a store is, and how to log in.
+/// The address and credentials of a store.
 pub(super) struct StoreAddress {
     pub(super) topology: Topology,
     pub(super) is_tls: bool,
@@ -175,7 +175,7 @@ fn host(text: &str, usual_port: u16) -> Result<Host, String> {
     Ok((host.into(), port))
 }
 
-/// `%40` and the like in a user name or password.
+/// Percent-decodes a user name or password.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -187,7 +187,7 @@ fn decoded(text: &str) -> Result<String, String> {
         }
         let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.ok_or("it holds a `%`: write it as `%25`")?);
+        bytes.push(byte.ok_or("it contains a `%`: write it as `%25`")?);
         rest = after.get(2..).unwrap_or_default();
     }
     String::from_utf8(bytes).map_err(|_| "its password is not UTF-8".into())

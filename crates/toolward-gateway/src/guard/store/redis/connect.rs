@@ -1,4 +1,4 @@
-//! Connections to a store, of whichever kind it is.
+//! Connections to a single server, a Sentinel group or a Cluster.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use tokio::task::JoinSet;
 use super::Unreachable;
 use super::address::{Host, Login, StoreAddress, Topology};
 
-/// How long a late reply is awaited, so that what it took can be given back.
+/// How long a late reply is awaited, so that the units it consumed can be returned.
 const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Redirects and retries of one request inside a cluster. The script takes nothing after its deadline, so that a
-/// retry that comes too late has no effect.
+/// Redirects and retries of one request inside a cluster. The script consumes nothing after its deadline,
+/// so a late retry has no effect.
 const CLUSTER_RETRIES: u32 = 4;
 const CLUSTER_RETRY_WAIT_MS: [u64; 2] = [5, 100];
 
-/// The slot of all keys, which have the tag `{toolward}`.
+/// The hash slot of all keys, which have the hash tag `{toolward}`.
 const SLOT: u16 = 13156;
 
-/// A connection that many requests share.
+/// A multiplexed connection.
 #[derive(Clone)]
 pub(super) enum Connection {
     Server(MultiplexedConnection),
@@ -38,7 +38,7 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Connection, Unreachable> {
         if address.is_tls {
-            // An error means that there is a provider already.
+            // An error means that a provider is already installed.
             let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         }
         match &address.topology {
@@ -48,7 +48,7 @@ impl Connection {
             Topology::Sentinel { sentinels, master, login } => {
                 let host = find_master(address, (sentinels, login), master, timeout).await?;
                 let mut connection = open_server(info(address.server(&host))?, timeout).await?;
-                // A Sentinel may not know yet that its master was replaced.
+                // A Sentinel may not have noticed yet that its master was replaced.
                 let role: Value = cmd("ROLE").query_async(&mut connection).await.map_err(failed)?;
                 match is_master(&role) {
                     true => Ok(Connection::Server(connection)),
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// Asks for the time of the server that has the keys of limits.
+    /// The time of the server that stores the limits' keys.
     pub(super) async fn time(&mut self) -> Result<Value, RedisError> {
         let time = cmd("TIME");
         match self {
@@ -115,7 +115,8 @@ async fn open_cluster(
     client.get_async_connection().await.map(Connection::Cluster).map_err(failed)
 }
 
-/// Asks all Sentinels at once, so that one that is down costs no time. The first that knows the master wins.
+/// Queries all Sentinels concurrently, so that one that is down costs no time. The first that knows the
+/// master wins.
 async fn find_master(
     address: &StoreAddress,
     (sentinels, login): (&[Host], &Login),
@@ -150,10 +151,10 @@ fn is_master(role: &Value) -> bool {
     matches!(parts.first(), Some(Value::BulkString(name)) if name == b"master")
 }
 
-/// Why a store cannot be used, in words.
+/// The error message for a store that cannot be used.
 pub(super) fn failed(error: RedisError) -> Unreachable {
     Unreachable(match error.kind() {
-        ErrorKind::AuthenticationFailed => format!("it refuses the password: {error}"),
+        ErrorKind::AuthenticationFailed => format!("it rejects the password: {error}"),
         ErrorKind::Parse => "it does not speak the Redis protocol".into(),
         _ if error.is_timeout() => "it did not answer in time".into(),
         _ => error.to_string(),

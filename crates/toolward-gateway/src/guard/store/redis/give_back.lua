@@ -1,5 +1,5 @@
--- Gives back what was taken, as far as time has not done so already. KEYS: the limits; ARGV: interval of
--- each, and until when it was taken.
+-- Returns consumed units that have not refilled yet. KEYS: the limits. ARGV: interval of each, and the
+-- fill time after it was consumed.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 for i, key in ipairs(KEYS) do

@@ -1,7 +1,8 @@
-//! Requests, each in a task of its own that waits for the reply to its end.
+//! Requests to the store, each in its own task that also reads late replies.
 //!
-//! The caller waits for `timeout` only. A dropped request would lose a reply that comes later, and with it what the
-//! script took: here such a reply is still read, and its units are given back.
+//! The caller waits only for `timeout`. If the request were dropped then, a late reply would be lost, and
+//! with it the units that the script consumed. Here a late reply is still read, and its units are
+//! returned.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::line::{Line, Live, RequestError};
+use super::line::{LiveConnection, RequestError, StoreConnection};
 use super::scripts::{self, GIVE_BACK_SCRIPT, TAKE_SCRIPT};
-use super::{Outcome, Taken, Unreachable};
+use super::{ConsumedUnits, Outcome, Unreachable};
 use crate::guard::store::counters::Pace;
 
-/// Takes one of each limit. Units that were taken for a caller that has left are given back.
+/// Consumes one unit of each limit. Units consumed for a caller that has left are returned.
 pub(super) async fn take(
-    line: Arc<Line>,
+    line: Arc<StoreConnection>,
     timeout: Duration,
     wanted: Vec<(Arc<str>, Pace)>,
     done: oneshot::Sender<Outcome>,
@@ -25,11 +26,11 @@ pub(super) async fn take(
         Ok(live) => live,
         Err(why) => return drop(done.send(Err(why))),
     };
-    // The caller may have left while a connection was made.
+    // The caller may have left while the connection was being made.
     if done.is_closed() {
         return;
     }
-    let asked = Instant::now();
+    let sent = Instant::now();
     let arguments = scripts::take(&wanted, live.clock().after(timeout));
     let mut request = pin!(live.run(&TAKE_SCRIPT, &arguments));
     let (reply, done) = match tokio::time::timeout(timeout, &mut request).await {
@@ -43,7 +44,7 @@ pub(super) async fn take(
     };
     let outcome = match reply {
         Ok(reply) => {
-            live.learn_time(&reply, asked);
+            live.learn_time(&reply, sent);
             if done.is_some() {
                 line.answered();
             }
@@ -64,13 +65,13 @@ pub(super) async fn take(
     }
 }
 
-/// Gives units back. If that fails, they refill with time.
-pub(super) async fn give_back(line: Arc<Line>, taken: Taken) {
+/// Returns units. If that fails, they refill over time.
+pub(super) async fn give_back(line: Arc<StoreConnection>, taken: ConsumedUnits) {
     if let Ok(live) = line.live().await {
         give_back_on(&live, &taken).await;
     }
 }
 
-async fn give_back_on(live: &Live, taken: &Taken) {
+async fn give_back_on(live: &LiveConnection, taken: &ConsumedUnits) {
     let _ = live.run(&GIVE_BACK_SCRIPT, &scripts::give_back(taken)).await;
 }

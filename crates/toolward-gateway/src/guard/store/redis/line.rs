@@ -1,4 +1,4 @@
-//! One thread's connection to the store, made when it is needed and replaced when it fails.
+//! One thread's connection to the store, opened on first use and replaced when it fails.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,54 +12,56 @@ use super::connect::{Connection, failed};
 use super::scripts::{Arguments, Clock, GIVE_BACK_SCRIPT, NamedScript, TAKE_SCRIPT};
 use crate::lock::LockUnpoisoned;
 
-/// The first pause after a failure; each further one is twice as long.
+/// Backoff after the first failure, doubled for each further one.
 const BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
-pub(super) struct Line {
+pub(super) struct StoreConnection {
     address: Arc<StoreAddress>,
     connect_timeout: Duration,
-    /// Held while a connection is made, so that requests wait for it.
-    state: tokio::sync::Mutex<State>,
+    /// Locked while a connection is being made, so that requests wait for it.
+    state: tokio::sync::Mutex<ConnectionState>,
     failures: AtomicU32,
 }
 
-enum State {
+enum ConnectionState {
     Down { not_before: Instant, why: Unreachable },
-    Up(Arc<Live>),
+    Up(Arc<LiveConnection>),
 }
 
-/// A connection that works, as far as is known.
-pub(super) struct Live {
+/// An open connection that has not failed yet.
+pub(super) struct LiveConnection {
     connection: Connection,
     clock: Mutex<Clock>,
 }
 
-impl Line {
-    pub(super) fn new(address: Arc<StoreAddress>, connect_timeout: Duration) -> Line {
-        let down = State::Down { not_before: Instant::now(), why: Unreachable(String::new()) };
+impl StoreConnection {
+    pub(super) fn new(address: Arc<StoreAddress>, connect_timeout: Duration) -> StoreConnection {
+        let down =
+            ConnectionState::Down { not_before: Instant::now(), why: Unreachable(String::new()) };
         let (state, failures) = (tokio::sync::Mutex::new(down), AtomicU32::new(0));
-        Line { address, connect_timeout, state, failures }
+        StoreConnection { address, connect_timeout, state, failures }
     }
 
-    /// The connection. Soon after a failure, the reason for that instead.
-    pub(super) async fn live(&self) -> Result<Arc<Live>, Unreachable> {
+    /// The connection, opened if necessary. During the backoff after a failure, the reason of that
+    /// failure.
+    pub(super) async fn live(&self) -> Result<Arc<LiveConnection>, Unreachable> {
         let mut state = self.state.lock().await;
         match &*state {
-            State::Up(live) => return Ok(live.clone()),
-            State::Down { not_before, why } if Instant::now() < *not_before => {
+            ConnectionState::Up(live) => return Ok(live.clone()),
+            ConnectionState::Down { not_before, why } if Instant::now() < *not_before => {
                 return Err(why.clone());
             }
-            State::Down { .. } => {}
+            ConnectionState::Down { .. } => {}
         }
-        let opening = Live::open(&self.address, self.connect_timeout);
+        let opening = LiveConnection::open(&self.address, self.connect_timeout);
         let opened = tokio::time::timeout(self.connect_timeout, opening).await;
         match opened
             .unwrap_or_else(|_| Err(Unreachable("it cannot be connected to in time".into())))
         {
             Ok(live) => {
                 let live = Arc::new(live);
-                *state = State::Up(live.clone());
+                *state = ConnectionState::Up(live.clone());
                 Ok(live)
             }
             Err(why) => {
@@ -69,55 +71,58 @@ impl Line {
         }
     }
 
-    /// The connection failed: the next request makes another one.
-    pub(super) async fn replace(&self, failed: &Arc<Live>, why: &Unreachable) {
+    /// Drops a failed connection: the next request opens another one.
+    pub(super) async fn replace(&self, failed: &Arc<LiveConnection>, why: &Unreachable) {
         let mut state = self.state.lock().await;
-        if matches!(&*state, State::Up(live) if Arc::ptr_eq(live, failed)) {
+        if matches!(&*state, ConnectionState::Up(live) if Arc::ptr_eq(live, failed)) {
             *state = self.down(why.clone());
         }
     }
 
-    /// The store has answered: after the next failure, pauses are short again.
+    /// Resets the backoff after a reply.
     pub(super) fn answered(&self) {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    fn down(&self, why: Unreachable) -> State {
+    fn down(&self, why: Unreachable) -> ConnectionState {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed);
         let pause = MAX_BACKOFF.min(BACKOFF * (1 << failures.min(6)));
-        State::Down { not_before: Instant::now() + pause, why }
+        ConnectionState::Down { not_before: Instant::now() + pause, why }
     }
 }
 
-/// Why a request has no reply.
+/// Why a request failed.
 pub(super) enum RequestError {
-    /// The connection is of no use any more.
+    /// The connection is no longer usable.
     Lost(Unreachable),
-    /// The store refuses the request.
+    /// The store rejected the request.
     Refused(Unreachable),
 }
 
-impl Live {
-    /// Connects, and makes the scripts and the server's clock known.
-    async fn open(address: &StoreAddress, timeout: Duration) -> Result<Live, Unreachable> {
+impl LiveConnection {
+    /// Connects, loads the scripts, and reads the server's clock.
+    async fn open(
+        address: &StoreAddress,
+        timeout: Duration,
+    ) -> Result<LiveConnection, Unreachable> {
         let mut connection = Connection::open(address, timeout).await?;
         for script in [&TAKE_SCRIPT, &GIVE_BACK_SCRIPT] {
             connection.request(&script.load()).await.map_err(failed)?;
         }
-        let asked = Instant::now();
+        let sent = Instant::now();
         let time = connection.time().await.map_err(failed)?;
-        Ok(Live { connection, clock: Mutex::new(Clock::of(&time, asked)) })
+        Ok(LiveConnection { connection, clock: Mutex::new(Clock::of(&time, sent)) })
     }
 
     pub(super) fn clock(&self) -> Clock {
         *self.clock.locked()
     }
 
-    pub(super) fn learn_time(&self, reply: &Value, asked: Instant) {
-        self.clock.locked().learn(reply, asked);
+    pub(super) fn learn_time(&self, reply: &Value, sent: Instant) {
+        self.clock.locked().learn(reply, sent);
     }
 
-    /// Runs a script: one round trip, unless the server does not know it.
+    /// Runs a script, in one round trip unless the server does not have it cached.
     pub(super) async fn run(
         &self,
         script: &NamedScript,
@@ -136,7 +141,7 @@ impl Live {
 fn request_error(error: RedisError) -> RequestError {
     use redis::ErrorKind::Server;
     match error.kind() {
-        // It was a master, or is not one yet: another server may be.
+        // The server is no longer, or not yet, a master: another one may be.
         Server(
             ServerErrorKind::ReadOnly
             | ServerErrorKind::MasterDown
@@ -146,7 +151,7 @@ fn request_error(error: RedisError) -> RequestError {
             | ServerErrorKind::Ask,
         ) => RequestError::Lost(failed(error)),
         Server(_) | redis::ErrorKind::Extension => {
-            RequestError::Refused(Unreachable(format!("it refuses: {error}")))
+            RequestError::Refused(Unreachable(format!("it rejects the request: {error}")))
         }
         _ => RequestError::Lost(failed(error)),
     }

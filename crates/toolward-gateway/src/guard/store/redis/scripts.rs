@@ -1,16 +1,16 @@
-//! The two scripts: the requests for them, and what their replies mean.
+//! The two Lua scripts: their requests and replies.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Script, Value, cmd};
 
-use super::{Outcome, Taken, Unreachable};
+use super::{ConsumedUnits, Outcome, Unreachable};
 use crate::guard::store::counters::{Full, Pace};
 
 const TAKE: &str = include_str!("take.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
-/// A script, and the name under which a server knows it.
+/// A script and its SHA-1, by which a server caches it.
 pub(super) struct NamedScript {
     text: &'static str,
     hash: String,
@@ -25,14 +25,14 @@ impl NamedScript {
         NamedScript { text, hash: Script::new(text).get_hash().into() }
     }
 
-    /// Makes the script known to a server, or to all servers of a cluster.
+    /// Loads the script into a server, or into all servers of a cluster.
     pub(super) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(self.text);
         load
     }
 
-    /// Runs the script, by name or as a whole.
+    /// Runs the script, by its hash or with its source.
     pub(super) fn run(&self, whole: bool, arguments: &Arguments) -> Cmd {
         let (verb, script) =
             if whole { ("EVAL", self.text) } else { ("EVALSHA", self.hash.as_str()) };
@@ -51,7 +51,8 @@ pub(super) struct Arguments {
     numbers: Vec<u64>,
 }
 
-/// Takes one of each, unless the server's time is past `valid_until` (0: unknown).
+/// Arguments to consume one unit of each limit, unless the server's time is past `valid_until` (0:
+/// unknown).
 pub(super) fn take(wanted: &[(Arc<str>, Pace)], valid_until: u64) -> Arguments {
     let paces = wanted.iter().flat_map(|(_, pace)| micros(*pace));
     Arguments {
@@ -60,54 +61,54 @@ pub(super) fn take(wanted: &[(Arc<str>, Pace)], valid_until: u64) -> Arguments {
     }
 }
 
-pub(super) fn give_back(Taken(taken): &Taken) -> Arguments {
+pub(super) fn give_back(ConsumedUnits(taken): &ConsumedUnits) -> Arguments {
     Arguments {
         keys: taken.iter().map(|(key, ..)| key.clone()).collect(),
         numbers: taken.iter().flat_map(|(_, each, until)| [*each, *until]).collect(),
     }
 }
 
-/// A pace in microseconds: numbers of a script are exact only up to there.
+/// Interval and tolerance in microseconds: Lua numbers are not exact in nanoseconds.
 fn micros(pace: Pace) -> [u64; 2] {
     let interval = pace.interval.div_ceil(1_000);
     let at_once = pace.tolerance / pace.interval.max(1);
-    // Sixteen digits are exact there.
+    // Lua numbers are exact up to 2^53.
     [interval, interval.saturating_mul(at_once).min(1 << 52)]
 }
 
-/// The server's clock, as far as it is known.
+/// An estimate of the server's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
-    /// In microseconds, not before `at`; 0 if it is not known.
+    /// In microseconds, at or before `at`; 0 if unknown.
     time: u64,
     at: Instant,
-    /// The round trip that it was learned with.
+    /// The duration of the round trip that measured it.
     slack: Duration,
 }
 
 impl Clock {
-    /// The clock as the reply to `TIME` has it.
-    pub(super) fn of(reply: &Value, asked: Instant) -> Clock {
+    /// Reads the clock from the reply to `TIME`.
+    pub(super) fn of(reply: &Value, sent: Instant) -> Clock {
         let time = match numbers(reply).as_deref() {
             Some([seconds, micros]) => seconds.saturating_mul(1_000_000).saturating_add(*micros),
             _ => 0,
         };
-        Clock::new(time, asked)
+        Clock::new(time, sent)
     }
 
-    fn new(time: u64, asked: Instant) -> Clock {
+    fn new(time: u64, sent: Instant) -> Clock {
         let at = Instant::now();
-        Clock { time, at, slack: at.saturating_duration_since(asked) }
+        Clock { time, at, slack: at.saturating_duration_since(sent) }
     }
 
-    /// The clock as a reply to [`take`] has it.
-    pub(super) fn learn(&mut self, reply: &Value, asked: Instant) {
+    /// Updates the clock from a reply to [`take`].
+    pub(super) fn learn(&mut self, reply: &Value, sent: Instant) {
         if let Some([_, time, ..]) = numbers(reply).as_deref() {
-            *self = Clock::new(*time, asked);
+            *self = Clock::new(*time, sent);
         }
     }
 
-    /// The server's time after `wait`; 0 if it is not known.
+    /// The server's time after `wait`; 0 if unknown.
     pub(super) fn after(&self, wait: Duration) -> u64 {
         let ahead = self.at.elapsed() + self.slack + wait;
         match self.time {
@@ -117,7 +118,7 @@ impl Clock {
     }
 }
 
-/// What the reply to [`take`] means.
+/// Parses the reply to [`take`].
 pub(super) fn outcome(wanted: Vec<(Arc<str>, Pace)>, reply: &Value) -> Outcome {
     let unexpected = || Unreachable("unexpected reply from Redis".into());
     match numbers(reply).ok_or_else(unexpected)?.as_slice() {
@@ -125,7 +126,7 @@ pub(super) fn outcome(wanted: Vec<(Arc<str>, Pace)>, reply: &Value) -> Outcome {
         [1, _, until @ ..] if until.len() == wanted.len() => {
             let taken = wanted.into_iter().zip(until);
             let taken = taken.map(|((key, pace), until)| (key, micros(pace)[0], *until));
-            Ok(Ok(Taken(taken.collect())))
+            Ok(Ok(ConsumedUnits(taken.collect())))
         }
         [0, _, which, wait] if *which > 0 => {
             let which = usize::try_from(which - 1).unwrap_or(usize::MAX);
@@ -135,7 +136,7 @@ pub(super) fn outcome(wanted: Vec<(Arc<str>, Pace)>, reply: &Value) -> Outcome {
     }
 }
 
-/// The numbers of a list; a script gives large ones as text.
+/// The numbers of a list; scripts return large ones as strings.
 fn numbers(reply: &Value) -> Option<Vec<u64>> {
     let Value::Array(parts) = reply else { return None };
     let number = |part: &Value| match part {

@@ -1,7 +1,7 @@
--- Takes one of every limit, or none of any. KEYS: the limits; ARGV: interval and tolerance of each, in
--- microseconds, and then until when the answer is waited for (0: that is not known). Answers with the
--- time: {1, time, until when each is taken}, {0, time, which is full, how long to wait} or, where nobody
--- waits any more, {2, time}. The clock is the store's, so that all who ask have the same.
+-- Consumes one unit of every limit, or none of any (GCRA). KEYS: the limits. ARGV: interval and tolerance
+-- of each in microseconds, then the deadline of the caller (0: unknown). Every reply has the time: {1,
+-- time, new fill time of each}, {0, time, index of the full limit, wait}, or {2, time} after the
+-- deadline. The clock is the store's, so that all gateways use the same one.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local told = string.format('%.0f', now)

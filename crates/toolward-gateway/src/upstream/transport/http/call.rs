@@ -1,5 +1,5 @@
-//! A request under way at a server on HTTP. It is sent once. A stream that ends before the answer is
-//! asked for again from its last event, where the server gave it an id.
+//! A call in flight over HTTP. It is sent once. A stream that ends before the response is resumed
+//! after its last event, if that has an id.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,33 +8,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, Step};
-use toolward_wire::{Era, Kind, Message};
+use toolward_wire::{Era, Id, Kind, Message};
 
-use super::messages::{Messages, Place};
-use super::{Field, Greeted, HttpLink, PostError, Reply, unreachable};
-use crate::upstream::handshake::is_list_changed;
+use super::messages::{Messages, StreamPosition};
+use super::{Field, HandshakeResult, HttpSession, PostError, Reply, unreachable};
 use crate::upstream::size_limit::{Allowance, TooLarge};
 use crate::upstream::transport::Signal;
 use crate::upstream::{GiveUp, Unavailable};
 
-/// How long a server that does not say otherwise has until its stream is asked for again, and within
-/// what bounds it may say so.
-const PAUSE: Duration = Duration::from_secs(1);
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(30);
-/// So often in a row a stream is asked for again in vain.
-const MOST_IN_VAIN: u32 = 5;
+/// The delay before a stream is resumed, unless the server requests another one, and the bounds on
+/// that.
+const DEFAULT_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// The maximum number of consecutive attempts to resume a stream.
+const MAX_RESUME_ATTEMPTS: u32 = 5;
 
-/// A request under way. Dropped before its end, it is cancelled.
+/// A request in flight. Dropping it before its end cancels it.
 pub(in crate::upstream) struct Call {
-    link: Arc<HttpLink>,
+    session: Arc<HttpSession>,
     exchange: Exchange,
-    greeted: Option<Arc<Greeted>>,
+    greeted: Option<Arc<HandshakeResult>>,
     stage: Stage,
-    /// An end that has not been told yet.
+    /// The final event, until it is returned.
     pending: Option<Event>,
-    /// How often the stream was asked for since something came by it.
-    in_vain: u32,
+    /// The attempts to resume the stream since the last event.
+    failed_resumes: u32,
     allowance: Allowance,
 }
 
@@ -45,27 +44,35 @@ enum Stage {
     },
     /// About to be sent, once there is a session.
     Waiting,
-    /// On its way: whether it arrived is not known.
+    /// Sent; whether it arrived is not known.
     Sent,
     Streaming(Box<Messages>),
-    /// The stream ended before the answer; the last event, and how long to wait.
+    /// The stream ended before the response; the last event, and the delay.
     Cut(String, Duration),
     Over,
 }
 
 impl Call {
     pub(super) fn new(
-        link: Arc<HttpLink>,
+        session: Arc<HttpSession>,
         exchange: Exchange,
         body: Bytes,
         more: Vec<Field>,
         allowance: Allowance,
     ) -> Call {
         let stage = Stage::Unsent { body, more };
-        Call { link, exchange, greeted: None, stage, pending: None, in_vain: 0, allowance }
+        Call {
+            session,
+            exchange,
+            greeted: None,
+            stage,
+            pending: None,
+            failed_resumes: 0,
+            allowance,
+        }
     }
 
-    /// A message of the server, unless it is an answer with more bytes than may pass.
+    /// Handles a message of the server; a response that exceeds the size limit is an error.
     fn received(&mut self, message: Message) -> Step {
         let size = message.body().len();
         match matches!(message.kind(), Kind::Response | Kind::Error)
@@ -76,9 +83,9 @@ impl Call {
         }
     }
 
-    /// An answer that cannot be read, or not in its length.
+    /// Handles a response that is unreadable or too large.
     fn unread(&mut self, error: &io::Error) -> Step {
-        tracing::warn!(target: "upstream", server = self.link.name, "{}", unreachable(error));
+        tracing::warn!(target: "upstream", server = self.session.name, "{}", unreachable(error));
         match TooLarge::of(error) {
             Some(large) => self.exchange.too_large(large.size),
             None => self.exchange.unreadable(),
@@ -97,9 +104,9 @@ impl Call {
                     Err(error) if error.kind() == io::ErrorKind::Other => self.unread(&error),
                     Ok(None) | Err(_) => self.cut(),
                 },
-                Stage::Cut(event, pause) => {
-                    let (event, pause) = (event.clone(), *pause);
-                    Box::pin(self.take_up(event, pause)).await
+                Stage::Cut(event, delay) => {
+                    let (event, delay) = (event.clone(), *delay);
+                    Box::pin(self.resume(event, delay)).await
                 }
                 Stage::Waiting => self.exchange.unsent(),
                 Stage::Sent | Stage::Over => self.exchange.gone(),
@@ -113,7 +120,8 @@ impl Call {
         }
     }
 
-    /// Sends the request. A session that is gone is begun anew once: nothing was done under the old.
+    /// Sends the request. An expired session is replaced once: the server did not process the
+    /// request.
     async fn begin(&mut self) -> Step {
         let (body, more) = match std::mem::replace(&mut self.stage, Stage::Waiting) {
             Stage::Unsent { body, more } => (body, more),
@@ -123,27 +131,27 @@ impl Call {
             }
         };
         for _ in 0..2 {
-            let greeted = match self.link.greeted().await {
+            let greeted = match self.session.greeted().await {
                 Ok(greeted) => greeted,
                 Err(_) => return self.exchange.unsent(),
             };
             self.greeted = Some(greeted.clone());
             self.stage = Stage::Sent;
-            match self.link.post(&body, &more, Some(&greeted), self.allowance.clone()).await {
+            match self.session.post(&body, &more, Some(&greeted), self.allowance.clone()).await {
                 Ok((Reply::Json(message), _)) => return self.received(message),
                 Ok((Reply::Events(events), _)) => {
                     self.stage = Stage::Streaming(events);
                     return Step::default();
                 }
-                Ok((Reply::NoSession, _)) => self.link.forget(&greeted).await,
+                Ok((Reply::NoSession, _)) => self.session.forget(&greeted).await,
                 Ok((Reply::Accepted, _)) => return self.exchange.unreadable(),
                 Ok((Reply::Refused(status), _)) => {
                     let why = match status {
                         401 | 403 => Unavailable::Refuses(status).to_string(),
-                        _ => format!("it answers with status {status}"),
+                        _ => format!("it returned status {status}"),
                     };
-                    tracing::warn!(target: "upstream", server = self.link.name, "{why}");
-                    // A status of 4xx rejects the request before anything is done.
+                    tracing::warn!(target: "upstream", server = self.session.name, "{why}");
+                    // A 4xx status means that the request was rejected without being processed.
                     return match status {
                         400..500 => self.exchange.unsent(),
                         _ => self.exchange.gone(),
@@ -153,7 +161,7 @@ impl Call {
                     return self.unread(&error);
                 }
                 Err(failed) => {
-                    tracing::warn!(target: "upstream", server = self.link.name, "{failed}");
+                    tracing::warn!(target: "upstream", server = self.session.name, "{failed}");
                     return match failed.sent {
                         true => self.exchange.gone(),
                         false => self.exchange.unsent(),
@@ -161,44 +169,49 @@ impl Call {
                 }
             }
         }
-        // The server knows neither the old session nor the new one.
+        // The server rejects the new session as well as the old one.
         self.exchange.unsent()
     }
 
-    /// The stream has ended, and the answer has not come by it.
+    /// Handles a stream that ended before the response.
     fn cut(&mut self) -> Step {
         let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Sent) else {
             return self.exchange.gone();
         };
-        let Place { event, retry, moved } = events.into_place();
+        let StreamPosition { event, retry, moved } = events.into_position();
         if moved {
-            self.in_vain = 0;
+            self.failed_resumes = 0;
         }
         match event {
-            Some(event) if self.link.era() == Era::Legacy => {
-                self.stage = Stage::Cut(event, retry.unwrap_or(PAUSE).clamp(SHORTEST, LONGEST));
+            Some(event) if self.session.era() == Era::Legacy => {
+                self.stage = Stage::Cut(
+                    event,
+                    retry.unwrap_or(DEFAULT_RETRY_DELAY).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY),
+                );
                 Step::default()
             }
             _ => self.exchange.gone(),
         }
     }
 
-    /// Asks for what comes after an event. The call itself is not sent again.
-    async fn take_up(&mut self, event: String, pause: Duration) -> Step {
-        let Some(greeted) = self.greeted.clone().filter(|_| self.in_vain < MOST_IN_VAIN) else {
+    /// Resumes the stream after an event. The call itself is not sent again.
+    async fn resume(&mut self, event: String, delay: Duration) -> Step {
+        let Some(greeted) =
+            self.greeted.clone().filter(|_| self.failed_resumes < MAX_RESUME_ATTEMPTS)
+        else {
             return self.exchange.gone();
         };
-        self.in_vain += 1;
-        tokio::time::sleep(pause).await;
+        self.failed_resumes += 1;
+        tokio::time::sleep(delay).await;
         let field = (Cow::Borrowed("Last-Event-ID"), Cow::Owned(event.clone()));
-        let again = match self.link.get(&[field], &greeted, self.allowance.clone()).await {
+        let again = match self.session.get(&[field], &greeted, self.allowance.clone()).await {
             Ok(Reply::Events(mut events)) => {
-                events.begin_after(event, pause);
+                events.begin_after(event, delay);
                 Stage::Streaming(events)
             }
-            // It may be there again in a moment.
-            Ok(Reply::Refused(429 | 500..)) => Stage::Cut(event, pause),
-            Err(error) if error.kind() != io::ErrorKind::Other => Stage::Cut(event, pause),
+            // The server may recover in a moment.
+            Ok(Reply::Refused(429 | 500..)) => Stage::Cut(event, delay),
+            Err(error) if error.kind() != io::ErrorKind::Other => Stage::Cut(event, delay),
             Ok(_) | Err(_) => return self.exchange.gone(),
         };
         self.stage = again;
@@ -206,28 +219,34 @@ impl Call {
     }
 
     fn carry_out(&mut self, step: Step) -> Option<Event> {
-        if let Some(message) = &step.elsewhere
-            && is_list_changed(message)
-        {
-            let _ = self.link.signal.send(Signal::ListChanged);
+        if let Some(signal) = step.elsewhere.as_ref().and_then(Signal::of) {
+            let _ = self.session.signal.send(signal);
         }
         if let (Some(body), Some(greeted), Era::Legacy) =
-            (step.upstream, &self.greeted, self.link.era())
+            (step.upstream, &self.greeted, self.session.era())
         {
-            self.link.tell(body, greeted.clone());
+            self.session.tell(body, greeted.clone());
         }
         if self.exchange.is_done()
             && let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Over)
         {
-            events.finish(&self.link.client);
+            events.finish(&self.session.client);
         }
         step.event
     }
 
-    /// Closing the stream is what cancels a modern request; a legacy one is told.
+    /// Passes on the client's response to a request of the server.
+    pub(in crate::upstream) fn respond(&mut self, id: &Id, response: &Message) {
+        let step = self.exchange.answered(id, response);
+        if let (Some(body), Some(greeted)) = (step.upstream, &self.greeted) {
+            self.session.tell(body, greeted.clone());
+        }
+    }
+
+    /// Closing the stream cancels a modern request; a legacy one needs a notification.
     pub(in crate::upstream) fn give_up(&mut self, why: GiveUp) {
         let unsent = matches!(self.stage, Stage::Unsent { .. } | Stage::Waiting);
-        // The server has answered, and the answer could not be read for lack of room.
+        // The server has responded, and the response could not be read for lack of memory.
         let short = self.allowance.room.as_ref().is_some_and(|room| room.is_short());
         let step = match (why, unsent) {
             (GiveUp::TimedOut, false) if short => self.exchange.undeliverable(),
@@ -237,9 +256,9 @@ impl Call {
         };
         self.stage = Stage::Over;
         if let (Some(body), Some(greeted), Era::Legacy, false) =
-            (step.upstream, &self.greeted, self.link.era(), unsent)
+            (step.upstream, &self.greeted, self.session.era(), unsent)
         {
-            self.link.tell(body, greeted.clone());
+            self.session.tell(body, greeted.clone());
         }
         self.pending = step.event;
     }

@@ -1,4 +1,4 @@
-//! A stream of messages, and the place from which it can be taken up again.
+//! A stream of messages, and the position from which it can be resumed.
 
 use std::io;
 use std::time::Duration;
@@ -10,40 +10,41 @@ use crate::parse::parse;
 use crate::upstream::transport::event_stream::Events;
 
 /// A longer event id is not kept: it would have to fit into a header.
-const LONGEST_ID: usize = 1024;
+const MAX_EVENT_ID_BYTES: usize = 1024;
 
 pub(super) struct Messages {
     events: Events,
     longest: usize,
-    place: Place,
+    position: StreamPosition,
 }
 
-/// Where a stream was left.
+/// The position at which a stream was interrupted.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct StreamPosition {
     /// The last event that had an id.
     pub(super) event: Option<String>,
-    /// How long the server wants us to wait.
+    /// The reconnection delay that the server requested.
     pub(super) retry: Option<Duration>,
-    /// Something came.
+    /// An event has arrived.
     pub(super) moved: bool,
 }
 
 impl Messages {
-    /// `longest` is the largest message.
+    /// `longest` is the maximum size of a message.
     pub(super) fn new(events: Events, longest: usize) -> Messages {
-        Messages { events, longest, place: Place::default() }
+        Messages { events, longest, position: StreamPosition::default() }
     }
 
     /// The next message; `None` at the end.
     pub(super) async fn next(&mut self) -> io::Result<Option<Message>> {
         while let Some(event) = self.events.next().await? {
             let is_message = event.is_message();
-            self.place.moved = true;
+            self.position.moved = true;
             if let Some(id) = event.id {
-                self.place.event = Some(id).filter(|id| (1..=LONGEST_ID).contains(&id.len()));
+                self.position.event =
+                    Some(id).filter(|id| (1..=MAX_EVENT_ID_BYTES).contains(&id.len()));
             }
-            self.place.retry = event.retry.map(Duration::from_millis).or(self.place.retry);
+            self.position.retry = event.retry.map(Duration::from_millis).or(self.position.retry);
             if is_message {
                 let message = parse(event.data, self.longest, Sender::Server).await;
                 return message.map(Some).map_err(|error| io::Error::other(error.to_string()));
@@ -52,16 +53,16 @@ impl Messages {
         Ok(None)
     }
 
-    /// A stream that goes on after an event, with what was said about waiting.
+    /// Resumes a stream after an event, with the requested delay.
     pub(super) fn begin_after(&mut self, event: String, retry: Duration) {
-        self.place = Place { event: Some(event), retry: Some(retry), moved: false };
+        self.position = StreamPosition { event: Some(event), retry: Some(retry), moved: false };
     }
 
-    pub(super) fn into_place(self) -> Place {
-        self.place
+    pub(super) fn into_position(self) -> StreamPosition {
+        self.position
     }
 
-    /// A stream that has just ended leaves its connection for the next request.
+    /// Returns the connection to the pool if the stream has ended.
     pub(super) fn finish(self, client: &Client) {
         self.events.finish(client);
     }

@@ -1,10 +1,12 @@
-//! Memory for long lines of a server, from their first bytes until the call they answer owns them.
+//! Memory for long lines of a server, from their first bytes until the call they respond to owns
+//! them.
 //!
-//! A line that is longer than a usual message is charged to the agent whose call it answers. Many servers send
-//! the id last, so that only the whole line shows which call that is: until then it is charged to the only agent
-//! that waits, or to an account of its own. If there is no room, reading pauses until there is, or until the call
-//! reaches its `max_timeout`. While other agents wait for the same process, [`Pauses`] limits that: then the line
-//! is discarded, and the call fails with an error that says that it was carried out.
+//! A line that is longer than a usual message is charged to the agent whose call it responds to.
+//! Many servers send the id last, so that only the complete line shows which call that is: until
+//! then it is charged to the only agent with pending calls, or to a separate account. If there is
+//! no memory, reading pauses until there is, or until the call reaches its `max_timeout`. While
+//! other agents wait for the same process, [`Pauses`] limits that: then the line is discarded, and
+//! the call fails with an error which states that it was executed.
 
 use std::sync::Arc;
 
@@ -13,44 +15,44 @@ use tokio::task::JoinHandle;
 use toolward_wire::{Id, Message, MessageError, Sender};
 
 use super::pauses::Pauses;
-use super::{Process, SMALL, Unreadable, Users, is_answer, seems_to_answer};
+use super::{Process, SMALL_LINE_BYTES, Unreadable, Users, is_answer, seems_to_answer};
 use crate::budget::{Account, RESULT_ROOM, Reservation};
 use crate::http_client::MAX_READ_BYTES;
 use crate::parse;
 
-/// The id of a message is looked for in this many bytes at its start.
-const START: usize = 256;
+/// The id of a message is searched for in this many bytes at its start.
+const MAX_START_BYTES: usize = 256;
 
-/// The long line that is being read, or waits for room.
+/// The long line that is being read, or waits for memory.
 #[derive(Default)]
 pub(super) struct LongLine {
     /// Its memory, once it is long.
     charge: Option<Charge>,
-    /// The whole line.
+    /// The complete line.
     whole: Option<Whole>,
-    /// The rest of it is discarded for lack of room, or because nobody waits for it.
+    /// The rest of it is discarded, for lack of memory or because no call waits for it.
     discarding: bool,
-    /// The account of lines of which it is not known which agent they are for.
+    /// The account for lines whose agent is not known.
     unattributed: Option<Arc<Account>>,
     pauses: Pauses,
 }
 
 /// The memory of a line.
 struct Charge {
-    /// The call that the line answers, if its start shows that.
+    /// The call that the line responds to, if its start shows that.
     owner: Option<u64>,
     /// `None`: the line is not held for a client.
     room: Option<Arc<Reservation>>,
 }
 
-/// A whole line on its way to the call that it answers.
+/// A complete line on its way to the call that it responds to.
 enum Whole {
     Parsing(JoinHandle<Result<Message, MessageError>>, Bytes),
     Parsed(Message),
 }
 
 impl LongLine {
-    /// The line has ended: the call that it answers, if that was known, and whether it was discarded.
+    /// Ends the line: the call that it responds to, if known, and whether it was discarded.
     pub(super) fn end(&mut self) -> (Option<u64>, bool) {
         let owner = self.charge.take().and_then(|charge| charge.owner);
         (owner, std::mem::take(&mut self.discarding))
@@ -64,13 +66,14 @@ impl LongLine {
         self.whole.is_some()
     }
 
-    /// Parses a whole line on a blocking thread, so that other requests of this one are served meanwhile.
+    /// Parses a complete line on a blocking thread, so that this thread serves other requests
+    /// meanwhile.
     pub(super) fn parse(&mut self, line: Bytes, limit: usize) {
         let parsing = parse::on_blocking_thread(line.clone(), limit, Sender::Server);
         self.whole = Some(Whole::Parsing(parsing, line));
     }
 
-    /// The memory that was reserved for a message by whoever read it.
+    /// Takes over the memory that was reserved while a message was read.
     pub(super) fn is_held_in(&mut self, room: Option<Arc<Reservation>>) {
         self.charge = Some(Charge { owner: None, room });
     }
@@ -84,10 +87,10 @@ impl LongLine {
 }
 
 impl Process {
-    /// Makes room for the line that is being read, if it is long. Waits until there is some, or discards the
-    /// line.
+    /// Reserves memory for the line that is being read, if it is long. Waits until there is enough,
+    /// or discards the line.
     pub(super) async fn hold_line(&mut self, length: usize) {
-        if length <= SMALL || self.long.discarding {
+        if length <= SMALL_LINE_BYTES || self.long.discarding {
             return;
         }
         if self.long.charge.is_none() {
@@ -99,17 +102,17 @@ impl Process {
             None => room.is_none() || self.pending.values().any(|call| call.room.is_some()),
         };
         let (owner, Some(room)) = (*owner, room.clone()) else { return };
-        // The call has reserved this much before it was forwarded.
+        // The call reserved this much before it was forwarded.
         let wanted = (length + MAX_READ_BYTES).saturating_sub(RESULT_ROOM);
         if !is_awaited || !self.wait_for(owner, room.account(), room.grow_to(wanted)).await {
             self.long.discard();
         }
     }
 
-    /// Whose memory an unfinished line takes.
+    /// The account of an unfinished line.
     fn new_charge(&mut self) -> Charge {
         let line = self.lines.unfinished();
-        let start = line.get(..START).unwrap_or(line);
+        let start = line.get(..MAX_START_BYTES).unwrap_or(line);
         let named = seems_to_answer(start).filter(|minted| self.pending.contains_key(minted));
         if let Some(call) = named.and_then(|minted| self.pending.get(&minted)) {
             let room = call.room.as_ref().map(|room| Arc::new(room.account().reserve_nothing()));
@@ -126,8 +129,8 @@ impl Process {
         Charge { owner: self.only_candidate(start), room }
     }
 
-    /// The whole line as a message, once its memory belongs to the call that it answers. Can be called again if
-    /// it was interrupted.
+    /// The complete line as a message, once its memory belongs to the call that it responds to.
+    /// Cancel-safe.
     pub(super) async fn whole_message(&mut self) -> Result<Message, Unreadable> {
         if let Some(Whole::Parsing(parsing, line)) = &mut self.long.whole {
             // The runtime has no blocking threads left while the process shuts down.
@@ -163,7 +166,8 @@ impl Process {
         answered.filter(|minted| self.pending.contains_key(minted))
     }
 
-    /// Moves the memory of the parsed message to the call that it answers; false if there is no room.
+    /// Moves the memory of the parsed message to the call that it responds to; false if there is
+    /// not enough.
     async fn settle(&mut self, minted: u64) -> bool {
         let Some(Whole::Parsed(message)) = &self.long.whole else { return true };
         let size = message.body().len();
@@ -181,7 +185,7 @@ impl Process {
         self.wait_for(Some(minted), room.account(), moved).await
     }
 
-    /// Waits for room in an agent's account; false if that would hold up other agents for too long.
+    /// Waits for memory of an agent; false if that would block other agents for too long.
     async fn wait_for(
         &mut self,
         owner: Option<u64>,
@@ -203,14 +207,14 @@ impl Process {
             };
         }
         self.stalls.end();
-        // A call whose result is discarded stays short until it is told.
+        // A call whose result is discarded stays marked as short until it has failed.
         call.iter().filter(|_| waited).for_each(|call| call.set_short(false));
         waited
     }
 
     /// Whether calls of other agents wait for this process.
     fn holds_up_others(&self, account: &Arc<Account>) -> bool {
-        // It is not known for whom the gateway asks on its own behalf.
+        // Requests of the gateway itself may serve any agent.
         let is_other = |room: Option<&Arc<Reservation>>| {
             room.is_none_or(|room| !Arc::ptr_eq(room.account(), account))
         };
@@ -220,7 +224,7 @@ impl Process {
     }
 }
 
-/// Whether a future is done at once.
+/// Whether a future is ready at once.
 async fn is_ready(future: &mut (impl Future<Output = ()> + Unpin)) -> bool {
     use std::task::Poll;
     std::future::poll_fn(|context| {

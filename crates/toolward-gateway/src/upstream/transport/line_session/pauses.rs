@@ -1,8 +1,9 @@
-//! How long a process that several agents share may wait for the room of one of them.
+//! How long a process shared by several agents may pause for the memory of one of them.
 //!
-//! While a result waits for its agent's room, nothing is read from the process, so other agents wait too. Each
-//! agent may cause a burst of such pauses, enough for a client that reads its results to make room, and after
-//! that half a percent of the time. Beyond it, results of that agent that do not fit are discarded.
+//! While a result waits for memory of its agent, nothing is read from the process, so other agents
+//! wait too. Each agent may cause a burst of such pauses, enough for a client that reads its
+//! results to free memory, and after that half a percent of the time. Beyond that, results of this
+//! agent that do not fit are discarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use tokio::time::Instant;
 
 use crate::budget::Account;
 
-/// The longest burst of pauses for one agent.
+/// The maximum burst of pauses for one agent.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// One second of pauses is refilled in this many seconds.
+/// It takes this many seconds to refill one second of pauses.
 const REFILL_SECONDS: u32 = 200;
 
-/// The pauses of one process, by agent. Agents that are not here have caused none.
+/// The pauses of one process, by agent. Agents that are absent have caused none.
 #[derive(Default)]
 pub(super) struct Pauses(Vec<Pause>);
 
@@ -28,7 +29,7 @@ struct Pause {
 }
 
 impl Pauses {
-    /// Waits for room within what is left to an agent; false if there is none by then.
+    /// Waits for memory within the remaining pause of an agent; false on timeout.
     pub(super) async fn wait(
         &mut self,
         account: &Arc<Account>,
@@ -54,7 +55,7 @@ impl Pauses {
     }
 }
 
-/// A pause, which counts also if waiting is interrupted.
+/// A pause in progress. It is charged even if the wait is interrupted.
 struct Spending<'p> {
     pause: &'p mut Pause,
     begun: Instant,
@@ -86,12 +87,12 @@ mod tests {
         assert_eq!(pauses.of(&other, now).left, MAX_PAUSE);
         pauses.of(&hostile, now).left = Duration::ZERO;
         assert!(!pauses.wait(&hostile, std::future::pending()).await);
-        // Room that is there is taken without a pause.
+        // Available memory is taken without a pause.
         assert!(pauses.wait(&hostile, async {}).await);
         let later = Instant::now() + Duration::from_secs(200);
         let refilled = pauses.of(&hostile, later).left;
         assert!((900..=1100).contains(&refilled.as_millis()), "{refilled:?}");
-        // Nothing is kept of an agent that has its whole burst again.
+        // An agent with a full burst takes no memory.
         pauses.of(&other, later + Duration::from_secs(1000));
         assert_eq!(pauses.0.len(), 1);
     }

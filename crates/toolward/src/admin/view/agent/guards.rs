@@ -17,7 +17,7 @@ pub(in crate::admin::view) struct LimitRow {
 pub(in crate::admin::view) struct HookRow {
     pub(super) name: String,
     pub(super) kind: &'static str,
-    /// What happens if it fails.
+    /// The consequence of a failure.
     pub(super) failing: &'static str,
     pub(super) arguments: bool,
     pub(super) timeout: String,
@@ -58,7 +58,10 @@ pub(super) fn of(
     let mut rows: Vec<LimitRow> = limits.into_iter().map(row).collect();
     for (limits, counts) in [
         (active.guards.limits_of_lists(agent), "listings"),
-        (active.guards.limits_of_refused(agent), "refused calls; beyond it, answers are delayed"),
+        (
+            active.guards.limits_of_refused(agent),
+            "refused calls; beyond this rate, responses are delayed",
+        ),
     ] {
         rows.extend(limits.into_iter().map(|limit| LimitRow {
             name: limit.name,
@@ -69,7 +72,7 @@ pub(super) fn of(
     let hook = |(hook, tools): (ShownHook, Vec<String>)| HookRow {
         name: hook.name,
         kind: hook.kind,
-        failing: if hook.critical { "the call is refused" } else { "the call goes on" },
+        failing: if hook.critical { "the call is refused" } else { "the call continues" },
         arguments: hook.arguments,
         timeout: format!("{:?}", hook.timeout),
         covers: in_words(&tools, all),

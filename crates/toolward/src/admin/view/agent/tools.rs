@@ -10,11 +10,11 @@ use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
 use crate::discovery::Route;
 
-/// More tools of a server than this are counted and not shown; the table has them all.
+/// The maximum number of tools shown per server. Further ones are counted; the table has them all.
 const MAX_TOOLS: usize = 200;
 
 pub(in crate::admin::view) struct ServerTools {
-    /// Its place among the servers, for ids.
+    /// Its index among the servers, for element ids.
     pub(super) number: usize,
     pub(super) name: String,
     /// Why its tools are not known.
@@ -31,20 +31,20 @@ pub(in crate::admin::view) struct ServerTools {
 
 pub(in crate::admin::view) struct Tool {
     pub(super) name: String,
-    /// What clients call it, if that is another name.
+    /// Its display name, if it is renamed.
     pub(super) shown: Option<String>,
     pub(super) verdict: &'static str,
-    /// The actions that are left, if not all are.
+    /// The allowed actions, if not all are.
     pub(super) actions: Option<Vec<String>>,
     pub(super) guards: InFront,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub(super) reason: Vec<Piece>,
     /// The address of the explanation.
     pub(super) explain: String,
 }
 
 impl ServerTools {
-    /// Whether a limit or a hook is in front of one of its tools.
+    /// Whether a limit or a hook applies to one of its tools.
     pub(super) fn is_guarded(&self) -> bool {
         self.callable.iter().any(|tool| !tool.guards.is_empty())
     }

@@ -26,7 +26,7 @@ impl ResumePoint {
         self.id.is_empty()
     }
 
-    /// Whether a row was written, or got its end, since.
+    /// Whether a row was written or completed since.
     pub(super) fn is_before(&self, row: &Value) -> bool {
         let text = |name: &str| row[name].as_str().unwrap_or_default();
         text("id") > self.id.as_str() || text("ended") > self.ended.as_str()
@@ -59,7 +59,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_was_told_is_no_news_until_it_ends() {
+    fn a_sent_call_is_sent_again_only_when_it_ends() {
         let under_way = json!({"id": "0000000f4240-a-1"});
         let ended = json!({"id": "0000000f4240-a-1", "ended": "1970-01-01T00:00:02.000000Z"});
         let mut after = ResumePoint::default();
@@ -69,7 +69,7 @@ mod tests {
         after.tell(&ended);
         assert!(!after.is_before(&ended));
         assert_eq!(ResumePoint::parse(&after.to_string()), after);
-        // Of an id alone it is known when that was.
+        // A bare id contains its time.
         let after = ResumePoint::parse("0000000f4240-a-1");
         assert!(after.is_before(&ended) && !after.is_before(&under_way));
     }

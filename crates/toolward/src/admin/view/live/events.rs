@@ -24,19 +24,19 @@ use crate::audit_log::follow::{NewRows, RowFollower, SkippedRecords};
 use crate::audit_log::tail_rows::latest;
 use crate::exit::Failure;
 
-/// How often files are looked at.
-const EVERY: Duration = Duration::from_millis(220);
+/// The polling interval of files.
+const POLL_INTERVAL: Duration = Duration::from_millis(220);
 /// A call that takes longer is shown before it has ended.
-const LONG: Duration = Duration::from_millis(500);
-/// So much of a stream is read each time: lines that are all of interest, and lines that are searched.
+const LONG_CALL: Duration = Duration::from_millis(500);
+/// The maximum number of bytes read from a stream per poll: if all lines match, and if lines are searched.
 const READ: u64 = 128 << 10;
 const SEARCHED: u64 = 1 << 20;
 /// The maximum number of rows per event.
-const MOST_ROWS: usize = 50;
+const MAX_ROWS: usize = 50;
 /// Keep-alive interval, so that closed connections are noticed.
-const PULSE: Duration = Duration::from_secs(15);
-/// After this time a record that could not be read is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// The retry interval if the audit log cannot be read.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
 #[template(path = "live_rows.html")]
@@ -58,7 +58,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     ViewResponse::Events(events)
 }
 
-/// Somebody who watches.
+/// One watcher of the live view.
 struct LiveStream {
     page: Weak<AdminUi>,
     wanted: FilterForm,
@@ -69,7 +69,7 @@ struct LiveStream {
 
 impl LiveStream {
     async fn run(mut self, missed: Option<Bytes>) {
-        // What a browser waits before it comes again, in milliseconds.
+        // The reconnection delay of browsers, in milliseconds.
         let retry = Bytes::from_static(b"retry: 1000\n\n");
         for first in [Some(retry), missed].into_iter().flatten() {
             if self.send.send(first.into()).await.is_err() {
@@ -77,14 +77,14 @@ impl LiveStream {
             }
         }
         while !self.send.is_closed() && self.page.strong_count() > 0 {
-            // A record that is not there may come, and one that was moved may come back.
+            // An audit log that does not exist may be created, and one that was moved may be restored.
             let _ = self.follow().await;
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             self.look().await;
         }
     }
 
-    /// Tells of what has changed; whether anything has.
+    /// Sends an event if something has changed; returns whether it did.
     async fn look(&mut self) -> bool {
         let Some(page) = self.page.upgrade() else { return false };
         let news = self.changes.look(&page);
@@ -96,11 +96,11 @@ impl LiveStream {
     }
 
     async fn follow(&mut self) -> Result<(), Failure> {
-        let gone = || Failure::usage("the page is gone");
+        let gone = || Failure::usage("the browser disconnected");
         let page = self.page.upgrade().ok_or_else(gone)?;
         let folder = page.reloader.begun().audit.dir.clone();
         let found = look(&folder)?;
-        // What came while nobody watched, as far as it would have been shown.
+        // Rows that were written while the browser was disconnected, up to the number of initial rows.
         let missed = latest(&found, &self.wanted.filter(&page)?, LATEST, BACK)?.rows;
         let mut matcher = Matcher::new(self.wanted.filter(&page)?);
         for row in missed.iter().filter(|row| row["kind"] == "intent" && row["outcome"].is_null()) {
@@ -108,41 +108,41 @@ impl LiveStream {
         }
         let missed: Vec<Value> =
             missed.into_iter().filter(|row| self.after.is_before(row)).collect();
-        // Where all of them are news, there may be more.
+        // If all of them are new, there may be more.
         let more = !self.after.is_nothing() && missed.len() >= LATEST;
         let skipped = more.then_some(SkippedRecords { records: None });
         self.tell(&page, NewRows { rows: missed, skipped }).await;
         let most = if self.wanted.is_narrow() { SEARCHED } else { READ };
-        let mut arriving = RowFollower::after(folder, &found, matcher, LONG)?;
+        let mut arriving = RowFollower::after(folder, &found, matcher, LONG_CALL)?;
         drop(page);
         let mut silent = Duration::ZERO;
         loop {
-            tokio::time::sleep(EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             let Some(page) = self.page.upgrade().filter(|_| !self.send.is_closed()) else {
                 return Ok(());
             };
-            // Whoever has not read what was told gets the end of what comes, later.
+            // A browser that has not read the last event gets only the latest rows, later.
             if self.send.capacity() == 0 {
                 continue;
             }
             let told = self.tell(&page, arriving.poll(Some(most))?).await;
             drop(page);
             let told = self.look().await || told;
-            silent = if told { Duration::ZERO } else { silent + EVERY };
-            if silent >= PULSE {
+            silent = if told { Duration::ZERO } else { silent + POLL_INTERVAL };
+            if silent >= KEEP_ALIVE_INTERVAL {
                 silent = Duration::ZERO;
                 let _ = self.send.send(Bytes::from_static(b": \n\n").into()).await;
             }
         }
     }
 
-    /// Tells of what has come; whether there was anything.
+    /// Sends new rows; returns whether there were any.
     async fn tell(&mut self, page: &AdminUi, arrived: NewRows) -> bool {
         let NewRows { mut rows, skipped } = arrived;
-        // Of what was passed over and not searched, nobody knows how much was wanted.
+        // It is unknown how many of the skipped records match.
         let mut more = skipped.map(|skipped| skipped.records.filter(|_| !self.wanted.is_narrow()));
         rows.retain(|row| self.wanted.takes(row));
-        let too_many = rows.len().saturating_sub(MOST_ROWS);
+        let too_many = rows.len().saturating_sub(MAX_ROWS);
         if too_many > 0 {
             rows.drain(..too_many);
             let so_far = more.unwrap_or(Some(0));

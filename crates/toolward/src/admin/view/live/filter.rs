@@ -9,17 +9,17 @@ use crate::audit_log::row::what;
 use crate::cli::{FilterArgs, RecordedVerdict};
 use crate::exit::Failure;
 
-/// Kinds of records that are about calls, and those about lists too.
+/// Kinds of records about calls, and about calls and lists.
 const CALLS: [&str; 3] = ["intent", "refusal", "unavailable"];
 
-/// The fields of the form, as they were given.
+/// The fields of the form, as submitted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FilterForm {
-    /// `=NAME`; `=`: callers without a name; nothing: everyone.
+    /// `=NAME`; `=` for unnamed callers; empty for all.
     pub(super) agent: String,
     pub(super) server: String,
     pub(super) verdict: String,
-    /// `calls`, `all`, or nothing: calls and lists.
+    /// `calls`, `all`, or empty for calls and lists.
     pub(super) kinds: String,
     pub(super) text: String,
 }
@@ -40,18 +40,18 @@ impl FilterForm {
         self.agent.strip_prefix('=') == Some(name)
     }
 
-    /// Whether something is left out.
+    /// Whether the filter excludes anything.
     pub(super) fn is_narrow(&self) -> bool {
         let fields = [&self.agent, &self.server, &self.verdict, &self.text];
         fields.iter().any(|field| !field.is_empty())
     }
 
-    /// Whether rows must be read whole before it is known which ones are wanted.
+    /// Whether rows must be parsed completely to be matched.
     pub(super) fn is_sought(&self) -> bool {
         !self.text.is_empty() || self.verdict == "failed"
     }
 
-    /// The same as the fields of an address.
+    /// The same as a query string.
     pub(super) fn query(&self) -> String {
         let fields = [
             ("agent", &self.agent),
@@ -65,7 +65,7 @@ impl FilterForm {
         said.collect::<Vec<_>>().join("&")
     }
 
-    /// What of it can be seen in a line before it is read.
+    /// The part of the filter that can be matched before a line is parsed.
     pub(super) fn filter(&self, page: &AdminUi) -> Result<Filter, Failure> {
         let kinds = match &*self.kinds {
             "all" => Vec::new(),
@@ -86,7 +86,7 @@ impl FilterForm {
         Ok(filter.separated_by(Some(page.reloader.begun().separator.clone())))
     }
 
-    /// Whether a row is wanted that the filter let pass.
+    /// Whether a row that passed the filter matches completely.
     pub(super) fn takes(&self, row: &Value) -> bool {
         let failed = || match row["outcome"].as_str() {
             Some("ok" | "cancelled") | None => row["kind"] == "unavailable",

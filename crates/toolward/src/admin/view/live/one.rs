@@ -20,11 +20,11 @@ pub(super) struct One {
     pub(super) facts: Vec<(String, Vec<Piece>)>,
     /// The hash in the next record does not match.
     pub(super) changed: bool,
-    /// The policy was another one then.
+    /// The policy has changed since the decision.
     pub(super) policy_changed: bool,
-    /// Where the explanation of today is.
+    /// The URL of the explanation by the active policy.
     pub(super) explain: Option<String>,
-    /// It is one of the call; otherwise of the listing.
+    /// Whether the explanation is about the call rather than the listing.
     pub(super) whole: bool,
 }
 
@@ -37,11 +37,11 @@ struct RecordPart<'a> {
 pub(super) async fn show(page: &Arc<AdminUi>, id: &str) -> ViewResponse {
     match of(page, id).await {
         Some(one) => ViewResponse::of(&RecordPart { one: &one }),
-        None => ViewResponse::Wrong("No record has this id.".into()),
+        None => ViewResponse::Wrong("No audit record has this id.".into()),
     }
 }
 
-/// What is known of a decision. A record can be long, so that it is searched on another thread.
+/// Looks up a decision. The log can be large, so it is searched on another thread.
 pub(super) async fn of(page: &Arc<AdminUi>, id: &str) -> Option<One> {
     if !is_id(id) {
         return None;
@@ -62,7 +62,7 @@ pub(super) async fn of(page: &Arc<AdminUi>, id: &str) -> Option<One> {
     })
 }
 
-/// The facts, with the reason and what the agent got first, and in words instead of the code of a step.
+/// The facts, with the reason and the agent's response first, and with words instead of step codes.
 fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Piece>)> {
     let reason = record["reason"].is_string();
     let word = |(label, value): (String, String)| match (&*label, record["step"].as_str()) {
@@ -90,14 +90,14 @@ fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Pi
     keyed.into_iter().map(|(_, fact)| fact).collect()
 }
 
-/// The address of the explanation: who, which tool, and the arguments where they are known.
+/// The URL of the explanation: agent, tool, and arguments if they are known.
 fn explain(page: &AdminUi, record: &Value) -> Option<String> {
     let text = |name: &str| record[name].as_str().map(String::from);
     let (server, tool) = match is_unseen(record) {
         true => says(page, record)?.tool?,
         false => (text("server")?, text("tool")?),
     };
-    // Of a name that fits no server, nothing can be explained.
+    // A name that matches no server cannot be explained.
     if server.is_empty() {
         return None;
     }
@@ -111,17 +111,16 @@ fn explain(page: &AdminUi, record: &Value) -> Option<String> {
     Some(address)
 }
 
-/// Whether a recorded hash is of some arguments.
+/// Compares a recorded hash with arguments.
 fn same_as(page: &AdminUi) -> impl Fn(&str, &[u8]) -> bool {
     let audit = page.gateway().context.audit.clone();
     move |hash, given| audit.arguments.compare(hash, given) == Comparison::Same
 }
 
-/// The arguments, where the record has all of them as they were. Of a call with others, the answer
-/// would be another one.
+/// The arguments, if the record has them unchanged. With other arguments, the decision could differ.
 fn arguments(record: &Value, same: impl Fn(&str, &[u8]) -> bool) -> Option<String> {
     let given = record["arguments"].as_object().map(|_| record["arguments"].to_string())?;
-    // An agent can write the same as what stands in the place of a secret: then the hash tells.
+    // An agent can send the placeholder of a redacted secret itself; the hash distinguishes the two.
     let hash = record["arguments_hash"].as_str();
     let as_they_were = || hash.is_some_and(|hash| same(hash, given.as_bytes()));
     (!given.contains(REDACTED) || as_they_were()).then_some(given)

@@ -11,15 +11,15 @@ use crate::report::unlisted::Says;
 pub(in crate::admin::view) struct Row {
     pub(in crate::admin::view) id: String,
     pub(in crate::admin::view) kind: String,
-    /// In full, for machines, and the time of day, for people.
+    /// The full timestamp for machines, and the time of day for people.
     pub(in crate::admin::view) time: String,
     pub(in crate::admin::view) clock: String,
     pub(in crate::admin::view) agent: Option<String>,
     pub(in crate::admin::view) what: String,
-    /// One word, and how it is coloured.
+    /// One word, and its color.
     pub(in crate::admin::view) verdict: String,
     pub(in crate::admin::view) colour: &'static str,
-    /// What the policy refuses passes.
+    /// The policy is not enforced: denied calls are forwarded.
     pub(in crate::admin::view) unenforced: bool,
     pub(in crate::admin::view) why: Why,
     pub(in crate::admin::view) outcome: String,
@@ -27,10 +27,10 @@ pub(in crate::admin::view) struct Row {
     pub(in crate::admin::view) took: Option<String>,
 }
 
-/// What decided.
+/// The reason of a decision.
 #[derive(Default)]
 pub(in crate::admin::view) struct Why {
-    /// In words: always for a refusal, else if there is no rule.
+    /// In words: always for a refusal, otherwise if there is no rule.
     pub(in crate::admin::view) sentence: Option<Vec<Piece>>,
     pub(in crate::admin::view) rule: Option<String>,
     pub(in crate::admin::view) place: Option<String>,
@@ -58,7 +58,7 @@ impl Row {
         let outcome = match (text("outcome"), row["error_code"].as_i64()) {
             (Some(outcome), Some(code)) => format!("{outcome} ({code})"),
             (Some(outcome), None) => outcome,
-            (None, _) if kind == "intent" => "under way".into(),
+            (None, _) if kind == "intent" => "in flight".into(),
             (None, _) => String::new(),
         };
         let failed = text("outcome").is_some_and(|outcome| outcome != "ok");

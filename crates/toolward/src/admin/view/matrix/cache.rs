@@ -13,7 +13,7 @@ use crate::reload::Reloader;
 /// The cache key of a group: policy, callers, server, and its list or the error.
 type GroupKey = (u64, Agents, ServerId, Result<[u8; 32], String>);
 
-/// The groups of the table that was made last, and the table before the last reload.
+/// The groups of the current table, and the table before the last reload.
 #[derive(Default)]
 pub(crate) struct MatrixCache(Mutex<CachedTables>);
 
@@ -28,7 +28,7 @@ impl MatrixCache {
         let active = reloader.gateway().active();
         let agents = reloader.callers();
         let mut state = self.lock();
-        // Until the new policy is active, what was kept for the comparison is the present.
+        // Until the new policy is active, the table kept for comparison is the current one.
         let before = state.before.clone().filter(|before| before.serial != active.serial());
         let groups = state.groups(&active, &agents, lists, before.as_deref());
         state.groups.clone_from(&groups);

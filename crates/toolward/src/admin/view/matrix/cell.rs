@@ -18,15 +18,15 @@ pub(super) enum DrawnLine<'a> {
     },
 }
 
-/// The headline of a server.
+/// The row of a server.
 pub(super) struct ServerLine<'a> {
     pub(super) at: usize,
     pub(super) group: &'a Group,
-    /// How many tools the filters left.
+    /// How many of its tools match the filters.
     pub(super) left: usize,
     /// `None`: it cannot be collapsed now.
     pub(super) folded: Option<bool>,
-    /// The address that collapses or expands it.
+    /// The URL that collapses or expands it.
     pub(super) toggle: String,
     /// How many of its tools each agent may call.
     pub(super) allowed: Vec<usize>,
@@ -38,15 +38,15 @@ pub(super) struct Mark {
     pub(super) word: &'static str,
     /// Further classes, for styles.
     pub(super) also: &'static str,
-    /// Colors alone mean nothing to many people.
+    /// A symbol, because color alone is not accessible.
     pub(super) sign: &'static str,
-    /// Everything that the cell shows, in words.
+    /// The content of the cell in words.
     pub(super) label: String,
     pub(super) limit: Option<String>,
     pub(super) hook: Option<String>,
 }
 
-/// What the legend has to explain.
+/// The entries of the legend.
 #[derive(Debug, Default)]
 pub(super) struct Legend {
     pub(super) allow: bool,
@@ -117,7 +117,7 @@ impl Mark {
     }
 }
 
-/// The verdict in a word, and its sign.
+/// The verdict as a word and as a symbol.
 pub(in crate::admin::view) fn sign(verdict: u8) -> (&'static str, &'static str) {
     match verdict {
         table::ALLOW => ("allow", "✓"),
@@ -127,8 +127,8 @@ pub(in crate::admin::view) fn sign(verdict: u8) -> (&'static str, &'static str) 
     }
 }
 
-/// The limits of a cell in the little room that it has. Those over all tools are named in the column's
-/// head, and are a mark without a text here.
+/// The limits of a cell, in short form. Limits on all tools are named in the column header, and are a mark
+/// without text here.
 fn limits(guards: &InFront) -> Option<String> {
     let own: Vec<&ShownLimit> = guards.limits.iter().filter(|one| !one.every_tool).collect();
     match &own[..] {

@@ -9,18 +9,18 @@ use super::table::{self, Group, MatrixCell, MatrixTable};
 use crate::admin::Query;
 use crate::admin::query::encoded;
 
-/// The fields of the address that filter.
+/// The query parameters of filters.
 const FIELDS: [&str; 6] = ["server", "agent", "verdict", "hint", "q", "changed"];
 const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
 
-/// What is left in.
+/// The rows and columns that are shown.
 pub(super) struct MatrixFilter {
     servers: Vec<String>,
     /// The columns that are shown.
     pub(super) columns: Vec<usize>,
     verdicts: Vec<u8>,
     hints: Vec<String>,
-    /// Words that a name has, in lower case.
+    /// Words that a name must contain, in lower case.
     words: Vec<String>,
     by_agent: bool,
     /// Only tools with a cell that the last reload changed.
@@ -28,7 +28,7 @@ pub(super) struct MatrixFilter {
     pub(super) folds: Folds,
 }
 
-/// One thing that can be filtered by.
+/// One value that can be filtered by.
 pub(super) struct Choice<'a> {
     pub(super) value: &'a str,
     pub(super) chosen: bool,
@@ -38,21 +38,21 @@ pub(super) struct Choice<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     pub(super) group: usize,
-    /// `None`: the headline of the server.
+    /// `None`: the row of the server itself.
     pub(super) tool: Option<usize>,
 }
 
-/// The lines that are shown.
+/// The rows that are shown.
 pub(super) struct Lines {
     pub(super) lines: Vec<At>,
-    /// How many tools the filters left, also in collapsed servers.
+    /// How many tools match the filters, including those of collapsed servers.
     pub(super) tools: usize,
     /// The same by group; `None`: the whole group is left out.
     pub(super) by_group: Vec<Option<usize>>,
 }
 
 impl Lines {
-    /// How many tools of a group the filters left.
+    /// How many tools of a group match the filters.
     pub(super) fn left(&self, group: usize) -> usize {
         self.by_group.get(group).copied().flatten().unwrap_or(0)
     }
@@ -61,7 +61,7 @@ impl Lines {
 impl MatrixFilter {
     pub(super) fn read(query: &Query, table: &MatrixTable) -> MatrixFilter {
         let all = |name: &'static str| query.all(name).filter(|value| !value.is_empty());
-        // Callers without a name are asked for by an empty one.
+        // An empty name selects unnamed callers.
         let agents: Vec<&str> = query.all("agent").collect();
         let wanted = |agent: &Option<String>| is_among(&agents, agent.as_deref().unwrap_or(""));
         let mut columns: Vec<usize> = (0..table.agents.len())
@@ -86,18 +86,18 @@ impl MatrixFilter {
         }
     }
 
-    /// Whether anything is left out.
+    /// Whether the filter excludes anything.
     pub(super) fn is_some(&self) -> bool {
         !self.servers.is_empty() || self.by_agent || self.is_about_tools()
     }
 
-    /// Whether a server of which nothing is left is left out too.
+    /// Whether a server without matching tools is left out too.
     fn is_about_tools(&self) -> bool {
         let MatrixFilter { verdicts, hints, words, changed, .. } = self;
         !verdicts.is_empty() || !hints.is_empty() || !words.is_empty() || *changed
     }
 
-    /// A search shows what it finds, also in collapsed servers.
+    /// A search shows its matches also in collapsed servers.
     pub(super) fn can_fold(&self) -> bool {
         self.words.is_empty()
     }
@@ -106,8 +106,8 @@ impl MatrixFilter {
         self.can_fold() && self.folds.contains(server)
     }
 
-    /// The lines that are left. A server of which nothing is left is left out with its headline,
-    /// unless nothing was asked of its tools.
+    /// The rows that match. A server without matching tools is left out, unless the filters do not concern
+    /// tools.
     pub(super) fn lines(&self, table: &MatrixTable) -> Lines {
         let mut lines = Vec::new();
         let (mut tools, mut by_group) = (0, Vec::new());
@@ -155,7 +155,7 @@ pub(super) fn agents<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a
     choices(table.agents.iter().map(|agent| agent.as_deref().unwrap_or("")), "agent", query)
 }
 
-/// The verdicts that some cell has, and those that are chosen.
+/// The verdicts that occur in the table, and whether they are chosen.
 pub(super) fn verdicts<'a>(table: &MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     let mut there = [false; VERDICTS.len()];
     for group in &table.groups {
@@ -169,7 +169,7 @@ pub(super) fn verdicts<'a>(table: &MatrixTable, query: &Query) -> Vec<Choice<'a>
     choices.filter(|(choice, there)| *there || choice.chosen).map(|(choice, _)| choice).collect()
 }
 
-/// The hints that some tool has.
+/// The hints that occur in the table.
 pub(super) fn hints<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     let lines = table.groups.iter().flat_map(|group| &group.lines);
     let hints: BTreeSet<&str> =
@@ -186,7 +186,7 @@ fn choices<'a>(
     values.map(|value| Choice { value, chosen: is_among(&chosen, value) }).collect()
 }
 
-/// Whether a value was chosen. The form has it as it is shown, where that is something else.
+/// Whether a value was chosen. The form contains the sanitized value if it differs.
 fn is_among(chosen: &[&str], value: &str) -> bool {
     chosen.iter().any(|chosen| *chosen == value || *chosen == sanitize(value))
 }

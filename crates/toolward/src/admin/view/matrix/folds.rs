@@ -26,7 +26,7 @@ impl Folds {
         self.all != self.except.iter().any(|name| name == server)
     }
 
-    /// With one server collapsed if it was expanded, and the other way around.
+    /// The same with one server toggled.
     pub(super) fn toggled(&self, server: &str) -> Folds {
         let mut folds = self.clone();
         match folds.except.iter().position(|name| name == server) {
@@ -41,14 +41,14 @@ impl Folds {
         Folds { all, except: Vec::new() }
     }
 
-    /// The fields of a form that has this state.
+    /// This state as form fields.
     pub(super) fn fields(&self) -> Vec<(&'static str, &str)> {
         let field = if self.all { "open" } else { "fold" };
         let all = self.all.then_some(("fold", ALL));
         all.into_iter().chain(self.except.iter().map(|name| (field, name.as_str()))).collect()
     }
 
-    /// An address with this state and these filters.
+    /// A query string with this state and these filters.
     pub(super) fn address(&self, filter: &str) -> String {
         let fields = self.fields().into_iter();
         let folds = fields.map(|(field, name)| format!("{field}={}", encoded(name)));

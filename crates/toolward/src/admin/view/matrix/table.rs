@@ -30,20 +30,20 @@ fn byte(verdict: Verdict) -> u8 {
     }
 }
 
-/// The callers that have a column; `None`: callers without a name.
+/// The callers that have a column; `None`: unnamed callers.
 pub(super) type Agents = Arc<Vec<Option<String>>>;
 
 pub(super) struct MatrixTable {
     pub(super) agents: Agents,
     pub(super) groups: Vec<Arc<Group>>,
-    /// When the last reload was, if the table before it is known, and which agents it added.
+    /// The time of the last reload, if the table before it is known, and the agents that it added.
     pub(super) reloaded: Option<u64>,
     pub(super) added: Vec<bool>,
 }
 
 /// The table before a reload.
 pub(super) struct PreviousTable {
-    /// When the reload was, in microseconds since 1970.
+    /// The time of the reload, in microseconds since 1970.
     pub(super) at: u64,
     /// The policy that the reload replaced.
     pub(super) serial: u64,
@@ -55,9 +55,9 @@ pub(super) struct PreviousTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MatrixCell {
     pub(super) verdict: u8,
-    /// The place of its guards among those of the group; 0: none.
+    /// The index of its guards among those of the group; 0: none.
     guards: u16,
-    /// What it was before the last reload, if that was something else.
+    /// The verdict before the last reload, if it was different.
     pub(super) before: Option<u8>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Group {
     /// Why its tools are not known.
     pub(super) why: Option<String>,
     pub(super) lines: Vec<ToolLine>,
-    /// Line by line, agents beside each other.
+    /// Row by row, one cell per agent.
     cells: Vec<MatrixCell>,
     guards: Vec<InFront>,
     /// How each agent calls the server's tools.
@@ -83,7 +83,7 @@ pub(super) struct Group {
 pub(super) struct ToolLine {
     pub(super) name: String,
     pub(super) address: String,
-    /// What clients call it, if that is another name.
+    /// Its display name, if it is renamed.
     pub(super) shown: Option<String>,
     pub(super) hints: Vec<String>,
     /// In lower case, for searching.
@@ -115,7 +115,7 @@ impl MatrixTable {
         groups.filter_map(|group| group.allowed.get(column)).sum()
     }
 
-    /// The limits and hooks over all tools of an agent, as texts.
+    /// The limits and hooks that apply to all tools of an agent, as text.
     pub(super) fn over_every_tool(&self, column: usize) -> (Vec<&str>, Vec<&str>) {
         let guards = |group: &'_ Arc<Group>| {
             let mut cells = (0..group.lines.len()).filter_map(|tool| group.cell(tool, column));
@@ -228,7 +228,7 @@ impl Group {
         (self.lines, self.cells) = (lines, cells);
     }
 
-    /// Marks the cells that were something else before the last reload.
+    /// Marks the cells that the last reload changed.
     fn compare(&mut self, agents: &[Option<String>], before: &PreviousTable) {
         let Some(old) = before.groups.iter().find(|group| group.server == self.server) else {
             return;
@@ -270,18 +270,18 @@ impl Group {
         self.cells.get(start..start + self.routes.len()).unwrap_or_default()
     }
 
-    /// The limits and hooks in front of a tool for an agent.
+    /// The limits and hooks that apply to a tool for an agent.
     pub(super) fn guards(&self, cell: MatrixCell) -> Option<&InFront> {
         self.guards.get(usize::from(cell.guards)).filter(|guards| !guards.is_empty())
     }
 }
 
-/// The place of guards among those that are known; few are different.
+/// The index of guards among the known ones; there are few distinct ones.
 fn place(known: &mut Vec<InFront>, guards: InFront) -> u16 {
     let at = known.iter().position(|one| *one == guards).unwrap_or_else(|| {
         known.push(guards);
         known.len() - 1
     });
-    // Beyond so many different ones the last place is shared, and shows one of them.
+    // If there are too many distinct ones, the last index is shared and shows one of them.
     u16::try_from(at).unwrap_or(u16::MAX)
 }

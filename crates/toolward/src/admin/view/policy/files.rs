@@ -8,7 +8,7 @@ use super::hits::{Hit, Hits};
 
 pub(super) struct File {
     pub(super) name: String,
-    /// The file holds something else by now.
+    /// The file on disk has changed.
     pub(super) differs: bool,
     pub(super) lines: Vec<FileLine>,
 }
@@ -49,7 +49,7 @@ pub(super) fn with_hits(loaded: &LoadedConfig, hits: &Hits) -> (Vec<File>, Vec<H
     (files, loose)
 }
 
-/// A tab would be shown as a sign of its own.
+/// A tab would be rendered as a symbol.
 fn untabbed(text: &str) -> String {
     text.replace('\t', "    ")
 }

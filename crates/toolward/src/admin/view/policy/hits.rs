@@ -1,4 +1,4 @@
-//! How often each rule decided, including calls of unlisted names.
+//! Hit counts of rules, including calls to unlisted names.
 
 use toolward_gateway::active::Active;
 use toolward_gateway::client::Scope;
@@ -8,7 +8,7 @@ use toolward_policy::reason::RuleText;
 use crate::admin::AdminUi;
 
 /// The maximum number of unlisted names shown.
-const MOST_NAMES: usize = 200;
+const MAX_NAMES: usize = 200;
 
 pub(super) struct Hits {
     pub(super) rules: Vec<(RuleText, Hit)>,
@@ -18,14 +18,14 @@ pub(super) struct Hits {
 /// The count of one rule.
 #[derive(Clone)]
 pub(super) struct Hit {
-    /// Its place among all rules, by which the count is named.
+    /// Its index among all rules, used in element ids.
     pub(super) number: usize,
     pub(super) path: String,
     pub(super) written: String,
     pub(super) calls: u64,
-    /// Calls of names that it hides.
+    /// Calls to names that it hides.
     pub(super) unseen: u64,
-    /// It comes by itself, to be put in its place.
+    /// It is sent alone and swapped into an open view.
     pub(super) alone: bool,
 }
 
@@ -35,10 +35,10 @@ impl Hit {
     }
 }
 
-/// A name that an agent called and does not see.
+/// An unlisted name that an agent called.
 pub(super) struct Name {
     pub(super) agent: Option<String>,
-    /// `None`: names beyond those that are kept.
+    /// `None`: further names.
     pub(super) name: Option<String>,
     /// The server at whose address it was called.
     pub(super) at: Option<String>,
@@ -47,13 +47,13 @@ pub(super) struct Name {
 }
 
 impl Hits {
-    /// The counts of all rules, or of those that have one.
+    /// The counts of all rules, or of those with at least one hit.
     pub(super) fn count(page: &AdminUi, active: &Active, all: bool) -> Hits {
         let gateway = page.gateway();
         let in_force = page.reloader.state().in_force.clone();
         let known = in_force.map(|in_force| in_force.names(gateway, active));
         let mut names = Vec::new();
-        for called in active.unlisted.called().into_iter().take(MOST_NAMES) {
+        for called in active.unlisted.called().into_iter().take(MAX_NAMES) {
             let agent = called.agent.as_deref();
             let said = called.name.as_ref().and_then(|(scope, name)| {
                 Some(known.as_ref()?.say(active, agent, Some(*scope), name))
@@ -69,7 +69,7 @@ impl Hits {
         }
         let rule = |(number, (layer, rule)): (usize, (u16, RuleRef))| {
             let calls = active.hits.of_rule(layer, rule);
-            let unseen = active.hits.unseen_of_rule(layer, rule);
+            let unseen = active.hits.unlisted_of_rule(layer, rule);
             if !all && calls == 0 && unseen == 0 {
                 return None;
             }

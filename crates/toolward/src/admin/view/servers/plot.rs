@@ -5,19 +5,19 @@ use toolward_gateway::metrics::calls::{SPANS, Span};
 
 use crate::audit_log::row::took;
 
-/// The drawing's size.
+/// The size of the plot.
 pub(super) const WIDTH: usize = 180;
 pub(super) const HEIGHT: usize = 40;
-/// What is drawn keeps this far from the edges.
+/// The margin around the lines.
 const MARGIN: f64 = 4.0;
 
 pub(super) struct Plot {
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Lines as attributes have them; a gap is a span without calls.
+    /// `points` attributes; a gap is an interval without calls.
     pub(super) p50: Vec<String>,
     pub(super) p95: Vec<String>,
-    /// Where spans with errors are.
+    /// The positions of intervals with errors.
     pub(super) errors: Vec<String>,
     /// The value of its upper edge.
     pub(super) top: String,
@@ -33,7 +33,7 @@ impl Plot {
             let share = micros as f64 / top as f64;
             (HEIGHT as f64 - 2.0 * MARGIN) * (1.0 - share) + MARGIN
         };
-        // Spans before the process began are not there: the last one is now.
+        // There are no intervals before the process started: the last one is now.
         let first = SPANS.saturating_sub(spans.len());
         let line = |percent: u64| {
             let mut lines: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
@@ -59,7 +59,7 @@ impl Plot {
     }
 }
 
-/// A lone point is a short line, so that it can be seen.
+/// A single point becomes a short line, so that it is visible.
 fn points(mut line: Vec<(f64, f64)>) -> String {
     if let [(x, y)] = line[..] {
         line = vec![(x - 1.5, y), (x + 1.5, y)];

@@ -5,8 +5,8 @@
 //! rmcp-client CALLS_JSON [--legacy|--modern|--auto] --url URL [--token TOKEN]
 //! ```
 //!
-//! CALLS_JSON is a list of [name, arguments]. Without a flag the client chooses the era itself, which
-//! for this one means `--legacy`.
+//! CALLS_JSON is a list of [name, arguments]. Without a flag the client chooses the protocol version
+//! itself, which for this client means `--legacy`.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, Ser
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-/// The token of each progress notification that came.
+/// The token of each progress notification received.
 #[derive(Clone, Default)]
 struct Client(Arc<Mutex<Vec<ProgressToken>>>);
 

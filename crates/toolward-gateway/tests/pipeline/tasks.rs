@@ -1,0 +1,135 @@
+//! Tasks of legacy servers.
+
+use serde_json::{Value, json};
+
+use crate::kit::{Client, Kind, Server, Step, allow, gate};
+
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+/// A server whose calls become tasks if the client asks for it.
+fn server() -> Server {
+    let server = Server::legacy(&["slow", "other"]);
+    server.on("initialize", |request| {
+        let tasks = json!({"cancel": {}, "list": {}, "requests": {"tools": {"call": {}}}});
+        let result = json!({
+            "protocolVersion": request["params"]["protocolVersion"],
+            "capabilities": {"tools": {}, "tasks": tasks},
+            "serverInfo": {"name": "memory", "version": "1"},
+        });
+        vec![Step::Result(request["id"].clone(), result)]
+    });
+    server.on("tools/call", |request| {
+        let result = match request["params"].get("task") {
+            Some(_) => json!({"task": {"taskId": "upstream-1", "status": "working", "ttl": 60000}}),
+            None => json!({"content": [{"type": "text", "text": "at once"}]}),
+        };
+        vec![Step::Result(request["id"].clone(), result)]
+    });
+    for method in ["tasks/get", "tasks/cancel"] {
+        server.on(method, |request| {
+            let result = json!({"taskId": request["params"]["taskId"], "status": "completed"});
+            vec![Step::Result(request["id"].clone(), result)]
+        });
+    }
+    server.on("tasks/result", |request| {
+        let related = json!({"taskId": request["params"]["taskId"]});
+        let content = json!([{"type": "text", "text": "done"}]);
+        let result = json!({"content": content, "_meta": {RELATED: related}});
+        vec![Step::Result(request["id"].clone(), result)]
+    });
+    server
+}
+
+async fn task(client: &Client) -> String {
+    let params = json!({"name": "s__slow", "arguments": {}, "task": {"ttl": 60000}});
+    let answer = client.request("tools/call", params).await;
+    let id = answer["result"]["task"]["taskId"].as_str();
+    id.unwrap_or_else(|| panic!("{answer}")).to_string()
+}
+
+async fn ask(client: &Client, method: &str, id: &str) -> Value {
+    client.request(method, json!({ "taskId": id })).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_has_a_sealed_id_and_its_requests_reach_its_server() {
+    for kind in [Kind::StdioLegacy, Kind::HttpLegacy] {
+        let server = server();
+        let gate = gate(&allow("slow"), &server).start();
+        let client = gate.client(kind).await;
+        let id = task(&client).await;
+        assert_ne!(id, "upstream-1");
+        let got = ask(&client, "tasks/get", &id).await;
+        assert_eq!(got["result"], json!({"taskId": id, "status": "completed"}), "{kind:?}");
+        let result = ask(&client, "tasks/result", &id).await;
+        assert_eq!(result["result"]["content"][0]["text"], "done", "{result}");
+        assert_eq!(result["result"]["_meta"][RELATED]["taskId"], id);
+        ask(&client, "tasks/cancel", &id).await;
+        for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+            assert_eq!(server.received(method)[0]["params"]["taskId"], "upstream-1");
+        }
+        assert_eq!(gate.outcomes().await[..2], ["task", "ok"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_another_agent_or_of_a_denied_tool_is_unknown() {
+    let server = server();
+    let config = |tools: &str| {
+        format!(
+            "servers: {{s: {{command: x}}}}\n\
+             agents:\n  dev: {{allow: {{servers: [s], tools: {{s: [{tools}]}}}}}}\n  \
+             other: {{allow: {{servers: [s]}}}}\n"
+        )
+    };
+    let gate = gate(&config("slow, other"), &server).start();
+    let client = gate.client(Kind::StdioLegacy).await;
+    let id = task(&client).await;
+    let other = gate.client_of(Kind::StdioLegacy, "other").await;
+    let mut unknown = Vec::new();
+    for (client, id) in [(&other, id.as_str()), (&client, "made-up"), (&client, "upstream-1")] {
+        unknown.push(ask(client, "tasks/get", id).await["error"].clone());
+    }
+    gate.reload(&config("other"));
+    unknown.push(ask(&client, "tasks/get", &id).await["error"].clone());
+    for error in &unknown {
+        assert_eq!((&error["code"], &error["message"]), (&json!(-32602), &json!("unknown task")));
+    }
+    assert!(server.received("tasks/get").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_tasks_at_either_end_a_call_is_answered_at_once() {
+    let offering = server();
+    let gateway = gate(&allow("slow"), &offering).start();
+    let modern = gateway.client(Kind::StdioModern).await;
+    let answer = modern.call("slow").await;
+    assert_eq!(answer["result"]["content"][0]["text"], "at once");
+    let answer = ask(&modern, "tasks/get", "x").await;
+    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    // A server that does not offer tasks is not asked for one.
+    let plain = Server::legacy(&["slow"]);
+    let gateway = gate(&allow("slow"), &plain).start();
+    let client = gateway.client(Kind::StdioLegacy).await;
+    let params = json!({"name": "s__slow", "arguments": {}, "task": {"ttl": 1}});
+    assert!(client.request("tools/call", params).await["result"]["content"].is_array());
+    assert!(plain.received("tools/call")[0]["params"].get("task").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_needs_a_task_is_called_for_clients_without_tasks() {
+    let server = server();
+    let schema = json!({"type": "object"});
+    let execution = json!({"taskSupport": "required"});
+    server.set_tools(vec![json!({"name": "slow", "inputSchema": schema, "execution": execution})]);
+    let gate = gate(&allow("slow"), &server).start();
+    for kind in Kind::ALL {
+        let client = gate.client(kind).await;
+        let answer = client.call("slow").await;
+        assert_eq!(answer["result"]["content"][0]["text"], "done", "{kind:?} {answer}");
+    }
+    let calls = server.received("tools/call");
+    assert!(calls.len() == 4 && calls.iter().all(|call| call["params"]["task"] == json!({})));
+    assert_eq!(server.received("tasks/result")[0]["params"]["taskId"], "upstream-1");
+    assert_eq!(gate.outcomes().await, ["ok"; 4]);
+}

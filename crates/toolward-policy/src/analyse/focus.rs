@@ -1,0 +1,265 @@
+//! Where a search has to look: the entries without which two policies, or a question, cannot differ.
+
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use crate::decision::{Kind, Verdict};
+use crate::layer::{Agent, Allowlist, Layer, List, Rule, Rules};
+use crate::policy::Policy;
+use crate::selector::fold;
+use crate::source::Case;
+use crate::view::{narrows_tools, server_step};
+
+/// The subjects of an agent on a server that matter.
+pub(super) enum Focus<'p> {
+    Nothing,
+    Everything,
+    /// Only subjects that one of these entries matches.
+    Entries(Vec<Focused<'p>>),
+}
+
+/// An entry, and how it is compared.
+#[derive(Clone)]
+pub(super) struct Focused<'p> {
+    pub(super) rule: &'p Rule,
+    pub(super) case: Case,
+    /// It also matches `SERVER.NAME`.
+    pub(super) qualified: bool,
+    pub(super) deny: bool,
+    /// Entries with which the subject is decided alike, with or without this one.
+    pub(super) same: Rc<[&'p Rule]>,
+    /// Whether the change of the entry can only make the policy wider, or only narrower; `None`: both.
+    pub(super) wider: Option<bool>,
+}
+
+/// Subjects for which two policies can differ. A subject that matches no changed entry meets the same entries
+/// in the same order in both; that is enough unless something else changed, which is looked at as a whole.
+pub(super) fn changed<'p>(
+    old: &'p Policy,
+    new: &'p Policy,
+    agent: Option<&str>,
+    server: &str,
+    kind: Kind,
+) -> Focus<'p> {
+    if old.layers.len() != new.layers.len()
+        || (kind == Kind::Tools && old.server(server) != new.server(server))
+    {
+        return Focus::Everything;
+    }
+    let mut changed = Vec::new();
+    for (one, other) in old.layers.iter().zip(&new.layers) {
+        match in_layer(one, other, agent, server, kind) {
+            Layered::Denied => return Focus::Nothing,
+            Layered::Different => return Focus::Everything,
+            Layered::Entries(entries) => changed.extend(entries),
+        }
+    }
+    match changed.is_empty() {
+        true => Focus::Nothing,
+        false => Focus::Entries(changed),
+    }
+}
+
+enum Layered<'p> {
+    /// Both deny everything here.
+    Denied,
+    Different,
+    Entries(Vec<Focused<'p>>),
+}
+
+fn in_layer<'p>(
+    old: &'p Layer,
+    new: &'p Layer,
+    agent: Option<&str>,
+    server: &str,
+    kind: Kind,
+) -> Layered<'p> {
+    match (&old.rules, &new.rules) {
+        (Rules::ReadOnly, Rules::ReadOnly) => Layered::Entries(Vec::new()),
+        (Rules::Allowlist(one), Rules::Allowlist(other)) => in_allowlist(one, other, kind),
+        (Rules::Agents(one), Rules::Agents(other)) => {
+            let (one_at, other_at) = match (one.agent(agent), other.agent(agent)) {
+                (None, None) => return Layered::Denied,
+                (Some(one), Some(other)) => (one, other),
+                _ => return Layered::Different,
+            };
+            let (one, other) = (&one.agents[one_at as usize], &other.agents[other_at as usize]);
+            let steps = [(one, one_at), (other, other_at)]
+                .map(|(agent, at)| server_step(agent, at, &fold(server, agent.case)).verdict);
+            match steps {
+                [Verdict::Deny, Verdict::Deny] => Layered::Denied,
+                [one_step, other_step] if one_step != other_step => Layered::Different,
+                _ => of_agent(one, other, server, kind),
+            }
+        }
+        _ => Layered::Different,
+    }
+}
+
+fn of_agent<'p>(one: &'p Agent, other: &'p Agent, server: &str, kind: Kind) -> Layered<'p> {
+    let server = fold(server, one.case);
+    let grants = |agent: &Agent| {
+        let lists = agent.allow.of(kind).iter();
+        let mut lists = lists.filter(|list| list.key.matches(&server));
+        (lists.any(|list| !list.rules.is_empty()), narrows_tools(agent, &server))
+    };
+    if one.case != other.case || grants(one) != grants(other) {
+        return Layered::Different;
+    }
+    let applied = |lists: &'p [std::sync::Arc<List>]| -> Vec<&'p Rule> {
+        let lists = lists.iter().filter(|list| list.key.matches(&server));
+        lists.flat_map(|list| &list.rules).collect()
+    };
+    let mut changed = Vec::new();
+    for (one_side, other_side, is_deny) in
+        [(&one.deny, &other.deny, true), (&one.allow, &other.allow, false)]
+    {
+        let (before, after) = (applied(one_side.of(kind)), applied(other_side.of(kind)));
+        let how = Compared { case: one.case, qualified: false, kind, deny: is_deny };
+        let Some(entries) = entries(&before, &after, how) else {
+            return Layered::Different;
+        };
+        changed.extend(entries);
+    }
+    Layered::Entries(changed)
+}
+
+fn in_allowlist<'p>(one: &'p Allowlist, other: &'p Allowlist, kind: Kind) -> Layered<'p> {
+    if one.case != other.case || one.everything.is_some() != other.everything.is_some() {
+        return Layered::Different;
+    }
+    let rules = |list: Option<&'p List>| list.map(|list| list.rules.iter().collect::<Vec<_>>());
+    match (rules(one.of(kind)), rules(other.of(kind))) {
+        (None, None) => Layered::Entries(Vec::new()),
+        (Some(before), Some(after)) => {
+            let how = Compared { case: one.case, qualified: true, kind, deny: false };
+            entries(&before, &after, how).map_or(Layered::Different, Layered::Entries)
+        }
+        _ => Layered::Different,
+    }
+}
+
+/// How two lists are compared.
+struct Compared {
+    case: Case,
+    qualified: bool,
+    kind: Kind,
+    deny: bool,
+}
+
+/// The entries that only one of two lists has. `None` if more than the subjects that they match may be
+/// decided differently.
+fn entries<'p>(before: &[&'p Rule], after: &[&'p Rule], how: Compared) -> Option<Vec<Focused<'p>>> {
+    fn key(rule: &Rule) -> (&str, Option<&str>, bool) {
+        (rule.selector.written(), rule.when.as_ref().map(|when| when.source()), rule.ask)
+    }
+    let same = before.len() == after.len()
+        && before.iter().zip(after).all(|(one, other)| key(one) == key(other));
+    if same {
+        return Some(Vec::new());
+    }
+    let mut changed: Vec<(&'p Rule, Option<bool>)> = Vec::new();
+    let mut same: Vec<&'p Rule> = Vec::new();
+    let asks = before.iter().chain(after).any(|rule| rule.ask);
+    if asks {
+        // The order of entries matters: everything between the first and the last difference has changed.
+        let common = before.iter().zip(after).take_while(|(one, other)| key(one) == key(other));
+        let first = common.count();
+        let (before, after) = (&before[first..], &after[first..]);
+        let ends = before.iter().rev().zip(after.iter().rev());
+        let last = ends.take_while(|(one, other)| key(one) == key(other)).count();
+        let between = before[..before.len() - last].iter().chain(&after[..after.len() - last]);
+        changed.extend(between.map(|rule| (*rule, None)));
+    } else {
+        let mut counts: HashMap<_, (usize, usize, &'p Rule)> = HashMap::new();
+        for rule in before {
+            counts.entry(key(rule)).or_insert((0, 0, *rule)).0 += 1;
+        }
+        for rule in after {
+            counts.entry(key(rule)).or_insert((0, 0, *rule)).1 += 1;
+        }
+        // An entry that is written twice has the same effect as one.
+        for (before, after, rule) in counts.into_values() {
+            match before > 0 && after > 0 {
+                true if rule.when.is_none() => same.push(rule),
+                true => {}
+                // More allows and fewer denies make a policy wider.
+                false => changed.push((rule, Some((after > 0) != how.deny))),
+            }
+        }
+        // The order of a hash map is not the same in every run.
+        let order = |rule: &Rule| (rule.place.line, rule.place.column);
+        changed.sort_by_key(|(rule, _)| (order(rule), rule.selector.written()));
+    }
+    // An entry that names an action also decides whether a call's action is looked for.
+    let acts = |(rule, _): &(&Rule, Option<bool>)| {
+        let names = rule.selector.name_form().is_some_and(|form| !form.splits.is_empty());
+        names || rule.when.as_ref().is_some_and(|when| when.reads().action)
+    };
+    if how.kind == Kind::Tools && changed.iter().any(acts) {
+        return None;
+    }
+    let same: Rc<[&'p Rule]> = same.into();
+    let Compared { case, qualified, deny, .. } = how;
+    let focused =
+        |(rule, wider)| Focused { rule, case, qualified, deny, same: same.clone(), wider };
+    Some(changed.into_iter().map(focused).collect())
+}
+
+/// Subjects that a policy can allow: those that an allowing entry of some layer matches.
+pub(super) fn granted<'p>(
+    policy: &'p Policy,
+    agent: Option<&str>,
+    server: &str,
+    kind: Kind,
+) -> Focus<'p> {
+    let mut fewest: Option<Vec<Focused<'p>>> = None;
+    for layer in &policy.layers {
+        let entries: Vec<Focused<'p>> = match &layer.rules {
+            Rules::ReadOnly => continue,
+            Rules::Allowlist(list) => match list.of(kind) {
+                Some(rules) => focused(rules.rules.iter(), list.case, true),
+                None if list.everything.is_some() => continue,
+                None => return Focus::Nothing,
+            },
+            Rules::Agents(layer) => {
+                let Some(at) = layer.agent(agent) else { return Focus::Nothing };
+                let agent = &layer.agents[at as usize];
+                let server = fold(server, agent.case);
+                if server_step(agent, at, &server).verdict == Verdict::Deny {
+                    return Focus::Nothing;
+                }
+                let lists = agent.allow.of(kind).iter().filter(|list| list.key.matches(&server));
+                let rules = lists.flat_map(|list| &list.rules);
+                let entries = focused(rules, agent.case, false);
+                let implicit =
+                    entries.is_empty() && (kind == Kind::Tools || !narrows_tools(agent, &server));
+                if implicit {
+                    continue;
+                }
+                entries
+            }
+        };
+        if entries.is_empty() {
+            return Focus::Nothing;
+        }
+        if fewest.as_ref().is_none_or(|known| entries.len() < known.len()) {
+            fewest = Some(entries);
+        }
+    }
+    fewest.map_or(Focus::Everything, Focus::Entries)
+}
+
+fn focused<'p>(
+    rules: impl Iterator<Item = &'p Rule>,
+    case: Case,
+    qualified: bool,
+) -> Vec<Focused<'p>> {
+    let same: Rc<[&'p Rule]> = Rc::default();
+    let entry = |rule| {
+        let same = same.clone();
+        Focused { rule, case, qualified, deny: false, same, wider: None }
+    };
+    rules.map(entry).collect()
+}

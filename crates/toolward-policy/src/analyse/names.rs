@@ -1,0 +1,169 @@
+//! The agents and servers that policies distinguish: one name for each class of names.
+
+use std::ops::ControlFlow;
+
+use hashbrown::HashSet;
+
+use super::search::{Search, Subjects};
+use crate::automaton::{Automaton, TooLarge};
+use crate::fnmatch::fnmatch;
+use crate::layer::{Agent, Layer, List, Rule, Rules};
+use crate::policy::Policy;
+use crate::selector::Glob;
+use crate::source::Case;
+
+impl Search<'_> {
+    /// Agents that some policy may treat differently; `None` is an unnamed caller.
+    pub(super) fn agents(&self, subjects: &Subjects<'_>) -> Result<Vec<Option<String>>, TooLarge> {
+        if let Some(name) = subjects.agent {
+            return Ok(vec![Some(name.into())]);
+        }
+        let mut exact: Vec<&str> = Vec::new();
+        let mut patterns = Automaton::default();
+        for layer in self.layers() {
+            let Rules::Agents(layer) = &layer.rules else { continue };
+            let of_layer: HashSet<&str> = layer.pattern_names().collect();
+            for name in &of_layer {
+                patterns.pattern(name, Case::Sensitive);
+            }
+            exact.extend(layer.names().filter(|name| !of_layer.contains(name)));
+        }
+        self.readings().for_each(|reading| reading.of_name("agent").add_to(&mut patterns));
+        exact.sort_unstable();
+        exact.dedup();
+        let mut found: Vec<Option<String>> =
+            exact.iter().map(|name| Some((*name).into())).collect();
+        let names = patterns.len();
+        for name in &exact {
+            patterns.literal(name, Case::Sensitive);
+        }
+        let mut seen: HashSet<Vec<u32>> = HashSet::new();
+        self.explore(
+            &patterns,
+            patterns.start(),
+            |_| true,
+            |state, text| {
+                let matched: Vec<u32> = patterns.matched(state).collect();
+                let is_exact = matched.iter().any(|number| *number as usize >= names);
+                let name = text();
+                let is_exact = is_exact || exact.binary_search(&name.as_str()).is_ok();
+                if !is_exact && !name.is_empty() && seen.insert(matched) {
+                    found.push(Some(name));
+                }
+                ControlFlow::<()>::Continue(())
+            },
+        )?;
+        match subjects.agents {
+            Some(pattern) => {
+                found.retain(|name| name.as_deref().is_some_and(|name| fnmatch(pattern, name)));
+            }
+            None => found.push(None),
+        }
+        Ok(found)
+    }
+
+    /// Servers that some policy may treat differently for an agent.
+    pub(super) fn servers(
+        &self,
+        agent: Option<&str>,
+        subjects: &Subjects<'_>,
+    ) -> Result<Vec<String>, TooLarge> {
+        let mut names = Automaton::default();
+        let mut only: Option<[u32; 2]> = None;
+        if let Some(pattern) = subjects.servers {
+            only = Some(names.glob(&Glob::new(pattern, Case::Sensitive), Case::Sensitive));
+        }
+        for policy in self.policies {
+            for name in policy.server_names() {
+                names.literal(name, Case::Sensitive);
+            }
+            for layer in &policy.layers {
+                if let Rules::Agents(layer) = &layer.rules
+                    && let Some(agent) = layer.agent(agent)
+                {
+                    add_servers(&mut names, &layer.agents[agent as usize]);
+                }
+            }
+        }
+        self.readings().for_each(|reading| reading.of_name("server").add_to(&mut names));
+        let servers = names.len();
+        // In an allowlist, the server's name may be the beginning of what an entry matches.
+        names.apart = true;
+        for policy in self.policies {
+            policy.layers.iter().for_each(|layer| add_qualified(&mut names, layer));
+        }
+        let mut seen: HashSet<(Vec<u32>, Vec<u32>)> = HashSet::new();
+        let mut found = Vec::new();
+        let allowlists = |state: &[u32]| -> Vec<u32> {
+            let owned = |at: &u32| names.owner(*at) as usize >= servers;
+            state.iter().copied().filter(owned).collect()
+        };
+        self.explore(
+            &names,
+            names.start(),
+            |_| true,
+            |state, text| {
+                let matched: Vec<u32> =
+                    names.matched(state).filter(|number| (*number as usize) < servers).collect();
+                let is_asked = only.is_none_or(|only| only.iter().any(|one| matched.contains(one)));
+                let after = allowlists(&names.step(state, '.'));
+                let name = text();
+                if is_asked && !name.is_empty() && seen.insert((matched, after)) {
+                    found.push(name);
+                }
+                ControlFlow::<()>::Continue(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.policies.iter().flat_map(|policy: &&Policy| &policy.layers)
+    }
+}
+
+/// The patterns of an agent that are about servers.
+fn add_servers(names: &mut Automaton, agent: &Agent) {
+    for side in [&agent.deny, &agent.allow] {
+        for rule in &side.servers {
+            if let Some(form) = rule.selector.name_form() {
+                names.glob(&form.whole, agent.case);
+            } else {
+                names.literal(rule.selector.written(), Case::Sensitive);
+            }
+        }
+        for list in [&side.tools, &side.prompts, &side.resources].into_iter().flatten() {
+            names.glob(&list.key, agent.case);
+        }
+    }
+}
+
+/// The entries of an allowlist that can match `SERVER.NAME`: they contain a dot, or something that matches
+/// one.
+fn add_qualified(names: &mut Automaton, layer: &Layer) {
+    let Rules::Allowlist(allowlist) = &layer.rules else { return };
+    let lists = [Some(&allowlist.tools), allowlist.prompts.as_ref(), allowlist.resources.as_ref()];
+    for rule in lists.into_iter().flatten().flat_map(|list: &List| &list.rules) {
+        add_rule(names, rule, allowlist.case, |glob| glob.text().contains(['.', '*', '?', '[']));
+    }
+}
+
+/// Adds all patterns of a selector on names, and returns those that match a tool whatever its action.
+pub(super) fn add_rule(
+    names: &mut Automaton,
+    rule: &Rule,
+    case: Case,
+    which: impl Fn(&Glob) -> bool,
+) -> Vec<u32> {
+    let Some(form) = rule.selector.name_form() else { return Vec::new() };
+    let mut whole = Vec::new();
+    for glob in [Some(&form.whole), form.every_action.as_ref()].into_iter().flatten() {
+        if which(glob) {
+            whole.extend(names.glob(glob, case));
+        }
+    }
+    for split in form.splits.iter().filter(|split| which(&split.tool)) {
+        names.glob(&split.tool, case);
+    }
+    whole
+}

@@ -1,0 +1,529 @@
+//! Patterns as automata: which combinations of patterns one name can match.
+//!
+//! Several patterns are read side by side, one character at a time. A state is the set of positions that
+//! the patterns have reached; characters that no position distinguishes are tried once. The search visits
+//! every reachable state, shortest names first, and gives up when it exceeds its budget.
+
+use std::ops::ControlFlow;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::fnmatch::{Pattern, Token};
+use crate::selector::Glob;
+use crate::source::Case;
+
+/// The memory that one search may use, in bytes. A search that needs more is not decided.
+pub(crate) const BUDGET: usize = 256 << 20;
+
+/// Patterns that are matched at once.
+#[derive(Default)]
+pub(crate) struct Automaton {
+    tokens: Vec<Token>,
+    patterns: Vec<Span>,
+    /// The pattern that a position belongs to.
+    owners: Vec<u32>,
+    by_text: HashMap<(Box<str>, bool, bool, bool), u32>,
+    /// Whether the patterns that are added next are kept apart from equal ones that were added before.
+    pub(crate) apart: bool,
+}
+
+struct Span {
+    start: u32,
+    /// The position after the last token: the pattern matches.
+    end: u32,
+    /// Compare with characters in lower case.
+    folds: bool,
+}
+
+/// Positions that the patterns have reached, sorted.
+pub(crate) type State = Box<[u32]>;
+
+/// The search needed more memory than it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooLarge;
+
+impl Automaton {
+    /// Adds a pattern and returns its number; equal patterns have the same number. `text` is folded like
+    /// the names it is compared with.
+    pub(crate) fn pattern(&mut self, text: &str, case: Case) -> u32 {
+        self.add(text, case, false)
+    }
+
+    /// Adds a text that is matched to the letter.
+    pub(crate) fn literal(&mut self, text: &str, case: Case) -> u32 {
+        self.add(text, case, true)
+    }
+
+    /// Adds a glob: its pattern, and its text if a name also matches it by being equal to it.
+    pub(crate) fn glob(&mut self, glob: &Glob, case: Case) -> [u32; 2] {
+        [self.pattern(glob.text(), case), self.literal(glob.text(), case)]
+    }
+
+    /// Adds the texts that contain another one, at their start or end if nothing may be `before` or `after`.
+    pub(crate) fn containing(&mut self, before: bool, text: &str, after: bool) -> u32 {
+        let mut tokens: Vec<Token> = Vec::new();
+        tokens.extend(before.then_some(Token::Run));
+        tokens.extend(text.chars().map(Token::Char));
+        if after && tokens.last() != Some(&Token::Run) {
+            tokens.push(Token::Run);
+        }
+        self.push(tokens, false)
+    }
+
+    /// The numbers of a glob that was added.
+    pub(crate) fn find(&self, glob: &Glob, case: Case, apart: bool) -> impl Iterator<Item = u32> {
+        let folds = case == Case::Insensitive;
+        let plain = !crate::fnmatch::is_pattern(glob.text());
+        let number = move |literal: bool| {
+            self.by_text.get(&(glob.text().into(), folds, literal || plain, apart)).copied()
+        };
+        [number(false), number(true).filter(|_| !plain)].into_iter().flatten()
+    }
+
+    fn add(&mut self, text: &str, case: Case, literal: bool) -> u32 {
+        let literal = literal || !crate::fnmatch::is_pattern(text);
+        let folds = case == Case::Insensitive;
+        let text = crate::selector::fold(text, case);
+        let key = (text.as_ref().into(), folds, literal, self.apart);
+        if let Some(known) = self.by_text.get(&key) {
+            return *known;
+        }
+        let number = self.push(
+            match literal {
+                true => text.chars().map(Token::Char).collect(),
+                false => Pattern::new(&text).into_tokens(),
+            },
+            folds,
+        );
+        self.by_text.insert(key, number);
+        number
+    }
+
+    fn push(&mut self, tokens: Vec<Token>, folds: bool) -> u32 {
+        let number = self.patterns.len() as u32;
+        let start = self.tokens.len() as u32;
+        self.tokens.extend(tokens);
+        let end = self.tokens.len() as u32;
+        // The position after the last token needs a place of its own; its token is never read.
+        self.tokens.push(Token::One);
+        self.owners.resize(self.tokens.len(), number);
+        self.patterns.push(Span { start, end, folds });
+        number
+    }
+
+    /// The number of patterns.
+    pub(crate) fn len(&self) -> usize {
+        self.patterns.len()
+    }
+
+    /// The state before the first character.
+    pub(crate) fn start(&self) -> State {
+        self.start_of(|_| true)
+    }
+
+    /// The same, of some patterns only.
+    pub(crate) fn start_of(&self, which: impl Fn(u32) -> bool) -> State {
+        let mut next = Vec::new();
+        for (number, pattern) in (0..).zip(&self.patterns) {
+            if which(number) {
+                self.reach(pattern.start, pattern.end, &mut next);
+            }
+        }
+        self.settle(next)
+    }
+
+    /// The union of two states.
+    pub(crate) fn join(&self, one: &State, other: &State) -> State {
+        self.settle(one.iter().chain(other).copied().collect())
+    }
+
+    /// The state after a character.
+    pub(crate) fn step(&self, state: &[u32], c: char) -> State {
+        let folded = c.to_ascii_lowercase();
+        let mut next = Vec::with_capacity(state.len());
+        for &at in state {
+            let owner = &self.patterns[self.owners[at as usize] as usize];
+            if at == owner.end {
+                continue;
+            }
+            match &self.tokens[at as usize] {
+                Token::Run => self.reach(at, owner.end, &mut next),
+                token if token.accepts(if owner.folds { folded } else { c }) => {
+                    self.reach(at + 1, owner.end, &mut next);
+                }
+                _ => {}
+            }
+        }
+        self.settle(next)
+    }
+
+    pub(crate) fn read(&self, state: State, text: &str) -> State {
+        text.chars().fold(state, |state, c| self.step(&state, c))
+    }
+
+    /// The pattern that a position belongs to.
+    pub(crate) fn owner(&self, at: u32) -> u32 {
+        self.owners[at as usize]
+    }
+
+    /// The patterns that match the text read so far, in order.
+    pub(crate) fn matched<'a>(&'a self, state: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+        let owner = |at: &u32| self.owners[*at as usize];
+        state.iter().map(move |at| (at, owner(at))).filter_map(move |(at, number)| {
+            (*at == self.patterns[number as usize].end).then_some(number)
+        })
+    }
+
+    /// The patterns that match whatever follows: they end in `*`, which has been reached.
+    pub(crate) fn settled<'a>(&'a self, state: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+        state.iter().filter_map(move |at| {
+            let number = self.owners[*at as usize];
+            let is_last = *at + 1 == self.patterns[number as usize].end;
+            (is_last && self.tokens[*at as usize] == Token::Run).then_some(number)
+        })
+    }
+
+    /// The patterns that match, or may still match if more characters follow.
+    pub(crate) fn alive<'a>(&'a self, state: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+        state.iter().map(move |at| self.owners[*at as usize])
+    }
+
+    fn reach(&self, at: u32, end: u32, next: &mut Vec<u32>) {
+        next.push(at);
+        if at < end && self.tokens[at as usize] == Token::Run {
+            self.reach(at + 1, end, next);
+        }
+    }
+
+    /// Sorts positions, and drops those before the latest `*` that a pattern has reached: every name that
+    /// they accept is accepted from there too.
+    fn settle(&self, mut positions: Vec<u32>) -> State {
+        positions.sort_unstable();
+        positions.dedup();
+        let mut kept: Vec<u32> = Vec::with_capacity(positions.len());
+        for at in positions {
+            let number = self.owners[at as usize];
+            let pattern = &self.patterns[number as usize];
+            if at < pattern.end && self.tokens[at as usize] == Token::Run {
+                while kept.last().is_some_and(|last| *last >= pattern.start) {
+                    kept.pop();
+                }
+            }
+            kept.push(at);
+        }
+        kept.into()
+    }
+
+    /// One character of each class that the state distinguishes.
+    fn characters(&self, state: &[u32]) -> Vec<char> {
+        let mut cuts: Vec<u32> = vec![0];
+        let mut folds = false;
+        for &at in state {
+            let owner = &self.patterns[self.owners[at as usize] as usize];
+            if at == owner.end {
+                continue;
+            }
+            let mut cut = |low: char, high: char| {
+                cuts.extend([low as u32, high as u32 + 1]);
+                if owner.folds {
+                    folds = true;
+                    let upper = |c: u32| (0x61..=0x7b).contains(&c).then(|| c - 32);
+                    cuts.extend([low as u32, high as u32 + 1].into_iter().filter_map(upper));
+                }
+            };
+            match &self.tokens[at as usize] {
+                Token::Char(c) => cut(*c, *c),
+                Token::Class(class) => {
+                    class.ranges().iter().for_each(|(low, high)| cut(*low, *high))
+                }
+                Token::One | Token::Run => {}
+            }
+        }
+        if folds {
+            cuts.extend([0x41, 0x5b, 0x61, 0x7b]);
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let ends = cuts.iter().skip(1).copied().chain([0x11_0000]);
+        let mut found: Vec<char> =
+            cuts.iter().zip(ends).filter_map(|(low, end)| readable(*low, end)).collect();
+        // Of several shortest texts, the first is taken: plain letters come first.
+        found.sort_by_key(|c| COMMON.find(*c).unwrap_or(usize::MAX));
+        found
+    }
+
+    /// Visits every state that can be reached from `start` through states that are kept, with a shortest
+    /// text for each. Returns the memory that was used, too.
+    pub(crate) fn explore<B>(
+        &self,
+        start: State,
+        budget: usize,
+        mut keep: impl FnMut(&State) -> bool,
+        mut visit: impl FnMut(&State, &dyn Fn() -> String) -> ControlFlow<B>,
+    ) -> Result<(Option<B>, usize), TooLarge> {
+        // Each state with the number of the state before it, and the character between them.
+        // The start is not known yet: a text that leads back to it is not empty, and is visited too.
+        let mut known: HashSet<State> = HashSet::new();
+        let mut order: Vec<(State, u32, char)> = vec![(start, 0, '\0')];
+        let mut used = 0;
+        let mut at = 0;
+        while at < order.len() {
+            let text = || {
+                let mut text = Vec::new();
+                let mut from = at;
+                while from != 0 {
+                    text.push(order[from].2);
+                    from = order[from].1 as usize;
+                }
+                text.iter().rev().collect()
+            };
+            let state = order[at].0.clone();
+            if let ControlFlow::Break(found) = visit(&state, &text) {
+                return Ok((Some(found), used));
+            }
+            for c in self.characters(&state) {
+                let next = self.step(&state, c);
+                if known.contains(&next) || !keep(&next) {
+                    continue;
+                }
+                used += 2 * size_of_val(&*next) + 96;
+                if used > budget {
+                    return Err(TooLarge);
+                }
+                known.insert(next.clone());
+                order.push((next, at as u32, c));
+            }
+            at += 1;
+        }
+        Ok((None, used))
+    }
+}
+
+/// A search for texts that match some patterns and avoid others.
+pub(crate) struct Wanted<'a> {
+    /// One pattern of each of these groups must match.
+    pub(crate) groups: &'a [Group],
+    /// None of these may match.
+    pub(crate) avoid: &'a Group,
+}
+
+/// A set of patterns.
+pub(crate) type Group = HashSet<u32>;
+
+/// A state of [`Automaton::seek`]: the positions of wanted patterns, and those of avoided ones.
+struct Rival {
+    wanted: State,
+    avoided: State,
+}
+
+impl Automaton {
+    /// Visits texts that match the wanted patterns, such that every other such text can be found from a state
+    /// that was visited: if no text is visited, no text matches. A state in which more of the wanted and fewer of
+    /// the avoided patterns can match replaces others, so this stays small where [`explore`](Self::explore)
+    /// does not.
+    pub(crate) fn seek<B>(
+        &self,
+        start: &State,
+        budget: usize,
+        wanted: &Wanted<'_>,
+        mut visit: impl FnMut(String) -> ControlFlow<B>,
+    ) -> Result<(Option<B>, usize), TooLarge> {
+        let is_wanted =
+            |at: &u32| wanted.groups.iter().any(|group| group.contains(&self.owner(*at)));
+        let matters = |at: &u32| is_wanted(at) || wanted.avoid.contains(&self.owner(*at));
+        let start: State = start.iter().copied().filter(matters).collect();
+        let possible = |state: &State| {
+            let alive = |group: &Group| self.alive(state).any(|number| group.contains(&number));
+            wanted.groups.iter().all(alive)
+                && !self.settled(state).any(|number| wanted.avoid.contains(&number))
+        };
+        let first = wanted.groups.first();
+        // By the positions of the first group, of which there are few.
+        let mut known: HashMap<State, Vec<Rival>> = HashMap::new();
+        let mut order: Vec<(State, u32, char)> = vec![(start, 0, '\0')];
+        let (mut used, mut at) = (0, 0);
+        while at < order.len() {
+            let state = order[at].0.clone();
+            let matched: Vec<u32> = self.matched(&state).collect();
+            let has = |group: &Group| matched.iter().any(|number| group.contains(number));
+            if at > 0 && !has(wanted.avoid) && wanted.groups.iter().all(has) {
+                let mut text = Vec::new();
+                let mut from = at;
+                while from != 0 {
+                    text.push(order[from].2);
+                    from = order[from].1 as usize;
+                }
+                if let ControlFlow::Break(found) = visit(text.iter().rev().collect()) {
+                    return Ok((Some(found), used));
+                }
+            }
+            for c in self.characters(&state) {
+                let next = self.step(&state, c);
+                if !possible(&next) {
+                    continue;
+                }
+                let is_first =
+                    |at: &&u32| first.is_some_and(|group| group.contains(&self.owner(**at)));
+                let own: State = next.iter().filter(is_first).copied().collect();
+                let (more, avoided): (Vec<u32>, Vec<u32>) =
+                    next.iter().partition(|at| is_wanted(at));
+                let new = Rival { wanted: more.into(), avoided: avoided.into() };
+                let rivals = known.entry(own).or_default();
+                if rivals.iter().any(|rival| self.beats(rival, &new)) {
+                    continue;
+                }
+                rivals.retain(|rival| !self.beats(&new, rival));
+                used += 3 * size_of_val(&*next) + 160;
+                if used > budget {
+                    return Err(TooLarge);
+                }
+                rivals.push(new);
+                order.push((next, at as u32, c));
+            }
+            at += 1;
+        }
+        Ok((None, used))
+    }
+
+    /// Whether every text that leads from `other` to a match also does from `one`.
+    fn beats(&self, one: &Rival, other: &Rival) -> bool {
+        self.covers(&other.avoided, &one.avoided) && self.covers(&one.wanted, &other.wanted)
+    }
+
+    /// Whether every text that positions of `few` accept is accepted from `many`, pattern by pattern.
+    fn covers(&self, many: &[u32], few: &[u32]) -> bool {
+        few.len() <= many.len() + 64
+            && few.iter().all(|at| {
+                let owner = &self.patterns[self.owners[*at as usize] as usize];
+                let later = many.partition_point(|other| other < at);
+                let mut later = many[later..].iter().take_while(|other| **other <= owner.end);
+                later.any(|other| {
+                    other == at
+                        || (*other < owner.end && self.tokens[*other as usize] == Token::Run)
+                })
+            })
+    }
+
+    /// A shortest text for each combination of patterns that texts can match.
+    pub(crate) fn combinations(&self, budget: usize) -> Result<Vec<String>, TooLarge> {
+        let mut seen: HashSet<Box<[u32]>> = HashSet::new();
+        let mut found = Vec::new();
+        self.explore(
+            self.start(),
+            budget,
+            |_| true,
+            |state, text| {
+                if seen.insert(self.matched(state).collect()) {
+                    found.push(text());
+                }
+                ControlFlow::<()>::Continue(())
+            },
+        )?;
+        Ok(found)
+    }
+}
+
+/// A name that two patterns both match. If that cannot be determined, any name, so that the caller reports a
+/// conflict.
+pub fn common_name(one: &str, other: &str) -> Option<String> {
+    let mut both = Automaton::default();
+    let numbers = [one, other].map(|text| both.pattern(text, Case::Sensitive));
+    if numbers[0] == numbers[1] {
+        return Some(one.into());
+    }
+    let found = both.explore(
+        both.start(),
+        BUDGET / 16,
+        |state| numbers.iter().all(|number| both.alive(state).any(|alive| alive == *number)),
+        |state, text| match both.matched(state).count() == numbers.len() {
+            true => ControlFlow::Break(text()),
+            false => ControlFlow::Continue(()),
+        },
+    );
+    found.map_or_else(|TooLarge| Some(other.into()), |(found, _)| found)
+}
+
+/// Characters that people can read, the plainest first.
+const COMMON: &str = "abcdefghijklmnopqrstuvwxyz_0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ-./é中";
+
+/// A character between two code points, one that people can read if there is one.
+fn readable(low: u32, end: u32) -> Option<char> {
+    let inside = |c: &char| (low..end).contains(&(*c as u32));
+    let printable = || (low.max(0x21)..end.min(0x7f)).find_map(char::from_u32);
+    COMMON.chars().find(inside).or_else(printable).or_else(|| (low..end).find_map(char::from_u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All combinations of patterns that names can match, with the shortest name of each.
+    fn combinations(patterns: &[(&str, Case)]) -> Vec<(Vec<u32>, String)> {
+        let mut all = Automaton::default();
+        for (text, case) in patterns {
+            all.pattern(text, *case);
+        }
+        let mut found: Vec<(Vec<u32>, String)> = Vec::new();
+        let explored = all.explore(
+            all.start(),
+            BUDGET,
+            |_| true,
+            |state, text| -> ControlFlow<()> {
+                let matched: Vec<u32> = all.matched(state).collect();
+                if !found.iter().any(|(known, _)| *known == matched) {
+                    found.push((matched, text()));
+                }
+                ControlFlow::Continue(())
+            },
+        );
+        assert!(explored.is_ok());
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn every_combination_of_patterns_has_a_shortest_name() {
+        use Case::{Insensitive, Sensitive};
+        let found = combinations(&[("get_*", Sensitive), ("*_all", Sensitive)]);
+        let names: Vec<&str> = found.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["", "get_", "get_all", "_all"]);
+        // `A` is `a` for one of them only.
+        let found = combinations(&[("a", Sensitive), ("a", Insensitive)]);
+        assert_eq!(found, [(vec![], "".into()), (vec![0, 1], "a".into()), (vec![1], "A".into())]);
+        let found = combinations(&[("[!a-f]", Insensitive), ("?", Sensitive)]);
+        assert_eq!(found.len(), 3);
+    }
+
+    #[test]
+    fn two_patterns_have_a_common_name_or_none() {
+        for (one, other, common) in [
+            ("ci-*", "*-prod", Some("ci--prod")),
+            ("ci-*", "cd-*", None),
+            ("a?", "[!a]*", None),
+            ("*a*b", "b*a*", Some("bab")),
+            ("x[0-9]", "x[5-z]", Some("xa")),
+            ("[z-a]", "*", None),
+        ] {
+            let found = common_name(one, other);
+            match common {
+                None => assert_eq!(found, None, "{one} {other}"),
+                Some(_) => {
+                    let name = found.unwrap();
+                    assert!(crate::fnmatch::fnmatch(one, &name), "{name}");
+                    assert!(crate::fnmatch::fnmatch(other, &name), "{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_search_beyond_its_budget_is_given_up() {
+        let mut all = Automaton::default();
+        for c in 'a'..='t' {
+            all.pattern(&format!("*{c}*{c}{c}*"), Case::Sensitive);
+        }
+        let explored =
+            all.explore(all.start(), 1 << 20, |_| true, |_, _| ControlFlow::<()>::Continue(()));
+        assert!(matches!(explored, Err(TooLarge)));
+    }
+}

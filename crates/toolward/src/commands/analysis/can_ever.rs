@@ -1,0 +1,81 @@
+//! `toolward can-ever`: whether a call of some kind can ever be allowed.
+
+use std::io::Write;
+
+use clap::ArgMatches;
+use serde_json::json;
+use toolward_config::sanitize;
+use toolward_policy::analyse::{self, Ever, Subjects, Witness};
+use toolward_policy::fnmatch::is_pattern;
+
+use super::points;
+use crate::cli::{CanEverArgs, ToolsArgs};
+use crate::exit::{self, Failure};
+use crate::load::Input;
+use crate::render::{GREEN, RED, YELLOW, paint};
+
+pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+    let Some((server, selector)) =
+        args.subject.split_once('/').filter(|(one, other)| !one.is_empty() && !other.is_empty())
+    else {
+        return Err(Failure::usage(format!(
+            "error: `{}` does not name a server and tools\n  help: write SERVER/SELECTOR, e.g. 'tracker/delete_*'",
+            sanitize(&args.subject)
+        )));
+    };
+    let input = Input::load(&args.policy, &ToolsArgs { lists: Vec::new() }, matches)?;
+    let agent = args.agent.as_deref();
+    let subjects = Subjects {
+        agent: agent.filter(|agent| !is_pattern(agent)),
+        agents: agent.filter(|agent| is_pattern(agent)),
+        servers: Some(server),
+        ..Subjects::default()
+    };
+    let answer = analyse::can_ever(&input.policy, &subjects, selector);
+    let (word, style, code, witness) = match &answer {
+        Ever::Yes(witness) => ("yes", GREEN, exit::OK, Some(witness)),
+        Ever::Asks(witness) => ("only if a person approves", YELLOW, exit::OK, Some(witness)),
+        Ever::Never => ("never", RED, exit::NO, None),
+        Ever::Depends(witness) => ("undecided", YELLOW, exit::UNDECIDED, Some(witness)),
+        Ever::Undecided(_) => ("undecided", YELLOW, exit::UNDECIDED, None),
+    };
+    let mut out = anstream::stdout();
+    if args.output.json {
+        let undecided = match &answer {
+            Ever::Undecided(why) => Some(points::undecided(why)),
+            _ => None,
+        };
+        let report = json!({
+            "answer": match &answer {
+                Ever::Yes(_) => "yes",
+                Ever::Asks(_) => "ask",
+                Ever::Never => "never",
+                Ever::Depends(_) | Ever::Undecided(_) => "undecided",
+            },
+            "example": witness.map(|witness| points::to_json(&witness.point)),
+            "decision": witness.map(|witness| points::decision_json(&input.policy, &witness.decision)),
+            "depends_on": witness.map(|witness| &witness.depends_on),
+            "undecided": undecided,
+        });
+        writeln!(out, "{report}")?;
+        return Ok(code);
+    }
+    writeln!(out, "{}", paint(style, word))?;
+    if let Some(witness) = witness {
+        write!(out, "{}", details(&input, witness))?;
+    }
+    if let Ever::Undecided(why) = &answer {
+        writeln!(out, "  {}", points::undecided(why))?;
+    }
+    Ok(code)
+}
+
+fn details(input: &Input, witness: &Witness) -> String {
+    let mut text = format!("  e.g. {}\n", points::text(&witness.point));
+    text.push_str(&format!("  by {}\n", points::rule(&input.policy, &witness.decision)));
+    if !witness.depends_on.is_empty() {
+        let conditions = sanitize(&witness.depends_on.join("`, `")).into_owned();
+        text.push_str(&format!("  depends on `{conditions}`\n"));
+    }
+    text
+}
