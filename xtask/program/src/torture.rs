@@ -17,6 +17,9 @@ pub const USAGE: &str = "cargo xtask torture kill|reload|restart|soak [--times N
 /// An error message for people.
 type Result<T> = std::result::Result<T, String>;
 
+/// The longest graceful shutdown, with streams that are still open.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The size of a run.
 struct Plan {
     /// The number of repetitions; for `soak`, the number of minutes.
@@ -142,7 +145,7 @@ impl Gateway {
                 Ok(None) if begun.elapsed() < timeout => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
-                other => return Err(format!("the old gateway does not end cleanly: {other:?}")),
+                other => return Err(format!("the gateway does not end cleanly: {other:?}")),
             }
         }
     }
@@ -158,11 +161,7 @@ impl Gateway {
         let pid = rustix::process::Pid::from_child(&self.0);
         let asked = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         asked.map_err(|error| format!("the gateway: {error}"))?;
-        let status = self.0.wait().map_err(|error| format!("the gateway: {error}"))?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(format!("the gateway ended with {status}")),
-        }
+        self.ended(SHUTDOWN_TIMEOUT)
     }
 }
 

@@ -29,6 +29,9 @@ const MAX_GROWTH: f64 = 1.10;
 /// How much longer the slowest percent of calls may take if this gateway is attacked and not another.
 const MAX_SLOWDOWN: f64 = 2.0;
 
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+const SAMPLES_PER_MINUTE: usize = 240;
+
 /// The results of well-behaved clients.
 #[derive(Default)]
 struct CallResults {
@@ -53,8 +56,12 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
     let pid = gateway.0.id();
 
     let whole = Duration::from_secs(60 * plan.times as u64);
-    let part = (whole / 5).clamp(Duration::from_secs(20), Duration::from_secs(180));
+    let part = (whole / 10).max(Duration::from_secs(20));
+    let attacked = whole.saturating_sub(2 * part).max(part);
+    let phase = |name: &str, time: Duration| eprintln!("soak: {name} for {} s", time.as_secs());
+    phase("calls alone", part);
     let alone = well_behaved(plan, port, part);
+    phase("calls while another gateway is attacked", part);
     let elsewhere = {
         let (config, other) = configure(&folder.path().join("other"), &servers).map_err(wrong)?;
         let (attacked, _) = Gateway::start(plan, &config, other)?;
@@ -76,19 +83,25 @@ pub(super) fn run(plan: &Plan) -> Result<()> {
             let mut samples = Vec::new();
             while !ended.load(Ordering::Acquire) {
                 samples.push(resident(pid));
-                std::thread::sleep(Duration::from_millis(250));
+                if samples.len() % SAMPLES_PER_MINUTE == 0 {
+                    let (minute, now) = (samples.len() / SAMPLES_PER_MINUTE, resident(pid) >> 20);
+                    eprintln!("soak: minute {minute}, {now} MiB resident");
+                }
+                std::thread::sleep(SAMPLE_INTERVAL);
             }
             samples
         })
     };
-    let beside = well_behaved(plan, port, whole);
+    phase("calls while this gateway is attacked", attacked);
+    let beside = well_behaved(plan, port, attacked);
     ended.store(true, Ordering::Release);
     let samples = sampler.join().unwrap_or_default();
     for attacker in attackers {
         let _ = attacker.join();
     }
+    let judged = judge([&alone, &elsewhere, &beside], &samples, attacks.load(Ordering::Relaxed));
     gateway.end()?;
-    judge([&alone, &elsewhere, &beside], &samples, attacks.load(Ordering::Relaxed))
+    judged
 }
 
 /// Writes a configuration with both agents to a directory of its own; its file and port.
