@@ -1,6 +1,7 @@
 //! Development tasks, run with `cargo xtask`.
 //!
 //! - `imports` prints the import graph of each crate and fails on a cycle between modules.
+//! - `mutants` runs mutation tests of the policy engine.
 //! - `words` fails if discouraged phrases become more.
 //! - Every other task needs the program and is in `xtask/program`.
 //!
@@ -9,6 +10,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod imports;
+mod mutants;
 mod words;
 
 use std::process::{Command, ExitCode};
@@ -17,6 +19,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["imports", ref words @ ..] => imports::main(words),
+        ["mutants", ref words @ ..] => mutants::main(words),
         ["words", ref words @ ..] => words::main(words),
         ref words => program(words),
     }
@@ -25,7 +28,7 @@ fn main() -> ExitCode {
 /// Runs a task that needs the program.
 fn program(words: &[&str]) -> ExitCode {
     if words.is_empty() {
-        eprintln!("usage: {}\n       {}", imports::USAGE, words::USAGE);
+        eprintln!("usage: {}\n       {}\n       {}", imports::USAGE, mutants::USAGE, words::USAGE);
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let run = ["run", "--quiet", "--package", "xtask-program", "--"];

@@ -13,7 +13,11 @@
 
 mod conditions;
 mod focus;
+mod language;
 mod names;
+mod never;
+mod patterns;
+mod requests;
 mod search;
 mod shared;
 mod subjects;
@@ -24,6 +28,7 @@ use std::ops::ControlFlow;
 use hashbrown::HashMap;
 
 use self::focus::Focus;
+pub use self::never::{Ever, NeverOutcome, Witness, can_ever, never, never_tests};
 use self::search::{Asked, PointRef, Search};
 pub use self::search::{Point, PointKind, Subjects, Undecided, WhyUndecided};
 use self::shared::Shared;
@@ -31,8 +36,6 @@ use self::subjects::Failed;
 
 use crate::decision::{Decision, Kind, RuleRef, Verdict};
 use crate::policy::Policy;
-use crate::selector::Selector;
-use crate::source::Case;
 
 /// A point at which two policies decide differently.
 #[derive(Debug, Clone)]
@@ -80,27 +83,6 @@ impl Differences {
         }
         (self.possible.is_empty() && self.undecided.is_empty()).then_some(true)
     }
-}
-
-/// The answer to "can this ever be allowed?".
-#[derive(Debug, Clone)]
-pub enum Ever {
-    /// By this point.
-    Yes(Box<Witness>),
-    /// Only after a person approves, as at this point.
-    Asks(Box<Witness>),
-    Never,
-    /// If conditions that are not analyzed have a certain outcome.
-    Depends(Box<Witness>),
-    Undecided(Undecided),
-}
-
-/// A point, the policy's decision about it, and the conditions whose outcome was assumed.
-#[derive(Debug, Clone)]
-pub struct Witness {
-    pub point: Point,
-    pub decision: Decision,
-    pub depends_on: Vec<String>,
 }
 
 /// All differences between two policies.
@@ -159,83 +141,6 @@ pub fn diff(old: &Policy, new: &Policy, subjects: &Subjects<'_>) -> Differences 
     found.differences
 }
 
-/// Whether a call that a selector matches can ever be allowed.
-pub fn can_ever(policy: &Policy, subjects: &Subjects<'_>, selector: &str) -> Ever {
-    let policies = [policy];
-    let search = Search::new(&policies, subjects);
-    let selector = Selector::new(selector, Case::Sensitive);
-    let (mut asks, mut depends, mut open) = (None, None, None);
-    let agents = match search.agents(subjects) {
-        Ok(agents) => agents,
-        Err(why) => {
-            return Ever::Undecided(Undecided {
-                agent: None,
-                server: None,
-                why: why.into(),
-                narrower_only: false,
-            });
-        }
-    };
-    let mut found = None;
-    for agent in agents.iter().map(Option::as_deref) {
-        let undecided = |server: Option<&str>, why| Undecided {
-            agent: agent.map(String::from),
-            server: server.map(String::from),
-            why,
-            narrower_only: false,
-        };
-        let servers = match search.servers(agent, subjects) {
-            Ok(servers) => servers,
-            Err(why) => {
-                open.get_or_insert(undecided(None, why.into()));
-                continue;
-            }
-        };
-        for server in &servers {
-            let focus = focus::granted(policy, agent, server, Kind::Tools);
-            let only = Some(&selector);
-            let asked = Asked { agent, server, focus, only, stops: true, skips_denied: true };
-            let searched =
-                search.subjects(Kind::Tools, &asked, &mut |point, decisions, assumed| {
-                    let Some(decision) = decisions.first() else {
-                        return ControlFlow::Continue(());
-                    };
-                    let witness = || {
-                        Box::new(Witness {
-                            point: point.to_point(),
-                            decision: *decision,
-                            depends_on: assumed.iter().map(|source| (*source).to_owned()).collect(),
-                        })
-                    };
-                    match decision.verdict {
-                        Verdict::Deny => {}
-                        _ if !assumed.is_empty() => drop(depends.get_or_insert_with(witness)),
-                        Verdict::Allow => {
-                            found = Some(witness());
-                            return ControlFlow::Break(());
-                        }
-                        _ => drop(asks.get_or_insert_with(witness)),
-                    }
-                    ControlFlow::Continue(())
-                });
-            if let Err((why, _)) = searched {
-                open.get_or_insert(undecided(Some(server), why));
-            }
-            if let Some(found) = found.take() {
-                return Ever::Yes(found);
-            }
-        }
-    }
-    let depends_on_approval = |witness: &Witness| witness.decision.verdict == Verdict::Ask;
-    match (depends, open, asks) {
-        (Some(depends), _, None) => Ever::Depends(depends),
-        (Some(depends), _, Some(_)) if !depends_on_approval(&depends) => Ever::Depends(depends),
-        (_, Some(open), _) => Ever::Undecided(open),
-        (_, None, Some(asks)) => Ever::Asks(asks),
-        (_, None, None) => Ever::Never,
-    }
-}
-
 /// Differences while they are collected: one for each combination of rules.
 #[derive(Default)]
 struct Found {
@@ -243,7 +148,7 @@ struct Found {
     known: HashMap<Combination, ()>,
 }
 
-type Combination = (Option<String>, PointKind, Verdict, Verdict, [Option<(u16, RuleRef)>; 2], bool);
+type Combination = (Option<String>, Kind, Verdict, Verdict, [Option<(u16, RuleRef)>; 2], bool);
 
 impl Found {
     fn add(&mut self, point: &PointRef<'_>, before: Decision, after: Decision, assumed: &[&str]) {
@@ -252,7 +157,8 @@ impl Found {
         }
         let rule = |decision: &Decision| Some((decision.layer?, decision.rule?));
         let certain = assumed.is_empty();
-        let kind = point.kind();
+        // A template is not reported beside a resource.
+        let kind = point.kind;
         let agent = point.agent.map(String::from);
         let rules = [rule(&before), rule(&after)];
         let combination = (agent, kind, before.verdict, after.verdict, rules, certain);

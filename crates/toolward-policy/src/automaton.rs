@@ -22,9 +22,22 @@ pub(crate) struct Automaton {
     patterns: Vec<Span>,
     /// The pattern that a position belongs to.
     owners: Vec<u32>,
-    by_text: HashMap<(Box<str>, bool, bool, bool), u32>,
-    /// Whether the patterns that are added next are kept apart from equal ones that were added before.
-    pub(crate) apart: bool,
+    by_text: HashMap<(Box<str>, bool, bool, Space), u32>,
+    /// By what may be before and after the text.
+    by_part: HashMap<(bool, Box<str>, bool), u32>,
+    /// What the patterns that are added next are compared with. Equal patterns of other spaces are kept apart.
+    pub(crate) space: Space,
+}
+
+/// What a pattern is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) enum Space {
+    #[default]
+    Names,
+    /// A name, or `SERVER.NAME`.
+    Qualified,
+    /// `SERVER/NAME`, of what admins may approve.
+    Approvals,
 }
 
 struct Span {
@@ -33,6 +46,7 @@ struct Span {
     end: u32,
     /// Compare with characters in lower case.
     folds: bool,
+    space: Space,
 }
 
 /// Positions that the patterns have reached, sorted.
@@ -61,21 +75,27 @@ impl Automaton {
 
     /// Adds the texts that contain another one, at their start or end if nothing may be `before` or `after`.
     pub(crate) fn containing(&mut self, before: bool, text: &str, after: bool) -> u32 {
+        let key = (before, Box::from(text), after);
+        if let Some(known) = self.by_part.get(&key) {
+            return *known;
+        }
         let mut tokens: Vec<Token> = Vec::new();
         tokens.extend(before.then_some(Token::Run));
         tokens.extend(text.chars().map(Token::Char));
         if after && tokens.last() != Some(&Token::Run) {
             tokens.push(Token::Run);
         }
-        self.push(tokens, false)
+        let number = self.push(tokens, false);
+        self.by_part.insert(key, number);
+        number
     }
 
     /// The numbers of a glob that was added.
-    pub(crate) fn find(&self, glob: &Glob, case: Case, apart: bool) -> impl Iterator<Item = u32> {
+    pub(crate) fn find(&self, glob: &Glob, case: Case, space: Space) -> impl Iterator<Item = u32> {
         let folds = case == Case::Insensitive;
         let plain = !crate::fnmatch::is_pattern(glob.text());
         let number = move |literal: bool| {
-            self.by_text.get(&(glob.text().into(), folds, literal || plain, apart)).copied()
+            self.by_text.get(&(glob.text().into(), folds, literal || plain, space)).copied()
         };
         [number(false), number(true).filter(|_| !plain)].into_iter().flatten()
     }
@@ -84,7 +104,7 @@ impl Automaton {
         let literal = literal || !crate::fnmatch::is_pattern(text);
         let folds = case == Case::Insensitive;
         let text = crate::selector::fold(text, case);
-        let key = (text.as_ref().into(), folds, literal, self.apart);
+        let key = (text.as_ref().into(), folds, literal, self.space);
         if let Some(known) = self.by_text.get(&key) {
             return *known;
         }
@@ -107,13 +127,17 @@ impl Automaton {
         // The position after the last token needs a place of its own; its token is never read.
         self.tokens.push(Token::One);
         self.owners.resize(self.tokens.len(), number);
-        self.patterns.push(Span { start, end, folds });
+        self.patterns.push(Span { start, end, folds, space: self.space });
         number
     }
 
     /// The number of patterns.
     pub(crate) fn len(&self) -> usize {
         self.patterns.len()
+    }
+
+    pub(crate) fn space_of(&self, number: u32) -> Space {
+        self.patterns[number as usize].space
     }
 
     /// The state before the first character.

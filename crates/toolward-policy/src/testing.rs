@@ -17,6 +17,29 @@ pub struct PolicyTest {
     /// `None` for an unnamed caller.
     pub agent: Option<String>,
     pub cases: Vec<TestCase>,
+    pub never: Option<NeverTest>,
+}
+
+/// Calls that must never be allowed, also of tools that do not exist yet. [`analyse`](crate::analyse) runs it.
+#[derive(Debug, Clone, Default)]
+pub struct NeverTest {
+    /// A name or pattern of agents; `None`: everyone, unnamed callers included.
+    pub agents: Option<String>,
+    pub calls: Vec<NeverCall>,
+    /// Calls that a person must approve are accepted.
+    pub unless_ask: bool,
+}
+
+/// One kind of call of a `never` test.
+#[derive(Debug, Clone)]
+pub struct NeverCall {
+    pub family: Family,
+    /// A name or a pattern.
+    pub server: String,
+    pub selector: String,
+    /// The call as written.
+    pub written: String,
+    pub place: Place,
 }
 
 /// One expectation of a test.

@@ -1,7 +1,13 @@
 //! Analysis of policies, against exhaustive enumeration of a small world.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[path = "analyse/changes.rs"]
+mod changes;
 mod common;
+#[path = "analyse/large.rs"]
+mod large;
+#[path = "analyse/never.rs"]
+mod never;
 #[path = "analyse/random.rs"]
 mod random;
 
@@ -19,7 +25,8 @@ fn decide(policy: &Policy, point: &Point) -> Decision {
     let subject = match point.kind {
         PointKind::Tool => Subject::Tool(&tool, &hints),
         PointKind::Prompt => Subject::Prompt(&point.name),
-        PointKind::Resource => Subject::Template(&point.name),
+        PointKind::Resource => Subject::Resource(&point.name),
+        PointKind::Template => Subject::Template(&point.name),
         PointKind::ClientRequest => Subject::ClientRequest(&point.name),
     };
     let cell = policy.cell(caller.agent, &point.server, subject);
@@ -88,7 +95,9 @@ fn world() -> Vec<Point> {
                 arguments: None,
             };
             for name in &names {
-                points.extend([point(PointKind::Prompt, name), point(PointKind::Resource, name)]);
+                let uri = format!("{name}:{name}");
+                points.extend([point(PointKind::Prompt, name), point(PointKind::Template, name)]);
+                points.push(point(PointKind::Resource, &uri));
                 for definition in &definitions {
                     for call in &calls {
                         points.push(Point {

@@ -708,6 +708,7 @@ fn policy_tests_are_run_against_calls_and_listings() {
         |expect, family, name: &str| TestCase { family, ..case(expect, "s", name, json!(null)) };
     let tests = [PolicyTest {
         agent: Some("dev".into()),
+        never: None,
         cases: vec![
             case(Expect::Allow, "s", "t", json!({"action": "go"})),
             case(Expect::Deny, "s", "t", json!({"action": "stop"})),

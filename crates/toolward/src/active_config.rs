@@ -8,12 +8,14 @@ use toolward_gateway::active::Active;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::Server;
+use toolward_policy::analyse::never_tests;
 use toolward_policy::{Caller, Catalogue, Family, Verdict};
 
 use crate::load::{CheckedPolicy, Input};
 use crate::policy_gate;
 use crate::report::unlisted::Names;
 use crate::report::{findings, policy_tests};
+use crate::server_settings::ServerSettings;
 
 /// The active configuration, apart from the compiled policy.
 pub(crate) struct ActiveConfig {
@@ -24,6 +26,7 @@ pub(crate) struct ActiveConfig {
     pub(crate) callers: Arc<Vec<Option<String>>>,
     exposed: Vec<String>,
     selectors: usize,
+    pub(crate) servers: ServerSettings,
     report: Cached<Report>,
     names: Cached<Names>,
     sees: Cached<Vec<ToolVisibility>>,
@@ -107,6 +110,7 @@ impl ActiveConfig {
             callers: Arc::new(callers(input)),
             exposed: input.exposed.clone(),
             selectors: input.selectors,
+            servers: input.servers.clone(),
             report: Cached::default(),
             names: Cached::default(),
             sees: Cached::default(),
@@ -165,17 +169,27 @@ impl ActiveConfig {
             verdict: outcome.decision.verdict.as_str(),
             why: policy_tests::reason(&checked, outcome),
         };
+        let never = never_tests(&active.policy, &self.loaded.tests);
+        let never = never.iter().map(|outcome| Case {
+            passed: outcome.passed(),
+            unknown: false,
+            agent: policy_tests::whoever(outcome).into(),
+            expected: "never",
+            written: policy_tests::never_call(outcome),
+            verdict: if outcome.passed() { "never" } else { "allow" },
+            why: policy_tests::never_reasons(&active.policy, outcome).join("; "),
+        });
         Report {
             summary: findings::summary(&checked),
-            findings: findings.iter().map(finding).collect(),
-            tests: outcomes.iter().map(case).collect(),
+            findings: findings.iter().map(Finding::of).collect(),
+            tests: outcomes.iter().map(case).chain(never).collect(),
             unknown,
         }
     }
 }
 
 /// The tools that servers have listed so far.
-fn known(active: &Active) -> Catalogue {
+pub(crate) fn known(active: &Active) -> Catalogue {
     let mut catalogue = Catalogue::default();
     for server in active.servers.iter() {
         let listed = server.listed().map(|listed| listed.catalogue.tools().clone());
@@ -218,14 +232,16 @@ fn seen(active: &Active, callers: &[Option<String>], server: &Server) -> Option<
     Some(sees)
 }
 
-/// A finding without the line of the file, which may contain a secret.
-fn finding(found: &Diagnostic) -> Finding {
-    let place = found.file().zip(found.place());
-    let help = found.help_text();
-    Finding {
-        error: found.level == Level::Error,
-        message: found.message().into(),
-        place: place.map(|(file, at)| format!("{file}:{}:{}", at.line, at.column)),
-        help: (!help.is_empty()).then_some(help),
+impl Finding {
+    /// A finding without the line of the file, which may contain a secret.
+    pub(crate) fn of(found: &Diagnostic) -> Finding {
+        let place = found.file().zip(found.place());
+        let help = found.help_text();
+        Finding {
+            error: found.level == Level::Error,
+            message: found.message().into(),
+            place: place.map(|(file, at)| format!("{file}:{}:{}", at.line, at.column)),
+            help: (!help.is_empty()).then_some(help),
+        }
     }
 }

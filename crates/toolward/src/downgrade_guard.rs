@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use toolward_policy::testing::PolicyTest;
+
 use crate::exit::Failure;
 use crate::load::Input;
 use crate::render::count;
@@ -28,7 +30,9 @@ impl Protection {
         }
         let policy = &input.policy;
         let names = policy.layer_names().map(String::from);
-        let tests = input.loaded.tests.iter().map(|test| test.cases.len()).sum();
+        let never = |test: &PolicyTest| test.never.as_ref().map_or(0, |never| never.calls.len());
+        let tests = input.loaded.tests.iter();
+        let tests = tests.map(|test| test.cases.len() + never(test)).sum();
         Protection {
             layers: names.zip(policy.layer_kinds()).collect(),
             needs_name: input.needs_name(),

@@ -1,8 +1,11 @@
 //! `tests:` of a policy: expected verdicts for sample calls.
 
 use toolward_policy::Family;
-use toolward_policy::testing::{Expect, PolicyTest, TestArguments, TestCase, WrittenNumber};
+use toolward_policy::testing::{
+    Expect, NeverCall, NeverTest, PolicyTest, TestArguments, TestCase, WrittenNumber,
+};
 
+use super::hint_names;
 use crate::diagnostics::sanitize::quoted;
 use crate::read::json;
 use crate::read::node::{Node, Value};
@@ -21,13 +24,67 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PolicyTest> 
             reader.warning(
                 item.span,
                 "the test has no expectations",
-                "add `allow`, `deny` or `hidden`",
+                "add `allow`, `deny`, `ask`, `hidden` or `never`",
             );
         }
         let agent = item.get("as").and_then(Node::as_str).map(str::to_owned);
-        tests.push(PolicyTest { agent, cases });
+        let never = item.get("never").map(|never| never_test(reader, never));
+        tests.push(PolicyTest { agent, cases, never });
     }
     tests
+}
+
+fn never_test(reader: &mut Reader<'_>, node: &Node<'_>) -> NeverTest {
+    let calls = node.get("calls").map(Node::items).unwrap_or_default();
+    NeverTest {
+        agents: node.get("as").and_then(Node::as_str).map(str::to_owned),
+        calls: calls.iter().filter_map(|call| never_call(reader, call)).collect(),
+        unless_ask: node.get("unless").and_then(Node::as_str) == Some("ask"),
+    }
+}
+
+fn never_call(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<NeverCall> {
+    let written = node.as_str().filter(|written| !written.is_empty())?;
+    let (family, _, name) = family(written);
+    let Some((server, selector)) = server_and_name(name) else {
+        let message = format!("{} does not name a server and tools", quoted(written));
+        reader.error(node.span, message, NEVER_HELP);
+        return None;
+    };
+    if selector.contains(char::is_whitespace) {
+        let message = format!("{} has arguments, but `never` covers every call", quoted(written));
+        reader.error(node.span, message, "leave them out, or write a test with `deny`");
+        return None;
+    }
+    if family != Family::Tools && selector.starts_with("hint:") {
+        let message = format!("{} has a hint, but only tools have hints", quoted(written));
+        reader.error(node.span, message, NEVER_HELP);
+        return None;
+    }
+    hint_names::check_selector(reader, selector, node.span);
+    Some(NeverCall {
+        family,
+        server: server.to_owned(),
+        selector: selector.to_owned(),
+        written: written.to_owned(),
+        place: reader.mark(node.span).place(),
+    })
+}
+
+const NEVER_HELP: &str = "write `server/selector`, such as `tracker/delete_*` or `*/hint:destructive`, \
+                          `prompt:server/name`, or `resource:server/uri`; each may be a pattern";
+
+/// The family of a test's subject, its name in a sentence, and the rest of the text.
+fn family(written: &str) -> (Family, &'static str, &str) {
+    match written.split_once(':') {
+        Some(("prompt", name)) => (Family::Prompts, "prompt", name),
+        Some(("resource", name)) => (Family::Resources, "resource", name),
+        _ => (Family::Tools, "tool", written),
+    }
+}
+
+fn server_and_name(text: &str) -> Option<(&str, &str)> {
+    text.split_once('/').filter(|(server, name)| !server.is_empty() && !name.is_empty())
 }
 
 fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<TestCase> {
@@ -36,14 +93,8 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         Some((name, arguments)) => (name, Some(arguments.trim())),
         None => (written, None),
     };
-    let (family, noun, name) = match name.split_once(':') {
-        Some(("prompt", name)) => (Family::Prompts, "prompt", name),
-        Some(("resource", name)) => (Family::Resources, "resource", name),
-        _ => (Family::Tools, "tool", name),
-    };
-    let Some((server, name)) =
-        name.split_once('/').filter(|(server, name)| !server.is_empty() && !name.is_empty())
-    else {
+    let (family, noun, name) = family(name);
+    let Some((server, name)) = server_and_name(name) else {
         if !written.is_empty() {
             let message = format!("{} does not name a server and a {noun}", quoted(written));
             let help = match family {

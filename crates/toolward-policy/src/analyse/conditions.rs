@@ -295,8 +295,9 @@ pub(super) fn arguments<'r>(
         let more =
             if action_keys.iter().any(|key| path.first() == Some(key)) { texts } else { &[] };
         let values = constants.values(more)?;
-        // Something else in place of the mapping that should hold the argument.
-        let outer = if path.len() > 1 { vec![json!("x"), json!({})] } else { Vec::new() };
+        // Something else, or nothing, in each of the mappings that lead to the argument.
+        let outer = (1..path.len()).flat_map(|end| [(end, json!("x")), (end, json!({}))]);
+        let outer: Vec<(usize, Value)> = outer.collect();
         let choices = values.len() + outer.len();
         if tried.arguments.len() * choices > MAX_COMBINATIONS {
             tried.complete = false;
@@ -311,9 +312,9 @@ pub(super) fn arguments<'r>(
                 }
                 tried.arguments.push(next);
             }
-            for value in &outer {
+            for (end, value) in &outer {
                 let mut next = arguments.clone();
-                next.members.insert(path[0].to_string(), value.clone());
+                set(&mut next, &path[..*end], &Given::Value(value.clone()));
                 tried.arguments.push(next);
             }
         }

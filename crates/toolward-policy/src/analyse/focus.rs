@@ -4,11 +4,12 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::patterns::Applied;
 use crate::decision::{Kind, Verdict};
 use crate::layer::{Agent, Allowlist, Layer, List, Rule, Rules};
 use crate::policy::Policy;
 use crate::selector::fold;
-use crate::source::Case;
+use crate::source::{Ask, Case};
 use crate::view::{narrows_tools, server_step};
 
 /// The subjects of an agent on a server that matter.
@@ -33,6 +34,13 @@ pub(super) struct Focused<'p> {
     pub(super) wider: Option<bool>,
 }
 
+impl<'p> Focused<'p> {
+    pub(super) fn applied(&self) -> Applied<'p> {
+        let Focused { rule, case, qualified, deny, .. } = *self;
+        Applied { rule, case, qualified, deny }
+    }
+}
+
 /// Subjects for which two policies can differ. A subject that matches no changed entry meets the same entries
 /// in the same order in both; that is enough unless something else changed, which is looked at as a whole.
 pub(super) fn changed<'p>(
@@ -43,7 +51,9 @@ pub(super) fn changed<'p>(
     kind: Kind,
 ) -> Focus<'p> {
     if old.layers.len() != new.layers.len()
+        || old.approvers != new.approvers
         || (kind == Kind::Tools && old.server(server) != new.server(server))
+        || old.server(server).exposure_of(kind) != new.server(server).exposure_of(kind)
     {
         return Focus::Everything;
     }
@@ -151,60 +161,129 @@ struct Compared {
 /// The entries that only one of two lists has. `None` if more than the subjects that they match may be
 /// decided differently.
 fn entries<'p>(before: &[&'p Rule], after: &[&'p Rule], how: Compared) -> Option<Vec<Focused<'p>>> {
-    fn key(rule: &Rule) -> (&str, Option<&str>, bool) {
-        (rule.selector.written(), rule.when.as_ref().map(|when| when.source()), rule.ask)
-    }
     let same = before.len() == after.len()
         && before.iter().zip(after).all(|(one, other)| key(one) == key(other));
     if same {
         return Some(Vec::new());
     }
-    let mut changed: Vec<(&'p Rule, Option<bool>)> = Vec::new();
-    let mut same: Vec<&'p Rule> = Vec::new();
-    let asks = before.iter().chain(after).any(|rule| rule.ask);
-    if asks {
-        // The order of entries matters: everything between the first and the last difference has changed.
-        let common = before.iter().zip(after).take_while(|(one, other)| key(one) == key(other));
-        let first = common.count();
-        let (before, after) = (&before[first..], &after[first..]);
-        let ends = before.iter().rev().zip(after.iter().rev());
-        let last = ends.take_while(|(one, other)| key(one) == key(other)).count();
-        let between = before[..before.len() - last].iter().chain(&after[..after.len() - last]);
-        changed.extend(between.map(|rule| (*rule, None)));
-    } else {
-        let mut counts: HashMap<_, (usize, usize, &'p Rule)> = HashMap::new();
-        for rule in before {
-            counts.entry(key(rule)).or_insert((0, 0, *rule)).0 += 1;
-        }
-        for rule in after {
-            counts.entry(key(rule)).or_insert((0, 0, *rule)).1 += 1;
-        }
-        // An entry that is written twice has the same effect as one.
-        for (before, after, rule) in counts.into_values() {
-            match before > 0 && after > 0 {
-                true if rule.when.is_none() => same.push(rule),
-                true => {}
-                // More allows and fewer denies make a policy wider.
-                false => changed.push((rule, Some((after > 0) != how.deny))),
-            }
-        }
-        // The order of a hash map is not the same in every run.
-        let order = |rule: &Rule| (rule.place.line, rule.place.column);
-        changed.sort_by_key(|(rule, _)| (order(rule), rule.selector.written()));
-    }
-    // An entry that names an action also decides whether a call's action is looked for.
-    let acts = |(rule, _): &(&Rule, Option<bool>)| {
-        let names = rule.selector.name_form().is_some_and(|form| !form.splits.is_empty());
-        names || rule.when.as_ref().is_some_and(|when| when.reads().action)
+    // An entry whose condition reads `action` makes every call's action looked for.
+    let reads_action = |rules: &[&Rule]| {
+        rules.iter().any(|rule| rule.when.as_ref().is_some_and(|when| when.reads().action))
     };
-    if how.kind == Kind::Tools && changed.iter().any(acts) {
+    if how.kind == Kind::Tools && reads_action(before) != reads_action(after) {
         return None;
     }
-    let same: Rc<[&'p Rule]> = same.into();
+    let asks = before.iter().chain(after).any(|rule| rule.ask.is_some());
+    let (changed, same) = match asks {
+        // The first matching entry decides.
+        true => (moved(before, after), Vec::new()),
+        false => added_and_removed(before, after, how.deny),
+    };
+    // An entry that names an action of a tool also decides whether the action of the tool's calls is looked for, so
+    // it may do both, and the other entries do not settle it.
+    let acts = |rule: &Rule| {
+        let form = rule.selector.name_form().filter(|_| how.kind == Kind::Tools);
+        form.is_some_and(|form| !form.splits.is_empty())
+    };
+    let (same, none): (Rc<[&'p Rule]>, Rc<[&'p Rule]>) = (same.into(), Rc::default());
     let Compared { case, qualified, deny, .. } = how;
-    let focused =
-        |(rule, wider)| Focused { rule, case, qualified, deny, same: same.clone(), wider };
+    let focused = |(rule, wider): (&'p Rule, Option<bool>)| {
+        let (same, wider) = match acts(rule) {
+            true => (none.clone(), None),
+            false => (same.clone(), wider),
+        };
+        Focused { rule, case, qualified, deny, same, wider }
+    };
     Some(changed.into_iter().map(focused).collect())
+}
+
+/// Entries with the direction in which each of them changes the policy.
+type Changed<'p> = Vec<(&'p Rule, Option<bool>)>;
+
+/// The entries that only one of two lists has, and those without a condition that both have.
+fn added_and_removed<'p>(
+    before: &[&'p Rule],
+    after: &[&'p Rule],
+    deny: bool,
+) -> (Changed<'p>, Vec<&'p Rule>) {
+    let (mut changed, mut same): (Changed<'p>, Vec<&'p Rule>) = Default::default();
+    let mut counts: HashMap<_, (usize, usize, &'p Rule)> = HashMap::new();
+    for rule in before {
+        counts.entry(key(rule)).or_insert((0, 0, *rule)).0 += 1;
+    }
+    for rule in after {
+        counts.entry(key(rule)).or_insert((0, 0, *rule)).1 += 1;
+    }
+    // An entry that is written twice has the same effect as one.
+    for (before, after, rule) in counts.into_values() {
+        match before > 0 && after > 0 {
+            true if rule.when.is_none() => same.push(rule),
+            true => {}
+            // More allows and fewer denies make a policy wider.
+            false => changed.push((rule, Some((after > 0) != deny))),
+        }
+    }
+    // The order of a hash map is not the same in every run.
+    let order = |rule: &Rule| (rule.place.line, rule.place.column);
+    changed.sort_by_key(|(rule, _)| (order(rule), rule.selector.written()));
+    (changed, same)
+}
+
+/// The entries that are added, removed or moved. A subject that matches none of them meets the same entries in the
+/// same order.
+fn moved<'p>(before: &[&'p Rule], after: &[&'p Rule]) -> Changed<'p> {
+    // Entries that are written once in both, by their places: the longest part of them that is in order stays.
+    let mut places: HashMap<_, (Vec<usize>, Vec<usize>)> = HashMap::new();
+    for (at, rule) in before.iter().enumerate() {
+        places.entry(key(rule)).or_default().0.push(at);
+    }
+    for (at, rule) in after.iter().enumerate() {
+        places.entry(key(rule)).or_default().1.push(at);
+    }
+    let mut once: Vec<(usize, usize)> = places
+        .into_values()
+        .filter_map(|places| match (&*places.0, &*places.1) {
+            ([one], [other]) => Some((*one, *other)),
+            _ => None,
+        })
+        .collect();
+    once.sort_unstable();
+    let kept = longest_in_order(&once);
+    let (mut stays_before, mut stays_after) = (vec![false; before.len()], vec![false; after.len()]);
+    for (one, other) in kept {
+        stays_before[one] = true;
+        stays_after[other] = true;
+    }
+    let gone = before.iter().zip(stays_before).filter(|(_, stays)| !stays);
+    let new = after.iter().zip(stays_after).filter(|(_, stays)| !stays);
+    gone.chain(new).map(|(rule, _)| (*rule, None)).collect()
+}
+
+/// The longest part of pairs, sorted by their first number, in which the second ones increase too.
+fn longest_in_order(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    // For each length, the pair that ends a part of that length with the smallest number; and the pair before each.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = vec![None; pairs.len()];
+    for (at, (_, place)) in pairs.iter().enumerate() {
+        let length = ends.partition_point(|end| pairs[*end].1 < *place);
+        before[at] = length.checked_sub(1).map(|shorter| ends[shorter]);
+        match ends.get_mut(length) {
+            Some(end) => *end = at,
+            None => ends.push(at),
+        }
+    }
+    let mut kept = Vec::new();
+    let mut next = ends.last().copied();
+    while let Some(at) = next {
+        kept.push(pairs[at]);
+        next = before[at];
+    }
+    kept
+}
+
+/// What an entry does.
+fn key(rule: &Rule) -> (&str, Option<&str>, Option<&Ask>) {
+    (rule.selector.written(), rule.when.as_ref().map(|when| when.source()), rule.ask.as_deref())
 }
 
 /// Subjects that a policy can allow: those that an allowing entry of some layer matches.

@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
 
+use super::patterns::name_globs;
 use super::search::{Search, Subjects};
-use crate::automaton::{Automaton, TooLarge};
+use crate::automaton::{Automaton, Space, TooLarge};
 use crate::fnmatch::fnmatch;
-use crate::layer::{Agent, Layer, List, Rule, Rules};
+use crate::layer::{Agent, Layer, List, Rules};
 use crate::policy::Policy;
 use crate::selector::Glob;
 use crate::source::Case;
@@ -29,6 +30,13 @@ impl Search<'_> {
             exact.extend(layer.names().filter(|name| !of_layer.contains(name)));
         }
         self.readings().for_each(|reading| reading.of_name("agent").add_to(&mut patterns));
+        for glob in self.policies.iter().flat_map(|policy| policy.approvers.agents()) {
+            patterns.glob(glob, Case::Sensitive);
+        }
+        // The agents that a question is about are classes of their own.
+        if let Some(pattern) = subjects.agents {
+            patterns.pattern(pattern, Case::Sensitive);
+        }
         exact.sort_unstable();
         exact.dedup();
         let mut found: Vec<Option<String>> =
@@ -88,15 +96,22 @@ impl Search<'_> {
         self.readings().for_each(|reading| reading.of_name("server").add_to(&mut names));
         let servers = names.len();
         // In an allowlist, the server's name may be the beginning of what an entry matches.
-        names.apart = true;
+        names.space = Space::Qualified;
         for policy in self.policies {
             policy.layers.iter().for_each(|layer| add_qualified(&mut names, layer));
         }
-        let mut seen: HashSet<(Vec<u32>, Vec<u32>)> = HashSet::new();
+        names.space = Space::Approvals;
+        for policy in self.policies.iter().filter(|policy| policy.layers.iter().any(Layer::asks)) {
+            for glob in policy.approvers.globs() {
+                names.glob(glob, Case::Sensitive);
+            }
+        }
+        let mut seen: HashSet<(Vec<u32>, [Vec<u32>; 2])> = HashSet::new();
         let mut found = Vec::new();
-        let allowlists = |state: &[u32]| -> Vec<u32> {
-            let owned = |at: &u32| names.owner(*at) as usize >= servers;
-            state.iter().copied().filter(owned).collect()
+        // What the server's name and a separator have in common with what rules match.
+        let after = |state: &[u32], separator: char, space: Space| -> Vec<u32> {
+            let owned = |at: &u32| names.space_of(names.owner(*at)) == space;
+            names.step(state, separator).iter().copied().filter(owned).collect()
         };
         self.explore(
             &names,
@@ -106,7 +121,8 @@ impl Search<'_> {
                 let matched: Vec<u32> =
                     names.matched(state).filter(|number| (*number as usize) < servers).collect();
                 let is_asked = only.is_none_or(|only| only.iter().any(|one| matched.contains(one)));
-                let after = allowlists(&names.step(state, '.'));
+                let after = [('.', Space::Qualified), ('/', Space::Approvals)]
+                    .map(|(separator, space)| after(state, separator, space));
                 let name = text();
                 if is_asked && !name.is_empty() && seen.insert((matched, after)) {
                     found.push(name);
@@ -143,27 +159,11 @@ fn add_servers(names: &mut Automaton, agent: &Agent) {
 fn add_qualified(names: &mut Automaton, layer: &Layer) {
     let Rules::Allowlist(allowlist) = &layer.rules else { return };
     let lists = [Some(&allowlist.tools), allowlist.prompts.as_ref(), allowlist.resources.as_ref()];
+    let may_match_a_dot = |glob: &&&Glob| glob.text().contains(['.', '*', '?', '[']);
     for rule in lists.into_iter().flatten().flat_map(|list: &List| &list.rules) {
-        add_rule(names, rule, allowlist.case, |glob| glob.text().contains(['.', '*', '?', '[']));
-    }
-}
-
-/// Adds all patterns of a selector on names, and returns those that match a tool whatever its action.
-pub(super) fn add_rule(
-    names: &mut Automaton,
-    rule: &Rule,
-    case: Case,
-    which: impl Fn(&Glob) -> bool,
-) -> Vec<u32> {
-    let Some(form) = rule.selector.name_form() else { return Vec::new() };
-    let mut whole = Vec::new();
-    for glob in [Some(&form.whole), form.every_action.as_ref()].into_iter().flatten() {
-        if which(glob) {
-            whole.extend(names.glob(glob, case));
+        let globs = name_globs(&rule.selector).unwrap_or_default();
+        for glob in globs.iter().filter(may_match_a_dot) {
+            names.glob(glob, allowlist.case);
         }
     }
-    for split in form.splits.iter().filter(|split| which(&split.tool)) {
-        names.glob(&split.tool, case);
-    }
-    whole
 }

@@ -38,6 +38,8 @@ pub enum PointKind {
     Tool,
     Prompt,
     Resource,
+    /// A resource template: its name is not the URI of any resource.
+    Template,
     ClientRequest,
 }
 
@@ -154,10 +156,14 @@ fn for_each_condition(layer: &Layer, visit: &mut dyn FnMut(&Condition)) {
     };
     match &layer.rules {
         Rules::ReadOnly => {}
-        Rules::Allowlist(list) => in_list(&list.tools),
+        Rules::Allowlist(list) => {
+            let others = [&list.prompts, &list.resources].into_iter().flatten();
+            others.chain([&list.tools]).for_each(in_list);
+        }
         Rules::Agents(layer) => {
             let sides = layer.agents.iter().flat_map(|agent| [&agent.deny, &agent.allow]);
-            sides.flat_map(|side| &side.tools).for_each(|list| in_list(list));
+            let lists = sides.flat_map(|side| [&side.tools, &side.prompts, &side.resources]);
+            lists.flatten().for_each(|list| in_list(list));
         }
     }
 }
@@ -179,7 +185,10 @@ impl PointRef<'_> {
     pub(super) fn kind(&self) -> PointKind {
         match self.kind {
             Kind::Prompts => PointKind::Prompt,
-            Kind::Resources => PointKind::Resource,
+            Kind::Resources => match crate::uri::normalise(self.name) {
+                Ok(uri) if uri == self.name => PointKind::Resource,
+                _ => PointKind::Template,
+            },
             Kind::ClientRequests => PointKind::ClientRequest,
             Kind::Tools | Kind::Servers => PointKind::Tool,
         }

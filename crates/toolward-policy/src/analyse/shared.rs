@@ -19,6 +19,7 @@ impl<'p> Shared<'p> {
         let names = old.server_names().chain(new.server_names()).chain([""]);
         let layers = old.layers.iter().zip(&new.layers);
         let is_same = old.layers.len() == new.layers.len()
+            && old.approvers == new.approvers
             && names.into_iter().all(|name| old.server(name) == new.server(name))
             && layers.into_iter().all(|(one, other)| match (&one.rules, &other.rules) {
                 (Rules::Agents(_), Rules::Agents(_)) | (Rules::ReadOnly, Rules::ReadOnly) => true,

@@ -32,6 +32,16 @@ pub(super) struct Ways<'s, 'a> {
     pub(super) wider: Option<bool>,
 }
 
+/// A subject as its server describes it, and the policies reduced to it.
+struct Described<'a> {
+    name: &'a str,
+    claims: Annotations,
+    declared: &'a [&'a str],
+    /// The action keys of each policy.
+    keys: &'a [&'a [Box<str>]],
+    cells: Vec<Cell>,
+}
+
 impl Ways<'_, '_> {
     /// Visits the points of a name.
     pub(super) fn visit(
@@ -40,7 +50,7 @@ impl Ways<'_, '_> {
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>, WhyUndecided> {
         if self.kind != Kind::Tools {
-            return Ok(self.plain(name, visit));
+            return self.plain(name, visit);
         }
         let policies = self.search.policies;
         let server = self.asked.server;
@@ -68,23 +78,21 @@ impl Ways<'_, '_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A prompt or a resource.
-    fn plain(&self, name: &str, visit: &mut Visit<'_>) -> ControlFlow<()> {
-        let Asked { agent, server, .. } = *self.asked;
+    /// A prompt or a resource: it has no hints and no actions.
+    fn plain(&self, name: &str, visit: &mut Visit<'_>) -> Result<ControlFlow<()>, WhyUndecided> {
         let subject = match self.kind {
             Kind::Prompts => Subject::Prompt(name),
             _ => Subject::Template(name),
         };
-        let decide = |policy: &&Policy| {
-            let cell = policy.cell(agent, server, subject);
-            cell.decide(Caller { agent, claims: None }, &Call::default())
+        let cell = |policy: &&Policy| policy.cell(self.asked.agent, self.asked.server, subject);
+        let described = Described {
+            name,
+            claims: Annotations::default(),
+            declared: &[],
+            keys: &[],
+            cells: self.search.policies.iter().map(cell).collect(),
         };
-        let decisions: Vec<Decision> = self.search.policies.iter().map(decide).collect();
-        let claims = Annotations::default();
-        let (kind, wider) = (self.kind, self.wider);
-        let point =
-            PointRef { agent, server, kind, name, claims, declared: &[], arguments: None, wider };
-        visit(&point, &decisions, &[])
+        self.called(&described, visit)
     }
 
     /// A tool with these claims, whose schema has these action keys.
@@ -106,6 +114,18 @@ impl Ways<'_, '_> {
             }
             cells.push(policy.cell(agent, server, Subject::Tool(&tool, &hints)));
         }
+        self.called(&Described { name, claims, declared, keys, cells }, visit)
+    }
+
+    /// Visits every call of a subject that conditions and actions distinguish.
+    fn called(
+        &self,
+        described: &Described<'_>,
+        visit: &mut Visit<'_>,
+    ) -> Result<ControlFlow<()>, WhyUndecided> {
+        let Described { name, claims, declared, keys, cells } = described;
+        let (name, claims, declared, keys) = (*name, *claims, *declared, *keys);
+        let Asked { agent, server, .. } = *self.asked;
         let mut conditions: Vec<Arc<Condition>> = Vec::new();
         for condition in cells.iter().flat_map(Cell::conditions) {
             if !conditions.iter().any(|known| known.source() == condition.source()) {
@@ -113,7 +133,8 @@ impl Ways<'_, '_> {
             }
         }
         let looks = cells.iter().any(|cell| cell.action_keys().is_some());
-        let asks_action = self.asked.only.is_some_and(|only| !only.names_tool(name));
+        let only = self.asked.only.filter(|_| self.kind == Kind::Tools);
+        let asks_action = only.is_some_and(|only| !only.names_tool(name));
         let calls = match looks || asks_action {
             true => actions(keys, self.texts),
             false => vec![Map::new()],
@@ -147,7 +168,7 @@ impl Ways<'_, '_> {
                 let point = PointRef {
                     agent,
                     server,
-                    kind: Kind::Tools,
+                    kind: self.kind,
                     name,
                     claims,
                     declared,
@@ -168,7 +189,7 @@ impl Ways<'_, '_> {
                         free.iter().map(|condition| condition.source().to_owned()).collect(),
                     ));
                 }
-                if self.assume(&free, &cells, &point, &given, visit)?.is_break() {
+                if self.assume(&free, cells, &point, &given, visit)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
@@ -219,8 +240,8 @@ impl Ways<'_, '_> {
         if only.names_tool(name) {
             return true;
         }
-        let action = keys.iter().map(|keys| Action::of(&Call::with(given), keys));
-        action.into_iter().any(|action| match action {
+        let mut actions = keys.iter().map(|keys| Action::of(&Call::with(given), keys));
+        actions.any(|action| match action {
             Action::Is(action) => only.actions_of(name, true).any(|glob| glob.matches(&action)),
             Action::Missing | Action::Ambiguous(_) => false,
         })

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use toolward_policy::Policy;
 use toolward_policy::source::{
-    ActionKeysSource, ExposeEntry, ExposeSource, LayerSource, RulesSource, ServerSource,
+    ActionKeysSource, AdminSource, ExposeEntry, ExposeSource, LayerSource, RulesSource,
+    ServerSource,
 };
 use toolward_policy::testing::{TestArguments, WrittenNumber};
 
@@ -103,7 +104,11 @@ fn side(random: &mut Random, allow: bool) -> Value {
     };
     let mut side = json!({"servers": servers, "tools": tools});
     if random.one_in(4) {
-        side["prompts"] = json!({random.pick(&SERVERS): names(random, 2)});
+        let mut prompts = names(random, 2);
+        if let Some(entry) = prompts.get_mut(0).filter(|_| random.one_in(2)) {
+            *entry = json!({"tool": entry, "when": random.pick(&CONDITIONS)});
+        }
+        side["prompts"] = json!({random.pick(&SERVERS): prompts});
         side["resources"] = json!({random.pick(&SERVERS): names(random, 2)});
     }
     if allow && random.one_in(5) {
@@ -144,6 +149,9 @@ fn random_policy(random: &mut Random) -> Value {
     if random.one_in(8) {
         policy["read_only"] = json!(true);
     }
+    if random.one_in(6) {
+        policy["admins"] = json!({"ann": [random.pick(&["a/*", "*/a*", "*b", "a/b"])]});
+    }
     if random.one_in(3) {
         policy["servers"] = json!({"a": server(random)});
     }
@@ -161,6 +169,9 @@ fn server(random: &mut Random) -> Value {
     if random.one_in(3) {
         server["action_keys"] =
             [json!(["op"]), json!(["op", "action"]), json!([])][random.below(3)].clone();
+    }
+    if random.one_in(4) {
+        server["expose_prompts"] = [json!(["a*"]), json!([])][random.below(2)].clone();
     }
     if random.one_in(4) {
         server["expose"] = [json!(["a"]), json!(["a*", "b"]), json!([])][random.below(3)].clone();
@@ -213,11 +224,16 @@ fn mutate(random: &mut Random, value: &mut Value, other: &Value) {
 /// Compiles a policy with the settings of servers that the plain form of the tests does not have.
 pub fn policy(value: &Value) -> Policy {
     let mut plain = value.clone();
-    let (servers, read_only) = match plain.as_object_mut() {
-        Some(members) => (members.remove("servers"), members.remove("read_only")),
-        None => (None, None),
-    };
+    let mut take = |key: &str| plain.as_object_mut().and_then(|members| members.remove(key));
+    let (servers, read_only, admins) = (take("servers"), take("read_only"), take("admins"));
     let mut source = source(&plain);
+    if let Some(Value::Object(admins)) = admins {
+        let admin = |(name, approve): (String, Value)| AdminSource {
+            name,
+            approve: approve.as_array().unwrap().iter().filter_map(text).collect(),
+        };
+        source.approvers.admins = Some(admins.into_iter().map(admin).collect());
+    }
     if read_only == Some(json!(true)) {
         source.layers.push(LayerSource { name: "read-only".into(), rules: RulesSource::ReadOnly });
     }
@@ -234,17 +250,22 @@ pub fn policy(value: &Value) -> Policy {
         for (tool, tags) in settings["hints"].as_object().into_iter().flatten() {
             server.hints.push((tool.clone(), strings(tags)));
         }
-        if settings["expose"].is_array() {
+        let exposed = |value: &Value| -> Option<ExposeSource> {
             let entry = |name: String| ExposeEntry { name, ..ExposeEntry::default() };
-            let mut tools = strings(&settings["expose"]);
-            tools.sort();
-            tools.dedup();
-            let entries = tools.into_iter().map(entry).collect();
-            server.expose = Some(ExposeSource { entries, literal: false });
-        }
+            let mut names = value.is_array().then(|| strings(value))?;
+            names.sort();
+            names.dedup();
+            Some(ExposeSource { entries: names.into_iter().map(entry).collect(), literal: false })
+        };
+        server.expose = exposed(&settings["expose"]);
+        server.expose_prompts = exposed(&settings["expose_prompts"]);
         source.servers.push(server);
     }
     Policy::compile(source).unwrap()
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(String::from)
 }
 
 /// Arguments with their numbers.

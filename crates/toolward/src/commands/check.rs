@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use serde_json::{Value, json};
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Level};
+use toolward_policy::analyse::never_tests;
 use toolward_policy::testing::TestOutcome;
 use toolward_wire::list::ListKind;
 
@@ -18,7 +19,7 @@ use crate::fetch_tools;
 use crate::load::{Input, nothing_found};
 use crate::render::{BOLD, GREEN, count, paint};
 use crate::report::findings::{findings, summary, unset_secrets};
-use crate::report::policy_tests::to_line;
+use crate::report::policy_tests::{never_to_line, to_line};
 use crate::report::programs;
 use crate::report::shared_resources;
 use crate::startup;
@@ -61,7 +62,10 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     let outcomes =
         toolward_policy::testing::run(&input.policy, &input.catalogue, &input.loaded.tests);
     let failed: Vec<&TestOutcome<'_>> = outcomes.iter().filter(|outcome| !outcome.passed).collect();
-    let failed: Vec<String> = failed.iter().map(|outcome| to_line(&checked, outcome)).collect();
+    let mut failed: Vec<String> = failed.iter().map(|outcome| to_line(&checked, outcome)).collect();
+    let never = never_tests(&input.policy, &input.loaded.tests);
+    let broken = never.iter().filter(|outcome| !outcome.passed());
+    failed.extend(broken.map(|outcome| never_to_line(&input.policy, outcome)));
     let invalid = findings.iter().any(|finding| finding.level == Level::Error);
     let warned = args.strict && findings.iter().any(|finding| finding.level == Level::Warning);
     let code = match (invalid, failed.is_empty() && !warned) {
@@ -70,7 +74,8 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
         (false, true) => exit::OK,
     };
     let programs = programs::resolved(&input.loaded.config.servers);
-    let summary = Summary { text: summary(&checked), tests: outcomes.len(), programs };
+    let summary =
+        Summary { text: summary(&checked), tests: outcomes.len() + never.len(), programs };
     report(&findings, Some(summary), &failed, json, code)
 }
 

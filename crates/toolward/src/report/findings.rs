@@ -5,10 +5,11 @@ use toolward_config::sanitize;
 use toolward_config::{Diagnostic, Disk, Level, ProcessEnv, suggest};
 use toolward_gateway::budget::SHARES;
 use toolward_gateway::upstream::built_in;
+use toolward_policy::fnmatch::is_pattern;
 use toolward_policy::lint::Lint;
 use toolward_policy::{Caller, Catalogue, Verdict};
 
-use super::programs;
+use super::{hint_sets, programs};
 use crate::guards;
 use crate::load::CheckedPolicy;
 use crate::ownership;
@@ -36,6 +37,7 @@ pub(crate) fn findings(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
     findings.extend(oversized_requests(&input.loaded.config));
     findings.extend(ownership::findings(input.loaded));
     findings.extend(programs::findings(&input.loaded.config.servers));
+    findings.extend(hint_sets::findings(input));
     findings.extend(input.policy.lint(input.catalogue).iter().map(|lint| finding(input, lint)));
     // A lint and the loader can report the same problem; the lint is more precise.
     let place = |finding: &Diagnostic| Some((finding.file()?.to_string(), finding.place()?));
@@ -103,6 +105,15 @@ fn unknown_names(input: &CheckedPolicy<'_>) -> Vec<Diagnostic> {
         let is_known = |name: &&str| named || input.policy.knows_agent(name);
         if let Some(agent) = test.agent.as_deref().filter(|name| !is_known(name)) {
             findings.push(unknown("a test is about the agent", agent, &agents));
+        }
+        let agents_of_never = test.never.as_ref().and_then(|never| never.agents.as_deref());
+        if let Some(agent) = agents_of_never.filter(|name| !is_pattern(name) && !is_known(name)) {
+            findings.push(unknown("a test is about the agent", agent, &agents));
+        }
+        let calls = test.never.iter().flat_map(|never| &never.calls);
+        let calls = calls.filter(|call| !servers.is_empty() && !is_pattern(&call.server));
+        for call in calls.filter(|call| !servers.contains(&call.server.as_str())) {
+            findings.push(unknown("a test is about the server", &call.server, &servers));
         }
         let cases = test.cases.iter().filter(|_| !servers.is_empty());
         for case in cases.filter(|case| !servers.contains(&case.server.as_str())) {

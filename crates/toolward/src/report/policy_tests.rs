@@ -1,10 +1,12 @@
 //! Outcomes of policy tests as text.
 
 use toolward_config::sanitize;
-use toolward_policy::Family;
+use toolward_policy::analyse::{Ever, NeverOutcome, Witness};
 use toolward_policy::reason::About;
 use toolward_policy::testing::TestOutcome;
+use toolward_policy::{Family, Policy};
 
+use super::points;
 use crate::load::CheckedPolicy;
 use crate::render::{DIM, GREEN, RED, paint};
 
@@ -13,10 +15,9 @@ pub(crate) fn who<'a>(outcome: &TestOutcome<'a>) -> &'a str {
 }
 
 pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> String {
-    let mark = if outcome.passed { paint(GREEN, "ok  ") } else { paint(RED, "FAIL") };
     let case = outcome.case;
     let said = format!("{} {} {}", who(outcome), case.expect.as_str(), case.written);
-    let mut line = format!("{mark} {}", sanitize(&said));
+    let mut line = format!("{} {}", mark(outcome.passed), sanitize(&said));
     if !outcome.passed {
         line.push_str(&format!(
             "\n     got {}: {}",
@@ -29,6 +30,10 @@ pub(crate) fn to_line(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> S
         }
     }
     line
+}
+
+fn mark(passed: bool) -> String {
+    if passed { paint(GREEN, "ok  ") } else { paint(RED, "FAIL") }
 }
 
 /// The reason of a test's result, in a sentence.
@@ -44,4 +49,48 @@ pub(crate) fn reason(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> St
         action: action.as_deref().filter(|_| case.family == Family::Tools),
     };
     input.policy.reason(&outcome.decision, about)
+}
+
+/// The agents that a `never` test is about.
+pub(crate) fn whoever<'a>(outcome: &NeverOutcome<'a>) -> &'a str {
+    outcome.test.agents.as_deref().filter(|agents| *agents != "*").unwrap_or("everyone")
+}
+
+/// `*/hint:destructive unless ask`.
+pub(crate) fn never_call(outcome: &NeverOutcome<'_>) -> String {
+    let unless = if outcome.test.unless_ask { " unless ask" } else { "" };
+    format!("{}{unless}", outcome.call.written)
+}
+
+pub(crate) fn never_to_line(policy: &Policy, outcome: &NeverOutcome<'_>) -> String {
+    let said = format!("{} never {}", whoever(outcome), never_call(outcome));
+    let mut line = format!("{} {}", mark(outcome.passed()), sanitize(&said));
+    for reason in never_reasons(policy, outcome) {
+        line.push_str(&format!("\n     {reason}"));
+    }
+    line
+}
+
+/// Why a `never` test does not hold: an example and the rule responsible for it, or why it is undecided.
+pub(crate) fn never_reasons(policy: &Policy, outcome: &NeverOutcome<'_>) -> Vec<String> {
+    let by = |witness: &Witness, what: &str| {
+        let point = points::text(&witness.point);
+        vec![format!("{what} {point}"), format!("by {}", points::rule(policy, &witness.decision))]
+    };
+    match &outcome.answer {
+        Ever::Never => outcome.vacuous.iter().map(|why| sanitize(why).into_owned()).collect(),
+        Ever::Yes(witness) => by(witness, "allowed:"),
+        Ever::Asks(witness) => {
+            let mut reasons = by(witness, "allowed after approval:");
+            reasons.push("`unless: ask` accepts this".into());
+            reasons
+        }
+        Ever::Depends(witness) => {
+            let mut reasons = by(witness, "undecided, perhaps allowed:");
+            let conditions = witness.depends_on.join("`, `");
+            reasons.push(format!("depends on `{}`", sanitize(&conditions)));
+            reasons
+        }
+        Ever::Undecided(why) => vec![format!("undecided: {}", points::undecided(why))],
+    }
 }

@@ -5,14 +5,15 @@ use std::io::Write;
 use clap::ArgMatches;
 use serde_json::json;
 use toolward_config::sanitize;
+use toolward_policy::Family;
 use toolward_policy::analyse::{self, Ever, Subjects, Witness};
 use toolward_policy::fnmatch::is_pattern;
 
-use super::points;
 use crate::cli::{CanEverArgs, ToolsArgs};
 use crate::exit::{self, Failure};
 use crate::load::Input;
 use crate::render::{GREEN, RED, YELLOW, paint};
+use crate::report::points;
 
 pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let Some((server, selector)) =
@@ -31,7 +32,7 @@ pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8
         servers: Some(server),
         ..Subjects::default()
     };
-    let answer = analyse::can_ever(&input.policy, &subjects, selector);
+    let answer = analyse::can_ever(&input.policy, &subjects, Family::Tools, selector);
     let (word, style, code, witness) = match &answer {
         Ever::Yes(witness) => ("yes", GREEN, exit::OK, Some(witness)),
         Ever::Asks(witness) => ("only if a person approves", YELLOW, exit::OK, Some(witness)),

@@ -7,11 +7,13 @@ use toolward_config::sanitize;
 use toolward_policy::analyse::{self, Change, Differences, Subjects};
 use toolward_policy::{Caller, Policy, Verdict};
 
-use super::{load, points, unanalyzed};
+use super::{load, unanalyzed};
 use crate::cli::{DiffArgs, ReportFormat};
+use crate::commands::markdown::{cell, code};
 use crate::exit::{self, Failure};
 use crate::load::Input;
 use crate::render::{BOLD, DIM, GREEN, RED, YELLOW, count, paint};
+use crate::report::points;
 
 pub(crate) fn run(args: &DiffArgs) -> Result<u8, Failure> {
     let (old, new) = (load(&args.old, &[])?, load(&args.new, &args.lists)?);
@@ -220,13 +222,4 @@ impl Report<'_> {
         }
         text
     }
-}
-
-/// Text in a cell of a Markdown table.
-fn cell(text: &str) -> String {
-    text.replace('|', "\\|")
-}
-
-fn code(text: &str) -> String {
-    format!("`{}`", cell(&text.replace('`', "'")))
 }

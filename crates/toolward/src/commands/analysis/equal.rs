@@ -5,9 +5,10 @@ use std::io::Write;
 use serde_json::json;
 use toolward_policy::analyse::{self, Subjects};
 
-use super::{load, points};
+use super::load;
 use crate::cli::EqualArgs;
 use crate::exit::{self, Failure};
+use crate::report::points;
 
 pub(crate) fn run(args: &EqualArgs) -> Result<u8, Failure> {
     let (one, other) = (load(&args.one, &[])?, load(&args.other, &[])?);

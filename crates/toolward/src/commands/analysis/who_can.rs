@@ -7,11 +7,11 @@ use serde_json::json;
 use toolward_config::sanitize;
 use toolward_policy::Verdict;
 
-use super::points;
 use crate::cli::{Kind, QuestionArgs, WhoCanArgs};
 use crate::commands::question::Question;
 use crate::exit::{self, Failure};
 use crate::render::{BOLD, DIM, Table, paint, verdict};
+use crate::report::points;
 
 pub(crate) fn run(args: WhoCanArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let json = args.output.json;

@@ -1,0 +1,67 @@
+//! Large policies: what did not change is not searched.
+
+use serde_json::{Value, json};
+use toolward_policy::analyse::{Differences, Subjects, diff};
+
+use crate::{agent, random};
+
+/// The kinds of entries that real lists have: names, prefixes, suffixes, and a few that are harder.
+fn entry(at: usize) -> String {
+    let noun = ["issue", "page", "file", "row", "user", "branch", "event", "label"][at % 8];
+    match at % 20 {
+        0..=8 => format!("get_{noun}_{at}"),
+        9..=12 => format!("list_{noun}_{at}_*"),
+        13..=15 => format!("*_{noun}_{at}"),
+        16..=17 => format!("set_{at}_?_*"),
+        _ => format!("*{noun}{at}*delete*"),
+    }
+}
+
+/// A policy with so many entries, ten of which are changed.
+fn policies(rules: usize) -> (Value, Value) {
+    let entries: Vec<String> = (0..rules).map(entry).collect();
+    let (allow, deny) = entries.split_at(rules * 4 / 5);
+    let (mut new_allow, mut new_deny) = (allow.to_vec(), deny.to_vec());
+    for change in 0..5 {
+        let at = change * allow.len() / 5 + change;
+        new_allow[at] = format!("put_{at}");
+        new_deny.remove(change * new_deny.len() / 5);
+    }
+    (agent(json!(allow), json!(deny)), agent(json!(new_allow), json!(new_deny)))
+}
+
+fn compared(old: &Value, new: &Value, memory: usize) -> Differences {
+    let subjects = Subjects { memory: Some(memory), ..Subjects::default() };
+    diff(&random::policy(old), &random::policy(new), &subjects)
+}
+
+#[test]
+fn ten_changes_among_two_thousand_entries_need_little_memory() {
+    let (old, new) = policies(2000);
+    // A search over all names would need far more.
+    let found = compared(&old, &new, 16 << 20);
+    assert_eq!(found.is_wider(), Some(true));
+    assert!(found.undecided.is_empty(), "{:?}", found.undecided);
+    let names: Vec<&str> = found.changes.iter().map(|change| change.point.name.as_str()).collect();
+    assert!(names.contains(&"put_0"), "{names:?}");
+    let same = compared(&old, &old, 1 << 10);
+    assert_eq!(same.is_none(), Some(true));
+}
+
+#[test]
+fn patterns_built_to_explode_are_undecided_within_their_memory() {
+    let letters: Vec<String> = ('a'..='z').map(|c| format!("*{c}*{c}{c}*{c}*")).collect();
+    let classes: Vec<String> = (0..30).map(|at| format!("*[a-{}]?????{at}*", 'z')).collect();
+    for hostile in [letters, classes] {
+        let before = agent(json!(["*"]), json!(hostile));
+        let mut after = before.clone();
+        after["agents"]["a"]["case"] = json!("insensitive");
+        let found = compared(&before, &after, 1 << 20);
+        assert_ne!(found.is_wider(), Some(false));
+        let mut allow = json!(hostile);
+        allow.as_array_mut().unwrap().push(json!("put"));
+        let one = compared(&agent(json!(hostile), json!([])), &agent(allow, json!([])), 1 << 20);
+        // The changed entry is a name, so the others are not searched.
+        assert_eq!(one.is_wider(), Some(true));
+    }
+}
