@@ -42,6 +42,19 @@ impl Caller {
     pub fn subject(&self) -> Option<&str> {
         self.claims.as_ref()?.subject()
     }
+
+    pub(crate) fn holder(&self) -> Holder {
+        let claims = self.claims.as_ref().map(|claims| *claims.digest());
+        Holder { agent: self.agent.clone(), claims }
+    }
+}
+
+/// The owner of everything that outlives a request: an agent and, if it has a JWT, the holder of that. Two holders are
+/// different callers, even if both are the same agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Holder {
+    pub agent: Option<Arc<str>>,
+    claims: Option<[u8; 32]>,
 }
 
 /// Identifies a server for the lifetime of the process. Ids are never reused, so the id of a removed
@@ -74,7 +87,7 @@ pub enum Scope {
 pub enum Owner {
     Everyone,
     Session(u128),
-    Agent(Option<Arc<str>>),
+    Agent(Holder),
 }
 
 /// One client: a connection over stdio, a session over HTTP, or all stateless requests of an agent.
@@ -131,7 +144,8 @@ impl Client {
     /// Sets what the client stated in `initialize`.
     pub(crate) fn state(&mut self, stated: ClientStatement) {
         let read = |json: &Bytes| Raw::scan(json, json.len()).ok().map(ClientCapabilities::read);
-        self.declared = stated.capabilities.as_ref().and_then(read).unwrap_or_default();
+        let declared = stated.capabilities.as_ref().and_then(read).unwrap_or_default();
+        self.declared = declared.in_era(Era::Legacy);
         (self.info, self.capabilities) = (stated.info, stated.capabilities);
     }
 

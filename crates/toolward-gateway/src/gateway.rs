@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use toolward_wire::Era;
 use toolward_wire::jsonrpc::result_body;
 use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
@@ -15,7 +14,7 @@ use crate::client::outlet::Gate;
 use crate::context::Context;
 use crate::held::Work;
 use crate::methods::request::Request;
-use crate::methods::{call, initialize, list, logging, subscriptions, views};
+use crate::methods::{approvals, call, initialize, list, logging, subscriptions, tasks, views};
 use crate::notifications::Notes;
 use crate::responses::{self, Answer, Outbound};
 use crate::upstream::Unavailable;
@@ -34,6 +33,7 @@ impl Gateway {
     pub fn new(context: Context, active: Active) -> Gateway {
         let (active, activated) = (Arc::new(ActiveSwap::new(active)), watch::Sender::new(0));
         context.current.set(&active);
+        approvals::activated(&context, &active.get());
         Gateway { context, active, activated }
     }
 
@@ -50,7 +50,9 @@ impl Gateway {
         active.guards.start();
         self.context.servers.retire(&before.servers, &active.servers);
         self.context.held.retain(|agent| active.policy.has_rules_for(agent));
+        approvals::activated(&self.context, &active);
         self.activated.send_modify(|count| *count += 1);
+        self.report_pins();
     }
 
     /// Changes with every activation.
@@ -64,8 +66,23 @@ impl Gateway {
         startup::start(&self.active(), &self.context.servers).await
     }
 
+    /// Records which definitions were approved since the configuration was last loaded.
+    pub fn report_pins(&self) {
+        views::report_changes(&self.context, &self.active());
+    }
+
     /// Handles a request. `None`: the client canceled it, so there is no response.
     pub async fn answer(&self, request: Request, notes: &Notes) -> Option<Answer> {
+        let envelope = &request.envelope;
+        let agent = envelope.active.agent_label(envelope.agent());
+        let (method, version) = (envelope.row.name, envelope.client.revision.as_str());
+        let timer = self.context.series.begin(method, version, agent);
+        let answer = self.dispatch(request, notes).await;
+        timer.end(answer.as_ref().map(|answer| answer.error_type.unwrap_or_default()));
+        answer
+    }
+
+    async fn dispatch(&self, request: Request, notes: &Notes) -> Option<Answer> {
         let context = &self.context;
         let (id, era) = (&request.envelope.id, request.envelope.client.era());
         match (request.envelope.row.name, request.envelope.row.subject) {
@@ -78,10 +95,8 @@ impl Gateway {
             (_, PolicySubject::Tool | PolicySubject::Prompt | PolicySubject::Completion)
             | ("resources/read", _) => call::call(context, request, notes).await,
             ("resources/subscribe", _) => subscriptions::subscribe(context, request).await,
-            // Tasks of modern servers are an extension that is not declared to them.
-            ("tasks/get" | "tasks/result" | "tasks/cancel", _) if era == Era::Legacy => {
-                call::call(context, request, notes).await
-            }
+            ("tasks/list", _) => Some(Box::pin(tasks::list(context, &request)).await),
+            (_, PolicySubject::Task) => call::call(context, request, notes).await,
             ("logging/setLevel", _) => Some(logging::set_level(context, &request)),
             ("resources/unsubscribe", _) => Some(subscriptions::unsubscribe(&request)),
             ("subscriptions/listen", _) => {

@@ -21,7 +21,7 @@ use crate::in_flight::Cancel;
 use crate::lock::LockUnpoisoned;
 use crate::notifications::Queue;
 use crate::random;
-use crate::responses::{Answer, Body};
+use crate::responses::{Answer, Body, Hold};
 
 /// How long a call is held.
 pub(crate) const HOLD: Duration = Duration::from_secs(600);
@@ -90,7 +90,11 @@ pub(crate) struct HeldCall {
 }
 
 enum Slot {
-    Waiting(HeldCall),
+    Waiting {
+        call: HeldCall,
+        /// Dropped when the call is no longer held.
+        _holding: oneshot::Sender<()>,
+    },
     /// The request that continues it is in flight.
     Continued,
     /// The result, in case the client asks again.
@@ -121,7 +125,7 @@ impl HeldCalls {
 
     /// Stores a call until its client responds; it is canceled when that takes too long. `None` if the agent has too
     /// many.
-    pub(crate) fn hold(&self, agent: Option<&Arc<str>>, call: HeldCall) -> Option<u128> {
+    pub(crate) fn hold(&self, agent: Option<&Arc<str>>, call: HeldCall) -> Option<Hold> {
         let slot = random::random().ok()?;
         let mut all = self.all();
         let waits = |(owner, slot): &&(Option<Arc<str>>, Slot)| {
@@ -130,21 +134,27 @@ impl HeldCalls {
         if all.values().filter(waits).count() >= MAX_HELD {
             return None;
         }
-        all.insert(slot, (agent.cloned(), Slot::Waiting(call)));
+        let (holding, released) = oneshot::channel();
+        all.insert(slot, (agent.cloned(), Slot::Waiting { call, _holding: holding }));
         drop(all);
         let held = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(HOLD).await;
-            let mut all = held.all();
-            // Dropped after the lock is released: the call is canceled at its server.
-            let expired = match all.get(&slot) {
-                Some((_, Slot::Waiting(_))) => all.remove(&slot),
-                _ => None,
-            };
-            drop(all);
-            drop(expired);
+            held.cancel(slot);
         });
-        Some(slot)
+        Some(Hold { slot, released })
+    }
+
+    /// Cancels a call at its server, if it still waits for its client.
+    pub(crate) fn cancel(&self, slot: u128) {
+        let mut all = self.all();
+        let canceled = match all.get(&slot) {
+            Some((_, Slot::Waiting { .. })) => all.remove(&slot),
+            _ => None,
+        };
+        // Dropped after the lock is released.
+        drop(all);
+        drop(canceled);
     }
 
     /// Cancels the calls of agents that are gone. Dropped after the lock is released, like an expired call.
@@ -171,7 +181,7 @@ impl HeldCalls {
         let mut all = self.all();
         let Some((_, held)) = all.get_mut(&slot) else { return Found::Nothing };
         match std::mem::replace(held, Slot::Continued) {
-            Slot::Waiting(call) => Found::Call(Box::new(call)),
+            Slot::Waiting { call, .. } => Found::Call(Box::new(call)),
             Slot::Finished(body, until) if Instant::now() < until => {
                 *held = Slot::Finished(body.clone(), until);
                 Found::Result(body)

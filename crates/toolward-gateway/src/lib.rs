@@ -43,6 +43,7 @@ mod in_flight;
 pub mod links;
 pub mod lock;
 pub mod log;
+pub mod made_tasks;
 pub mod methods;
 pub mod metrics;
 mod notifications;

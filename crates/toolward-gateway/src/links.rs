@@ -4,7 +4,7 @@
 //! server, if the policy allows it: the link only finds the server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use toolward_policy::uri;
 use toolward_wire::{Message, Raw};
 
-use crate::client::{Caller, ServerId};
+use crate::client::{Caller, Holder, ServerId};
 use crate::lock::LockUnpoisoned;
 
 /// Links that are remembered for one agent; the oldest are forgotten first.
@@ -24,10 +24,7 @@ const MAX_HOLDERS: usize = 10_000;
 const MAX_URI_BYTES: usize = 2048;
 const TTL: Duration = Duration::from_secs(3600);
 
-/// An agent, and the subject of its token if it has one.
-type Holder = (Option<Arc<str>>, Option<Box<str>>);
-
-/// The links of all agents.
+/// The links of all agents. They belong to the holder of a credential, not to the agent alone.
 #[derive(Debug, Default)]
 pub struct Links(Mutex<HashMap<Holder, AgentLinks>>);
 
@@ -51,6 +48,12 @@ impl Links {
                 "content" | "contents" => member.value.elements().for_each(|(block, _)| {
                     found.extend(link(block));
                 }),
+                // Of a task that has ended.
+                "result" => {
+                    let content = member.value.member("content").into_iter();
+                    let blocks = content.flat_map(|content| content.elements());
+                    found.extend(blocks.filter_map(|(block, _)| link(block)));
+                }
                 "messages" => {
                     let contents = member
                         .value
@@ -72,8 +75,8 @@ impl Links {
             let now = Instant::now();
             all.retain(|_, links| links.by_uri.values().any(|(_, until)| now < *until));
         }
-        if all.len() < MAX_HOLDERS || all.contains_key(&holder(caller)) {
-            let links = all.entry(holder(caller)).or_default();
+        if all.len() < MAX_HOLDERS || all.contains_key(&caller.holder()) {
+            let links = all.entry(caller.holder()).or_default();
             found.into_iter().for_each(|uri| links.add(uri, server));
         }
     }
@@ -82,7 +85,7 @@ impl Links {
     pub(crate) fn server(&self, caller: &Caller, uri: &str) -> Option<ServerId> {
         let key = uri::normalise(uri).ok()?;
         let all = self.0.locked();
-        let (server, until) = all.get(&holder(caller))?.by_uri.get(key.as_str())?;
+        let (server, until) = all.get(&caller.holder())?.by_uri.get(key.as_str())?;
         server.filter(|_| Instant::now() < *until)
     }
 }
@@ -104,11 +107,6 @@ impl AgentLinks {
         self.oldest.push_back(uri.clone());
         self.by_uri.insert(uri, (Some(server), until));
     }
-}
-
-/// Links belong to the holder of a credential, not to the agent alone.
-fn holder(caller: &Caller) -> Holder {
-    (caller.agent.clone(), caller.subject().map(Box::from))
 }
 
 /// The normalized URI of a `resource_link` or an embedded `resource`.

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 use toolward_policy::reason::About;
 use toolward_policy::why::Why;
-use toolward_policy::{Arguments, Decision, LimitedRule, Policy, Verdict};
+use toolward_policy::{Arguments, AskingRule, Decision, LimitedRule, Policy, Verdict};
 use toolward_wire::{ClientCapabilities, LogLevel, Message, MethodRow, Sender};
 
 use crate::budget::Reservation;
@@ -23,6 +23,34 @@ pub struct CallDecision {
     pub original: Box<str>,
     pub decision: Decision,
     pub explanation: Arc<Explanation>,
+    /// What shadow rules would have decided, if that differs.
+    pub would: Option<Box<Would>>,
+}
+
+/// The decision that shadow rules would have made. It is recorded, and never affects a call.
+#[derive(Debug, Clone)]
+pub struct Would {
+    pub decision: Decision,
+    /// The rule that would have decided, by its path in its file.
+    pub rule: Option<String>,
+    /// The layer of that rule, by name.
+    pub layer: Option<String>,
+}
+
+impl Would {
+    /// What the shadow rules would have decided instead of `actual`; `None` if the verdict is the same.
+    pub(crate) fn instead_of(
+        actual: &Decision,
+        shadow: &Policy,
+        would: Decision,
+    ) -> Option<Box<Would>> {
+        if actual.verdict == would.verdict {
+            return None;
+        }
+        let layer = would.layer.and_then(|at| shadow.layer_names().nth(usize::from(at)));
+        let rule = shadow.rule(&would).map(|rule| rule.path);
+        Some(Box::new(Would { decision: would, rule, layer: layer.map(String::from) }))
+    }
 }
 
 /// The explanation of a decision, for audit records.
@@ -86,8 +114,19 @@ pub(crate) struct DecidedCall {
     pub(crate) message: Message,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) limited: Vec<LimitedRule>,
+    pub(crate) asks: Asks,
     /// The tool can only be called as a task.
     pub(crate) needs_task: bool,
+    /// The server's own name of the tool that made a task, if the request is about one.
+    pub(crate) made_by: Option<Box<str>>,
+}
+
+/// The rules that ask about a call, and the definition that an approval is bound to.
+#[derive(Debug, Default)]
+pub(crate) struct Asks {
+    pub(crate) rules: Vec<AskingRule>,
+    /// A digest of the definition of the tool or prompt.
+    pub(crate) definition: Option<Arc<str>>,
 }
 
 /// An authorized call.
@@ -102,26 +141,52 @@ pub struct Permit {
     decision: CallDecision,
     /// Rate-limited rules that allow the call.
     limited: Vec<LimitedRule>,
+    asks: Asks,
     /// The tool can only be called as a task.
     needs_task: bool,
+    /// The server's own name of the tool that made a task, if the request is about one.
+    made_by: Option<Box<str>>,
 }
 
 impl Permit {
     /// Issues a permit if the decision allows the call, or if decisions are not enforced.
     pub(crate) fn issue(call: DecidedCall, enforced: bool) -> Result<Permit, Box<DeniedCall>> {
         let DecidedCall { decision, why, server, exposed, action, message, .. } = call;
-        let (headers, limited, needs_task) = (call.headers, call.limited, call.needs_task);
-        // `ask` denies, because asking a person is not supported yet.
-        if enforced && decision.decision.verdict != Verdict::Allow {
+        let (headers, limited) = (call.headers, call.limited);
+        let (needs_task, made_by) = (call.needs_task, call.made_by);
+        // If a rule asks, the guards wait for a person.
+        let is_permitted = match decision.decision.verdict {
+            Verdict::Allow => true,
+            Verdict::Ask => !call.asks.rules.is_empty(),
+            Verdict::Depends | Verdict::Deny => false,
+        };
+        if enforced && !is_permitted {
             let decision = Some(decision);
             return Err(Box::new(DeniedCall { why, action, decision, message }));
         }
-        Ok(Permit { server, headers, message, exposed, action, decision, limited, needs_task })
+        Ok(Permit {
+            server,
+            headers,
+            message,
+            exposed,
+            action,
+            decision,
+            limited,
+            // Decisions that are not enforced ask nobody.
+            asks: if enforced { call.asks } else { Asks::default() },
+            needs_task,
+            made_by,
+        })
     }
 
     /// The server that the call was decided for.
     pub(crate) fn server(&self) -> ServerId {
         self.server
+    }
+
+    /// The rules that ask about the call; empty if no person has to approve it.
+    pub(crate) fn asks(&self) -> &Asks {
+        &self.asks
     }
 
     /// Rate-limited rules that allow the call.
@@ -136,6 +201,21 @@ impl Permit {
 
     pub fn decision(&self) -> &CallDecision {
         &self.decision
+    }
+
+    /// The server's own name of the tool, prompt or resource; for a request about a task, of the tool that made it.
+    pub(crate) fn tool(&self) -> &str {
+        self.made_by.as_deref().unwrap_or(&self.decision.original)
+    }
+
+    /// The same permit for a request with fewer responses of the client: those under these keys. `None` if there is no
+    /// such request.
+    pub(crate) fn with_responses_to(self, keys: &[String]) -> Option<Permit> {
+        let all = self.message.param("inputResponses")?;
+        let kept = all.kept(|member| keys.iter().any(|key| member.is(key)));
+        let body = self.message.edit().set_param("inputResponses", kept).finish();
+        let message = Message::parse(body, usize::MAX, Sender::Client).ok()?;
+        Some(Permit { message, ..self })
     }
 
     /// The name that the client used.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use toolward_policy::refusal::{Refusal, brief, cut};
 use toolward_wire::exchange::Failure;
 use toolward_wire::jsonrpc::{error_body, result_body};
@@ -33,12 +34,29 @@ pub struct Answer {
     pub unrecorded: Option<&'static str>,
     /// The memory of the body, reserved until it is sent.
     pub room: Option<Arc<Reservation>>,
+    /// The kind of error, for metrics.
+    pub error_type: Option<&'static str>,
+    /// The call that waits for the client's response to this one.
+    pub(crate) held: Option<Hold>,
+}
+
+/// A held call, by its number.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) slot: u128,
+    /// Resolves when the call is no longer held: it was continued or canceled, or it has expired.
+    pub(crate) released: oneshot::Receiver<()>,
 }
 
 impl Answer {
+    /// The same response, counted as an error.
+    pub(crate) fn error(self, error_type: &'static str) -> Answer {
+        Answer { error_type: Some(error_type), ..self }
+    }
+
     fn with(case: StatusCase, era: Era, why: &'static str, body: Bytes) -> Answer {
         let status = status(case, era).map_or(200, |status| status.http);
-        Answer { status, unrecorded: Some(why), ..body.into() }
+        Answer { status, unrecorded: Some(why), error_type: Some("rejected"), ..body.into() }
     }
 }
 
@@ -50,7 +68,15 @@ impl From<Bytes> for Answer {
 
 impl From<Body> for Answer {
     fn from(body: Body) -> Answer {
-        Answer { status: 200, body, retry_after: None, unrecorded: None, room: None }
+        Answer {
+            status: 200,
+            body,
+            retry_after: None,
+            unrecorded: None,
+            room: None,
+            error_type: None,
+            held: None,
+        }
     }
 }
 
@@ -109,10 +135,11 @@ impl Body {
 /// same JSON-RPC error for hidden and nonexistent names. Prompts have only the error.
 pub fn refused(id: &Id, era: Era, subject: PolicySubject, refusal: &Refusal) -> Answer {
     if refusal.listed && subject == PolicySubject::Tool {
-        return error_result(id, era, &refusal.text(), &refusal.data);
+        return error_result(id, era, &refusal.text(), &refusal.data).error("refused");
     }
     let data = refusal.data.to_string();
-    error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes())).into()
+    let body = error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes()));
+    Answer::from(body).error("refused")
 }
 
 /// The response to a request for a resource that does not exist, or that the agent may not read.
@@ -125,7 +152,9 @@ pub fn resource_not_found(id: &Id, era: Era, uri: &str, decision: &str) -> Answe
         "error": "resource_not_found", "uri": brief(uri), "retryable": false,
         "decision_id": decision,
     });
-    error_body(Some(id), code, "Resource not found", Some(data.to_string().as_bytes())).into()
+    let data = data.to_string();
+    let body = error_body(Some(id), code, "Resource not found", Some(data.as_bytes()));
+    Answer::from(body).error("resource_not_found")
 }
 
 /// The response to an allowed call that failed.
@@ -153,10 +182,9 @@ pub fn failed(id: &Id, server: &str, failure: Failure) -> Option<Answer> {
     let data = json!({
         "error": error, "message": message, "retryable": false, "may_have_effects": true,
     });
-    Some(
-        error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.to_string().as_bytes()))
-            .into(),
-    )
+    let data = data.to_string();
+    let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
+    Some(Answer::from(body).error(error))
 }
 
 /// The response to a call that was carried out and whose result does not fit into the memory limit.
@@ -169,7 +197,9 @@ fn undeliverable(id: &Id, server: &str) -> Answer {
         "error": "result_undeliverable", "message": message, "retryable": false, "carried_out": true,
         "may_have_effects": true,
     });
-    error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.to_string().as_bytes())).into()
+    let data = data.to_string();
+    let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
+    Answer::from(body).error("result_undeliverable")
 }
 
 /// The response to a call that was not forwarded because its agent's memory limit is reached.
@@ -205,7 +235,7 @@ pub fn question_declined(
         "error": "question_refused", "message": message, "tool": name, "retryable": false,
         "may_have_effects": true,
     });
-    error_text(id, era, subject, &message, &data)
+    error_text(id, era, subject, &message, &data).error("question_refused")
 }
 
 /// The response to a call whose result exceeds the size limit: a result, so that a model reads it,
@@ -227,11 +257,17 @@ pub fn too_large(
         data["result_bytes"] = json!(size);
     }
     data["retryable"] = json!(false);
-    error_text(id, era, subject, &text, &data)
+    error_text(id, era, subject, &text, &data).error("result_too_large")
 }
 
 /// An error that a model should read: a result for tools, a JSON-RPC error for everything else.
-fn error_text(id: &Id, era: Era, subject: PolicySubject, text: &str, data: &Value) -> Answer {
+pub(crate) fn error_text(
+    id: &Id,
+    era: Era,
+    subject: PolicySubject,
+    text: &str,
+    data: &Value,
+) -> Answer {
     match subject {
         PolicySubject::Tool => error_result(id, era, text, data),
         _ => {
@@ -260,9 +296,10 @@ pub fn not_recorded(id: &Id, error: &impl Display) -> Answer {
 }
 
 /// An error of the gateway itself.
-pub fn internal(id: &Id, error: &str, message: &str, retryable: bool) -> Answer {
+pub fn internal(id: &Id, error: &'static str, message: &str, retryable: bool) -> Answer {
     let data = json!({"error": error, "message": message, "retryable": retryable}).to_string();
-    error_body(Some(id), code::INTERNAL_ERROR, message, Some(data.as_bytes())).into()
+    let body = error_body(Some(id), code::INTERNAL_ERROR, message, Some(data.as_bytes()));
+    Answer::from(body).error(error)
 }
 
 /// The response to a malformed message.

@@ -40,7 +40,8 @@ use toolward_wire::{
     ClientCapabilities, Edit, Era, Id, LogLevel, Message, MethodRow, Revision, Sender, meta, method,
 };
 
-pub(crate) use self::connection::subscriptions::Deliver;
+pub(crate) use self::connection::subscriptions::{Deliver, Subscribed, Subscription, Update};
+pub(crate) use self::connection::tasks::offers_tasks;
 pub use self::connection::{Listed, ServerConnection};
 pub use self::error::Unavailable;
 pub use self::size_limit::Caps;
@@ -147,6 +148,17 @@ pub struct Key {
     pub lane: usize,
 }
 
+impl Key {
+    /// The process of a connection to a server on stdio. Modern requests carry their own capabilities, so one process
+    /// serves all of them; only lists are kept apart, because they may depend on capabilities.
+    fn process(&self) -> Key {
+        match self.revision.era() {
+            Era::Modern => Key { declared: ClientCapabilities::NONE, ..self.clone() },
+            Era::Legacy => self.clone(),
+        }
+    }
+}
+
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("name", &self.name()).finish_non_exhaustive()
@@ -190,7 +202,7 @@ impl Server {
 
     /// Whether the server's only process has ended.
     fn has_ended(&self) -> bool {
-        self.is_stdio() && self.connections.len() == 1 && self.life.so_far().failing
+        self.is_stdio() && self.connections.processes() == 1 && self.life.so_far().failing
     }
 
     /// The server's tool list, if any client has requested it.
@@ -550,7 +562,7 @@ impl Servers {
             true => Box::pin(server.free_lane(connection.key(), client)).await?,
             false => connection,
         };
-        let longest = Some(server.result_bytes(&permit.decision().original));
+        let longest = Some(server.result_bytes(permit.tool()));
         let room = Some(room.clone());
         let log_level = client.outlet.as_ref().and_then(|outlet| outlet.log_level());
         let asked = || log_level.or_else(|| requested_log_level(permit.message()));
@@ -566,7 +578,9 @@ impl Servers {
         let wants_task =
             permit.message().param("task").is_some() && client.revision == Revision::R2025_11_25;
         let makes_task = permit.makes_task();
-        let may_be_task = (wants_task || makes_task) && Box::pin(connection.offers_tasks()).await;
+        let is_legacy = connection.era() == Era::Legacy;
+        let may_be_task =
+            is_legacy && (wants_task || makes_task) && Box::pin(connection.offers_tasks()).await;
         let task = may_be_task && makes_task;
         let outgoing =
             Outgoing { longest, room, declared, log_level, may_be_task, ..permit.spend(row) };
@@ -658,7 +672,7 @@ fn keys(server: &Server, client: &Client, declared: ClientCapabilities) -> [Key;
             true => Owner::Everyone,
             false => client.owner.clone(),
         };
-        Key { revision, owner, agent, declared, lane: 0 }
+        Key { revision, owner, agent, declared: declared.in_era(revision.era()), lane: 0 }
     })
 }
 
@@ -727,6 +741,11 @@ impl Opened {
         let opened =
             ServerConnection::send_on(self.busy.busy(), Outgoing { message, ..original.clone() });
         Some(Opened { original: self.original.clone(), ..opened })
+    }
+
+    /// The connection that the request was sent on.
+    pub(crate) fn connection(&self) -> &Arc<ServerConnection> {
+        &self.busy
     }
 
     /// Asks for the result of a task that the gateway made for a client without tasks. `None` if it made none.

@@ -42,15 +42,21 @@ use self::names::Claims;
 use self::search_index::{Index, ToolDocument};
 use crate::audit::redact::outside;
 use crate::client::Caller;
+use crate::guard::pins::Pins;
 use crate::guard::{Guards, Plan};
 use crate::metrics::rule_hits::Hits;
-use crate::permit::{CallDecision, DecidedCall, DeniedCall, Explanation, Permit, RawArguments};
+use crate::permit::{
+    Asks, CallDecision, DecidedCall, DeniedCall, Explanation, Permit, RawArguments, Would,
+};
 use crate::upstream::{Server, Unavailable};
 
 /// The part of the active configuration that views and decisions depend on.
 #[derive(Clone, Copy)]
 pub struct Rules<'a> {
     pub policy: &'a Policy,
+    /// The policy with its shadow entries and layers, if it has any.
+    pub shadow: Option<&'a Policy>,
+    pub pins: &'a Pins,
     pub guards: &'a Guards,
     pub hits: &'a Hits,
     pub discovery: &'a Discovery,
@@ -91,6 +97,10 @@ struct ListedEntry {
     at: usize,
     original: Box<str>,
     cell: Cell,
+    /// The cell for the hints of the tool's other definition, approved or current. The stricter decision counts.
+    other_cell: Option<Cell>,
+    /// The cell of the policy with its shadow rules.
+    shadow_cell: Option<Cell>,
     headers: Option<ParamHeaders>,
     /// The tool can only be called as a task.
     needs_task: bool,
@@ -98,6 +108,22 @@ struct ListedEntry {
     settled: Option<Arc<Explanation>>,
     /// The guards in front of its calls.
     plan: Option<Arc<Plan>>,
+    /// A digest of its definition, if a rule may ask about its calls.
+    definition: Option<Arc<str>>,
+}
+
+impl ListedEntry {
+    /// The stricter of the decisions that the approved and the current hints lead to, with its cell.
+    fn decide(&self, caller: &Caller, call: &Call<'_>) -> (&Cell, Decision) {
+        let decision = self.cell.decide(caller.policy(), call);
+        match &self.other_cell {
+            None => (&self.cell, decision),
+            Some(other) => match other.decide(caller.policy(), call) {
+                stricter if stricter.verdict > decision.verdict => (other, stricter),
+                _ => (&self.cell, decision),
+            },
+        }
+    }
 }
 
 /// The part of a view that belongs to one server.
@@ -109,6 +135,11 @@ pub struct ServerView {
     pub shown: Vec<String>,
     /// Names that the server offers and that are hidden from the agent; only for the audit log.
     pub removed: Vec<String>,
+    /// Names that shadow rules would hide, or show, in addition.
+    pub would_hide: Vec<String>,
+    pub would_show: Vec<String>,
+    /// How many of the removed entries are quarantined.
+    pub quarantined: usize,
     pub unavailable: Option<Unavailable>,
     server: Arc<Server>,
     /// The shown definitions in order, for progressive discovery.
@@ -271,14 +302,26 @@ impl View {
     ) -> Result<Authorization, Box<DeniedCall>> {
         let Some(listed) = self.shown.get(name) else { return Err(unlisted(message)) };
         let Some(of) = self.servers.get(listed.at) else { return Err(unlisted(message)) };
-        let decision =
-            Decision { verdict: Verdict::Allow, ..listed.cell.list(caller.policy()).decision };
+        let listing = listed.cell.list(caller.policy()).decision;
+        let shadow = rules.shadow.zip(listed.shadow_cell.as_ref());
+        let would = shadow.and_then(|(shadow, cell)| {
+            let would = cell.list(caller.policy()).decision;
+            let denies = would.verdict == Verdict::Deny && listing.verdict != Verdict::Deny;
+            denies.then(|| Would::instead_of(&listing, shadow, would)).flatten()
+        });
+        let decision = Decision { verdict: Verdict::Allow, ..listing };
         let (agent, server, subject) = (caller.agent.as_deref(), &*of.name, &*listed.original);
         let about = About { agent, server, subject, action: None };
         let explanation = Explanation::new(rules.policy, rules.hits, &decision, about);
         let original = other.map_or_else(|| listed.original.clone(), |(_, theirs)| theirs.into());
         let decided = DecidedCall {
-            decision: CallDecision { server: server.into(), original, decision, explanation },
+            decision: CallDecision {
+                server: server.into(),
+                original,
+                decision,
+                explanation,
+                would,
+            },
             why: None,
             server: of.server.id,
             exposed: other.map_or(name, |(ours, _)| ours).into(),
@@ -286,7 +329,9 @@ impl View {
             message,
             headers: Vec::new(),
             limited: Vec::new(),
+            asks: Asks::default(),
             needs_task: false,
+            made_by: other.map(|_| listed.original.clone()),
         };
         let permit = Permit::issue(decided, self.enforced)?;
         // Completions count as neither calls nor refusals.
@@ -305,9 +350,12 @@ impl View {
         let arguments = message.arguments().map(RawArguments);
         let call = Call { action: None, arguments: arguments.as_ref().map(|given| given as _) };
         let has_actions = self.kind == ListKind::Tools;
-        let action = listed.cell.stated_action(&call).filter(|_| has_actions);
+        let (cell, decision) = listed.decide(caller, &call);
+        let action = cell.stated_action(&call).filter(|_| has_actions);
         let (server, subject) = (&*of.name, &*listed.original);
-        let decision = listed.cell.decide(caller.policy(), &call);
+        let would = rules.shadow.zip(listed.shadow_cell.as_ref()).and_then(|(shadow, cell)| {
+            Would::instead_of(&decision, shadow, cell.decide(caller.policy(), &call))
+        });
         // For the audit log, where caller-supplied text is shortened.
         let stated = action.as_deref().map(outside);
         let agent = caller.agent.as_deref();
@@ -316,16 +364,24 @@ impl View {
             Some(settled) if action.is_none() => settled.clone(),
             _ => Explanation::new(policy, rules.hits, &decision, about),
         };
-        let why = (decision.verdict != Verdict::Allow)
-            .then(|| policy.why(&listed.cell, caller.policy(), &call, decision));
+        let asks = match decision.verdict {
+            Verdict::Ask => Asks {
+                rules: cell.asks(caller.policy(), &call),
+                definition: listed.definition.clone(),
+            },
+            _ => Asks::default(),
+        };
+        let why = (decision.verdict == Verdict::Deny)
+            .then(|| policy.why(cell, caller.policy(), &call, decision));
         let explanation = match &why {
             Some(why) => explanation.because(&policy.reason_why(why, about)),
             None => explanation,
         };
-        let limited = listed.cell.limits(caller.policy(), &call).into_owned();
+        let limited = cell.limits(caller.policy(), &call).into_owned();
         let headers = listed.headers.as_ref().map(|marks| marks.make(message.arguments()));
         let original = listed.original.clone();
-        let decision = CallDecision { server: server.into(), original, decision, explanation };
+        let decision =
+            CallDecision { server: server.into(), original, decision, explanation, would };
         let decided = DecidedCall {
             decision,
             why,
@@ -335,7 +391,9 @@ impl View {
             message,
             headers: headers.unwrap_or_default(),
             limited,
+            asks,
             needs_task: listed.needs_task,
+            made_by: None,
         };
         let permit = Permit::issue(decided, self.enforced)?;
         Ok(Authorization { permit, server: of.server.clone(), plan: listed.plan.clone() })

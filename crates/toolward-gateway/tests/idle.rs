@@ -19,6 +19,7 @@ use toolward_gateway::context::Context;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::guard::approvals::Approvals;
 use toolward_gateway::guard::Guards;
 use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::{Definition, Launch, Reach, Servers};
@@ -77,9 +78,13 @@ fn start() -> Gate {
     let all = servers.create(vec![definition(folder.path())], &[]);
     let active = active::Setup {
         policy: Policy::compile(Source::default()).unwrap(),
+        shadow: None,
+        pins: Default::default(),
         version: "v".into(),
         enforced: true,
         guards: Guards::default(),
+        approvals: Default::default(),
+        admins: None,
         servers: all,
         naming: Naming::Prefix { separator: "__".into() },
         identities: Identities::default(),
@@ -92,8 +97,11 @@ fn start() -> Gate {
         servers: Arc::new(servers),
         audit: Audit::open(audit::Setup::in_folder(path("audit"))).unwrap(),
         sealer: Arc::new(Sealer::random().unwrap()),
+        approvals: Arc::new(Approvals::in_memory().unwrap()),
         held: Default::default(),
         links: Default::default(),
+        tasks: Default::default(),
+        series: Default::default(),
         current: Default::default(),
         budget: Budget::new(1 << 24),
         list_timeout: Duration::from_secs(20),

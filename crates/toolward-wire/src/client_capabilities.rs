@@ -1,10 +1,11 @@
 //! The capabilities of a client that let a server send it requests.
 //!
 //! A small set instead of JSON: connections to servers are keyed by it, and policy removes members
-//! from it. Anything else that a client declares (`tasks`, `experimental`, `roots.listChanged`,
-//! unknown extensions) is not in the set, so it is never declared to a server.
+//! from it. Anything else that a client declares (the `tasks` of 2025-11-25, `experimental`,
+//! `roots.listChanged`, unknown extensions) is not in the set, so it is never declared to a server.
 
-use crate::method::Revision;
+use crate::method::{Era, Revision};
+use crate::names::TASKS_EXTENSION;
 use crate::raw::Raw;
 
 /// The requests that a client can handle.
@@ -31,7 +32,10 @@ impl ClientCapabilities {
     pub const SAMPLING: ClientCapabilities = ClientCapabilities(1 << 3);
     /// `sampling/createMessage` with tools.
     pub const SAMPLING_TOOLS: ClientCapabilities = ClientCapabilities(1 << 4);
-    const ALL: u8 = (1 << 5) - 1;
+    /// The tasks extension of modern protocol versions: a call may be answered with a task.
+    pub const TASKS: ClientCapabilities = ClientCapabilities(1 << 5);
+    /// The members that legacy protocol versions have, which a session id has room for.
+    const LEGACY: u8 = (1 << 5) - 1;
 
     /// Reads the `capabilities` of a client. Members of another type than the protocol's are
     /// ignored.
@@ -58,6 +62,9 @@ impl ClientCapabilities {
                 set = set | ClientCapabilities::SAMPLING_TOOLS;
             }
         }
+        if capabilities.member("extensions").is_some_and(|raw| object(raw, TASKS_EXTENSION)) {
+            set = set | ClientCapabilities::TASKS;
+        }
         set
     }
 
@@ -73,18 +80,26 @@ impl ClientCapabilities {
         ClientCapabilities(self.0 & !other.0)
     }
 
-    /// The set as it is stored in a session id.
+    /// The set as it is stored in the session id of a legacy client.
     pub fn bits(self) -> u8 {
-        self.0
+        self.in_era(Era::Legacy).0
     }
 
     pub fn from_bits(bits: u8) -> ClientCapabilities {
-        ClientCapabilities(bits & ClientCapabilities::ALL)
+        ClientCapabilities(bits).in_era(Era::Legacy)
+    }
+
+    /// The members that can be declared in legacy or modern protocol versions.
+    pub fn in_era(self, era: Era) -> ClientCapabilities {
+        match era {
+            Era::Legacy => ClientCapabilities(self.0 & ClientCapabilities::LEGACY),
+            Era::Modern => self,
+        }
     }
 
     /// The members that a protocol version knows, as the JSON of `capabilities`.
     pub fn to_json(self, revision: Revision) -> String {
-        let mut members = Vec::new();
+        let mut members: Vec<&str> = Vec::new();
         let has_modes = revision >= Revision::R2025_11_25;
         let form = self.contains(Self::FORM) && revision >= Revision::R2025_06_18;
         match (form, self.contains(Self::URL) && has_modes) {
@@ -100,6 +115,10 @@ impl ClientCapabilities {
             (true, true) => members.push(r#""sampling":{"tools":{}}"#),
             (true, false) => members.push(r#""sampling":{}"#),
             (false, _) => {}
+        }
+        let tasks = format!(r#""extensions":{{"{TASKS_EXTENSION}":{{}}}}"#);
+        if self.contains(Self::TASKS) && revision.era() == Era::Modern {
+            members.push(&tasks);
         }
         format!("{{{}}}", members.join(","))
     }

@@ -13,7 +13,7 @@ use crate::jsonrpc::{error_body, request_body, result_body};
 use crate::jsonrpc_error::code;
 use crate::log_level::LogLevel;
 use crate::message::{Kind, Message};
-use crate::method::{Era, MethodRow, server_request};
+use crate::method::{Era, MethodRow, PolicySubject, server_request};
 use crate::names::meta;
 use crate::raw::Raw;
 
@@ -55,6 +55,8 @@ pub struct Exchange {
     /// Log messages below this level are dropped; `None`: all of them.
     log_level: Option<LogLevel>,
     questions: ServerRequests,
+    /// A call may be answered with a task, because the client declared the extension.
+    accepts_tasks: bool,
     /// The server's ids of requests that the client has not responded to yet.
     open: Vec<Id>,
     state: ExchangeState,
@@ -165,6 +167,7 @@ impl Exchange {
                 }
             },
             questions,
+            accepts_tasks: false,
             open: Vec::new(),
             state: ExchangeState::Running,
             dropped: 0,
@@ -174,6 +177,12 @@ impl Exchange {
     /// Drops log messages below a level that the client set for its session.
     pub fn log_from(mut self, level: Option<LogLevel>) -> Exchange {
         self.log_level = level.or(self.log_level);
+        self
+    }
+
+    /// Accepts a task as the response to a call, if the client declared the extension.
+    pub fn accepting_tasks(mut self, accepts: bool) -> Exchange {
+        self.accepts_tasks = accepts && self.row.subject == PolicySubject::Tool;
         self
     }
 
@@ -298,7 +307,8 @@ impl Exchange {
                 self.state = ExchangeState::Done;
                 return Step::event(Event::Done(ExchangeEnd::InputRequired(message)));
             }
-            if !kind.is_str("complete") {
+            let is_task = self.accepts_tasks && kind.is_str("task");
+            if !is_task && !kind.is_str("complete") {
                 return self.fail(Failure::BadAnswer);
             }
         }

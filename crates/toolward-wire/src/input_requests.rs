@@ -37,11 +37,12 @@ impl<'m> InputRequest<'m> {
     /// Reads an entry of `inputRequests`. `None` if it has no method, or parameters that are not an
     /// object.
     pub fn read(entry: Raw<'m>) -> Option<InputRequest<'m>> {
-        let known = ["method", "params"];
-        let variant = |name: &str| {
-            known.iter().any(|known| known.eq_ignore_ascii_case(name) && *known != name)
+        // A member that occurs twice, or in another case, would be read differently by the client.
+        let is_ambiguous = |known: &str| {
+            let mut same = entry.members().filter(|one| one.name().eq_ignore_ascii_case(known));
+            same.next().is_some_and(|one| !one.is(known)) || same.next().is_some()
         };
-        if entry.members().any(|member| variant(&member.name())) {
+        if is_ambiguous("method") || is_ambiguous("params") {
             return None;
         }
         let method = entry.member("method")?.as_str()?;
@@ -51,6 +52,13 @@ impl<'m> InputRequest<'m> {
     /// Reads a legacy request.
     pub fn of(message: &'m Message) -> Option<InputRequest<'m>> {
         InputRequest::new(message.method()?, message.params())
+    }
+
+    /// An entry of the error with which a server requires the user to visit URLs first. `None` if it is not a request to
+    /// visit one.
+    pub fn of_visit(entry: Raw<'m>) -> Option<InputRequest<'m>> {
+        let request = InputRequest::new("elicitation/create".into(), Some(entry))?;
+        (request.name() == Some("elicitation.url")).then_some(request)
     }
 
     fn new(method: Cow<'m, str>, params: Option<Raw<'m>>) -> Option<InputRequest<'m>> {
@@ -71,6 +79,11 @@ impl<'m> InputRequest<'m> {
         let url = self.param("url").and_then(Raw::as_str).unwrap_or_default();
         let url = url.to_ascii_lowercase();
         url.starts_with("https://") || url.starts_with("http://")
+    }
+
+    /// The server's id of a request to visit a URL, by which it announces the end of the visit.
+    pub fn elicitation_id(&self) -> Option<Cow<'m, str>> {
+        self.param("elicitationId").filter(|_| self.name() == Some("elicitation.url"))?.as_str()
     }
 
     /// The name under which policy knows the request. `None` for a method that a client does not
@@ -120,7 +133,8 @@ impl<'m> InputRequest<'m> {
 }
 
 /// Parameters that are read here.
-const READ: &[&str] = &["mode", "url", "message", "requestedSchema", "includeContext", "tools"];
+const READ: &[&str] =
+    &["mode", "url", "message", "requestedSchema", "includeContext", "tools", "elicitationId"];
 
 /// Whether a parameter occurs twice, in another case, or with a type that clients would interpret in their own way.
 fn is_ambiguous(params: Raw<'_>) -> bool {
@@ -130,18 +144,20 @@ fn is_ambiguous(params: Raw<'_>) -> bool {
         let Some(read) = READ.iter().find(|read| read.eq_ignore_ascii_case(&name)) else {
             return false;
         };
-        let is_text = !matches!(*read, "mode" | "url" | "message" | "includeContext")
-            || member.value.as_str().is_some();
+        let is_text =
+            matches!(*read, "requestedSchema" | "tools") || member.value.as_str().is_some();
         let is_new = !seen.contains(read);
         seen.push(*read);
         *read != name || !is_text || !is_new
     })
 }
 
-/// The entries of `inputRequests` in a modern `input_required` result. `None` if one of them is
-/// malformed: then the result cannot be decided on. A result without `inputRequests` has none.
+/// The entries of `inputRequests` in a modern result, or in a notification about a task. `None` if one
+/// of them is malformed: then the message cannot be decided on. Without `inputRequests`, it has none.
 pub fn entries(message: &Message) -> Option<Vec<(Cow<'_, str>, InputRequest<'_>)>> {
-    let Some(requests) = message.result_member("inputRequests") else { return Some(Vec::new()) };
+    let requests =
+        message.result_member("inputRequests").or_else(|| message.param("inputRequests"));
+    let Some(requests) = requests else { return Some(Vec::new()) };
     if !requests.is_object() {
         return None;
     }

@@ -90,6 +90,6 @@ pub use limits::{MAX_DEPTH, MAX_MEMBERS, MAX_REQUEST_BYTES, MAX_RESPONSE_BYTES};
 pub use log_level::LogLevel;
 pub use message::{Kind, Message, RequestMeta};
 pub use method::{Era, MethodRow, Revision, Sender};
-pub use names::meta;
+pub use names::{TASKS_EXTENSION, meta};
 pub use raw::{Elements, Members, Raw, RawMember, Shape};
 pub use span::Span;

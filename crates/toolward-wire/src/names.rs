@@ -83,6 +83,9 @@ const RESULT: &[&str] = &[
 /// The prefix of `_meta` keys reserved for the protocol.
 pub const RESERVED_META: &str = "io.modelcontextprotocol/";
 
+/// The extension for tasks of modern protocol versions, in `capabilities.extensions`.
+pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 /// Names of the HTTP headers introduced in 2026-07-28, in lower case.
 pub mod header {
     pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";

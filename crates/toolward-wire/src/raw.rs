@@ -149,6 +149,21 @@ impl<'b> Raw<'b> {
         self.members().find(|member| member.is(name)).map(|member| member.value)
     }
 
+    /// An object with only the members that are kept.
+    pub fn kept(self, is_kept: impl Fn(&RawMember<'b>) -> bool) -> Vec<u8> {
+        let mut out = vec![b'{'];
+        for member in self.members().filter(is_kept) {
+            if out.len() > 1 {
+                out.push(b',');
+            }
+            string::write(&member.name(), &mut out);
+            out.push(b':');
+            out.extend_from_slice(member.value.bytes());
+        }
+        out.push(b'}');
+        out
+    }
+
     /// Calls `visit` with every number in the value, as it was written.
     pub fn numbers(self, visit: &mut dyn FnMut(&str)) {
         match self.shape() {

@@ -17,6 +17,7 @@ use toolward_gateway::methods::events;
 use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Servers;
 
+use crate::approvals;
 use crate::exit::Failure;
 use crate::load::Input;
 use crate::prepared::{Predecessor, Prepare, Prepared};
@@ -73,6 +74,7 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
     let denies_all = input.denying.is_some();
     Announcement::of(&input, prepare.allow_all).log("enabled");
     let servers = servers(input.loaded.config.state.as_deref());
+    let configuration = approvals::configuration(&input);
     let nothing = Predecessor { servers: &servers, active: None, accept: false };
     let Prepared { config, setup } = Prepared::from(input, prepare, nothing)?;
     if setup.servers.is_empty() && !denies_all {
@@ -83,8 +85,11 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
         servers: Arc::new(servers),
         audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?)?,
         sealer: sealer(config.state.as_deref())?,
+        approvals: approvals::open(config.state.as_deref(), &configuration)?,
         held: Default::default(),
         links: Default::default(),
+        tasks: Default::default(),
+        series: Default::default(),
         current: Default::default(),
         budget: Budget::new(usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX)),
         list_timeout: config.list_timeout,
@@ -160,6 +165,7 @@ pub(crate) fn open_audit(setup: audit::Setup) -> Result<Arc<Audit>, Failure> {
 pub(crate) async fn began(gateway: &Gateway) {
     let facts = events::start(&gateway.active());
     let _ = gateway.context.audit.record(&gateway.context.audit.id(), "start", &facts).await;
+    gateway.report_pins();
 }
 
 /// The state directory.

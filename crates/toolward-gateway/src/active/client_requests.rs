@@ -27,7 +27,11 @@ impl Active {
                 declared = declared.without(capability);
             }
         }
-        declared
+        // A call inside `execute_tool` has another name than its tool, so a task of it could not be found again.
+        match client.scope {
+            Scope::Discovery => declared.without(ClientCapabilities::TASKS),
+            _ => declared,
+        }
     }
 
     /// Decides whether a request of a server may reach a client: its parameters, if they have to change. The error is
@@ -61,6 +65,14 @@ impl Active {
         }
         let prefix = if is_aggregate { format!("[{server}] ") } else { String::new() };
         Ok(asked.with_message(|text| visible(&prefix, text)))
+    }
+
+    /// Whether no request of any server that a client may use is denied.
+    pub(crate) fn relays_everything(&self, client: &Client) -> bool {
+        let all = ["elicitation.form", "elicitation.url", "roots", "sampling"];
+        let allows =
+            |server: &str| all.iter().all(|name| self.allows_request(&client.caller, server, name));
+        self.usable(client).iter().all(|server| server.is_own() || allows(server.name()))
     }
 
     fn allows_request(&self, caller: &Caller, server: &str, name: &str) -> bool {

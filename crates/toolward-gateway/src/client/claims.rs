@@ -19,7 +19,7 @@ pub struct Claims {
 impl Claims {
     /// `shown`: rules read claims, so callers with different claims are different callers. `token` is the
     /// hash of the token itself.
-    pub(crate) fn new(mut claims: Map<String, Value>, shown: bool, token: &[u8; 32]) -> Claims {
+    pub fn new(mut claims: Map<String, Value>, shown: bool, token: &[u8; 32]) -> Claims {
         claims.retain(|name, _| !PER_TOKEN.contains(&name.as_str()));
         let subject = claims.get("sub").and_then(Value::as_str).map(Box::from);
         let mut digest = Sha256::new();

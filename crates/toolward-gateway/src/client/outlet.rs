@@ -3,6 +3,7 @@
 //! Ids are created by the gateway and belong to one session, so that no client can respond to a request
 //! that was sent to another.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -25,6 +26,9 @@ const MAX_PENDING: usize = 64;
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 2000;
 /// How long a client may take to respond to a request that belongs to no call.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// Visits whose end is awaited, and the longest id of one.
+const MAX_VISITS: usize = 64;
+const MAX_VISIT_ID_BYTES: usize = 256;
 
 /// Decides whether a request of a server may reach the client: its parameters as the client gets them.
 pub(crate) type Gate = Box<dyn Fn(&str, &InputRequest<'_>) -> Option<Option<Bytes>> + Send + Sync>;
@@ -39,6 +43,8 @@ pub struct Outlet {
     log_level: AtomicU8,
     /// The client's subscriptions, which end with the session.
     subscriptions: Mutex<HashMap<Box<str>, Guard>>,
+    /// Servers and ids of the URLs that the client was asked to visit last.
+    visits: Mutex<VecDeque<(Box<str>, Box<str>)>>,
 }
 
 /// Ends a subscription when it is dropped.
@@ -60,9 +66,9 @@ impl std::fmt::Debug for Outlet {
 impl Outlet {
     /// `out` takes messages that belong to no request of the client.
     pub(crate) fn new(out: &mpsc::Sender<Outbound>, gate: Gate) -> Arc<Outlet> {
-        let (pending, subscriptions) = Default::default();
+        let (pending, subscriptions, visits) = Default::default();
         let log_level = AtomicU8::new(u8::MAX);
-        Arc::new(Outlet { out: out.downgrade(), gate, pending, log_level, subscriptions })
+        Arc::new(Outlet { out: out.downgrade(), gate, pending, log_level, subscriptions, visits })
     }
 
     fn pending(&self) -> MutexGuard<'_, HashMap<Vec<u8>, oneshot::Sender<ClientResponse>>> {
@@ -91,8 +97,34 @@ impl Outlet {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// Delivers a log message of a server that belongs to no call, unless the client wants only more severe ones.
-    pub(crate) fn log(&self, message: &Message) {
+    /// The client is asked to visit a URL; the server may announce the end of the visit.
+    pub(crate) fn expect_visit(&self, server: &str, id: &str) {
+        if id.len() <= MAX_VISIT_ID_BYTES {
+            let mut visits = self.visits.locked();
+            if visits.len() >= MAX_VISITS {
+                visits.pop_front();
+            }
+            visits.push_back((server.into(), id.into()));
+        }
+    }
+
+    /// Delivers a notification of a server that belongs to no call: a log message, or the end of a visit that this client
+    /// was asked for.
+    pub(crate) fn notified(&self, server: &str, message: &Message) {
+        if message.method().as_deref() != Some("notifications/elicitation/complete") {
+            return self.log(message);
+        }
+        let id = message.param("elicitationId").and_then(Raw::as_str).unwrap_or_default();
+        let mut visits = self.visits.locked();
+        let at =
+            visits.iter().position(|(asked_by, known)| **asked_by == *server && **known == *id);
+        if at.and_then(|at| visits.remove(at)).is_some() {
+            self.notify(message.edit().remove_own_meta().finish());
+        }
+    }
+
+    /// Delivers a log message, unless the client wants only more severe ones.
+    fn log(&self, message: &Message) {
         let level = message.param("level").and_then(Raw::as_str);
         let level = level.and_then(|level| LogLevel::parse(&level));
         let wanted = self.log_level().is_none_or(|least| level.is_none_or(|level| level >= least));
@@ -152,6 +184,9 @@ impl Outlet {
             return;
         };
         let body = request(message, &pending.id, params.as_deref());
+        if let Some(id) = asked.as_ref().and_then(InputRequest::elicitation_id) {
+            self.expect_visit(server, &id);
+        }
         let (out, declined) = (self.out.clone(), declined(&id, asked.as_ref()));
         tokio::spawn(async move {
             let sent = match out.upgrade() {

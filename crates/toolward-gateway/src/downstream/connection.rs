@@ -105,7 +105,7 @@ pub(super) async fn serve<S>(
         };
         let keep_alive = keep_alive && *ending.borrow() == Ending::No;
         let mut response = response;
-        let ticket = response.ticket.take();
+        let (ticket, cancel) = (response.ticket.take(), response.cancel.take());
         let revoked = async {
             match &ticket {
                 Some(ticket) => endpoint.revoked(&peer, ticket).await,
@@ -115,7 +115,13 @@ pub(super) async fn serve<S>(
         let written = tokio::select! {
             biased;
             written = write(&mut stream, &mut buffer, response, keep_alive, old) => written,
-            () = revoked => Ok(false),
+            () = revoked => {
+                // The call of a session would continue without its stream.
+                if let Some(cancel) = cancel {
+                    cancel.cancel();
+                }
+                Ok(false)
+            }
         };
         admission.set_busy(false);
         match written {

@@ -165,7 +165,7 @@ impl Endpoint {
             (Route::Health(word), _) => Response::new(200, Content::Text(word)),
             (Route::Mcp { caller, scope, .. }, Method::Post) => {
                 let agent = caller.agent.clone();
-                let response = self.post(active, caller, scope, &head, body).await;
+                let response = self.post(peer, active, (caller, scope), &head, body).await;
                 self.count(peer, &head, agent.as_ref(), &response);
                 Ticket::keep(response, agent, head)
             }
@@ -180,9 +180,9 @@ impl Endpoint {
 
     async fn post(
         self: &Arc<Self>,
+        peer: &Peer,
         active: Arc<Active>,
-        caller: Caller,
-        scope: Scope,
+        (caller, scope): (Caller, Scope),
         head: &RequestHead,
         RequestBody { body, room }: RequestBody,
     ) -> Response {
@@ -201,7 +201,9 @@ impl Endpoint {
         }
         let era = if says_modern { Era::Modern } else { validate::era(&message) };
         match era {
-            Era::Modern => self.stateless(active, (caller, scope), head, message, room).await,
+            Era::Modern => {
+                self.stateless(active, (caller, scope), (peer, head), message, room).await
+            }
             Era::Legacy => self.legacy(active, (caller, scope), head, message, room).await,
         }
     }

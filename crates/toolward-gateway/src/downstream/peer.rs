@@ -24,6 +24,17 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// The same peer, for a call that outlives its connection.
+    pub(super) fn copied(&self) -> Peer {
+        Peer {
+            address: self.address,
+            uid: self.uid,
+            certificate: self.certificate.clone(),
+            chain: self.chain.as_ref().map(Chain::copied),
+            secure: self.secure,
+        }
+    }
+
     /// The source of the connection itself.
     pub(super) fn origin(&self) -> String {
         match (self.address, self.uid) {

@@ -8,6 +8,7 @@ use toolward_wire::http::RequestHead;
 
 pub use super::frame::Frame;
 use crate::budget::Reservation;
+use crate::in_flight::Cancel;
 use crate::responses::{Answer, Body};
 
 /// The response to an HTTP request.
@@ -19,6 +20,8 @@ pub struct Response {
     pub until: Option<u64>,
     /// A stream ends when this credential is no longer accepted.
     pub ticket: Option<Ticket>,
+    /// Cancels the request of a stream, if the stream ends for that reason.
+    pub cancel: Option<Arc<Cancel>>,
     /// Why the request was rejected, if it has no audit record of its own; such requests are counted.
     pub unrecorded: Option<&'static str>,
     /// The memory of the content, reserved until it is written.
@@ -37,8 +40,8 @@ pub enum Content {
 
 impl Response {
     pub fn new(status: u16, content: Content) -> Response {
-        let (fields, until, ticket, unrecorded, room) = Default::default();
-        Response { status, fields, content, until, ticket, unrecorded, room }
+        let (fields, until, ticket, cancel, unrecorded, room) = Default::default();
+        Response { status, fields, content, until, ticket, cancel, unrecorded, room }
     }
 
     pub fn empty(status: u16) -> Response {
@@ -56,7 +59,7 @@ impl Response {
     }
 }
 
-/// The credentials of a stream's caller, with which it is authenticated again while the stream is open.
+/// The credentials of a caller, with which it is authenticated again while a stream is open or a call is held.
 #[derive(Debug)]
 pub struct Ticket {
     pub(super) agent: Option<Arc<str>>,
@@ -70,9 +73,12 @@ impl Ticket {
         if !matches!(response.content, Content::Stream(_)) {
             return response;
         }
+        Response { ticket: Some(Ticket::of(agent, &head)), ..response }
+    }
+
+    pub(super) fn of(agent: Option<Arc<str>>, head: &RequestHead) -> Ticket {
         let authorization = head.headers.get("authorization").map(String::from);
-        let ticket = Some(Ticket { agent, authorization, path: head.path });
-        Response { ticket, ..response }
+        Ticket { agent, authorization, path: head.path.clone() }
     }
 }
 

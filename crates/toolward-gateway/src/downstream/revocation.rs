@@ -1,15 +1,18 @@
-//! Ends streams whose credential is revoked. A stream outlives its request, so the request's credential
-//! is checked again.
+//! Ends streams and held calls whose credential is revoked. They outlive their request, so the request's
+//! credential is checked again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use toolward_wire::http::RequestHead;
 
 use super::http::Endpoint;
 use super::peer::Peer;
 use super::response::Ticket;
 use super::tls::Chain;
 use crate::authn::PresentedCredentials;
+use crate::responses::Hold;
 
 /// Interval at which the JWT of an open stream is checked again: without further requests, nothing else
 /// checks it.
@@ -20,6 +23,16 @@ impl Endpoint {
     pub(super) fn trusts(&self, peer: &Peer) -> bool {
         let Some(chain) = &peer.chain else { return true };
         self.tls.as_ref().is_some_and(|tls| tls.trusts(chain))
+    }
+
+    /// Watches the credential of a request, in case its call is held.
+    pub(super) fn watch_held(
+        self: &Arc<Self>,
+        peer: &Peer,
+        agent: Option<Arc<str>>,
+        head: &RequestHead,
+    ) -> HeldWatch {
+        HeldWatch { endpoint: self.clone(), peer: peer.copied(), ticket: Ticket::of(agent, head) }
     }
 
     /// Resolves when the caller's credential is no longer accepted.
@@ -60,6 +73,29 @@ impl Endpoint {
                 () = tokio::time::sleep(RECHECK_INTERVAL), if by_key => {}
             }
         }
+    }
+}
+
+/// The credential of a request whose call may be held.
+pub(super) struct HeldWatch {
+    endpoint: Arc<Endpoint>,
+    peer: Peer,
+    ticket: Ticket,
+}
+
+impl HeldWatch {
+    /// Cancels a held call when the credential is revoked. Ends when the call is continued, by a request with a
+    /// credential of its own.
+    pub(super) fn begin(self, hold: Hold) {
+        let HeldWatch { endpoint, peer, ticket } = self;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = endpoint.revoked(&peer, &ticket) => {
+                    endpoint.gateway.context.held.cancel(hold.slot);
+                }
+                _ = hold.released => {}
+            }
+        });
     }
 }
 

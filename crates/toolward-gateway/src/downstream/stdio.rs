@@ -255,7 +255,16 @@ impl Connection {
         }
         let cancel = in_flight.cancel.clone();
         let active = self.gateway.active();
-        let envelope = Envelope { active, client, id, row, cancel, headers: None, parking: None };
+        let envelope = Envelope {
+            active,
+            client,
+            id,
+            row,
+            cancel,
+            headers: None,
+            parking: None,
+            approval: None,
+        };
         let request = Request { envelope, message, room };
         let (gateway, out, caller) = (self.gateway.clone(), self.out.clone(), self.caller.clone());
         let notes = Notes::Connection(self.out.clone(), self.account.clone());
@@ -283,7 +292,7 @@ impl Connection {
     /// The client of requests without a session.
     fn stateless(&mut self, declared: ClientCapabilities) -> Arc<Viewer> {
         let new = || {
-            let owner = Owner::Agent(self.caller.agent.clone());
+            let owner = Owner::Agent(self.caller.holder());
             let revision = Revision::newest(Era::Modern);
             let mut client = Client::new(self.caller.clone(), self.scope, revision, owner);
             client.declared = declared;

@@ -76,6 +76,12 @@ impl Chain {
         }
     }
 
+    /// The same chain, for a call that outlives its connection.
+    pub(super) fn copied(&self) -> Chain {
+        let checked = AtomicU64::new(self.checked.load(Ordering::Relaxed));
+        Chain { certificates: self.certificates.clone(), until: self.until, checked }
+    }
+
     /// The time until it has to be verified again.
     pub(super) fn left(&self) -> Duration {
         match self.until.saturating_sub(clock::seconds()) {

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `resolve` | `Request` → `Resolved` | the client's view, and the name of the tool, prompt or resource in it |
 //! | `authorize` | `Resolved` → `Permit` | the policy allows the call |
-//! | `guard` | `Permit` → `Passed` | no rate limit and no hook refuses it |
+//! | `guard` | `Permit` → `Passed` | no rate limit and no hook refuses it, and a person approved it if a rule asks |
 //! | `record` | `Passed` → `Forwarded` | its intent is in the audit log |
 //! | `forward` | `Forwarded` → `Done` | the server, or a meta tool, has answered |
 //! | `finish` | `Done` → `Answer` | its outcome is in the audit log |
@@ -17,6 +17,7 @@
 //! A stage that ends the call returns the response as an error: `None` if the client cancelled, which
 //! gets no response.
 
+mod approval;
 mod authorize;
 mod contents;
 mod finish;
@@ -27,14 +28,16 @@ mod input_state;
 mod questions;
 mod record;
 mod resolve;
-mod tasks;
+mod task_requests;
+pub(in crate::methods) mod tasks;
+mod visits;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolward_wire::Message;
 use toolward_wire::method::PolicySubject;
+use toolward_wire::{Message, MethodRow};
 
 use self::authorize::authorize;
 use self::finish::finish;
@@ -48,7 +51,7 @@ use super::request::{Envelope, Request};
 use crate::context::Context;
 use crate::guard::GuardedCall;
 use crate::notifications::Notes;
-use crate::responses::Answer;
+use crate::responses::{self, Answer};
 use crate::upstream::Server;
 use crate::view::Authorization;
 
@@ -65,6 +68,9 @@ struct OuterCall<'a> {
 
 /// Handles a request for a tool, prompt or resource, or for a completion.
 pub(crate) async fn call(context: &Context, request: Request, notes: &Notes) -> Option<Answer> {
+    if request.envelope.active.policy.asks() {
+        return Box::pin(approval::call(context, request, notes)).await;
+    }
     stages(context, request, None, notes).await.unwrap_or_else(|end| end)
 }
 
@@ -74,8 +80,8 @@ async fn stages(
     outer: Option<OuterCall<'_>>,
     notes: &Notes,
 ) -> Result<End, End> {
-    if request.envelope.row.subject == PolicySubject::Completion {
-        limit_completions(context, &request).await?;
+    if counts_as_listing(request.envelope.row) {
+        limit_listing(context, &request).await?;
     }
     let Request { envelope, message, room } = request;
     let resolved = resolve(context, &envelope, message).await?;
@@ -97,8 +103,13 @@ async fn stages(
     Ok(finish(context, &envelope, done))
 }
 
-/// Completions are as frequent as keystrokes: the limit on listings counts them, the limits on calls do not.
-async fn limit_completions(context: &Context, request: &Request) -> Result<(), End> {
+/// Completions are as frequent as keystrokes, and tasks are polled: the limit on listings counts both, the limits on
+/// calls do not.
+fn counts_as_listing(row: &MethodRow) -> bool {
+    row.subject == PolicySubject::Completion || row.name == "tasks/get"
+}
+
+async fn limit_listing(context: &Context, request: &Request) -> Result<(), End> {
     let envelope = &request.envelope;
     match envelope.active.guards.list(envelope.agent().map(|agent| &**agent)).await {
         Ok(()) => Ok(()),
@@ -116,7 +127,14 @@ pub(super) async fn resolve_and_authorize(
     message: Message,
 ) -> Result<Authorization, End> {
     let resolved = resolve(context, envelope, message).await?;
-    authorize(context, envelope, resolved).await
+    let authorization = authorize(context, envelope, resolved).await?;
+    if !authorization.permit.asks().rules.is_empty() {
+        // A subscription would outlive any approval.
+        let why =
+            "a person has to approve each read of this resource, so it cannot be subscribed to";
+        return Err(Some(responses::bad_params(&envelope.id, envelope.client.era(), why)));
+    }
+    Ok(authorization)
 }
 
 /// The server of a resource that the agent may read, without a refusal if it may not.

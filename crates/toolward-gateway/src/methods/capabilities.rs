@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 use toolward_policy::Family;
-use toolward_wire::{Message, Raw, Revision};
+use toolward_wire::{Era, Message, Raw, Revision, TASKS_EXTENSION};
 
 use crate::active::Active;
 use crate::client::Client;
-use crate::upstream::Server;
+use crate::upstream::{Server, offers_tasks};
 
 /// The capabilities of the gateway itself, for a client of several servers. A kind that the policy can allow at all is
 /// announced without waiting for servers; its list may be empty.
@@ -18,7 +18,7 @@ pub(super) fn of_all(active: &Active, client: &Client) -> Vec<u8> {
         subscriptions: has_others,
         logging: has_others,
         completions: has_others,
-        tasks: has_others && knows_tasks(client),
+        tasks: tasks(client).filter(|_| has_others),
     };
     announced(others, |family| match family {
         // Without any server the list is empty, but it exists.
@@ -53,7 +53,7 @@ pub(super) fn of_one(
         subscriptions: has_subscriptions,
         logging: has("logging"),
         completions: has("completions"),
-        tasks: knows_tasks(client) && hello.is_none_or(offers_tasks),
+        tasks: tasks(client).filter(|era| hello.is_none_or(|hello| offers_tasks(hello, *era))),
     };
     announced(others, |family| {
         let name = match family {
@@ -65,13 +65,10 @@ pub(super) fn of_one(
     })
 }
 
-fn knows_tasks(client: &Client) -> bool {
-    client.revision == Revision::R2025_11_25
-}
-
-fn offers_tasks(hello: &Message) -> bool {
-    let tasks = hello.result_member("capabilities").and_then(|raw| raw.member("tasks"));
-    tasks.and_then(|raw| raw.member("requests")?.member("tools")?.member("call")).is_some()
+/// The kind of tasks that a client's protocol version has. They are not translated, so a server must have the same.
+fn tasks(client: &Client) -> Option<Era> {
+    let has_tasks = client.revision >= Revision::R2025_11_25;
+    has_tasks.then(|| client.era())
 }
 
 /// Capabilities beside the lists.
@@ -79,8 +76,8 @@ struct Others {
     subscriptions: bool,
     logging: bool,
     completions: bool,
-    /// Tasks as in 2025-11-25. Lists of tasks are not offered: they would have to be remembered for each agent.
-    tasks: bool,
+    /// Tasks as in 2025-11-25, or the extension of modern protocol versions.
+    tasks: Option<Era>,
 }
 
 /// The gateway sends `list_changed` for every list, because a reload may change it.
@@ -96,8 +93,13 @@ fn announced(others: Others, has: impl Fn(Family) -> bool) -> Vec<u8> {
             all.insert(name.into(), json!({"listChanged": true}));
         }
     }
-    if others.tasks {
-        all.insert("tasks".into(), json!({"cancel": {}, "requests": {"tools": {"call": {}}}}));
+    match others.tasks {
+        Some(Era::Legacy) => {
+            let tasks = json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
+            all.insert("tasks".into(), tasks);
+        }
+        Some(Era::Modern) => drop(all.insert("extensions".into(), json!({TASKS_EXTENSION: {}}))),
+        None => {}
     }
     if let Some(resources) = all.get_mut("resources").filter(|_| others.subscriptions) {
         resources["subscribe"] = json!(true);

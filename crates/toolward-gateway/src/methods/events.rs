@@ -1,8 +1,8 @@
 //! The contents of audit records, for requests and for the process.
 
 use serde_json::{Value, json};
-use toolward_policy::Verdict;
 use toolward_policy::refusal::Refusal;
+use toolward_policy::{Decision, Verdict};
 use toolward_wire::exchange::Failure;
 use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
@@ -61,6 +61,22 @@ impl Facts {
         self.maybe_number("layer", decision.layer.map(i64::from));
         self.text("step", decision.step.as_str());
         self.extend(explanation.recorded(explained));
+        self.would(decided);
+    }
+
+    /// What shadow rules would have decided, if that differs.
+    fn would(&mut self, decided: &CallDecision) {
+        if let Some(would) = &decided.would {
+            let Decision { verdict, step, layer, .. } = would.decision;
+            let value = json!({
+                "verdict": verdict.as_str(),
+                "layer": layer,
+                "file": would.layer,
+                "step": step.as_str(),
+                "rule": would.rule,
+            });
+            self.json("would", &value.to_string());
+        }
     }
 
     /// The tool, prompt or resource that a request is about, by its server's own name for it. For anything but a tool, the
@@ -169,12 +185,20 @@ pub(crate) fn intent(envelope: &Envelope, permit: &Permit, arguments: &RecordedA
     facts.text("exposed_name", permit.exposed());
     facts.action(permit.action());
     facts.decided(envelope.row, permit.decision());
-    if permit.decision().decision.verdict != Verdict::Allow {
+    count_shadowed(envelope, permit.decision());
+    if !envelope.active.enforced && permit.decision().decision.verdict != Verdict::Allow {
         facts.json("enforced", "false");
     }
     facts.arguments(permit.message(), arguments);
     facts.number("bytes_in", permit.message().body().len() as u64);
     facts
+}
+
+/// Counts a call about which shadow rules would have decided otherwise.
+fn count_shadowed(envelope: &Envelope, decided: &CallDecision) {
+    if let Some(would) = &decided.would {
+        envelope.active.shadowed.count(would.decision.verdict);
+    }
 }
 
 /// A stream of notifications, and the resources that it is about.
@@ -183,6 +207,14 @@ pub(crate) fn subscribed(envelope: &Envelope, message: &Message, uris: &[String]
     facts.text("method", envelope.row.name);
     let uris: Vec<_> = uris.iter().map(|uri| outside(uri)).collect();
     facts.json("uris", &json!(uris).to_string());
+    facts
+}
+
+/// A list of an agent's own tasks.
+pub(crate) fn tasks_listed(envelope: &Envelope, message: &Message, count: usize) -> Facts {
+    let mut facts = Facts::of(envelope, message);
+    facts.text("method", envelope.row.name);
+    facts.number("tasks", count as u64);
     facts
 }
 
@@ -198,7 +230,10 @@ pub(crate) fn denial(
     facts.json("listed", if denied.why.is_some() { "true" } else { "false" });
     facts.arguments(&denied.message, arguments);
     match &denied.decision {
-        Some(decided) => facts.decided(envelope.row, decided),
+        Some(decided) => {
+            facts.decided(envelope.row, decided);
+            count_shadowed(envelope, decided);
+        }
         None => facts.text("verdict", "deny"),
     }
     facts.text("refusal", &recorded(refusal, arguments));
@@ -215,6 +250,7 @@ fn unmade(envelope: &Envelope, permit: &Permit, arguments: &RecordedArguments) -
     facts.arguments(permit.message(), arguments);
     facts.text("server", &decided.server);
     facts.subject(envelope.row, &decided.original);
+    facts.would(decided);
     facts
 }
 
@@ -229,6 +265,23 @@ pub(crate) fn stopped(
     if let Some(refusal) = limit {
         facts.text("refusal", &recorded(refusal, arguments));
     }
+    facts
+}
+
+/// A call that a person has not approved.
+pub(crate) fn unapproved(
+    envelope: &Envelope,
+    permit: &Permit,
+    arguments: &RecordedArguments,
+    (verdict, reason, ticket): (&str, &str, Option<&str>),
+) -> Facts {
+    let mut facts = unmade(envelope, permit, arguments);
+    facts.text("verdict", verdict);
+    facts.json("layer", "null");
+    facts.text("step", "ask");
+    facts.maybe("rule", permit.decision().explanation.rule.as_deref());
+    facts.maybe("ticket", ticket);
+    facts.text("reason", &outside(reason));
     facts
 }
 
@@ -283,6 +336,13 @@ pub(crate) fn listing(envelope: &Envelope, message: &Message, view: &View) -> Fa
         if let Some(why) = &of.unavailable {
             numbers["outcome"] = why.word().into();
         }
+        if of.quarantined > 0 {
+            numbers["quarantined"] = of.quarantined.into();
+        }
+        if !(of.would_hide.is_empty() && of.would_show.is_empty()) {
+            let would = json!({"hide": of.would_hide.len(), "show": of.would_show.len()});
+            numbers["would"] = would;
+        }
         (of.name.to_string(), numbers)
     });
     facts.json("servers", &Value::Object(servers.collect()).to_string());
@@ -292,8 +352,14 @@ pub(crate) fn listing(envelope: &Envelope, message: &Message, view: &View) -> Fa
 
 /// The names that a view shows and removes, by server.
 pub(crate) fn names(view: &View) -> String {
-    let names =
-        |of: &ServerView| (of.name.to_string(), json!({"shown": of.shown, "removed": of.removed}));
+    let names = |of: &ServerView| {
+        let mut names = json!({"shown": of.shown, "removed": of.removed});
+        let would = [("would_hide", &of.would_hide), ("would_show", &of.would_show)];
+        for (key, would) in would.into_iter().filter(|(_, would)| !would.is_empty()) {
+            names[key] = json!(would);
+        }
+        (of.name.to_string(), names)
+    };
     Value::Object(view.servers().iter().map(names).collect()).to_string()
 }
 

@@ -1,8 +1,10 @@
 //! Subscriptions: `resources/subscribe` and `resources/unsubscribe` of legacy clients, `subscriptions/listen` of modern
 //! ones.
 //!
-//! Each URI is decided like a read of it, and an update is decided again under the configuration of the moment before it
-//! is delivered.
+//! Each URI is decided like a read of it, each task as the tool that made it, and an update is decided again under the
+//! configuration of the moment before it is delivered.
+
+mod task_listener;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,8 +16,9 @@ use toolward_policy::uri;
 use toolward_wire::jsonrpc::{request_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::list::ListKind;
-use toolward_wire::{Id, Raw, meta};
+use toolward_wire::{ClientCapabilities, Id, Raw, TASKS_EXTENSION, meta};
 
+use self::task_listener::{Changed, TaskListener};
 use super::call::{look_up_resource, resolve_and_authorize};
 use super::request::{Envelope, Request};
 use super::{events, views};
@@ -25,7 +28,7 @@ use crate::client::outlet::MAX_SUBSCRIPTIONS;
 use crate::context::Context;
 use crate::notifications::Notes;
 use crate::responses::{self, Answer};
-use crate::upstream::{Deliver, Server, ServerConnection};
+use crate::upstream::{Deliver, Server, ServerConnection, Subscribed, Update};
 
 /// Updates that wait for the reader of a stream; further ones are dropped.
 const MAX_WAITING: usize = 1024;
@@ -58,7 +61,7 @@ pub(crate) async fn subscribe(context: &Context, request: Request) -> Option<Ans
         return Some(responses::not_recorded(&id, &error));
     }
     let to = Arc::downgrade(&outlet);
-    let deliver = deliver(current, &envelope.client.caller, &server, move |uri| {
+    let deliver = deliver_resource(current, &envelope.client.caller, &server, move |uri| {
         if let Some(outlet) = Weak::upgrade(&to) {
             let params = json!({ "uri": uri }).to_string();
             let method = "notifications/resources/updated";
@@ -67,7 +70,8 @@ pub(crate) async fn subscribe(context: &Context, request: Request) -> Option<Ans
     });
     match connect(context, &envelope, &server).await {
         Some(connection) => {
-            let subscription = connection.subscribe(&uri, deliver);
+            let to = Subscribed::Resource(uri.as_str().into());
+            let subscription = connection.subscribe(to, deliver);
             outlet.subscribe(&key(&uri), Box::new((subscription, memory)));
             Some(result_body(&id, b"{}").into())
         }
@@ -115,6 +119,14 @@ pub(crate) async fn listen(context: &Context, request: Request, notes: &Notes) -
             raw.elements().filter_map(|(uri, _)| Some(uri.as_str()?.into_owned())).collect();
         uris
     });
+    if filter.member("taskIds").is_some()
+        && !envelope.client.declared.contains(ClientCapabilities::TASKS)
+    {
+        let data = json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}});
+        let why = "the client did not declare that it supports tasks";
+        let (case, code) = (StatusCase::MissingCapability, code::MISSING_CLIENT_CAPABILITY);
+        return Some(responses::wrong(case, envelope.client.era(), id, code, why, Some(data)));
+    }
     let (updates, mut updated) = mpsc::channel(MAX_WAITING);
     // Subscriptions end with the stream.
     let (mut subscriptions, mut subscribed) = (Vec::new(), Vec::new());
@@ -133,11 +145,21 @@ pub(crate) async fn listen(context: &Context, request: Request, notes: &Notes) -
         };
         let Some(connection) = connection else { continue };
         let updates = updates.clone();
-        let deliver = deliver(current, &envelope.client.caller, &server, move |uri| {
-            let _ = updates.try_send(uri.to_string());
+        let deliver = deliver_resource(current, &envelope.client.caller, &server, move |uri| {
+            let _ = updates.try_send(Changed::Resource(uri.to_string()));
         });
-        subscriptions.push((connection.subscribe(&uri, deliver), memory));
+        let to = Subscribed::Resource(uri.as_str().into());
+        subscriptions.push((connection.subscribe(to, deliver), memory));
         subscribed.push(uri);
+    }
+    let listener = TaskListener { context, envelope: &envelope, updates: &updates };
+    let tasks = match filter.member("taskIds") {
+        Some(handles) => Box::pin(listener.subscribe(handles, room.account())).await,
+        None => Vec::new(),
+    };
+    if filter.member("taskIds").is_some() {
+        let handles: Vec<&str> = tasks.iter().map(|(task, _)| &*task.handle).collect();
+        accepted.insert("taskIds".into(), json!(handles));
     }
     if filter.member("resourceSubscriptions").is_some() {
         accepted.insert("resourceSubscriptions".into(), json!(subscribed));
@@ -176,10 +198,17 @@ pub(crate) async fn listen(context: &Context, request: Request, notes: &Notes) -
                     *before = now;
                 }
             }
-            Some(uri) = updated.recv() => {
-                let params = json!({ "uri": uri });
-                notes.send(notification(id, "notifications/resources/updated", params)).await;
-            }
+            Some(changed) = updated.recv() => match changed {
+                Changed::Resource(uri) => {
+                    let params = json!({ "uri": uri });
+                    notes.send(notification(id, "notifications/resources/updated", params)).await;
+                }
+                Changed::Task(task, message, _room) => {
+                    if let Some(body) = task.shown(context, &envelope, &message) {
+                        notes.send(body).await;
+                    }
+                }
+            },
             () = envelope.cancel.cancelled() => return None,
         }
     }
@@ -207,14 +236,15 @@ fn subscription_bytes(uri: &str) -> usize {
 }
 
 /// Passes on updates that the agent may read at the moment of the update.
-fn deliver(
+fn deliver_resource(
     current: &CurrentActive,
     caller: &Caller,
     server: &Server,
     send: impl Fn(&str) + Send + Sync + 'static,
 ) -> Deliver {
     let (current, caller, server) = (current.clone(), caller.clone(), Box::from(server.name()));
-    Arc::new(move |uri| {
+    Arc::new(move |update| {
+        let Update::Resource(uri) = update else { return };
         let Some(active) = current.get() else { return };
         if active.may_read(&caller, &server, uri) {
             send(uri);

@@ -3,13 +3,14 @@
 mod listing;
 mod log_level;
 pub(crate) mod subscriptions;
+pub(crate) mod tasks;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use toolward_wire::{ClientCapabilities, Era, Message};
 
@@ -20,7 +21,7 @@ use self::subscriptions::Subscriptions;
 use super::handshake::Opening;
 use super::transport::line_server::LineServer;
 use super::transport::line_session::Users;
-use super::transport::{http, line_transport};
+use super::transport::{Signals, http, line_transport};
 use super::{Carrier, Changes, Key, Launch, Opened, Reach, Server, Unavailable};
 use crate::client::Owner;
 use crate::lock::LockUnpoisoned;
@@ -41,6 +42,14 @@ pub struct ServerConnection {
     /// The server has responded on this connection, and has sent a list on it.
     spoke: AtomicBool,
     listed: AtomicBool,
+    /// The task that reads the transport's signals.
+    follower: AbortHandle,
+}
+
+impl Drop for ServerConnection {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
 }
 
 enum Transport {
@@ -67,9 +76,15 @@ impl Drop for Busy {
 }
 
 impl ServerConnection {
-    pub(super) fn new(server: &Arc<Server>, key: Key, opening: Opening) -> Arc<ServerConnection> {
+    /// `sharing`: a connection whose process is used by this one, too.
+    pub(super) fn new(
+        server: &Arc<Server>,
+        key: Key,
+        opening: Opening,
+        sharing: Option<&ServerConnection>,
+    ) -> Arc<ServerConnection> {
         let changes = server.changes.clone();
-        let (signal, signals) = mpsc::unbounded_channel();
+        let signal = Signals::default();
         let life = server.life.clone();
         let longest = server.definition.answer_bytes;
         let users = match key.owner {
@@ -78,6 +93,9 @@ impl ServerConnection {
             Owner::Everyone => Users::Everyone,
         };
         let carrier = match &server.definition.reach {
+            _ if let Some(child) = sharing.and_then(ServerConnection::child) => {
+                Transport::Child(child.clone())
+            }
             Reach::Http(remote) if !server.uses_sse() => Transport::Http(http::HttpSession::new(
                 server,
                 remote.of(key.agent.as_deref()),
@@ -94,7 +112,11 @@ impl ServerConnection {
                 users,
             )),
         };
-        let connection = Arc::new(ServerConnection {
+        let signals = match &carrier {
+            Transport::Child(child) => child.signals().subscribe(),
+            Transport::Http(session) => session.signals().subscribe(),
+        };
+        Arc::new_cyclic(|own| ServerConnection {
             server: Arc::downgrade(server),
             name: server.name().into(),
             key,
@@ -107,9 +129,15 @@ impl ServerConnection {
             used: Mutex::new(Instant::now()),
             spoke: AtomicBool::new(false),
             listed: AtomicBool::new(false),
-        });
-        tokio::spawn(listing::follow(Arc::downgrade(&connection), signals));
-        connection
+            follower: tokio::spawn(listing::follow(own.clone(), signals)).abort_handle(),
+        })
+    }
+
+    fn child(&self) -> Option<&line_transport::Child> {
+        match &self.carrier {
+            Transport::Child(child) => Some(child),
+            Transport::Http(_) => None,
+        }
     }
 
     pub fn era(&self) -> Era {
@@ -165,10 +193,7 @@ impl ServerConnection {
     /// Resolves once the process of the connection has ended, which happens when the last handle is
     /// dropped.
     pub(crate) fn ended(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        match &self.carrier {
-            Transport::Child(child) => Some(child.ended()),
-            Transport::Http(_) => None,
-        }
+        self.child().map(line_transport::Child::ended)
     }
 
     /// Starts the server if necessary; returns its response to `initialize` or `server/discover`.
@@ -199,16 +224,6 @@ impl ServerConnection {
             Err(_) => {}
         }
         answer
-    }
-
-    /// Whether the server can answer a call with a task, as in 2025-11-25.
-    pub(crate) async fn offers_tasks(self: &Arc<Self>) -> bool {
-        if self.era() != Era::Legacy {
-            return false;
-        }
-        let Ok(hello) = self.hello().await else { return false };
-        let tasks = hello.result_member("capabilities").and_then(|raw| raw.member("tasks"));
-        tasks.and_then(|raw| raw.member("requests")?.member("tools")?.member("call")).is_some()
     }
 
     fn send(self: &Arc<Self>, outgoing: Outgoing) -> Opened {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use toolward_wire::Revision;
 use toolward_wire::list::ListKind;
@@ -19,10 +19,30 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const MIN_IDLE_TIME: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
-pub(super) struct ConnectionPool(Mutex<HashMap<Key, Arc<ServerConnection>>>);
+pub(super) struct ConnectionPool(Mutex<Connections>);
+
+type Connections = HashMap<Key, Arc<ServerConnection>>;
+
+/// The processes behind connections.
+fn processes(all: &Connections) -> HashSet<Key> {
+    all.keys().map(Key::process).collect()
+}
+
+/// The process that was idle longest, if one is.
+fn idlest(all: &Connections) -> Option<Key> {
+    let idle = |process: &Key| {
+        let users = all.iter().filter(|(key, _)| key.process() == *process);
+        let may_go = |connection: &ServerConnection| {
+            !connection.is_busy() && connection.idle() >= MIN_IDLE_TIME
+        };
+        users.map(|(_, one)| may_go(one).then(|| one.idle())).min().flatten()
+    };
+    let idle = processes(all).into_iter().filter_map(|one| Some((idle(&one)?, one)));
+    idle.max_by_key(|(idle, _)| *idle).map(|(_, process)| process)
+}
 
 impl ConnectionPool {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Arc<ServerConnection>>> {
+    fn all(&self) -> MutexGuard<'_, Connections> {
         self.0.locked()
     }
 
@@ -55,31 +75,29 @@ impl ConnectionPool {
         self.all().get(key).map(ServerConnection::busy)
     }
 
-    /// The connection of a key, created if necessary. If there are `most` connections, the one
-    /// that was idle longest is evicted and returned too; a connection in use is never evicted.
+    /// The connection of a key, created if necessary: it shares the process of another one, if it can. If there are
+    /// `most` processes, the one that was idle longest is evicted, and its connections are returned too; a process in
+    /// use is never evicted.
     pub(super) fn get_or_make(
         &self,
         key: &Key,
         most: Option<usize>,
-        make: impl FnOnce() -> Arc<ServerConnection>,
-    ) -> Result<(Busy, Option<Arc<ServerConnection>>), Unavailable> {
+        make: impl FnOnce(Option<&ServerConnection>) -> Arc<ServerConnection>,
+    ) -> Result<(Busy, Vec<Arc<ServerConnection>>), Unavailable> {
         let mut all = self.all();
         if let Some(connection) = all.get(key) {
-            return Ok((connection.busy(), None));
+            return Ok((connection.busy(), Vec::new()));
         }
-        let mut idle = None;
-        if let Some(most) = most.filter(|most| all.len() >= *most) {
-            let may_go = |connection: &Arc<ServerConnection>| {
-                !connection.is_busy() && connection.idle() >= MIN_IDLE_TIME
-            };
-            let idlest = all
-                .iter()
-                .filter(|(_, connection)| may_go(connection))
-                .max_by_key(|(_, l)| l.idle());
-            let gone = idlest.map(|(key, _)| key.clone()).ok_or(Unavailable::Full(most))?;
-            idle = all.remove(&gone);
+        let process = key.process();
+        let sharing = all.iter().find(|(other, _)| other.process() == process);
+        let sharing = sharing.map(|(_, connection)| connection.clone());
+        let mut idle = Vec::new();
+        if let Some(most) = most.filter(|most| sharing.is_none() && processes(&all).len() >= *most)
+        {
+            let gone = idlest(&all).ok_or(Unavailable::Full(most))?;
+            idle.extend(all.extract_if(|key, _| key.process() == gone).map(|(_, gone)| gone));
         }
-        let connection = make();
+        let connection = make(sharing.as_deref());
         let busy = connection.busy();
         all.insert(key.clone(), connection);
         drop(all);
@@ -90,10 +108,15 @@ impl ConnectionPool {
     pub(super) fn missing(&self, keys: &[Key; 2], most: Option<usize>) -> Unavailable {
         let all = self.all();
         match most {
-            Some(most) if all.len() >= most && keys.iter().all(|key| !all.contains_key(key)) => {
-                Unavailable::Full(most)
+            Some(most) => {
+                let processes = processes(&all);
+                let is_full = processes.len() >= most;
+                match is_full && keys.iter().all(|key| !processes.contains(&key.process())) {
+                    true => Unavailable::Full(most),
+                    false => Unavailable::Slow,
+                }
             }
-            _ => Unavailable::Slow,
+            None => Unavailable::Slow,
         }
     }
 
@@ -123,8 +146,9 @@ impl ConnectionPool {
         self.all().is_empty()
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.all().len()
+    /// The number of processes.
+    pub(super) fn processes(&self) -> usize {
+        processes(&self.all()).len()
     }
 
     /// The protocol versions in which the server has responded.

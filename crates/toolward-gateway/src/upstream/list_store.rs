@@ -98,9 +98,9 @@ impl ListStore {
         hash.is_none() && before.is_none()
     }
 
-    /// The name of a list's file. `None` if lists of this kind or server are not stored.
+    /// The name of a list's file. `None` if lists of this server are not stored.
     fn name(&self, definition: &Definition, (key, kind): (&Key, ListKind)) -> Option<String> {
-        if !definition.cache || !matches!(kind, ListKind::Tools | ListKind::Prompts) {
+        if !definition.cache {
             return None;
         }
         let mut context = hmac::Context::with_key(&self.key);

@@ -403,16 +403,19 @@ impl Server {
         let turn = tokio::time::timeout_at(deadline, self.line.lock()).await;
         let _turn = turn.map_err(|_| full())?;
         loop {
-            let make = || ServerConnection::new(self, key.clone(), opening.clone());
+            let make = |sharing: Option<&_>| {
+                ServerConnection::new(self, key.clone(), opening.clone(), sharing)
+            };
             match self.connections.get_or_make(key, most, make) {
                 Err(Unavailable::Full(_)) if Instant::now() < deadline => {
                     sleep(POLL_INTERVAL).await
                 }
                 Err(why) => return Err(why),
-                Ok((connection, None)) => return Ok(connection),
-                Ok((connection, Some(gone))) => {
-                    if gone.has_spoken() && gone.key().owner != key.owner {
-                        self.evicted.add(gone.key());
+                Ok((connection, evicted)) => {
+                    for gone in evicted {
+                        if gone.has_spoken() && gone.key().owner != key.owner {
+                            self.evicted.add(gone.key());
+                        }
                     }
                     return Ok(connection);
                 }
@@ -422,7 +425,9 @@ impl Server {
 
     /// The connection of a key, created if necessary, without regard to the maximum.
     fn connection_beyond(self: &Arc<Self>, key: &Key, opening: &Opening) -> Option<Busy> {
-        let make = || ServerConnection::new(self, key.clone(), opening.clone());
+        let make = |sharing: Option<&_>| {
+            ServerConnection::new(self, key.clone(), opening.clone(), sharing)
+        };
         let made = self.connections.get_or_make(key, None, make);
         made.ok().map(|(connection, _)| connection)
     }

@@ -60,6 +60,47 @@ async fn a_server_that_is_starting_is_listed_at_once_from_the_second_start_on() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_of_every_kind_are_shown_at_once() {
+    let rules = "servers: {s: {command: x}}\nagents: {dev: {allow: {servers: [s]}}}\n";
+    let lists = [
+        ("tools/list", vec!["s__echo"]),
+        ("prompts/list", vec!["s__plan"]),
+        ("resources/list", vec!["note:1", "note:2"]),
+        ("resources/templates/list", vec!["note:{id}"]),
+    ];
+    let server = |seconds| {
+        let server = slow(&["echo"], seconds);
+        server
+            .set_prompts(&["plan"])
+            .set_resources(&["note:1", "note:2"])
+            .set_templates(&["note:{id}"]);
+        server
+    };
+    for kind in Kind::ALL {
+        let state = tempfile::tempdir().unwrap();
+        let first = gate(rules, &server(0)).state(state.path()).start();
+        let client = first.client(kind).await;
+        for (method, expected) in &lists {
+            assert_eq!(client.entries(method).await, *expected, "{kind:?}");
+        }
+        eventually("the lists are stored", || files(state.path()).len() == lists.len());
+        let starting = server(10);
+        let second = gate(rules, &starting).state(state.path()).start();
+        let client = second.client(kind).await;
+        let begun = Instant::now();
+        for (method, expected) in &lists {
+            assert_eq!(client.entries(method).await, *expected, "{kind:?}");
+        }
+        assert_eq!(begun.elapsed().as_secs(), 0, "{kind:?}");
+        // Reading waits for the server: nothing is decided on a stored list.
+        let answer = client.request("resources/read", json!({"uri": "note:2"})).await;
+        assert!(answer["result"].is_object(), "{kind:?} {answer}");
+        assert!(begun.elapsed().as_secs() >= 10, "{kind:?}");
+        assert_eq!(starting.connections(), 1, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wrapped_server_is_listed_before_it_has_started() {
     let (state, kind) = (tempfile::tempdir().unwrap(), Kind::StdioLegacy);
     for (seconds, longest) in [(10, 11), (10, 1)] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use toolward_config::config::Root;
+use toolward_config::config::{PinMode, Root};
 use toolward_config::{Config, Loader, Options};
 use toolward_gateway::active::reachable::Reachable;
 use toolward_gateway::active::{self, Active};
@@ -22,6 +22,10 @@ use toolward_gateway::client::{Scope, ServerId};
 use toolward_gateway::context::Context;
 use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::gateway::Gateway;
+use toolward_gateway::guard::approvals::{self, Approvals};
+use toolward_gateway::guard::pins::canonical::Pointer;
+use toolward_gateway::guard::pins::lock_file::LockFile;
+use toolward_gateway::guard::pins::{self, Pins};
 use toolward_gateway::guard::{
     self, Counts, Environment, Guards, HookDefinition, HookKind, LimitDefinition, Selection,
     StoreSetup,
@@ -50,6 +54,8 @@ pub struct Builder {
     budget: usize,
     required: bool,
     state: Option<PathBuf>,
+    lock: Option<PathBuf>,
+    approvals: Option<PathBuf>,
     wraps: bool,
 }
 
@@ -62,6 +68,8 @@ pub fn gate(config: &str, server: &Server) -> Builder {
         budget: 64 << 20,
         required: true,
         state: None,
+        lock: None,
+        approvals: None,
         wraps: false,
     };
     builder.server("s", server)
@@ -90,6 +98,16 @@ impl Builder {
     /// The state directory, in which protocol versions are remembered.
     pub fn state(self, directory: &Path) -> Builder {
         Builder { state: Some(directory.into()), ..self }
+    }
+
+    /// The lock file with approved definitions.
+    pub fn lock(self, file: &Path) -> Builder {
+        Builder { lock: Some(file.into()), ..self }
+    }
+
+    /// The state directory in which tickets and grants are kept.
+    pub fn approvals_in(self, directory: &Path) -> Builder {
+        Builder { approvals: Some(directory.into()), ..self }
     }
 
     /// Clients on stdio see the server `s` alone, under its own names.
@@ -139,8 +157,14 @@ impl Builder {
             servers,
             audit: Audit::open(audit).unwrap(),
             sealer: Arc::new(Sealer::random().unwrap()),
+            approvals: Arc::new(match &self.approvals {
+                Some(state) => Approvals::in_state(state, "test").unwrap(),
+                None => Approvals::in_memory().unwrap(),
+            }),
             held: Default::default(),
             links: Default::default(),
+            tasks: Default::default(),
+            series: Default::default(),
             current: Default::default(),
             budget: Budget::new(self.budget),
             list_timeout: Duration::from_secs(20),
@@ -174,7 +198,7 @@ impl Builder {
             panic!("{}", all.join("\n"))
         });
         let config = loaded.config;
-        let policy = Policy::compile(loaded.source).unwrap();
+        let (policy, shadow) = Policy::compile_with_shadow(loaded.source).unwrap();
         let own = config.builtin.then(built_in::definition);
         let defined = config.servers.iter().map(|one| self.definition(one)).chain(own);
         let known = before.map_or(&[][..], |before| &before.servers);
@@ -185,8 +209,12 @@ impl Builder {
         }
         active::Setup {
             guards: self.guards(&config, &policy, before),
+            approvals: approvals(&config),
+            admins: None,
             servers: servers.create(defined.collect(), known),
             policy,
+            shadow,
+            pins: self.pins(&config, before),
             version: text.into(),
             enforced: true,
             naming: Naming::Prefix { separator: config.separator.clone() },
@@ -229,6 +257,33 @@ impl Builder {
         }
     }
 
+    /// The approved definitions: those of the lock file, or of the first use.
+    fn pins(&self, config: &Config, before: Option<&Active>) -> Pins {
+        let mode = |mode| match mode {
+            PinMode::Off => pins::Mode::Off,
+            PinMode::Warn => pins::Mode::Warn,
+            PinMode::Classify => pins::Mode::Classify,
+            PinMode::Strict => pins::Mode::Strict,
+        };
+        let server = |server: &toolward_config::config::Server| pins::ServerSetup {
+            name: server.name.clone(),
+            mode: server.pins.mode.or(config.pins).map(mode).unwrap_or_default(),
+            ignore: server.pins.ignore.iter().map(|one| Pointer::parse(one).unwrap()).collect(),
+            identity: Value::Null,
+        };
+        let approved = match (&self.lock, &self.state) {
+            (Some(lock), _) => match LockFile::parse(&std::fs::read(lock).unwrap()) {
+                Ok(file) => pins::Approved::Locked { file, is_new: false },
+                Err(error) => pins::Approved::Refused(error.to_string()),
+            },
+            (None, state) => {
+                pins::Approved::FirstUse(state.as_ref().map(|state| state.join("pins")))
+            }
+        };
+        let servers = config.servers.iter().map(server).collect();
+        Pins::new(pins::Setup { servers, approved }, before.map(|before| &before.pins))
+    }
+
     fn guards(&self, config: &Config, policy: &Policy, before: Option<&Active>) -> Guards {
         let rates = &config.limits.rates;
         let all = Selection::default;
@@ -251,6 +306,11 @@ impl Builder {
         let setup = guard::Setup { limits, store, hooks, scripts: Default::default() };
         Guards::new(setup, before.map(|before| &before.guards)).unwrap()
     }
+}
+
+fn approvals(config: &Config) -> approvals::Settings {
+    let config = &config.approvals;
+    approvals::Settings::new((config.hold, config.ttl, config.max_grant), Vec::new())
 }
 
 fn root_uri(root: &Root) -> String {
@@ -287,7 +347,7 @@ impl Gate {
 
     pub async fn client_of(&self, kind: Kind, agent: &str) -> Client {
         let silent: Responder = Arc::new(|_| None);
-        Client::connect(self.clone(), kind, agent, (serde_json::json!({}), silent)).await
+        Client::connect(self.clone(), kind, (agent, None), (serde_json::json!({}), silent)).await
     }
 
     /// A client that declares these capabilities, and responds to requests of servers.
@@ -297,7 +357,18 @@ impl Gate {
         capabilities: Value,
         responder: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static,
     ) -> Client {
-        Client::connect(self.clone(), kind, AGENT, (capabilities, Arc::new(responder))).await
+        let responder: Responder = Arc::new(responder);
+        Client::connect(self.clone(), kind, (AGENT, None), (capabilities, responder)).await
+    }
+
+    /// A client of the agent `dev` over stdio, whose JWT has this subject. It accepts forms.
+    pub async fn holder(&self, kind: Kind, subject: &str) -> Client {
+        assert!(matches!(kind, Kind::StdioLegacy | Kind::StdioModern));
+        let accept: Responder = Arc::new(|_| Some(serde_json::json!({"action": "accept"})));
+        let extensions = serde_json::json!({"io.modelcontextprotocol/tasks": {}});
+        let capabilities = serde_json::json!({"elicitation": {}, "extensions": extensions});
+        let known = (AGENT, Some(subject));
+        Client::connect(self.clone(), kind, known, (capabilities, accept)).await
     }
 
     /// Activates another configuration.

@@ -5,23 +5,30 @@
 //! how busy the machine is.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bad_input;
+mod approvals;
 mod cancel;
 mod denied;
 mod failing;
 mod first_list;
 mod guards;
+mod holders;
 mod kit;
 mod listing;
 mod logging;
 mod memory;
+mod pins;
+mod modern_tasks;
 mod prompts;
 mod questions;
 mod record;
 mod reload;
 mod resources;
+mod revoked;
 mod roots;
 mod stages;
 mod starting;
 mod subscriptions;
 mod tasks;
 mod timeouts;
+mod visits;

@@ -201,12 +201,12 @@ async fn capabilities_are_what_the_policy_can_allow() {
     for (rules, expected) in [
         (
             "allow: {servers: [s]}",
-            ["completions", "logging", "prompts", "resources", "tools"].as_slice(),
+            ["completions", "extensions", "logging", "prompts", "resources", "tools"].as_slice(),
         ),
-        ("allow: {servers: [s], tools: {s: [echo]}}", &["logging", "tools"]),
+        ("allow: {servers: [s], tools: {s: [echo]}}", &["extensions", "logging", "tools"]),
         (
             "allow: {servers: [s]}, deny: {prompts: {s: [\"*\"]}}",
-            &["completions", "logging", "resources", "tools"],
+            &["completions", "extensions", "logging", "resources", "tools"],
         ),
     ] {
         let config = format!("servers: {{s: {{command: x}}}}\nagents: {{dev: {{{rules}}}}}\n");

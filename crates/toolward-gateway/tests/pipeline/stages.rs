@@ -1,6 +1,6 @@
 //! Calls that pass all six stages.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::kit::*;
 
@@ -89,6 +89,38 @@ async fn one_process_serves_all_calls_of_a_client() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_modern_process_serves_clients_of_all_capabilities_with_lists_of_their_own() {
+    let server = Server::modern(&[]);
+    let declared = "io.modelcontextprotocol/clientCapabilities";
+    server.on("tools/list", move |request| {
+        let names = match request["params"]["_meta"][declared].get("elicitation") {
+            Some(_) => ["asks", "echo"].as_slice(),
+            None => &["echo"],
+        };
+        let schema = json!({"type": "object"});
+        let tools: Vec<Value> =
+            names.iter().map(|name| json!({"name": name, "inputSchema": schema})).collect();
+        let result = json!({"tools": tools, "resultType": "complete", "ttlMs": 60000});
+        vec![Step::Result(request["id"].clone(), result)]
+    });
+    let gate = gate(&allow("'*'"), &server).start();
+    let plain = gate.client(Kind::HttpModern).await;
+    let asked = gate.asked_client(Kind::HttpModern, json!({"elicitation": {}}), |_| None).await;
+    assert_eq!(plain.list().await, ["s__echo"]);
+    assert_eq!(asked.list().await, ["s__asks", "s__echo"]);
+    for client in [&plain, &asked, &plain] {
+        assert!(client.call("echo").await["result"].is_object());
+    }
+    let calls = server.received("tools/call");
+    let declared: Vec<_> = calls.iter().map(|call| &call["params"]["_meta"][declared]).collect();
+    assert_eq!(declared, [&json!({}), &json!({"elicitation": {}}), &json!({})]);
+    assert_eq!(server.connections(), 1);
+    // A change that the process announces reaches the lists of both.
+    server.tell(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+    server.arrivals("tools/list", 4).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn sessions_have_processes_of_their_own_unless_they_share() {
     for (share, processes) in [("share: false", 2), ("share: true", 1)] {
         let server = Server::legacy(&["echo"]);
@@ -156,9 +188,14 @@ async fn methods_that_do_not_pass_reach_no_server() {
     for kind in Kind::ALL {
         let client = gate.client(kind).await;
         for method in ["tasks/list", "made/up"] {
-            let params = json!({"taskId": "t"});
-            let answer = client.request(method, params).await;
-            assert!(answer["error"]["code"].is_number(), "{kind:?} {method}: {answer}");
+            let answer = client.request(method, json!({})).await;
+            // The client has no tasks, whatever the server would list.
+            let is_empty = answer["result"] == json!({"tasks": []}) && method == "tasks/list";
+            assert_ne!(
+                is_empty,
+                answer["error"]["code"].is_number(),
+                "{kind:?} {method}: {answer}"
+            );
             assert!(server.received(method).is_empty(), "{kind:?} {method}");
         }
     }

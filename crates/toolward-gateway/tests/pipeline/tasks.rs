@@ -105,8 +105,13 @@ async fn without_tasks_at_either_end_a_call_is_answered_at_once() {
     let modern = gateway.client(Kind::StdioModern).await;
     let answer = modern.call("slow").await;
     assert_eq!(answer["result"]["content"][0]["text"], "at once");
-    let answer = ask(&modern, "tasks/get", "x").await;
-    assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    // Tasks are not translated: the id of a legacy task is unknown to a modern client.
+    let id = task(&gateway.client(Kind::StdioLegacy).await).await;
+    for id in ["x", &id] {
+        let answer = ask(&modern, "tasks/get", id).await;
+        assert_eq!(answer["error"]["message"], "unknown task", "{answer}");
+    }
+    assert!(offering.received("tasks/get").is_empty());
     // A server that does not offer tasks is not asked for one.
     let plain = Server::legacy(&["slow"]);
     let gateway = gate(&allow("slow"), &plain).start();
@@ -132,4 +137,64 @@ async fn a_tool_that_needs_a_task_is_called_for_clients_without_tasks() {
     assert!(calls.len() == 4 && calls.iter().all(|call| call["params"]["task"] == json!({})));
     assert_eq!(server.received("tasks/result")[0]["params"]["taskId"], "upstream-1");
     assert_eq!(gate.outcomes().await, ["ok"; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_own_tasks_are_listed_and_under_the_ids_that_the_client_has() {
+    // One server lists tasks, of others too; the other one is asked about each.
+    for has_list in [true, false] {
+        let server = server();
+        let made = std::sync::atomic::AtomicUsize::new(0);
+        server.on("tools/call", move |request| {
+            let id = format!("up-{}", made.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            let result = json!({"task": {"taskId": id, "status": "working"}});
+            vec![Step::Result(request["id"].clone(), result)]
+        });
+        server.on("tasks/list", |request| {
+            let task = |id: &str| json!({"taskId": id, "status": "working", "ttl": 1});
+            let result = match request["params"].get("cursor") {
+                None => json!({"tasks": [task("foreign"), task("up-0")], "nextCursor": "more"}),
+                Some(_) => json!({"tasks": [task("up-2"), task("up-1")]}),
+            };
+            vec![Step::Result(request["id"].clone(), result)]
+        });
+        if !has_list {
+            server.on("initialize", |request| {
+                let tasks = json!({"requests": {"tools": {"call": {}}}});
+                let result = json!({
+                    "protocolVersion": request["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}, "tasks": tasks},
+                    "serverInfo": {"name": "memory", "version": "1"},
+                });
+                vec![Step::Result(request["id"].clone(), result)]
+            });
+        }
+        let config = |tools: &str| {
+            format!(
+                "servers: {{s: {{command: x}}}}\n\
+                 agents:\n  dev: {{allow: {{servers: [s], tools: {{s: [{tools}]}}}}}}\n  \
+                 other: {{allow: {{servers: [s]}}}}\n"
+            )
+        };
+        let gate = gate(&config("slow, other"), &server).start();
+        let client = gate.client(Kind::HttpLegacy).await;
+        let other = gate.client_of(Kind::HttpLegacy, "other").await;
+        let own = [task(&client).await, task(&client).await];
+        let foreign = task(&other).await;
+        let listed = async |client: &Client| {
+            let answer = client.request("tasks/list", json!({})).await;
+            let tasks = answer["result"]["tasks"].as_array().unwrap_or_else(|| panic!("{answer}"));
+            let ids = tasks.iter().map(|task| task["taskId"].as_str().unwrap().to_string());
+            ids.collect::<Vec<_>>()
+        };
+        assert_eq!(listed(&client).await, own, "{has_list}");
+        assert_eq!(listed(&other).await, [foreign], "{has_list}");
+        assert_eq!(server.received("tasks/list").is_empty(), !has_list);
+        assert_eq!(gate.records_of("list").await.last().unwrap()["tasks"], 1);
+        // A tool that is denied by now hides its tasks.
+        gate.reload(&config("other"));
+        assert!(listed(&client).await.is_empty());
+        let answer = client.request("tasks/list", json!({"cursor": "more"})).await;
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    }
 }

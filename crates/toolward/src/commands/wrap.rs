@@ -16,6 +16,7 @@ use toolward_gateway::context::Context;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::upstream::{Definition, Inherit, Launch, Reach, Timeouts};
 
+use crate::approvals;
 use crate::cli::{PolicyArgs, ToolsArgs, WrapArgs};
 use crate::commands::stdio::{by_flag, is_known, may_be_unnamed, serve, tell_first_request};
 use crate::exit::Failure;
@@ -105,14 +106,20 @@ fn prepare(
     let (allow_all, servers) = (args.allow_all, Some(vec![server]));
     let prepare = Prepare { allow_all, servers, only: None, authenticates: false };
     let servers = crate::gateway::servers(input.loaded.config.state.as_deref());
+    let configuration = approvals::configuration(&input);
     let nothing = Predecessor { servers: &servers, active: None, accept: false };
     let Prepared { config, setup } = Prepared::from(input, &prepare, nothing)?;
     let context = Context {
         servers: Arc::new(servers),
         audit: open_audit(audit_setup(args.audit.as_deref())?)?,
         sealer: crate::gateway::sealer(None)?,
+        // `wrap` also works if the home directory is not writable.
+        approvals: approvals::open(config.state.as_deref(), &configuration)
+            .or_else(|_| approvals::open(None, &configuration))?,
         held: Default::default(),
         links: Default::default(),
+        series: Default::default(),
+        tasks: Default::default(),
         current: Default::default(),
         budget: Budget::new(config.limits_of.buffered_bytes as usize),
         // There is no other server that could be listed in the meantime.

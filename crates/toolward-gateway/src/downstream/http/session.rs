@@ -152,10 +152,20 @@ impl Endpoint {
             return json(responses::bad_request(&id, Era::Legacy, why));
         };
         let (client, cancel) = (session.client.clone(), in_flight.cancel.clone());
+        let revoked = cancel.clone();
         let wants_events = accepts(head, "text/event-stream");
         let queue = Queue::new(Some(room.account().clone()));
         let queue = Arc::new(if wants_events { queue } else { queue.without_stream() });
-        let envelope = Envelope { active, client, id, row, cancel, headers: None, parking: None };
+        let envelope = Envelope {
+            active,
+            client,
+            id,
+            row,
+            cancel,
+            headers: None,
+            parking: None,
+            approval: None,
+        };
         let request = Request { envelope, message, room };
         let gateway = self.gateway.clone();
         let notes = Notes::Stream(queue.clone());
@@ -201,7 +211,7 @@ impl Endpoint {
             }
             log.finish();
         });
-        Response::new(200, Content::Stream(events))
+        Response { cancel: Some(revoked), ..Response::new(200, Content::Stream(events)) }
     }
 }
 

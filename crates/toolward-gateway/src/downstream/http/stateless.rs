@@ -13,6 +13,7 @@ use crate::active::Active;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, declared};
 use crate::downstream::frame::Frame;
+use crate::downstream::peer::Peer;
 use crate::downstream::response::{Content, Response, json};
 use crate::in_flight::Cancel;
 use crate::lock::LockUnpoisoned;
@@ -57,7 +58,7 @@ impl StatelessClients {
             clients.retain(|_, client| Arc::strong_count(client) > 1);
         }
         let (caller, scope, declared) = key.clone();
-        let owner = Owner::Agent(caller.agent.clone());
+        let owner = Owner::Agent(caller.holder());
         let mut client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
         client.declared = declared;
         clients.entry(key).or_insert(Arc::new(Viewer::from(client))).clone()
@@ -70,10 +71,12 @@ impl Endpoint {
         self: &Arc<Self>,
         active: Arc<Active>,
         (caller, scope): (Caller, Scope),
-        head: &RequestHead,
+        (peer, head): (&Peer, &RequestHead),
         message: Message,
         room: Reservation,
     ) -> Response {
+        let agent = caller.agent.clone();
+        let watch = || self.watch_held(peer, agent.clone(), head);
         let standard = StandardHeaders {
             protocol_version: head.headers.get(headers::PROTOCOL_VERSION),
             method: head.headers.get(headers::METHOD),
@@ -92,6 +95,7 @@ impl Endpoint {
             cancel: Arc::new(Cancel::default()),
             headers: Some(param_headers(head)),
             parking: None,
+            approval: None,
         };
         let request = Request { envelope, message, room };
         let gateway = self.gateway.clone();
@@ -106,6 +110,12 @@ impl Endpoint {
             tokio::select! {
                 biased;
                 answer = &mut work => {
+                    let answer = answer.map(|mut answer| {
+                        if let Some(hold) = answer.held.take() {
+                            watch().begin(hold);
+                        }
+                        answer
+                    });
                     // Notifications sent just before the response go out before it.
                     let notes: Vec<Note> = std::iter::from_fn(|| queue.pop()).collect();
                     if notes.is_empty() || !wants_events {
@@ -129,6 +139,7 @@ impl Endpoint {
         // There is something to send before the response, if only a keep-alive: answer with a stream. If
         // the client closes it, the work is cancelled.
         let (out, events) = mpsc::channel(WAITING);
+        let watch = watch();
         tokio::spawn(async move {
             let mut next = Some(first);
             let answer = loop {
@@ -147,7 +158,10 @@ impl Endpoint {
             while let Some(note) = queue.pop() {
                 let _ = out.send(Frame::note(note)).await;
             }
-            if let Some(answer) = answer {
+            if let Some(mut answer) = answer {
+                if let Some(hold) = answer.held.take() {
+                    watch.begin(hold);
+                }
                 let _ = out.send(Frame::answer(answer)).await;
             }
         });

@@ -12,6 +12,7 @@ use super::forward::{Done, DoneBy};
 use super::tasks;
 use crate::audit::Outcome;
 use crate::context::Context;
+use crate::made_tasks::MadeTask;
 use crate::methods::events::outcome;
 use crate::methods::request::Envelope;
 use crate::responses::{self, Answer, Body, Marks};
@@ -67,10 +68,14 @@ pub(super) fn finish(context: &Context, envelope: &Envelope, done: Done<'_>) -> 
                         return Some(answer);
                     }
                 };
-            if let Some(tool) = &task_of
-                && let Some(body) =
-                    tasks::created(context, &envelope.client.caller, (server, tool), &message)
+            let same_era = spoken == envelope.client.era();
+            if let Some(tool) = task_of.as_deref().filter(|_| same_era)
+                && let Some(created) =
+                    tasks::created(context, &envelope.client, (server, tool), &message)
             {
+                let tasks::CreatedTask { body, handle, task } = created;
+                let made = MadeTask { handle, server: forwarded.server.id, task };
+                context.tasks.remember(&envelope.client.caller, made, forwarded.room.account());
                 let body = with_id(id, body);
                 forwarded.end(Outcome { name: "task", error_code: None, bytes_out: body.len() });
                 return Some(body.into());
@@ -127,7 +132,8 @@ fn translate(
 ) -> Option<(Answer, &'static str)> {
     let era = envelope.client.era();
     let marks = Marks::of(message);
-    if marks.question {
+    // What a task asks was decided already.
+    if marks.question && envelope.row.subject != PolicySubject::Task {
         return None;
     }
     let changed = responses::answer(&envelope.id, (era, spoken), envelope.row, message, marks);
@@ -138,7 +144,12 @@ fn translate(
         _ => "ok",
     };
     let status = responses::status_of(era, message);
-    Some((Answer { status, ..body.into() }, name))
+    let error_type = match name {
+        "ok" => None,
+        "tool-error" => Some("tool_error"),
+        _ => Some("server_error"),
+    };
+    Some((Answer { status, error_type, ..body.into() }, name))
 }
 
 /// The response to a call that failed at its server, and the outcome.

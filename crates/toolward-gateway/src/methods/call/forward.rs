@@ -7,12 +7,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use toolward_wire::exchange::{Event, ExchangeEnd, Failure};
 use toolward_wire::method::PolicySubject;
-use toolward_wire::{Era, Id, Message, Sender};
+use toolward_wire::{ClientCapabilities, Era, Id, Message, Sender};
 
 use super::contents::Completes;
-use super::input_state;
 use super::questions::{Declined, Questions, decline};
 use super::record::Forwarded;
+use super::{input_state, task_requests, visits};
 use crate::audit::NotRecorded;
 use crate::budget::Reservation;
 use crate::client::Scope;
@@ -38,7 +38,7 @@ pub(super) struct Done<'s> {
     pub(super) max_bytes: usize,
     /// The subject of a completion request.
     pub(super) completes: Option<Completes>,
-    /// The server's own name of the tool, if the client asks for a task.
+    /// The server's own name of the tool, if the call may become a task.
     pub(super) task_of: Option<Box<str>>,
     pub(super) end: DoneBy,
 }
@@ -53,7 +53,7 @@ pub(super) enum DoneBy {
     Unreachable(Unavailable),
     /// The client cancelled a call of a meta tool.
     Cancelled,
-    /// A modern server asks a modern client for input.
+    /// The server asks the client for input, or to visit a URL, before it carries out the call.
     InputRequired(Body),
     /// The server asked the client something that was declined.
     Declined(Declined),
@@ -70,10 +70,12 @@ pub(super) async fn forward<'s>(
     let Envelope { client, row, cancel, .. } = envelope;
     let (server, room) = (forwarded.server, &forwarded.room);
     let exposed: Box<str> = permit.exposed().into();
-    let tool = &*permit.decision().original;
+    let tool = permit.tool();
     let (max_bytes, limits) = (server.result_bytes(tool), TimeLimits::new(server, tool, timeout));
     let limits = if row.name == "tasks/result" { limits.patient() } else { limits };
-    let wants_task = row.subject == PolicySubject::Tool && permit.message().param("task").is_some();
+    let knows_tasks = client.declared.contains(ClientCapabilities::TASKS);
+    let wants_task = row.subject == PolicySubject::Tool
+        && (knows_tasks || permit.message().param("task").is_some());
     let task_of = wants_task.then(|| permit.decision().original.clone());
     let completes = match row.subject {
         PolicySubject::Completion => Completes::of(permit.message()),
@@ -89,14 +91,28 @@ pub(super) async fn forward<'s>(
     } else {
         let declared = envelope.active.declared(client, server);
         let request = permit.message().body().clone();
-        match context.servers.open(server, permit, (client, declared), row, room).await {
+        let questions = Questions::new(context, envelope, server, forwarded.id(), notes);
+        let permit = match row.name {
+            "tasks/update" => Box::pin(task_requests::update(&questions, permit)).await,
+            _ => Ok(permit),
+        };
+        let opened = match permit {
+            Ok(permit) => context.servers.open(server, permit, (client, declared), row, room).await,
+            Err(declined) => {
+                let end = DoneBy::Declined(declined);
+                return Done { forwarded, exposed, max_bytes, completes, task_of, end };
+            }
+        };
+        match opened {
             Ok(mut opened) => {
-                let questions = Questions::new(context, envelope, server, forwarded.id(), notes);
                 let mut call = FollowedCall { questions, cancel, limits, room };
                 match call.follow(&mut opened).await {
                     Ok(ExchangeEnd::InputRequired(asked)) => {
                         let about = (&*exposed, request);
                         Box::pin(call.input_required(opened, about, asked)).await
+                    }
+                    Ok(ExchangeEnd::Response { message, .. }) if visits::are_required(&message) => {
+                        Box::pin(call.visits_required((&exposed, request), &message)).await
                     }
                     Ok(end) => match task_of_gateway(&opened, &end) {
                         Some(mut result) => {
@@ -106,7 +122,19 @@ pub(super) async fn forward<'s>(
                                 Err(declined) => DoneBy::Declined(declined),
                             }
                         }
-                        None => DoneBy::Server(end, opened.era),
+                        None => match end {
+                            ExchangeEnd::Response { message, .. }
+                                if task_requests::asks(row, &message) =>
+                            {
+                                let answer =
+                                    task_requests::relay(&call.questions, &opened, message);
+                                match Box::pin(answer).await {
+                                    Ok(end) => DoneBy::Server(end, opened.era),
+                                    Err(declined) => DoneBy::Declined(declined),
+                                }
+                            }
+                            end => DoneBy::Server(end, opened.era),
+                        },
                     },
                     Err(declined) => DoneBy::Declined(declined),
                 }
@@ -287,20 +315,44 @@ impl FollowedCall<'_> {
         }
         DoneBy::Declined(Declined("the server asks too often"))
     }
+
     /// Relays what a server asks to a modern client.
-    async fn relay(&self, (exposed, request): (&str, Bytes), asked: &Message) -> DoneBy {
+    async fn relay(&self, about: (&str, Bytes), asked: &Message) -> DoneBy {
         let (context, envelope) = (self.questions.context, self.questions.envelope);
-        // A call inside `execute_tool` is repeated under another name, which its state could not be bound to.
-        if envelope.client.scope == Scope::Discovery {
-            return DoneBy::Declined(Declined("a call through `execute_tool` cannot be repeated"));
-        }
-        let Ok(request) = Message::parse(request, usize::MAX, Sender::Client) else {
-            return DoneBy::Declined(Declined("the call cannot be repeated"));
-        };
-        let call = input_state::digest(envelope.row.name, exposed, &request);
         let server = self.questions.server.name();
-        let relayed = input_state::relay(context, envelope, (server, call), asked);
+        let relayed = self
+            .digest(about)
+            .and_then(|call| input_state::relay(context, envelope, (server, call), asked));
         self.questions.record_relayed(asked, relayed.as_ref().err().copied()).await;
         relayed.map_or_else(DoneBy::Declined, DoneBy::InputRequired)
+    }
+
+    /// The server requires the user to visit URLs first.
+    async fn visits_required(&self, about: (&str, Bytes), error: &Message) -> DoneBy {
+        let (context, envelope) = (self.questions.context, self.questions.envelope);
+        let server = self.questions.server.name();
+        let call = match envelope.client.era() {
+            _ if !envelope.row.may_request_input => Err(Declined("it may not ask anything here")),
+            Era::Modern => self.digest(about).map(Some),
+            // It needs no state to call again.
+            Era::Legacy => Ok(None),
+        };
+        let translate = |call| visits::translate(context, envelope, (server, call), error);
+        let relayed = call.and_then(translate);
+        let count = visits::entries(error).map_or(1, |entries| entries.len());
+        self.questions.record_visits(count, relayed.as_ref().err().copied()).await;
+        relayed.map_or_else(DoneBy::Declined, DoneBy::InputRequired)
+    }
+
+    /// The digest that the state of a call is bound to.
+    fn digest(&self, (exposed, request): (&str, Bytes)) -> Result<[u8; 32], Declined> {
+        let envelope = self.questions.envelope;
+        // A call inside `execute_tool` is repeated under another name, which its state could not be bound to.
+        if envelope.client.scope == Scope::Discovery {
+            return Err(Declined("a call through `execute_tool` cannot be repeated"));
+        }
+        let request = Message::parse(request, usize::MAX, Sender::Client)
+            .map_err(|_| Declined("the call cannot be repeated"))?;
+        Ok(input_state::digest(envelope.row.name, exposed, &request))
     }
 }

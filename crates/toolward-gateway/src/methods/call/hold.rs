@@ -120,10 +120,10 @@ impl Waiting<'_> {
             tokio::select! {
                 biased;
                 answer = &mut held.work => {
-                    let Answer { status, body, retry_after, unrecorded, room } = answer?;
-                    continuation.finish(&body);
-                    let body = held::readdressed(&self.envelope.id, &body);
-                    return Some(Answer { status, body, retry_after, unrecorded, room });
+                    let answer = answer?;
+                    continuation.finish(&answer.body);
+                    let body = held::readdressed(&self.envelope.id, &answer.body);
+                    return Some(Answer { body, ..answer });
                 }
                 question = parking.next() => break question,
                 note = next_note(held.notes.as_ref()) => self.notes.send(note.bytes).await,
@@ -168,17 +168,19 @@ impl Waiting<'_> {
         let era = envelope.client.era();
         let about = (envelope.row.subject, "the call");
         let declined = |why| Some(responses::question_declined(&envelope.id, era, about, why));
-        let Some(slot) = context.held.hold(envelope.agent(), held) else {
+        let Some(hold) = context.held.hold(envelope.agent(), held) else {
             return declined("too many calls of this agent wait for their client");
         };
-        let payload = [&slot.to_le_bytes()[..], call].concat();
+        let payload = [&hold.slot.to_le_bytes()[..], call].concat();
         let seconds = held::HOLD.as_secs();
         let state = context.sealer.seal(Kind::Held, &envelope.client.caller, seconds, &payload);
         match state {
-            Ok(state) => Some(held::input_required(&envelope.id, &questions, &state)),
+            Ok(state) => {
+                let answer = held::input_required(&envelope.id, &questions, &state);
+                Some(Answer { held: Some(hold), ..answer })
+            }
             Err(_) => {
-                drop(context.held.take(slot));
-                context.held.finish(slot, None);
+                context.held.cancel(hold.slot);
                 declined("the state cannot be sealed")
             }
         }

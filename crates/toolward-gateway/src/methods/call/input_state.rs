@@ -8,9 +8,11 @@ use std::io;
 
 use sha2::{Digest, Sha256};
 use toolward_wire::input_requests::{self, InputRequest};
-use toolward_wire::{Edit, MAX_REQUEST_BYTES, Message, Sender, string};
+use toolward_wire::{Edit, MAX_REQUEST_BYTES, Message, Raw, RawMember, Sender, meta, string};
 
-use super::questions::{Declined, rule};
+use super::questions::{Declined, MALFORMED, rule};
+use crate::active::Active;
+use crate::client::Client;
 use crate::context::Context;
 use crate::methods::request::Envelope;
 use crate::opaque_id::Kind;
@@ -27,12 +29,15 @@ struct State {
     keys: Vec<String>,
     /// The server's `requestState`, as JSON.
     upstream: Option<Vec<u8>>,
+    /// The server requires visits of URLs, and gets the call again without the responses: it has no notion of them.
+    is_visit: bool,
 }
 
 impl State {
     fn to_json(&self) -> Vec<u8> {
         let upstream = self.upstream.as_deref().map(String::from_utf8_lossy);
-        serde_json::json!([self.server, self.call, self.keys, upstream]).to_string().into_bytes()
+        let state = (&self.server, self.call, &self.keys, upstream, self.is_visit);
+        serde_json::json!(state).to_string().into_bytes()
     }
 
     fn read(payload: &[u8]) -> Option<State> {
@@ -48,7 +53,29 @@ impl State {
             text(3),
         );
         let (server, call, keys, upstream) = parts;
-        Some(State { server, call, keys, upstream: upstream.map(String::into_bytes) })
+        let (upstream, is_visit) = (upstream.map(String::into_bytes), value.get(4)?.as_bool()?);
+        Some(State { server, call, keys, upstream, is_visit })
+    }
+}
+
+impl State {
+    fn seal(&self, context: &Context, envelope: &Envelope) -> Result<String, Declined> {
+        let caller = &envelope.client.caller;
+        let sealed = context.sealer.seal(Kind::State, caller, SECONDS, &self.to_json());
+        sealed.map_err(|_: io::Error| Declined("the state cannot be sealed"))
+    }
+}
+
+/// What is wrong with the state of a call.
+pub(super) enum StateError {
+    Unusable(&'static str),
+    /// The user did not visit the URL that the server requires.
+    NotVisited,
+}
+
+impl From<&'static str> for StateError {
+    fn from(why: &'static str) -> StateError {
+        StateError::Unusable(why)
     }
 }
 
@@ -66,27 +93,47 @@ pub(super) fn relay(
     (server, request): (&str, [u8; 32]),
     message: &Message,
 ) -> Result<Body, Declined> {
-    const MALFORMED: Declined = Declined("the server's requests are malformed");
     let entries = input_requests::entries(message).ok_or(MALFORMED)?;
     let (active, client) = (&envelope.active, &envelope.client);
+    let requests = decide(active, client, server, &entries)?;
+    let keys = entries.iter().map(|(key, _)| key.clone().into_owned()).collect();
+    let upstream = message.result_member("requestState").map(|raw| raw.bytes().to_vec());
+    let state = State { server: server.into(), call: request, keys, upstream, is_visit: false };
+    let sealed = state.seal(context, envelope)?;
+    let mut edit = message.edit().id(&envelope.id).remove_own_meta();
+    if let Some(requests) = requests {
+        edit = edit.set_result("inputRequests", requests);
+    }
+    Ok(edit.set_result("requestState", string::quote(&sealed)).finish_shared().into())
+}
+
+/// The state of a call whose server requires visits of URLs, which are asked under these keys.
+pub(super) fn of_visit(
+    context: &Context,
+    envelope: &Envelope,
+    (server, call): (&str, [u8; 32]),
+    keys: Vec<String>,
+) -> Result<String, Declined> {
+    let state = State { server: server.into(), call, keys, upstream: None, is_visit: true };
+    state.seal(context, envelope)
+}
+
+/// Decides about what a server asks: `inputRequests` with changed parameters, if some have to change.
+pub(super) fn decide(
+    active: &Active,
+    client: &Client,
+    server: &str,
+    entries: &[(Cow<'_, str>, InputRequest<'_>)],
+) -> Result<Option<Vec<u8>>, Declined> {
     let mut asked = Vec::new();
-    for (key, entry) in &entries {
+    for (key, entry) in entries {
         // The gateway's own keys are never a server's.
-        if key.starts_with("io.toolward/") {
+        if key.starts_with(meta::OWN_PREFIX) {
             return Err(MALFORMED);
         }
         asked.push((key, entry, rule(active, client, server, entry)?));
     }
-    let keys = entries.iter().map(|(key, _)| key.clone().into_owned()).collect();
-    let upstream = message.result_member("requestState").map(|raw| raw.bytes().to_vec());
-    let state = State { server: server.into(), call: request, keys, upstream };
-    let sealed = context.sealer.seal(Kind::State, &client.caller, SECONDS, &state.to_json());
-    let sealed = sealed.map_err(|_: io::Error| Declined("the state cannot be sealed"))?;
-    let mut edit = message.edit().id(&envelope.id).remove_own_meta();
-    if asked.iter().any(|(.., params)| params.is_some()) {
-        edit = edit.set_result("inputRequests", rewritten(&asked));
-    }
-    Ok(edit.set_result("requestState", string::quote(&sealed)).finish_shared().into())
+    Ok(asked.iter().any(|(.., params)| params.is_some()).then(|| rewritten(&asked)))
 }
 
 /// `inputRequests` with changed parameters.
@@ -123,54 +170,45 @@ pub(super) fn digest(method: &str, name: &str, message: &Message) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// A call with the client's input, as sent to the server; `None` if the call has no input. The error is
-/// what is wrong with its state. A state of another agent is treated like one that never existed.
+/// A call with the client's input, as sent to the server; `None` if the call has no input. A state of another
+/// agent is treated like one that never existed.
 pub(super) fn repeated(
     context: &Context,
     envelope: &Envelope,
     name: &str,
     message: &Message,
-) -> Result<Option<Repeated>, &'static str> {
+) -> Result<Option<Repeated>, StateError> {
     let responses = message.param("inputResponses");
     let Some(state) = message.param("requestState") else {
-        // Responses to a question that was not asked are dropped, and the server asks again.
-        let plain = || message.edit().remove_param("inputResponses").finish();
-        let plain = responses.map(|_| Message::parse(plain(), usize::MAX, Sender::Client));
-        return match plain {
-            Some(Ok(message)) => Ok(Some(Repeated { message, server: None })),
-            Some(Err(_)) => Err("`inputResponses` is not valid"),
-            None => Ok(None),
-        };
+        return responses.map(|responses| unasked(envelope, message, responses)).transpose();
     };
     if responses.is_some_and(|raw| !raw.is_object()) {
-        return Err("`inputResponses` must be an object");
+        return Err("`inputResponses` must be an object".into());
     }
     const UNKNOWN: &str = "the `requestState` is not known; call again without it";
     let handle = state.as_str().ok_or(UNKNOWN)?;
     let payload = context.sealer.open(Kind::State, &envelope.client.caller, &handle);
     let state = payload.as_deref().and_then(State::read).ok_or(UNKNOWN)?;
     if state.call != digest(envelope.row.name, name, message) {
-        return Err("the `requestState` belongs to another call");
+        return Err("the `requestState` belongs to another call".into());
+    }
+    let visited = |key: &String| {
+        let response = responses.and_then(|raw| raw.member(key));
+        let action = response.and_then(|raw| raw.member("action")).and_then(Raw::as_str);
+        action.as_deref() == Some("accept")
+    };
+    if state.is_visit && !state.keys.iter().all(visited) {
+        return Err(StateError::NotVisited);
     }
     let change = |edit: Edit<'_>| -> bytes::Bytes {
-        let mut kept = vec![b'{'];
-        for member in responses.iter().flat_map(|raw| raw.members()) {
-            if state.keys.iter().any(|key| member.is(key)) {
-                if kept.len() > 1 {
-                    kept.push(b',');
-                }
-                string::write(&member.name(), &mut kept);
-                kept.push(b':');
-                kept.extend_from_slice(member.value.bytes());
-            }
-        }
-        kept.push(b'}');
         let edit = match &state.upstream {
             Some(upstream) => edit.set_param("requestState", upstream.clone()),
             None => edit.remove_param("requestState"),
         };
+        let was_asked = |member: &RawMember<'_>| state.keys.iter().any(|key| member.is(key));
         match responses {
-            Some(_) => edit.set_param("inputResponses", kept).finish(),
+            Some(_) if state.is_visit => edit.remove_param("inputResponses").finish(),
+            Some(all) => edit.set_param("inputResponses", all.kept(was_asked)).finish(),
             None => edit.finish(),
         }
     };
@@ -182,4 +220,21 @@ pub(super) fn repeated(
     );
     let message = parsed.map_err(|_| UNKNOWN)?;
     Ok(Some(Repeated { message, server: Some(state.server) }))
+}
+
+/// A call with responses to questions that the gateway did not relay. They reach the server only if every question of it
+/// would reach the client; a client must not confirm something that it may not be asked. Otherwise they are dropped,
+/// and the server asks.
+fn unasked(envelope: &Envelope, message: &Message, all: Raw<'_>) -> Result<Repeated, StateError> {
+    let passes = all.is_object() && envelope.active.relays_everything(&envelope.client);
+    let is_response = |member: &RawMember<'_>| {
+        member.value.is_object() && !member.name().starts_with(meta::OWN_PREFIX)
+    };
+    let edit = match passes.then(|| all.kept(is_response)).filter(|kept| kept != b"{}") {
+        Some(kept) => message.edit().set_param("inputResponses", kept),
+        None => message.edit().remove_param("inputResponses"),
+    };
+    let message = Message::parse(edit.finish(), usize::MAX, Sender::Client);
+    let message = message.map_err(|_| "`inputResponses` is not valid")?;
+    Ok(Repeated { message, server: None })
 }

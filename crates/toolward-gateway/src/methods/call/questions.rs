@@ -73,6 +73,8 @@ impl Pending {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declined(pub(super) &'static str);
 
+pub(super) const MALFORMED: Declined = Declined("the server's requests are malformed");
+
 impl<'a> Questions<'a> {
     pub(super) fn new(
         context: &'a Context,
@@ -107,6 +109,11 @@ impl<'a> Questions<'a> {
     ) -> Result<(), Declined> {
         let whole = |id: &Id, params: Option<&[u8]>| {
             let params = params.or(asked.params.map(|raw| raw.bytes()));
+            // Legacy clients require an id, which modern servers do not have.
+            let lacks_id =
+                asked.name() == Some("elicitation.url") && asked.elicitation_id().is_none();
+            let with_id = params.filter(|_| lacks_id).and_then(|params| with_visit_id(params, id));
+            let params = with_id.as_deref().or(params);
             toolward_wire::jsonrpc::request_body(Some(id), &asked.method, params)
         };
         let sent = self.send(asked, whole).await;
@@ -152,7 +159,12 @@ impl<'a> Questions<'a> {
         let outlet = client.outlet.as_ref().ok_or(Declined("the client has no session"))?;
         let pending = outlet.register().ok_or(Declined("too many requests wait for the client"))?;
         match self.notes.ask(body(&pending.id, params.as_deref())).await {
-            true => Ok(Pending::Session(pending)),
+            true => {
+                if let Some(id) = asked.elicitation_id() {
+                    outlet.expect_visit(self.server.name(), &id);
+                }
+                Ok(Pending::Session(pending))
+            }
             false => Err(Declined("the client cannot receive requests on this connection")),
         }
     }
@@ -169,8 +181,14 @@ impl<'a> Questions<'a> {
 
     /// Whether the gateway answers something that an `input_required` result contains.
     pub(super) fn has_own_answer(&self, asked: &Message) -> bool {
-        let entries = input_requests::entries(asked).unwrap_or_default();
-        entries.iter().any(|(_, entry)| self.own_answer(entry).is_some())
+        !self.own_answers(asked).is_empty()
+    }
+
+    /// The gateway's answers to what a result asks, by key.
+    pub(super) fn own_answers(&self, asked: &Message) -> Vec<(String, Message)> {
+        let entries = input_requests::entries(asked).unwrap_or_default().into_iter();
+        let own = entries.filter_map(|(key, entry)| Some((key.into(), self.own_answer(&entry)?)));
+        own.collect()
     }
 
     /// The next response of the client, with the server's id of the request. `None` instead of a response if the
@@ -201,7 +219,7 @@ impl<'a> Questions<'a> {
     /// client is not asked here: only what the gateway answers itself is in the result.
     pub(super) async fn gather(&mut self, asked: &Message) -> Result<Vec<u8>, Declined> {
         let entries = input_requests::entries(asked);
-        let entries = entries.ok_or(Declined("the server's requests are malformed"))?;
+        let entries = entries.ok_or(MALFORMED)?;
         let is_modern = self.envelope.client.era() == Era::Modern;
         for (key, entry) in &entries {
             if !is_modern || self.own_answer(entry).is_some() {
@@ -249,6 +267,18 @@ impl<'a> Questions<'a> {
         }
     }
 
+    /// Records the URLs that a client has to visit.
+    pub(super) async fn record_visits(&self, count: usize, declined: Option<Declined>) {
+        let (verdict, outcome) = match declined {
+            None => ("allow", "relayed"),
+            Some(_) => ("deny", "declined"),
+        };
+        for _ in 0..count {
+            let reason = declined.map(|declined| declined.0);
+            self.record("elicitation/create", verdict, outcome, reason).await;
+        }
+    }
+
     /// Records the requests that still wait when the call ends.
     pub(super) async fn finish(&mut self) {
         for question in std::mem::take(&mut self.open) {
@@ -270,6 +300,13 @@ impl<'a> Questions<'a> {
         // The call itself is recorded already. A log that cannot be written stops the next call.
         let _ = audit.record(&audit.id(), "question", &facts).await;
     }
+}
+
+/// The parameters of a request to visit a URL, with an id.
+fn with_visit_id(params: &[u8], id: &Id) -> Option<Vec<u8>> {
+    let mut params: serde_json::Value = serde_json::from_slice(params).ok()?;
+    params.as_object_mut()?.insert("elicitationId".into(), serde_json::from_slice(id.raw()).ok()?);
+    Some(params.to_string().into_bytes())
 }
 
 /// The response that declines a request, as a message.

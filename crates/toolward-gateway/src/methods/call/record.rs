@@ -2,6 +2,10 @@
 //! first.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use toolward_wire::MethodRow;
+use toolward_wire::method::PolicySubject;
 
 use super::End;
 use crate::audit::{Intent, Outcome};
@@ -11,6 +15,7 @@ use crate::guard::Passed;
 use crate::methods::events;
 use crate::methods::request::Envelope;
 use crate::metrics::calls::InFlightCall;
+use crate::metrics::series::{Labels, Series};
 use crate::permit::Permit;
 use crate::responses;
 use crate::upstream::Server;
@@ -20,12 +25,13 @@ pub(super) struct Forwarded<'s> {
     intent: Intent,
     under_way: InFlightCall<'s>,
     pub(super) server: &'s Arc<Server>,
+    counted: CountedCall<'s>,
     /// The memory reserved for the result.
     pub(super) room: Arc<Reservation>,
 }
 
 pub(super) async fn record<'s>(
-    context: &Context,
+    context: &'s Context,
     envelope: &Envelope,
     (permit, server): (&Permit, &'s Arc<Server>),
     passed: Passed<'_>,
@@ -42,7 +48,30 @@ pub(super) async fn record<'s>(
         Err(error) => return Err(Some(responses::not_recorded(id, &error))),
     };
     passed.commit();
-    Ok(Forwarded { intent, under_way: server.calls.begin(), server, room })
+    let counted = CountedCall::new(&context.series, envelope.row, permit);
+    Ok(Forwarded { intent, under_way: server.calls.begin(), server, counted, room })
+}
+
+/// A call as `/metrics` counts it.
+struct CountedCall<'s> {
+    series: &'s Series,
+    method: &'static str,
+    /// The server's own name of a tool or prompt. URIs of resources are not counted individually.
+    name: Box<str>,
+}
+
+impl<'s> CountedCall<'s> {
+    fn new(series: &'s Series, row: &MethodRow, permit: &Permit) -> CountedCall<'s> {
+        let listed = matches!(row.subject, PolicySubject::Tool | PolicySubject::Prompt);
+        let name = if listed { permit.decision().original.clone() } else { Box::default() };
+        CountedCall { series, method: row.name, name }
+    }
+
+    fn end(self, server: &str, outcome: &'static str, took: Duration) {
+        let error_type = if outcome == "ok" { "" } else { outcome };
+        let labels = Labels::new([self.method, error_type, ""], [server, &self.name]);
+        self.series.calls.observe(labels, took);
+    }
 }
 
 impl Forwarded<'_> {
@@ -55,7 +84,8 @@ impl Forwarded<'_> {
     pub(super) fn end(self, outcome: Outcome) {
         let (at, took) = self.intent.end(outcome);
         // A cancelled call is not a failure of the server.
-        let failed = !matches!(outcome.name, "ok" | "cancelled");
+        let failed = !matches!(outcome.name, "ok" | "cancelled" | "input-required" | "task");
+        self.counted.end(self.server.name(), outcome.name, took);
         self.under_way.end(at, took, failed);
         if matches!(
             outcome.name,

@@ -8,8 +8,9 @@ use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
 
-use super::tasks::Task;
-use super::{End, input_state};
+use super::End;
+use super::input_state::{self, StateError};
+use super::tasks;
 use crate::client::Scope;
 use crate::context::Context;
 use crate::methods::request::Envelope;
@@ -115,7 +116,7 @@ async fn look_up(
 async fn look_up_task(context: &Context, envelope: &Envelope, handle: &str) -> (Arc<View>, Found) {
     let (active, client) = (&*envelope.active, &envelope.client);
     let tools = views::view_in_line(context, active, client, (ListKind::Tools, None)).await;
-    let found = Task::open(context, &client.caller, handle).and_then(|task| {
+    let found = tasks::open(context, client, handle).and_then(|task| {
         let tool = tools.exposed_name(&task.server, &task.tool)?.to_string();
         Some(Found::Task { tool, id: task.id })
     });
@@ -166,10 +167,21 @@ fn with_input(
     name: &str,
     message: Message,
 ) -> Result<(Message, Option<String>), End> {
+    // What a task is sent is decided when it is forwarded.
+    if envelope.row.subject == PolicySubject::Task {
+        return Ok((message, None));
+    }
     match input_state::repeated(context, envelope, name, &message) {
         Ok(None) => Ok((message, None)),
         Ok(Some(repeated)) => Ok((repeated.message, repeated.server)),
-        Err(why) => Err(Some(responses::bad_params(&envelope.id, envelope.client.era(), why))),
+        Err(StateError::Unusable(why)) => {
+            Err(Some(responses::bad_params(&envelope.id, envelope.client.era(), why)))
+        }
+        Err(StateError::NotVisited) => {
+            let (era, about) = (envelope.client.era(), (envelope.row.subject, name));
+            let why = "the user did not visit the URL that it requires";
+            Err(Some(responses::question_declined(&envelope.id, era, about, why)))
+        }
     }
 }
 

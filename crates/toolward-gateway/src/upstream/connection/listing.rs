@@ -304,6 +304,7 @@ pub(super) async fn follow(
         while let Some(signal) = next {
             match &signal {
                 Signal::Updated(uri) => connection.updated(uri),
+                Signal::Task(update) => connection.task_changed(update.message()),
                 Signal::Renewed | Signal::Ended | Signal::Failed => {
                     connection.resubscribe();
                     connection.forget_log_level();
@@ -361,9 +362,9 @@ enum Change {
 
 impl ChangedLists {
     fn add(&mut self, signal: &Signal) {
-        self.any |= !matches!(signal, Signal::Updated(_));
+        self.any |= !matches!(signal, Signal::Updated(_) | Signal::Task(_));
         match signal {
-            Signal::Updated(_) => return,
+            Signal::Updated(_) | Signal::Task(_) => return,
             Signal::ListChanged(kind) => {
                 for one in ListKind::ALL.iter().filter(|one| one.changed() == kind.changed()) {
                     self.announced[one.index()] = true;
@@ -372,7 +373,7 @@ impl ChangedLists {
             Signal::Renewed => return self.renewed = true,
             Signal::Ended | Signal::Failed => self.announced = [true; 4],
         }
-        self.failed = *signal == Signal::Failed;
+        self.failed = matches!(signal, Signal::Failed);
     }
 
     fn of(&self, kind: ListKind) -> Option<Change> {

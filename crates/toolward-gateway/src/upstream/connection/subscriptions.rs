@@ -1,8 +1,9 @@
-//! Subscriptions to resources of a connection's server.
+//! Subscriptions to resources, and to tasks, of a connection's server.
 //!
 //! Clients subscribe to URIs; the connection subscribes at its server to the union of them, in the way of its protocol
 //! version: `resources/subscribe` for each URI, or one `subscriptions/listen` for all. A task keeps the two in step, so
-//! that a server that was restarted gets its subscriptions again.
+//! that a server that was restarted gets its subscriptions again. Subscriptions to MCP tasks exist only in modern protocol
+//! versions.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -12,7 +13,7 @@ use hashbrown::HashMap;
 use serde_json::json;
 use tokio::sync::Notify;
 use toolward_wire::exchange::Event;
-use toolward_wire::{Era, Raw};
+use toolward_wire::{Era, Message, Raw};
 
 use super::{Busy, ServerConnection};
 use crate::lock::LockUnpoisoned;
@@ -27,8 +28,25 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait before a stream that the server ended is opened again.
 const REOPEN_AFTER: Duration = Duration::from_secs(2);
 
-/// Called with the URI of an updated resource.
-pub(crate) type Deliver = Arc<dyn Fn(&str) + Send + Sync>;
+/// Called with each update.
+pub(crate) type Deliver = Arc<dyn Fn(Update<'_>) + Send + Sync>;
+
+/// What a client can subscribe to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Subscribed {
+    /// A resource, by its URI.
+    Resource(Box<str>),
+    /// A modern task, by the server's id.
+    Task(Box<str>),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Update<'a> {
+    /// A resource changed, by its URI.
+    Resource(&'a str),
+    /// A task changed; the notification of the server.
+    Task(&'a Message),
+}
 
 #[derive(Default)]
 pub(super) struct Subscriptions {
@@ -38,7 +56,7 @@ pub(super) struct Subscriptions {
 
 #[derive(Default)]
 struct State {
-    by_uri: HashMap<Box<str>, Vec<(u64, Deliver)>>,
+    subscribers: HashMap<Subscribed, Vec<(u64, Deliver)>>,
     next: u64,
     /// The task that keeps the server informed is running.
     is_kept: bool,
@@ -49,7 +67,7 @@ struct State {
 /// A subscription of one client. Dropping it ends it.
 pub(crate) struct Subscription {
     connection: Busy,
-    uri: Box<str>,
+    to: Subscribed,
     number: u64,
 }
 
@@ -57,10 +75,10 @@ impl Drop for Subscription {
     fn drop(&mut self) {
         let subscriptions = &self.connection.subscriptions;
         let mut state = subscriptions.state();
-        if let Some(all) = state.by_uri.get_mut(&self.uri) {
+        if let Some(all) = state.subscribers.get_mut(&self.to) {
             all.retain(|(number, _)| *number != self.number);
             if all.is_empty() {
-                state.by_uri.remove(&self.uri);
+                state.subscribers.remove(&self.to);
             }
         }
         drop(state);
@@ -76,13 +94,13 @@ impl Subscriptions {
     /// Whether there is no subscription; the task ends then.
     fn is_over(&self) -> bool {
         let mut state = self.state();
-        state.is_kept = !state.by_uri.is_empty();
+        state.is_kept = !state.subscribers.is_empty();
         !state.is_kept
     }
 
-    fn wanted(&self) -> (HashSet<Box<str>>, u64) {
+    fn wanted(&self) -> (HashSet<Subscribed>, u64) {
         let state = self.state();
-        (state.by_uri.keys().cloned().collect(), state.session)
+        (state.subscribers.keys().cloned().collect(), state.session)
     }
 }
 
@@ -94,19 +112,19 @@ impl ServerConnection {
         resources.and_then(|raw| raw.member("subscribe")).and_then(Raw::as_bool) == Some(true)
     }
 
-    /// Subscribes a client to a resource. The connection is in use until the subscription is dropped.
-    pub(crate) fn subscribe(self: &Arc<Self>, uri: &str, deliver: Deliver) -> Subscription {
+    /// Subscribes a client. The connection is in use until the subscription is dropped.
+    pub(crate) fn subscribe(self: &Arc<Self>, to: Subscribed, deliver: Deliver) -> Subscription {
         let mut state = self.subscriptions.state();
         let number = state.next;
         state.next += 1;
-        state.by_uri.entry(uri.into()).or_default().push((number, deliver));
+        state.subscribers.entry(to.clone()).or_default().push((number, deliver));
         let is_kept = std::mem::replace(&mut state.is_kept, true);
         drop(state);
         if !is_kept {
             tokio::spawn(keep(Arc::downgrade(self)));
         }
         self.subscriptions.changed.notify_one();
-        Subscription { connection: self.busy(), uri: uri.into(), number }
+        Subscription { connection: self.busy(), to, number }
     }
 
     /// Delivers an update to the subscribers of the resource, and of those that contain it: a server may report a part
@@ -118,12 +136,23 @@ impl ServerConnection {
         let mut seen = HashSet::new();
         let subscribers: Vec<Deliver> = whole
             .filter(|uri| seen.insert(*uri))
-            .filter_map(|uri| state.by_uri.get(uri))
+            .filter_map(|uri| state.subscribers.get(&Subscribed::Resource(uri.into())))
             .flatten()
             .map(|(_, deliver)| deliver.clone())
             .collect();
         drop(state);
-        subscribers.iter().for_each(|deliver| deliver(uri));
+        subscribers.iter().for_each(|deliver| deliver(Update::Resource(uri)));
+    }
+
+    /// Delivers the state of a task to its subscribers.
+    pub(super) fn task_changed(&self, message: &Message) {
+        let Some(id) = message.param("taskId").and_then(Raw::as_str) else { return };
+        let state = self.subscriptions.state();
+        let subscribers = state.subscribers.get(&Subscribed::Task(id.as_ref().into()));
+        let subscribers: Vec<Deliver> =
+            subscribers.into_iter().flatten().map(|(_, deliver)| deliver.clone()).collect();
+        drop(state);
+        subscribers.iter().for_each(|deliver| deliver(Update::Task(message)));
     }
 
     /// The server has a new session, without subscriptions.
@@ -142,13 +171,13 @@ async fn keep(connection: Weak<ServerConnection>) {
         if session != known.session {
             known = Known { session, ..Known::default() };
         }
-        if wanted != known.uris {
+        if wanted != known.subscribed {
             match connection.era() {
-                Era::Legacy => legacy(&connection, &known.uris, &wanted).await,
+                Era::Legacy => legacy(&connection, &known.subscribed, &wanted).await,
                 // The new stream is opened before the old one is closed, so that no update is lost in between.
                 Era::Modern => known.stream = listen(&connection, &wanted),
             }
-            known.uris = wanted;
+            known.subscribed = wanted;
         }
         if connection.subscriptions.is_over() {
             return;
@@ -156,7 +185,7 @@ async fn keep(connection: Weak<ServerConnection>) {
         tokio::select! {
             () = connection.subscriptions.changed.notified() => tokio::time::sleep(SETTLE).await,
             () = ended(&mut known.stream) => {
-                known.uris.clear();
+                known.subscribed.clear();
                 tokio::time::sleep(REOPEN_AFTER).await;
             }
         }
@@ -166,7 +195,7 @@ async fn keep(connection: Weak<ServerConnection>) {
 /// The subscriptions that the server has.
 #[derive(Default)]
 struct Known {
-    uris: HashSet<Box<str>>,
+    subscribed: HashSet<Subscribed>,
     session: u64,
     /// The stream of a modern server.
     stream: Option<Opened>,
@@ -174,23 +203,37 @@ struct Known {
 
 async fn legacy(
     connection: &Arc<ServerConnection>,
-    known: &HashSet<Box<str>>,
-    wanted: &HashSet<Box<str>>,
+    known: &HashSet<Subscribed>,
+    wanted: &HashSet<Subscribed>,
 ) {
-    let added = wanted.difference(known).map(|uri| ("resources/subscribe", uri));
-    let removed = known.difference(wanted).map(|uri| ("resources/unsubscribe", uri));
-    for (method, uri) in added.chain(removed) {
+    let added = wanted.difference(known).map(|to| ("resources/subscribe", to));
+    let removed = known.difference(wanted).map(|to| ("resources/unsubscribe", to));
+    for (method, to) in added.chain(removed) {
+        let Subscribed::Resource(uri) = to else { continue };
         // A server that does not know a resource sends no updates of it.
         let _ = connection.ask(method, json!({ "uri": uri }), REQUEST_TIMEOUT).await;
     }
 }
 
-fn listen(connection: &Arc<ServerConnection>, wanted: &HashSet<Box<str>>) -> Option<Opened> {
+fn listen(connection: &Arc<ServerConnection>, wanted: &HashSet<Subscribed>) -> Option<Opened> {
     if wanted.is_empty() {
         return None;
     }
-    let uris: Vec<&str> = wanted.iter().map(|uri| &**uri).collect();
-    let params = json!({"notifications": {"resourceSubscriptions": uris}});
+    let (mut uris, mut tasks) = (Vec::new(), Vec::new());
+    for to in wanted {
+        match to {
+            Subscribed::Resource(uri) => uris.push(&**uri),
+            Subscribed::Task(id) => tasks.push(&**id),
+        }
+    }
+    let mut filter = serde_json::Map::new();
+    if !uris.is_empty() {
+        filter.insert("resourceSubscriptions".into(), json!(uris));
+    }
+    if !tasks.is_empty() {
+        filter.insert("taskIds".into(), json!(tasks));
+    }
+    let params = json!({ "notifications": filter });
     let own = own_request("subscriptions/listen", params, Era::Modern)?;
     Some(connection.send(Outgoing { declared: connection.key().declared, ..own }))
 }

@@ -52,7 +52,8 @@ async fn a_server_that_was_silent_once_is_asked_again_while_it_serves() {
     let server = all[0].clone();
     let revision = Revision::newest(Era::Modern);
     let caller = Caller::new(Some("a".into()), "test");
-    let client = Client::new(caller, Scope::All, revision, Owner::Agent(Some("a".into())));
+    let owner = Owner::Agent(caller.holder());
+    let client = Client::new(caller, Scope::All, revision, owner);
     server.eras().silent(Era::Modern, Instant::now());
     servers
         .list((&server, ListKind::Tools), (&client, ClientCapabilities::NONE), TIMEOUT)

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::Mutex;
 use toolward_wire::headers;
 use toolward_wire::http::{BodyError, BodyLength, BodyReader, ResponseHead};
 use toolward_wire::jsonrpc::request_body;
@@ -23,10 +23,10 @@ use toolward_wire::{Era, Id, Kind, Message, Raw, Revision, Sender};
 pub(in crate::upstream) use self::call::Call;
 use self::follow::Follower;
 use self::messages::Messages;
-use super::Signal;
 use super::event_stream::Events;
 use super::ids;
 use super::line_transport::address;
+use super::{Signal, Signals};
 use crate::http_client::gzip::{Coding, Gunzip};
 use crate::http_client::{Client, Connection, SendError};
 use crate::metrics::lifecycle::Life;
@@ -52,7 +52,7 @@ pub(in crate::upstream) struct HttpSession {
     revision: Revision,
     /// The maximum size of a response.
     longest: usize,
-    signal: mpsc::UnboundedSender<Signal>,
+    signal: Signals,
     life: Arc<Life>,
     client: Client,
     /// Locked during a handshake: there is one at a time.
@@ -119,7 +119,7 @@ impl HttpSession {
         remote: Remote,
         opening: Opening,
         revision: Revision,
-        signal: mpsc::UnboundedSender<Signal>,
+        signal: Signals,
     ) -> Arc<HttpSession> {
         Arc::new(HttpSession {
             name: server.name().into(),
@@ -138,6 +138,10 @@ impl HttpSession {
 
     fn era(&self) -> Era {
         self.revision.era()
+    }
+
+    pub(in crate::upstream) fn signals(&self) -> &Signals {
+        &self.signal
     }
 
     pub(in crate::upstream) async fn hello(self: &Arc<Self>) -> Result<Message, Unavailable> {
@@ -165,7 +169,7 @@ impl HttpSession {
         drop(greeted);
         if again {
             // The server of a new session may be another version.
-            let _ = self.signal.send(Signal::Renewed);
+            self.signal.send(&Signal::Renewed);
         }
         self.follower.replace(self, &made);
         Ok(made)

@@ -17,9 +17,9 @@ use toolward_wire::{Era, Id, Kind, Message, MessageError, Sender};
 
 pub(in crate::upstream) use self::greeting::{Claim, Greeted};
 use self::long_line::LongLine;
-use super::Signal;
 use super::line_orders::{Order, PendingRequest};
 use super::writer::Writer;
+use super::{Signal, Signals};
 use crate::budget::{Account, Reservation};
 use crate::client::outlet::{Outlet, not_available};
 use crate::groups::Group;
@@ -75,7 +75,7 @@ pub(in crate::upstream) struct Process {
     rejected: Option<Era>,
     name: String,
     sparing: LogRateLimit,
-    signal: mpsc::UnboundedSender<Signal>,
+    signal: Signals,
     long: LongLine,
     users: Users,
     stalls: Stalls,
@@ -90,7 +90,7 @@ impl Process {
         mut child: tokio::process::Child,
         longest: usize,
         name: String,
-        signal: mpsc::UnboundedSender<Signal>,
+        signal: Signals,
     ) -> Option<Process> {
         let (stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
         let input = Input::Lines(Box::new(stdout));
@@ -106,7 +106,7 @@ impl Process {
         stdin: impl AsyncWrite + Unpin + Send + 'static,
         longest: usize,
         name: String,
-        signal: mpsc::UnboundedSender<Signal>,
+        signal: Signals,
     ) -> Process {
         Process {
             writer: Some(Writer::new(stdin)),
@@ -130,7 +130,7 @@ impl Process {
     }
 
     /// Hands the process over to another connection.
-    pub(in crate::upstream) fn passed_to(&mut self, signal: mpsc::UnboundedSender<Signal>) {
+    pub(in crate::upstream) fn passed_to(&mut self, signal: Signals) {
         self.signal = signal;
     }
 
@@ -431,8 +431,8 @@ impl Process {
                 _ => drop(self.write(refusal(message, id))),
             },
             (Kind::Notification, _) if begun => match (Signal::of(message), &self.outlet) {
-                (Some(signal), _) => drop(self.signal.send(signal)),
-                (None, Some(outlet)) => outlet.log(message),
+                (Some(signal), _) => self.signal.send(&signal),
+                (None, Some(outlet)) => outlet.notified(&self.name, message),
                 (None, None) => {}
             },
             _ => {}

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 use toolward_wire::Message;
 use toolward_wire::exchange::{Event, Exchange, ExchangeEnd, Failure, ServerRequests};
 use toolward_wire::method::NameAt;
-use toolward_wire::{Era, Id, Raw, Revision, meta};
+use toolward_wire::{ClientCapabilities, Era, Id, Raw, Revision, meta};
 
-use super::Signal;
 use super::environment::WithheldReport;
 use super::line_orders::{Order, PendingRequest};
 use super::line_server::{LineServer, Started};
 use super::line_session::{Claim, EXIT_TIMEOUT, Greeted, Input, Process, Users};
 use super::reusable_process::Spare;
+use super::{Signal, Signals};
 use super::{ids, legacy_sse};
 use crate::metrics::lifecycle::Life;
 use crate::notifications::Queue;
@@ -74,12 +74,14 @@ impl Source {
 }
 
 /// A handle to the server's task. The process ends when the last handle is dropped.
+#[derive(Clone)]
 pub(in crate::upstream) struct Child {
     orders: mpsc::UnboundedSender<Order>,
     era: Era,
     /// Closed once the task, and with it the process, has ended.
     ended: watch::Receiver<()>,
     stalls: Stalls,
+    signals: Signals,
 }
 
 /// A request in flight. Dropping it before its end cancels it.
@@ -142,7 +144,7 @@ impl Child {
         source: Source,
         opening: Opening,
         longest: usize,
-        signal: mpsc::UnboundedSender<Signal>,
+        signal: Signals,
         life: Arc<Life>,
         users: Users,
     ) -> Child {
@@ -151,12 +153,18 @@ impl Child {
         let (running, ended) = watch::channel(());
         let stalls = Stalls::default();
         let shown = stalls.clone();
+        let signals = signal.clone();
         let task = Task { source, opening, longest, signal, life, users, stalls };
         tokio::spawn(async move {
             task.run(orders).await;
             drop(running);
         });
-        Child { orders: sender, era, ended, stalls: shown }
+        Child { orders: sender, era, ended, stalls: shown, signals }
+    }
+
+    /// The signals of the process, which other connections may share.
+    pub(in crate::upstream) fn signals(&self) -> &Signals {
+        &self.signals
     }
 
     /// Resolves once the process has ended, which happens when no handle is left.
@@ -207,7 +215,8 @@ pub(in crate::upstream) fn address(
         None => ServerRequests::Refuse,
     };
     let exchange = Exchange::new(message, outgoing.row, era, minted, questions);
-    let exchange = exchange.log_from(outgoing.log_level);
+    let accepts_tasks = outgoing.declared.contains(ClientCapabilities::TASKS);
+    let exchange = exchange.log_from(outgoing.log_level).accepting_tasks(accepts_tasks);
     let capabilities = || outgoing.declared.to_json(Revision::newest(Era::Modern)).into_bytes();
     let mut edit = exchange.address(message.edit());
     let modern = message.meta(meta::PROTOCOL_VERSION).is_some();
@@ -235,6 +244,10 @@ pub(in crate::upstream) fn address(
             ] {
                 edit = edit.remove_meta(only_modern);
             }
+            // Responses to questions that a legacy server cannot have asked.
+            if message.param("inputResponses").is_some() {
+                edit = edit.remove_param("inputResponses");
+            }
         }
         (false, Era::Legacy) => {}
     }
@@ -261,7 +274,7 @@ struct Task {
     opening: Opening,
     /// The maximum size of a response.
     longest: usize,
-    signal: mpsc::UnboundedSender<Signal>,
+    signal: Signals,
     life: Arc<Life>,
     users: Users,
     stalls: Stalls,
@@ -311,7 +324,7 @@ impl Task {
                     settled = begun.elapsed() >= MIN_UPTIME;
                     // The next process may have another tool list.
                     let signal = if settled { Signal::Ended } else { Signal::Failed };
-                    let _ = self.signal.send(signal);
+                    self.signal.send(&signal);
                     last = ended();
                 }
             }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex as AsyncMutex, oneshot, watch};
 use tokio::task::JoinHandle;
-use toolward_gateway::client::Caller;
+use toolward_gateway::client::{Caller, Claims};
 use toolward_gateway::downstream::stdio;
 
 use super::http::{self, HalfSent, Reply};
@@ -48,6 +48,8 @@ pub struct Client {
     /// The capabilities that the client declares.
     capabilities: Value,
     responder: Responder,
+    /// The result of `initialize` on stdio.
+    greeting: Value,
 }
 
 /// Responds to requests of servers: the result, or `None` to leave a request open.
@@ -98,6 +100,11 @@ impl Pending {
         }
     }
 
+    /// Waits until it is answered, or until it is certain that it never will be.
+    pub async fn settled(self) {
+        let _ = tokio::time::timeout(Duration::from_secs(3600), self.answer).await;
+    }
+
     /// Closes the connection on which an HTTP request was sent.
     pub async fn disconnect(self) {
         self.answer.abort();
@@ -109,7 +116,7 @@ impl Client {
     pub(super) async fn connect(
         gate: Gate,
         kind: Kind,
-        agent: &str,
+        (agent, subject): (&str, Option<&str>),
         (capabilities, responder): (Value, Responder),
     ) -> Client {
         let notifications = Arc::new(Mutex::new(Vec::new()));
@@ -117,13 +124,23 @@ impl Client {
             Kind::HttpLegacy | Kind::HttpModern => Transport::Http { session: None },
             _ => Transport::Stdio(serve_stdio(
                 &gate,
-                agent,
+                (agent, subject),
                 (notifications.clone(), responder.clone()),
             )),
         };
         let (token, next) = (format!("token-of-{agent}"), Arc::new(AtomicU64::new(1)));
-        let mut client =
-            Client { gate, kind, token, transport, next, notifications, capabilities, responder };
+        let greeting = Value::Null;
+        let mut client = Client {
+            gate,
+            kind,
+            token,
+            transport,
+            next,
+            notifications,
+            capabilities,
+            responder,
+            greeting,
+        };
         if !kind.is_modern() {
             client.initialize().await;
         }
@@ -143,8 +160,9 @@ impl Client {
                 self.transport = Transport::Http { session: reply.session };
             }
             Transport::Stdio(lines) => {
-                let answer = lines.request(0, &message).await;
-                assert!(answer.unwrap()["result"].is_object());
+                let answer = lines.request(0, &message).await.unwrap();
+                assert!(answer["result"].is_object());
+                self.greeting = answer["result"].clone();
             }
         }
         self.notify("notifications/initialized", json!({})).await;
@@ -190,7 +208,8 @@ impl Client {
             headers.push(("Mcp-Protocol-Version", MODERN));
             headers.push(("Mcp-Method", message["method"].as_str().unwrap()));
             let params = &message["params"];
-            if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {
+            let names = ["name", "uri", "taskId"];
+            if let Some(name) = names.iter().find_map(|name| params[name].as_str()) {
                 headers.push(("Mcp-Name", name));
             }
         }
@@ -262,6 +281,11 @@ impl Client {
         self.begin(method, params).answer().await
     }
 
+    /// The result of `initialize` on stdio.
+    pub fn greeting(&self) -> &Value {
+        &self.greeting
+    }
+
     /// The names of the tools that the client sees.
     pub async fn list(&self) -> Vec<String> {
         let answer = self.request("tools/list", json!({})).await;
@@ -320,12 +344,16 @@ impl Lines {
 
 fn serve_stdio(
     gate: &Gate,
-    agent: &str,
+    (agent, subject): (&str, Option<&str>),
     (notifications, responder): (Arc<Mutex<Vec<Value>>>, Responder),
 ) -> Arc<Lines> {
     let (ours, theirs) = tokio::io::duplex(64 << 10);
     let (running, revoked) = watch::channel(false);
-    let caller = Caller::new(Some(agent.into()), "operator");
+    let mut caller = Caller::new(Some(agent.into()), "operator");
+    caller.claims = subject.map(|subject| {
+        let claims = json!({ "sub": subject }).as_object().cloned().unwrap_or_default();
+        Arc::new(Claims::new(claims, false, &[0; 32]))
+    });
     let gateway = gate.gateway().clone();
     let streams = tokio::io::split(theirs);
     let scope = gate.scope();

@@ -219,8 +219,12 @@ impl Call {
     }
 
     fn carry_out(&mut self, step: Step) -> Option<Event> {
-        if let Some(signal) = step.elsewhere.as_ref().and_then(Signal::of) {
-            let _ = self.session.signal.send(signal);
+        if let Some(message) = &step.elsewhere {
+            match (Signal::of(message), self.session.opening.outlet()) {
+                (Some(signal), _) => self.session.signal.send(&signal),
+                (None, Some(outlet)) => outlet.notified(&self.session.name, message),
+                (None, None) => {}
+            }
         }
         if let (Some(body), Some(greeted), Era::Legacy) =
             (step.upstream, &self.greeted, self.session.era())

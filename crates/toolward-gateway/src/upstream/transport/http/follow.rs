@@ -61,7 +61,7 @@ async fn follow(session: Weak<HttpSession>, greeted: Arc<HandshakeResult>) {
             && let Some(session) = session.upgrade()
         {
             // Messages sent in between are lost.
-            let _ = session.signal.send(Signal::Ended);
+            session.signal.send(&Signal::Ended);
         }
         match opened {
             Ok(Reply::Events(events)) => {
@@ -72,7 +72,7 @@ async fn follow(session: Weak<HttpSession>, greeted: Arc<HandshakeResult>) {
             Ok(Reply::NoSession) if has_stream => {
                 if let Some(session) = session.upgrade() {
                     session.forget(&greeted).await;
-                    let _ = session.signal.send(Signal::Ended);
+                    session.signal.send(&Signal::Ended);
                 }
                 return;
             }
@@ -144,9 +144,9 @@ impl HttpSession {
                 None => self.tell(refusal(message, id), greeted.clone()),
             },
             _ => match (Signal::of(message), self.opening.outlet()) {
-                (Some(signal), _) => drop(self.signal.send(signal)),
+                (Some(signal), _) => self.signal.send(&signal),
                 // The stream is of one client's session, so that no one else reads the message.
-                (None, Some(outlet)) => outlet.log(message),
+                (None, Some(outlet)) => outlet.notified(&self.name, message),
                 (None, None) => {}
             },
         }
