@@ -2,6 +2,7 @@
 //!
 //! Policy (rules, exposure, hints) is not part of it; it is in the `Source` that is loaded together with it.
 
+pub(crate) mod approvals;
 pub(crate) mod env_file;
 pub(crate) mod guards;
 pub(crate) mod secret;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::config::approvals::{Admin, Approvals, Notify, NotifyChannel, NotifyFormat};
 pub use crate::config::env_file::EnvFile;
 pub use crate::config::guards::{
     AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
@@ -17,6 +19,7 @@ pub use crate::config::guards::{
 pub use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::text::Mark;
+use crate::hint_sets::HintSet;
 use crate::io::{Env, Files, program};
 use crate::keys::value_syntax::url;
 pub use crate::keys::value_syntax::{CertificateMark, IpRange, Listen};
@@ -51,6 +54,11 @@ pub struct Config {
     /// The limits of agents, from all files that have some.
     pub agent_limits: Vec<AgentLimits>,
     pub hooks: Vec<Hook>,
+    /// `None`: the default, which depends on whether there is a lock file.
+    pub pins: Option<PinMode>,
+    pub approvals: Approvals,
+    /// `None`: there is no `admins`.
+    pub admins: Option<Vec<Admin>>,
     pub builtin: bool,
     pub audit: Audit,
     pub telemetry: Telemetry,
@@ -82,6 +90,9 @@ impl Default for Config {
             limits: Limits::default(),
             agent_limits: Vec::new(),
             hooks: Vec::new(),
+            pins: None,
+            approvals: Approvals::default(),
+            admins: None,
             builtin: false,
             audit: Audit::default(),
             telemetry: Telemetry::default(),
@@ -165,8 +176,9 @@ impl Config {
                 }
             }
         }
-        for agent in &mut self.agents {
-            all.extend(agent.tokens.iter_mut().filter_map(|token| match token {
+        let admins = self.admins.iter_mut().flatten().map(|admin| &mut admin.tokens);
+        for tokens in self.agents.iter_mut().map(|agent| &mut agent.tokens).chain(admins) {
+            all.extend(tokens.iter_mut().filter_map(|token| match token {
                 Token::Reference(secret) => Some((secret, SecretKind::Token)),
                 Token::Sha256(_) => None,
             }));
@@ -183,6 +195,11 @@ impl Config {
         for hook in &mut self.hooks {
             all.extend(hook.env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
             if let HookKind::Http(url) = &mut hook.kind {
+                all.push((url, SecretKind::Url));
+            }
+        }
+        for notify in &mut self.approvals.notify {
+            if let NotifyChannel::Http { url, .. } = &mut notify.channel {
                 all.push((url, SecretKind::Url));
             }
         }
@@ -284,8 +301,53 @@ pub struct Server {
     pub roots: Option<Vec<Root>>,
     pub methods: Vec<String>,
     pub limits: Rates,
+    pub hints: HintSources,
+    pub pins: ServerPins,
     /// The location of the server's key.
     pub mark: Mark,
+}
+
+/// What happens when a definition is not the approved one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PinMode {
+    Off,
+    Warn,
+    Classify,
+    Strict,
+}
+
+impl PinMode {
+    pub(crate) fn parse(word: &str) -> Option<PinMode> {
+        match word {
+            "off" => Some(PinMode::Off),
+            "warn" => Some(PinMode::Warn),
+            "classify" => Some(PinMode::Classify),
+            "strict" => Some(PinMode::Strict),
+            _ => None,
+        }
+    }
+}
+
+/// `pins` of a server.
+#[derive(Debug, Clone, Default)]
+pub struct ServerPins {
+    /// `None`: the mode for all servers.
+    pub mode: Option<PinMode>,
+    /// JSON Pointers to parts of definitions that may change.
+    pub ignore: Vec<String>,
+}
+
+/// Where the hints of a server's tools come from, besides its annotations. The hints themselves are part of the policy.
+#[derive(Debug, Clone, Default)]
+pub struct HintSources {
+    /// `hints` has entries for some tools.
+    pub is_stated: bool,
+    /// The set of `hints_from`.
+    pub set: Option<&'static HintSet>,
+    /// Tools whose hints come from that set.
+    pub from_set: Vec<String>,
+    /// The set for the package that the server's command line starts.
+    pub available: Option<&'static HintSet>,
 }
 
 /// A URI scheme, or a scheme and host, in lower case: `jira`, `https://docs.example`.

@@ -59,6 +59,7 @@ const NAME: Shape = Name("a name");
 const STRINGS: Shape = List(&Text("a string"));
 const TEST_CALLS: Shape = List(&Name("a call such as `server/tool`"));
 const CASE: Shape = Word(&["sensitive", "insensitive"]);
+const PIN_MODES: [&str; 4] = ["off", "warn", "classify", "strict"];
 
 /// Only asymmetric signatures, which a public key verifies.
 const ALGORITHMS: &[&str] =
@@ -94,8 +95,9 @@ table! { GATEWAY:
     "admin": AddressOrOff, default("127.0.0.1:7411"), main_only =>
         "Loopback address of the admin UI and of `/status`; `off` turns it off. The admin UI needs the \
          token that is logged at startup.";
-    "admins": Any, main_only, not_yet =>
-        "People who may use the admin UI, with their tokens and what they may approve.";
+    "admins": Table { key: "admin", value: &Keys(&[ADMIN]) }, main_only =>
+        "People who may use the admin UI, with their tokens and what they may approve. With `admins`, the token that \
+         is logged at startup is read-only, and `toolward approve` needs an admin's token.";
     "state": Path, default("~/.local/state/toolward"), main_only =>
         "State directory: the key that encrypts session ids, ended sessions, the admin UI's token, the protocol \
          versions and last lists of servers, and the control socket.";
@@ -141,7 +143,7 @@ table! { ALLOWLIST_KEYS:
 }
 
 table! { GUARDS:
-    "policies": List(&Path), main_only =>
+    "policies": List(&Either(&Path, &Keys(&[POLICY_FILE]))), main_only =>
         "Additional layers: files in any supported format.";
     "identity": Keys(&[IDENTITY]), main_only =>
         "How callers are identified, in addition to tokens.";
@@ -149,10 +151,12 @@ table! { GUARDS:
         "Rate limits for all agents together.";
     "hooks": List(&Keys(&[HOOK])), main_only =>
         "Programs and services that can refuse a call before it is forwarded.";
-    "approvals": Any, main_only, not_yet =>
+    "approvals": Keys(&[APPROVALS]), main_only =>
         "How calls wait for a person's approval.";
-    "pins": Any, main_only, not_yet =>
-        "Whether changed tool definitions are reported or refused.";
+    "pins": Word(&PIN_MODES), default("off; classify with a lock file"), main_only =>
+        "What happens when the definition of a tool, prompt or resource template is not the approved one. `warn` \
+         reports it, `classify` hides what may do more than before and otherwise shows the approved definition, \
+         `strict` hides every changed one.";
     "builtin": Bool, default("false"), main_only =>
         "Whether the built-in server `toolward` is offered, with `server_config` and the tools for \
          progressive discovery.";
@@ -262,8 +266,9 @@ table! { pub(crate) SERVER:
         "The server's prompts that exist for clients, in the same form: names, patterns, or renames.";
     "hints": Table { key: "tool pattern", value: &List(&Name("a hint")) } =>
         "Hints of tools; they replace the server's claims.";
-    "hints_from": Any, not_yet =>
-        "Sets of hints for well-known servers.";
+    "hints_from": Name("`builtin` or `builtin:NAME`") =>
+        "A reviewed set of hints for a well-known server: the one for the package that `command` starts, or the one \
+         named. `hints` take precedence over it, and it takes precedence over the server's claims.";
     "trust_annotations": Bool, default("true") =>
         "Whether the server's annotations are trusted.";
     "action_keys":
@@ -278,8 +283,8 @@ table! { pub(crate) SERVER:
     "schemes": List(&Name("a URI scheme")), default("none") =>
         "URI schemes of resources that belong to this server: `jira`, or a scheme and host such as \
          `https://docs.example`. Two servers cannot have the same one.";
-    "pins": Any, not_yet =>
-        "How changed tool definitions of this server are treated.";
+    "pins": Keys(&[SERVER_PINS]) =>
+        "How changed definitions of this server are treated.";
     "limits": Keys(&[SERVER_RATES]) =>
         "Rate limits of this server, for all agents together.";
 }
@@ -355,17 +360,74 @@ table! { RESOURCE_ENTRY:
 table! { ENTRY:
     "when": Name("a CEL expression") =>
         "A condition in CEL; if it is false, the entry is skipped.";
-    "ask": Bool, default("false"), not_yet =>
-        "A person must approve.";
+    "ask": Either(&Bool, &Keys(&[ASK])), default("false") =>
+        "A person must approve each call that this entry allows.";
     "limit": Rate =>
         "Rate limit for calls that this entry allows.";
     "scope": Any, not_yet =>
         "OAuth scopes that a call needs.";
-    "shadow": Bool, default("false"), not_yet =>
+    "shadow": Bool, default("false") =>
         "Record what the entry would have decided, without applying it.";
     "message": Message =>
         "Added to the refusal of a listed tool if this entry denies the call, or its condition is not \
          met: how to get permission. At most 500 characters.";
+}
+
+table! { POLICY_FILE:
+    "file": Path, required =>
+        "The file.";
+    "shadow": Bool, default("false") =>
+        "Record what the layer would have decided, without applying it.";
+}
+
+table! { SERVER_PINS:
+    "mode": Word(&PIN_MODES), default("`pins`") =>
+        "The mode of this server, instead of the one for all servers.";
+    "ignore": List(&Name("a JSON Pointer")), default("[]") =>
+        "Parts of definitions that may change: JSON Pointers such as \
+         `/inputSchema/properties/project/enum`. `toolward lock` proposes them.";
+}
+
+table! { ASK:
+    "hold": Duration, default("approvals.hold") =>
+        "How long a call is kept open while it waits for a person.";
+    "ttl": Duration, default("approvals.ttl") =>
+        "How long a person may take.";
+    "approvers": List(&Name("an admin")), default("anyone who may approve") =>
+        "The `admins` that can approve. Without a matching admin, the entry denies.";
+}
+
+table! { APPROVALS:
+    "hold": Duration, default("45s") =>
+        "How long a call is kept open while it waits for a person. Many clients time out after 60 seconds.";
+    "ttl": Duration, default("10m") =>
+        "How long a person may take. Afterwards the call has to be made again.";
+    "max_grant": Duration, default("7d") =>
+        "The longest grant that an approver can give.";
+    "store": Secret, default("state"), not_yet =>
+        "Where tickets and grants are kept: the state directory, or a Redis or PostgreSQL server that replicas share.";
+    "notify": List(&Keys(&[NOTIFY])) =>
+        "How approvers learn about a call that waits for them.";
+}
+
+table! { NOTIFY:
+    "exec": List(&Text("a string")) =>
+        "A program and its arguments, started without a shell. It gets a summary on its standard input.";
+    "http": SecretUrl =>
+        "A URL to which a summary is posted.";
+    "format": Word(&["json", "slack", "ntfy"]), default("json") =>
+        "The format of the request.";
+    "arguments": Bool, default("false") =>
+        "Whether the notification contains the call's arguments.";
+}
+
+table! { ADMIN:
+    "tokens": List(&Token), required =>
+        "Tokens of the admin: `sha256:HASH`, `${NAME}` or `${file:PATH}`. They are not accepted from agents.";
+    "approve": List(&Name("a server/tool pattern")), default("[]") =>
+        "Calls that the admin may approve: `SERVER/TOOL`, each may be a pattern.";
+    "edit": Bool, default("false"), not_yet =>
+        "Whether the admin may change the policy in the admin UI.";
 }
 
 table! { AGENT:
@@ -385,7 +447,7 @@ table! { AGENT:
         "Servers, tools, prompts and resources that the agent may not use; a deny always wins over an allow.";
     "roles": List(&Name("a role")) =>
         "Roles of this file whose rules the agent has, in front of its own.";
-    "trusted_ui": Any, main_only, not_yet =>
+    "trusted_ui": Bool, default("false"), main_only, not_yet =>
         "Whether the agent's client may show approval requests.";
     "case": CASE, default("sensitive") =>
         "Whether this agent's rules are case-sensitive.";
@@ -559,8 +621,8 @@ table! { ROTATE:
 table! { TELEMETRY:
     "otlp": SecretUrl, not_yet =>
         "Where traces are sent.";
-    "metrics": OnOff, default("on"), not_yet =>
-        "Whether metrics are served.";
+    "metrics": OnOff, default("on") =>
+        "Whether the `admin` address serves metrics at `/metrics`.";
     "sample": Any, not_yet =>
         "The ratio of traces that are sampled.";
     "labels": Any, not_yet =>
@@ -583,6 +645,16 @@ table! { TEST:
         "Calls that must require approval by a person.";
     "hidden": TEST_CALLS =>
         "Tools, prompts and resources that must not be in the agent's list.";
-    "never": Any, not_yet =>
+    "never": Keys(&[NEVER]) =>
         "Calls that must never be allowed, also of tools that do not exist yet.";
+}
+
+table! { NEVER:
+    "as": Name("an agent, or a pattern of agents"), default("everyone, and unnamed callers") =>
+        "The calling agents.";
+    "calls": List(&Name("a call such as `server/selector`")), required =>
+        "Calls by their selector: `tracker/delete_*`, `*/hint:destructive`, `files/write.append`, \
+         `prompt:server/name`, or `resource:server/uri`. The server may be a pattern, too.";
+    "unless": Word(&["ask"]) =>
+        "`ask`: calls that a person must approve are accepted.";
 }

@@ -1,8 +1,10 @@
 //! From files, flags and environment to one configuration and one policy source.
 
+mod approvals;
 pub(crate) mod builtin;
 pub(crate) mod environment;
 pub(crate) mod guards;
+mod hints;
 pub(crate) mod identities;
 pub(crate) mod inline;
 pub(crate) mod load;

@@ -20,13 +20,16 @@ use toolward_wire::list::ListKind;
 
 use self::reachable::Reachable;
 use crate::audit::redact::{Redact, outside};
-use crate::authn::Identities;
+use crate::authn::{Identities, Tokens};
 use crate::client::{Caller, Client, Scope, ServerId};
-use crate::guard::Guards;
+use crate::guard::{Guards, approvals};
+use crate::guard::pins::Pins;
 use crate::lock::RwLockUnpoisoned;
 use crate::metrics::rule_hits::Hits;
+use crate::metrics::series::OTHER;
+use crate::metrics::shadow::ShadowCounts;
 use crate::metrics::unlisted::UnlistedCalls;
-use crate::permit::{CallDecision, DeniedCall, Explanation};
+use crate::permit::{CallDecision, DeniedCall, Explanation, Would};
 use crate::upstream::{All, Server};
 use crate::view::Rules;
 use crate::view::cache::ViewCache;
@@ -37,12 +40,20 @@ use crate::view::unlisted::NameIndex;
 /// The parts of a configuration that admit and decide requests.
 pub struct Setup {
     pub policy: Policy,
+    /// The policy with its shadow entries and layers, if it has any.
+    pub shadow: Option<Policy>,
+    /// Approved definitions of tools, prompts and templates.
+    pub pins: Pins,
     /// The hash of everything that decides, for the audit log.
     pub version: String,
     /// False: denied calls are recorded and forwarded.
     pub enforced: bool,
     /// Rate limits and hooks in front of allowed calls.
     pub guards: Guards,
+    /// How calls wait for a person.
+    pub approvals: approvals::Settings,
+    /// The tokens of admins; `None`: there are no admins.
+    pub admins: Option<Tokens>,
     pub servers: All,
     /// Names of tools for clients of several servers.
     pub naming: Naming,
@@ -66,6 +77,8 @@ pub struct Active {
     pub hits: Hits,
     /// Calls of unlisted names.
     pub unlisted: Arc<UnlistedCalls>,
+    /// Calls about which shadow rules would have decided otherwise.
+    pub shadowed: Arc<ShadowCounts>,
     pub(crate) views: ViewCache,
     names: NameIndex,
     /// Names of prompts for clients of several servers, by the same scheme as tools.
@@ -85,7 +98,7 @@ impl Active {
     pub fn new(setup: Setup) -> Active {
         let hits = Hits::of(&setup.policy);
         let prompt_naming = setup.naming.empty();
-        Active::with(setup, hits, Arc::default(), prompt_naming)
+        Active::with(setup, hits, (Arc::default(), Arc::default()), prompt_naming)
     }
 
     /// The configuration that replaces `before`: counters, fetched keys and the owners of flat names carry over.
@@ -106,13 +119,16 @@ impl Active {
         }
         let stays = |id, _: &str| setup.servers.iter().any(|server| server.id == id);
         let prompt_naming = setup.naming.empty().replacing(&before.prompt_naming, stays);
-        Active::with(setup, hits, before.unlisted.clone(), prompt_naming)
+        // Counts of other rules would be misleading.
+        let same = setup.version == before.version;
+        let shadowed = if same { before.shadowed.clone() } else { Arc::default() };
+        Active::with(setup, hits, (before.unlisted.clone(), shadowed), prompt_naming)
     }
 
     fn with(
         setup: Setup,
         hits: Hits,
-        unlisted: Arc<UnlistedCalls>,
+        (unlisted, shadowed): (Arc<UnlistedCalls>, Arc<ShadowCounts>),
         prompt_naming: Naming,
     ) -> Active {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -121,6 +137,7 @@ impl Active {
             setup,
             hits,
             unlisted,
+            shadowed,
             views: ViewCache::default(),
             names: NameIndex::default(),
             prompt_naming,
@@ -145,6 +162,8 @@ impl Active {
     pub fn rules(&self) -> Rules<'_> {
         Rules {
             policy: &self.policy,
+            shadow: self.shadow.as_ref(),
+            pins: &self.pins,
             guards: &self.guards,
             hits: &self.hits,
             discovery: &self.discovery,
@@ -201,6 +220,16 @@ impl Active {
         self.names.explain(self.rules(), named, client, name, denied)
     }
 
+    /// The agent as metrics name it: its key in the policy, so that callers cannot choose it. Unnamed callers have an
+    /// empty one.
+    pub(crate) fn agent_label(&self, agent: Option<&Arc<str>>) -> Arc<str> {
+        let Some(agent) = agent else { return "".into() };
+        match self.policy.agent_key(agent) {
+            Some(key) if key == &**agent => agent.clone(),
+            key => key.unwrap_or(OTHER).into(),
+        }
+    }
+
     /// The decision about an unlisted prompt, for the audit log.
     pub(crate) fn explain_prompt(&self, client: &Client, name: &str) -> CallDecision {
         let servers = self.servers.iter().filter_map(|server| match client.scope {
@@ -212,7 +241,9 @@ impl Active {
             Some((server, name)) => {
                 let exposure = self.policy.prompt_exposure(server);
                 let original = exposure.and_then(|exposure| exposure.renamed_from(name));
-                self.explain_other(client, server, Subject::Prompt(original.unwrap_or(name)))
+                let name = original.unwrap_or(name);
+                let explained = self.explain_other(client, server, Subject::Prompt(name));
+                self.explain_pinned(explained, ListKind::Prompts)
             }
             None => self.explain_other(client, "", Subject::Prompt(name)),
         }
@@ -233,6 +264,21 @@ impl Active {
         self.explain_other(client, server.unwrap_or_default(), Subject::Resource(uri))
     }
 
+    /// The same, if the only reason is that the entry is quarantined.
+    fn explain_pinned(&self, explained: CallDecision, kind: ListKind) -> CallDecision {
+        let is_unknown = explained.decision.step == Step::NoSuchTool;
+        let quarantined = self.pins.quarantined(&explained.server, kind, &explained.original);
+        match quarantined.filter(|_| is_unknown) {
+            Some(changed) => {
+                let decision = Decision { step: Step::Pin, ..explained.decision };
+                let why = format!("it is quarantined: {}", changed.summary());
+                let explanation = explained.explanation.because(&outside(&why));
+                CallDecision { decision, explanation, ..explained }
+            }
+            None => explained,
+        }
+    }
+
     fn explain_other(&self, client: &Client, server: &str, subject: Subject<'_>) -> CallDecision {
         let agent = client.caller.agent.as_deref();
         let name = match subject {
@@ -241,6 +287,10 @@ impl Active {
         };
         let cell = self.policy.cell(agent, server, subject);
         let mut decision = cell.list(client.caller.policy()).decision;
+        let would = self.shadow.as_ref().filter(|_| !server.is_empty()).and_then(|shadow| {
+            let would = shadow.cell(agent, server, subject).list(client.caller.policy()).decision;
+            Would::instead_of(&decision, shadow, would)
+        });
         if server.is_empty() || decision.verdict != Verdict::Deny {
             let (verdict, step) = (Verdict::Deny, Step::NoSuchTool);
             decision = Decision { verdict, step, layer: None, rule: None };
@@ -254,7 +304,7 @@ impl Active {
             _ => explanation,
         };
         let original = (&*name).into();
-        CallDecision { server: server.into(), original, decision, explanation }
+        CallDecision { server: server.into(), original, decision, explanation, would }
     }
 }
 

@@ -196,6 +196,22 @@ impl Identities {
         self.tokens.agent(token).cloned()
     }
 
+    /// Whether a caller that was identified under an earlier configuration could still be: some credential of its kind
+    /// names its agent.
+    pub(crate) fn still_names(&self, caller: &Caller) -> bool {
+        let Some(agent) = &caller.agent else { return !self.required };
+        // Over stdio, the operator names the agent.
+        let by_operator = !self.required && !self.can_name();
+        by_operator
+            || match caller.identity {
+                "token" => self.tokens.has(agent),
+                "uid" => self.uids.values().any(|own| own == agent),
+                "certificate" => self.certificates.values().flatten().any(|own| own == agent),
+                "jwt" => self.issuer.is_some(),
+                _ => true,
+            }
+    }
+
     /// Authenticates the caller of a request.
     pub async fn identify(
         &self,

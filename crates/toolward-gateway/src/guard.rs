@@ -4,9 +4,11 @@
 //! The guards in front of a tool are computed once, when a view is built. A call first consumes units of
 //! all its limits; if a hook refuses it, they are returned, so that a refused call uses no quota.
 
+pub mod approvals;
 mod disconnect;
 mod hooks;
 mod limits;
+pub mod pins;
 mod selection;
 mod shown;
 mod store;
@@ -20,6 +22,7 @@ use toolward_policy::refusal::cut;
 use toolward_policy::{LimitedRule, Policy, Rate, Tool};
 use toolward_wire::{Id, code};
 
+use self::approvals::Redeemed;
 use self::hooks::answer::{Denial, HookVerdict};
 use self::hooks::{Hook, order};
 use self::limits::{Limits, Reservation};
@@ -170,7 +173,7 @@ impl Guards {
                 }
             }
         }
-        Ok(Passed { reservation, failures })
+        Ok(Passed { reservation, failures, approval: None })
     }
 
     /// The hook at an index of a plan. A plan and its hooks belong to one configuration; if they ever did not, the
@@ -256,6 +259,12 @@ impl<'a> GuardedCall<'a> {
 }
 
 impl GuardedCall<'_> {
+    /// Whether a person has to approve it.
+    pub(crate) fn needs_approval(&self) -> bool {
+        let mut calls = self.through.into_iter().chain([self]);
+        calls.any(|call| !call.permit.asks().rules.is_empty())
+    }
+
     /// A number in the arguments that a hook could read differently from the server.
     fn inexact_number(&self) -> Option<String> {
         let mut found = None;
@@ -276,6 +285,8 @@ const MAX_QUOTED_NUMBER: usize = 40;
 #[must_use]
 pub struct Passed<'g> {
     reservation: Reservation<'g>,
+    /// The grant that covers it, if a person had to approve it.
+    approval: Option<Redeemed>,
     /// Non-critical hooks that failed, and why.
     failures: Vec<(Arc<str>, String)>,
 }
@@ -286,8 +297,18 @@ impl Passed<'_> {
         self.reservation.keep();
     }
 
-    /// Members of the audit record for a call that passed although a guard failed.
+    /// The same call, approved by a person.
+    pub(crate) fn approved(self, approval: Redeemed) -> Self {
+        Passed { approval: Some(approval), ..self }
+    }
+
+    /// Members of the audit record: who approved the call, and which guard failed although it passed.
     pub(crate) fn facts(&self, facts: &mut Facts) {
+        if let Some(Redeemed { grant, by, channel }) = &self.approval {
+            facts.text("grant", grant);
+            facts.text("approved_by", by);
+            facts.text("approved_via", channel);
+        }
         if self.reservation.local {
             facts.text("limit_store", "memory");
         }

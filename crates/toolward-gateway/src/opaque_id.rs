@@ -31,6 +31,8 @@ pub enum Kind {
     Cursor = 5,
     /// A task of a server.
     Task = 6,
+    /// A call that waits for a person, or continues after one approved it.
+    Approval = 7,
 }
 
 impl Kind {
@@ -40,6 +42,8 @@ impl Kind {
             Kind::Session | Kind::Event | Kind::Held | Kind::Cursor => LONGEST,
             Kind::Task => 8 << 10,
             Kind::State => 64 << 10,
+            // It can contain a state.
+            Kind::Approval => 96 << 10,
         }
     }
 }

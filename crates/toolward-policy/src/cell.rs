@@ -4,16 +4,19 @@
 //! few entries that can still decide.
 
 mod actions;
+mod recorded;
 
 use std::borrow::Cow;
 
 use crate::call::{Action, Ambiguity, Call, Caller, first_string, stated_action};
 use crate::condition::{Condition, Facts};
-use crate::decision::{Answer, Decision, LimitedRule, Step, Verdict, strictest};
+use crate::decision::{Answer, AskingRule, Decision, LimitedRule, Step, Verdict, strictest};
 use crate::hints::Hints;
 use crate::selector::fold;
 use crate::tool::Tool;
 use crate::view::{Asked, Candidate, LayerCell, Program};
+
+pub use self::recorded::{RecordedAction, RecordedCall};
 
 /// The policy for one subject of one agent on one server.
 #[derive(Debug, Clone)]
@@ -21,9 +24,16 @@ pub struct Cell(Inner);
 
 #[derive(Debug, Clone)]
 enum Inner {
-    /// A decision, and the limited rules that lead to it; nearly always empty.
-    Fixed(Decision, Option<std::sync::Arc<[LimitedRule]>>),
+    /// A decision, and the rules with options that lead to it; nearly always none.
+    Fixed(Decision, Option<std::sync::Arc<Behind>>),
     Open(Box<Open>),
+}
+
+/// The rules behind a decision that have a limit, or that ask.
+#[derive(Debug)]
+struct Behind {
+    limits: Box<[LimitedRule]>,
+    asks: Box<[AskingRule]>,
 }
 
 /// A cell whose decision depends on the call.
@@ -78,11 +88,16 @@ impl Cell {
         action_keys: &[Box<str>],
     ) -> Cell {
         if let Some(decision) = all_fixed(&layers) {
-            let limits = limits(layers.iter().map(|layer| match layer {
-                LayerCell::Fixed(answer) => Some(*answer),
-                LayerCell::Program(_) => None,
-            }));
-            return Cell(Inner::Fixed(decision, (!limits.is_empty()).then(|| limits.into())));
+            let answers = || {
+                layers.iter().map(|layer| match layer {
+                    LayerCell::Fixed(answer) => Some(*answer),
+                    LayerCell::Program(_) => None,
+                })
+            };
+            let (limits, asks) = (limits(answers()), asks(answers()));
+            let behind = Behind { limits: limits.into(), asks: asks.into() };
+            let is_empty = behind.limits.is_empty() && behind.asks.is_empty();
+            return Cell(Inner::Fixed(decision, (!is_empty).then(|| behind.into())));
         }
         let limited = layers.iter().any(|layer| match layer {
             LayerCell::Fixed(answer) => answer.limited,
@@ -137,16 +152,44 @@ impl Cell {
     #[inline]
     pub fn limits(&self, caller: Caller<'_>, call: &Call<'_>) -> Cow<'_, [LimitedRule]> {
         match &self.0 {
-            Inner::Fixed(_, limits) => Cow::Borrowed(limits.as_deref().unwrap_or_default()),
+            Inner::Fixed(_, behind) => {
+                Cow::Borrowed(behind.as_ref().map(|behind| &*behind.limits).unwrap_or_default())
+            }
             Inner::Open(open) if !open.limited => Cow::Borrowed(&[]),
             Inner::Open(open) => Cow::Owned(limits(open.answers(caller, call).map(Some))),
+        }
+    }
+
+    /// The rules that ask about a call, at most one per layer. Only for calls whose verdict is `ask`.
+    pub fn asks(&self, caller: Caller<'_>, call: &Call<'_>) -> Vec<AskingRule> {
+        match &self.0 {
+            Inner::Fixed(_, behind) => {
+                behind.as_ref().map(|behind| behind.asks.to_vec()).unwrap_or_default()
+            }
+            Inner::Open(open) => asks(open.answers(caller, call).map(Some)),
+        }
+    }
+
+    /// Whether some rule could ask about a call.
+    pub fn may_ask(&self) -> bool {
+        let asks = |answer: &Answer| answer.verdict == Verdict::Ask;
+        match &self.0 {
+            Inner::Fixed(decision, _) => decision.verdict == Verdict::Ask,
+            Inner::Open(open) => open.layers.iter().any(|layer| match layer {
+                LayerCell::Fixed(answer) => asks(answer),
+                LayerCell::Program(program) => {
+                    asks(&program.end) || program.candidates.iter().any(|one| asks(&one.answer))
+                }
+            }),
         }
     }
 
     /// All limited rules that could allow a call.
     pub fn all_limits(&self) -> Vec<LimitedRule> {
         let open = match &self.0 {
-            Inner::Fixed(_, limits) => return limits.as_deref().unwrap_or_default().to_vec(),
+            Inner::Fixed(_, behind) => {
+                return behind.as_ref().map(|behind| behind.limits.to_vec()).unwrap_or_default();
+            }
             Inner::Open(open) => open,
         };
         let of_layer = |(layer, cell): (usize, &LayerCell)| -> Vec<LimitedRule> {
@@ -298,6 +341,11 @@ impl Cell {
 fn limits(answers: impl Iterator<Item = Option<Answer>>) -> Vec<LimitedRule> {
     let limits = answers.enumerate().filter_map(|(layer, answer)| answer?.limit_in(layer as u16));
     limits.collect()
+}
+
+fn asks(answers: impl Iterator<Item = Option<Answer>>) -> Vec<AskingRule> {
+    let asks = answers.enumerate().filter_map(|(layer, answer)| answer?.ask_in(layer as u16));
+    asks.collect()
 }
 
 fn all_fixed(layers: &[LayerCell]) -> Option<Decision> {

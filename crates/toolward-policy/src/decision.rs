@@ -50,6 +50,8 @@ pub enum Step {
     ReadOnlyMode,
     NoPolicy,
     NoSuchTool,
+    /// The definition changed since it was approved.
+    Pin,
 }
 
 impl Step {
@@ -73,6 +75,7 @@ impl Step {
             Step::ReadOnlyMode => "read-only-mode",
             Step::NoPolicy => "no-policy",
             Step::NoSuchTool => "no-such-tool",
+            Step::Pin => "pin",
         }
     }
 }
@@ -182,6 +185,12 @@ impl Answer {
         Some(LimitedRule { layer, rule })
     }
 
+    /// The rule behind this answer in a layer, if it asks.
+    pub(crate) fn ask_in(self, layer: u16) -> Option<AskingRule> {
+        let rule = self.rule.filter(|_| self.verdict == Verdict::Ask)?;
+        Some(AskingRule { layer, rule })
+    }
+
     pub(crate) fn in_layer(self, layer: u16) -> Decision {
         Decision { verdict: self.verdict, layer: Some(layer), step: self.step, rule: self.rule }
     }
@@ -197,6 +206,13 @@ pub(crate) fn strictest(answers: impl IntoIterator<Item = Decision>) -> Option<D
             held
         }
     })
+}
+
+/// The address of an entry with `ask`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AskingRule {
+    pub layer: u16,
+    pub rule: RuleRef,
 }
 
 /// The address of an entry with a rate limit.

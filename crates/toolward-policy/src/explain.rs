@@ -101,7 +101,7 @@ impl Policy {
         let (name, tool) = (&*named.name, named.tool);
         let action_keys = self.action_keys(server, name);
         let walk = Walk {
-            asked: named.asked(action_keys),
+            asked: named.asked(self, (caller.agent, server), action_keys),
             caller,
             server,
             definition: tool.map_or("{}", |tool| tool.definition()),
@@ -350,11 +350,7 @@ impl Walk<'_> {
                     let Some(outcome) = self.ask(rule, applied.side, steps, action, call) else {
                         continue;
                     };
-                    let verdict = match applied.side {
-                        Side::Deny => Verdict::Deny,
-                        _ if rule.ask => Verdict::Ask,
-                        _ => Verdict::Allow,
-                    };
+                    let verdict = self.asked.verdict(applied.side, rule);
                     let answer = Answer::by(verdict, step, at);
                     match &outcome {
                         Outcome::Matched => end = Some(answer),

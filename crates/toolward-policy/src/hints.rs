@@ -58,6 +58,19 @@ impl Annotations {
         }
     }
 
+    /// The claims that both make: the less safe of two for each hint.
+    pub fn least_safe(self, other: Annotations) -> Annotations {
+        let both = |one: Option<bool>, other: Option<bool>, safe: bool| {
+            if one == Some(safe) { other } else { one }
+        };
+        Annotations {
+            read_only: both(self.read_only, other.read_only, true),
+            destructive: both(self.destructive, other.destructive, false),
+            idempotent: both(self.idempotent, other.idempotent, true),
+            open_world: both(self.open_world, other.open_world, false),
+        }
+    }
+
     /// The tags, with the protocol's defaults for missing claims: a tool without annotations is
     /// destructive and open-world.
     pub fn hints(self) -> Hints {

@@ -71,6 +71,11 @@ impl Index {
         self.tools_of_actions.find(name, found);
     }
 
+    /// How many patterns a look-up compares a name with, one by one.
+    pub(crate) fn scanned(&self) -> usize {
+        self.names.others.len()
+    }
+
     pub(crate) fn hints(&self) -> &[u32] {
         &self.hints
     }

@@ -13,7 +13,7 @@ use crate::fnmatch::Pattern;
 use crate::index::Index;
 use crate::rate::Rate;
 use crate::selector::{Glob, LONGEST_SELECTOR, MOST_DOTS, Selector, fold};
-use crate::source::{self, Case, Place};
+use crate::source::{self, Ask, Case, Place};
 
 /// The requests of a server that reach the client of an agent without `client_requests`, and beside an allowlist.
 pub(crate) const DEFAULT_CLIENT_REQUESTS: [&str; 2] = ["elicitation", "roots"];
@@ -98,9 +98,11 @@ pub(crate) struct Allowlist {
 pub(crate) struct Rule {
     pub(crate) selector: Selector,
     pub(crate) when: Option<Arc<Condition>>,
-    pub(crate) ask: bool,
+    pub(crate) ask: Option<Arc<Ask>>,
     pub(crate) limit: Option<Rate>,
     pub(crate) message: Option<Box<str>>,
+    /// Its index in the list as written, which may have shadow entries too.
+    pub(crate) written: u32,
     pub(crate) place: Place,
 }
 
@@ -169,9 +171,10 @@ impl Layer {
     pub(crate) fn new(
         index: usize,
         layer: source::LayerSource,
+        shadow: bool,
         errors: &mut Vec<CompileError>,
     ) -> Layer {
-        let mut compiler = Compiler { layer: index, errors };
+        let mut compiler = Compiler { layer: index, shadow, errors };
         let rules = match layer.rules {
             source::RulesSource::Agents(agents) => Rules::Agents(compiler.agents(agents)),
             source::RulesSource::Allowlist(list) => {
@@ -197,6 +200,44 @@ impl Layer {
                 lists.map(|list| of_list(list)).fold(Reads::default(), Reads::or)
             }
         }
+    }
+
+    /// Whether any entry asks.
+    pub(crate) fn asks(&self) -> bool {
+        !self.asking().is_empty()
+    }
+
+    /// The addresses of all entries that ask.
+    pub(crate) fn asking(&self) -> Vec<RuleRef> {
+        let of_list = |list: &List, at: &dyn Fn(u32) -> RuleRef| -> Vec<RuleRef> {
+            let asking = list.rules.iter().enumerate().filter(|(_, rule)| rule.ask.is_some());
+            asking.map(|(entry, _)| at(entry as u32)).collect()
+        };
+        let kinds = [Kind::Tools, Kind::Prompts, Kind::Resources];
+        let mut found = Vec::new();
+        match &self.rules {
+            Rules::ReadOnly => {}
+            Rules::Allowlist(list) => {
+                for kind in kinds {
+                    let at = |entry| RuleRef { kind, ..RuleRef::in_allowlist(entry) };
+                    found.extend(list.of(kind).into_iter().flat_map(|list| of_list(list, &at)));
+                }
+            }
+            Rules::Agents(layer) => {
+                for (index, agent) in layer.agents.iter().enumerate() {
+                    for kind in kinds {
+                        for (key, list) in agent.allow.of(kind).iter().enumerate() {
+                            let at = |entry| RuleRef {
+                                kind,
+                                ..RuleRef::allowed_tool(index as u32, key as u32, entry)
+                            };
+                            found.extend(of_list(list, &at));
+                        }
+                    }
+                }
+            }
+        }
+        found
     }
 
     /// The rule at an address of this layer.
@@ -260,17 +301,17 @@ impl Layer {
     /// The role that a rule belongs to.
     pub(crate) fn role(&self, at: RuleRef) -> Option<&str> {
         match &self.rules {
-            Rules::Agents(layer) => layer.agents.get(at.agent as usize)?.origin(at).0,
+            Rules::Agents(layer) => layer.agents.get(at.agent as usize)?.origin(at),
             _ => None,
         }
     }
 
     /// The path of a rule as a person would write it: `agents.dev.deny.tools.db[0]`.
     pub(crate) fn path(&self, at: RuleRef) -> String {
-        let entry = at.entry;
+        let entry = self.rule(at).map_or(at.entry, |rule| rule.written);
         match &self.rules {
             Rules::Agents(layer) => match layer.agents.get(at.agent as usize) {
-                Some(agent) => agent.path(at),
+                Some(agent) => agent.path(at, entry),
                 None => String::from("agents"),
             },
             Rules::Allowlist(list) => match at.kind {
@@ -302,22 +343,26 @@ impl Agent {
         if side == Side::Deny { &self.deny } else { &self.allow }
     }
 
-    /// The role that a rule comes from, and the rule's index in its list there.
-    pub(crate) fn origin(&self, at: RuleRef) -> (Option<&str>, u32) {
+    /// The role that a rule comes from.
+    pub(crate) fn origin(&self, at: RuleRef) -> Option<&str> {
         let lists = self.side(at.side);
         match at.kind {
-            Kind::Servers => origin(&lists.servers_from, at.entry),
-            Kind::ClientRequests => origin(&self.requests_from, at.entry),
+            Kind::Servers => origin(&lists.servers_from, at.entry).0,
+            Kind::ClientRequests => origin(&self.requests_from, at.entry).0,
             kind => {
-                let list = lists.of(kind).get(at.key as usize);
-                (list.and_then(|list| list.role.as_deref()), at.entry)
+                lists.of(kind).get(at.key as usize).and_then(|list| list.role.as_deref())
             }
         }
     }
 
     /// `agents.dev.deny.tools.db[0]`, or `roles.reader.allow.tools.db[0]`.
-    fn path(&self, at: RuleRef) -> String {
-        let (role, entry) = self.origin(at);
+    fn path(&self, at: RuleRef, entry: u32) -> String {
+        let role = self.origin(at);
+        let entry = match at.kind {
+            // They are numbered through all roles.
+            Kind::ClientRequests => origin(&self.requests_from, at.entry).1,
+            _ => entry,
+        };
         let mut path = String::from(if role.is_some() { "roles" } else { "agents" });
         push_key(&mut path, role.unwrap_or(&self.name));
         path.push_str(if at.side == Side::Deny { ".deny." } else { ".allow." });
@@ -329,6 +374,7 @@ impl Agent {
     }
 }
 
+/// The role that an entry comes from, and its index there.
 fn origin(origins: &Origins, entry: u32) -> (Option<&str>, u32) {
     let mut rest = entry;
     for (role, entries) in origins {
@@ -355,6 +401,11 @@ impl AgentsLayer {
     /// Whether the layer has rules for this name: exactly, or by a pattern.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.named(name).is_some()
+    }
+
+    /// The key of the rules for this name: the name itself, or the pattern that matches it.
+    pub(crate) fn key(&self, name: &str) -> Option<&str> {
+        Some(&*self.agents.get(self.named(name)? as usize)?.name)
     }
 
     /// Agents whose names are patterns.

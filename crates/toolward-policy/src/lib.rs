@@ -57,6 +57,7 @@
 //! | [`number`] | which numbers can be compared exactly |
 //! | [`rate`] | rate limits of entries |
 //! | [`explain`] | the reference matcher, step by step; a property test compares it with the cells |
+//! | [`recorded`] | decisions on past calls, of which the audit log does not contain everything |
 //! | [`reason`], [`why`] | decisions in words, for people |
 //! | [`allowed`], [`refusal`] | refusals for agents: their text and data, and the calls an agent can make instead |
 //! | [`analyse`] | what policies decide about everything that could be called: differences, and whether a call can ever be allowed |
@@ -72,7 +73,9 @@
 mod action_argument;
 pub mod allowed;
 pub mod analyse;
+pub mod approval;
 mod argument_path;
+mod ask;
 mod automaton;
 pub mod call;
 pub mod catalogue;
@@ -94,6 +97,7 @@ pub mod number;
 mod policy;
 pub mod rate;
 pub mod reason;
+pub mod recorded;
 pub mod refusal;
 pub mod selector;
 pub mod source;
@@ -111,7 +115,7 @@ pub use automaton::common_name;
 pub use call::{Arguments, Call, Caller};
 pub use catalogue::Catalogue;
 pub use cell::{Cell, Listing};
-pub use decision::{Decision, LimitedRule, RuleRef, Step, Verdict};
+pub use decision::{AskingRule, Decision, LimitedRule, RuleRef, Step, Verdict};
 pub use hints::{Annotations, Hints};
 pub use layer::{CompileError, CompileProblem};
 pub use policy::{Family, Policy, Row, Subject};

@@ -1,9 +1,16 @@
 //! Lints: rules that load but are probably a mistake.
 //!
 //! Lints check one agent's lists at a time, through the indexes that decisions use, so a policy of
-//! a hundred thousand rules is linted in the time of a load.
+//! a hundred thousand rules is linted in the time of a load. Whether a rule can ever decide is computed with
+//! the automata of the analysis ([`reach`]), in bounded time.
+
+mod cover;
+mod reach;
 
 use hashbrown::HashSet;
+
+use self::cover::{candidates_covering, covered_earlier, covers};
+use self::reach::{Before, Entries, Work};
 
 use crate::catalogue::Catalogue;
 use crate::decision::{Kind, RuleRef, Side, Verdict};
@@ -12,7 +19,7 @@ use crate::hints::BUILT_IN;
 use crate::layer::{Agent, Layer, List, Rule, Rules};
 use crate::policy::Policy;
 use crate::reason::{RuleText, list_name};
-use crate::selector::{Selector, fold};
+use crate::selector::fold;
 use crate::source::{Case, Place};
 use crate::tool::Tool;
 use crate::view::server_step;
@@ -40,6 +47,7 @@ pub enum LintKind {
     ToolOrAction,
     DisplayName,
     OddName,
+    NobodyApproves,
 }
 
 impl LintKind {
@@ -53,6 +61,7 @@ impl LintKind {
             LintKind::ToolOrAction => "tool-or-action",
             LintKind::DisplayName => "display-name",
             LintKind::OddName => "odd-name",
+            LintKind::NobodyApproves => "nobody-approves",
         }
     }
 }
@@ -61,10 +70,17 @@ impl Policy {
     /// Lints every rule. Lints that need servers or tools are skipped for those that the catalogue
     /// does not contain.
     pub fn lint(&self, catalogue: &Catalogue) -> Vec<Lint> {
-        let mut lints = Vec::new();
+        let (mut lints, mut work) = (Vec::new(), Work::default());
         for layer in &self.layers {
-            let (policy, lints) = (self, &mut lints);
-            let mut linter = Linter { policy, catalogue, layer, lints, seen: HashSet::new() };
+            let mut linter = Linter {
+                policy: self,
+                catalogue,
+                layer,
+                lints: &mut lints,
+                seen: HashSet::new(),
+                flagged: HashSet::new(),
+                work: &mut work,
+            };
             match &layer.rules {
                 Rules::ReadOnly => {}
                 Rules::Allowlist(allowlist) => {
@@ -76,6 +92,8 @@ impl Policy {
                         entry,
                     };
                     linter.list(&allowlist.tools, allowlist.case, None, &at);
+                    linter.approvable(&allowlist.tools, &at);
+                    linter.unreachable_in_allowlist(&allowlist.tools, allowlist.case, &at);
                 }
                 Rules::Agents(agents) => {
                     for (at, agent) in agents.agents.iter().enumerate() {
@@ -117,15 +135,18 @@ struct Linter<'a> {
     lints: &'a mut Vec<Lint>,
     /// Lists of roles that are linted, by role and path.
     seen: HashSet<String>,
+    /// Rules that something was found about.
+    flagged: HashSet<RuleRef>,
+    work: &'a mut Work,
 }
 
 impl Linter<'_> {
-    fn agent(&mut self, agent: &Agent, at: u32) {
+    fn agent(&mut self, agent: &Agent, index: u32) {
         for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
-            let at = |kind, key, entry| RuleRef { side, kind, agent: at, key, entry };
+            let at = |kind, key, entry| RuleRef { side, kind, agent: index, key, entry };
             for (entry, rule) in lists.servers.iter().enumerate() {
                 let at = at(Kind::Servers, 0, entry as u32);
-                if agent.origin(at).0.is_none() || self.seen.insert(self.layer.path(at)) {
+                if agent.origin(at).is_none() || self.seen.insert(self.layer.path(at)) {
                     self.server(rule, agent.case, at);
                 }
             }
@@ -140,6 +161,7 @@ impl Linter<'_> {
                     if !of_role || list.rules.is_empty() {
                         self.key(agent, list, &at);
                     }
+                    self.approvable(list, &at);
                     if kind == Kind::Tools {
                         self.list(list, agent.case, Some(list), &at);
                         if side == Side::Allow && !of_role {
@@ -149,6 +171,112 @@ impl Linter<'_> {
                 }
             }
         }
+        self.unreachable(agent, index);
+    }
+
+    /// An agent's own rules that the rules before them leave nothing for, on any server that it may use.
+    fn unreachable(&mut self, agent: &Agent, index: u32) {
+        let Some(servers) = reach::servers(agent, index) else { return };
+        let applies = |list: &List, server: &str| list.key.matches(&fold(server, agent.case));
+        for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
+            for (key, list) in lists.tools.iter().enumerate() {
+                if list.role.is_some() || list.rules.is_empty() {
+                    continue;
+                }
+                let at = |entry: usize| {
+                    let (kind, entry) = (Kind::Tools, entry as u32);
+                    RuleRef { side, kind, agent: index, key: key as u32, entry }
+                };
+                let here = servers.iter().filter(|server| applies(list, server));
+                // The lists that apply together, on each class of servers.
+                let mut sets: Vec<[Vec<usize>; 2]> = Vec::new();
+                for server in here {
+                    let set = [&agent.deny, &agent.allow].map(|side| {
+                        let lists = side.tools.iter().enumerate();
+                        lists.filter(|(_, list)| applies(list, server)).map(|(at, _)| at).collect()
+                    });
+                    if !sets.contains(&set) {
+                        sets.push(set);
+                    }
+                }
+                if sets.is_empty() {
+                    if crate::fnmatch::is_pattern(&list.key_written) {
+                        let message = format!(
+                            "agent `{}` may not use any server that `{}` matches, so these rules never apply",
+                            agent.name, list.key_written
+                        );
+                        self.push(LintKind::NeverMatches, at(0), message, None);
+                    }
+                    continue;
+                }
+                for (entry, rule) in list.rules.iter().enumerate() {
+                    if self.flagged.contains(&at(entry)) || self.hidden(list, rule, agent.case, at(entry)) {
+                        continue;
+                    }
+                    let exact = !rule.selector.is_wildcard();
+                    let before = |set: &[Vec<usize>; 2], denies_only: bool| {
+                        let own = if side == Side::Deny { 0 } else { 1 };
+                        let mut lists = Vec::new();
+                        for (group, side) in [&agent.deny, &agent.allow].into_iter().enumerate() {
+                            for other in &set[group] {
+                                let entries = match other.cmp(&key) {
+                                    _ if group < own => Entries::All,
+                                    _ if group > own || denies_only => continue,
+                                    std::cmp::Ordering::Less if exact => Entries::Exact,
+                                    std::cmp::Ordering::Less => Entries::All,
+                                    std::cmp::Ordering::Equal if exact => Entries::ExactTo(entry),
+                                    std::cmp::Ordering::Equal => Entries::ExactAndWildcardsTo(entry),
+                                    std::cmp::Ordering::Greater if exact => continue,
+                                    std::cmp::Ordering::Greater => Entries::Exact,
+                                };
+                                lists.push((&*side.tools[*other], entries));
+                            }
+                        }
+                        Before { lists, case: agent.case }
+                    };
+                    let text = rule.selector.written();
+                    let denied = side == Side::Allow
+                        && sets.iter().all(|set| before(set, true).cover(rule, self.work));
+                    if denied {
+                        let message = format!(
+                            "`{text}` allows nothing: entries in {} cover it together, and deny wins",
+                            list_name(Side::Deny, Kind::Tools)
+                        );
+                        self.push(LintKind::Shadowed, at(entry), message, None);
+                    } else if sets.iter().all(|set| before(set, false).cover(rule, self.work)) {
+                        let message = together(text);
+                        self.push(LintKind::Shadowed, at(entry), message, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Entries of an allowlist that the entries before them leave nothing for.
+    fn unreachable_in_allowlist(&mut self, list: &List, case: Case, at: &dyn Fn(u32) -> RuleRef) {
+        for (entry, rule) in list.rules.iter().enumerate() {
+            let address = at(entry as u32);
+            let before = Before { lists: vec![(list, Entries::To(entry))], case };
+            if !self.flagged.contains(&address) && before.cover(rule, self.work) {
+                self.push(LintKind::Shadowed, address, together(rule.selector.written()), None);
+            }
+        }
+    }
+
+    /// Rules for a server whose `expose` leaves no tool that they match.
+    fn hidden(&mut self, list: &List, rule: &Rule, case: Case, at: RuleRef) -> bool {
+        let Some(exposure) = self.policy.exposure(&list.key_written) else { return false };
+        let exact = !crate::fnmatch::is_pattern(&list.key_written);
+        let hidden = exact && !reach::is_exposed(rule, case, exposure, self.work);
+        if hidden {
+            let message = format!(
+                "`{}` matches no tool that `expose` of the server `{}` exposes",
+                rule.selector.written(),
+                list.key_written
+            );
+            self.push(LintKind::NeverMatches, at, message, None);
+        }
+        hidden
     }
 
     fn server(&mut self, rule: &Rule, case: Case, at: RuleRef) {
@@ -215,7 +343,9 @@ impl Linter<'_> {
             if self.odd(rule, address) || self.never(rule, address) {
                 continue;
             }
-            if let Some(earlier) = covered_earlier(list, entry, address.side) {
+            let work = self.work.spend(list.index.scanned());
+            let earlier = work.and_then(|()| covered_earlier(list, entry, address.side));
+            if let Some(earlier) = earlier {
                 let message = format!(
                     "`{}` is never reached: `{}` before it covers the same",
                     rule.selector.written(),
@@ -225,6 +355,20 @@ impl Linter<'_> {
                 continue;
             }
             self.tools(rule, case, keyed, address);
+        }
+    }
+
+    /// Entries that ask when nobody could approve: they deny.
+    fn approvable(&mut self, list: &List, at: &dyn Fn(u32) -> RuleRef) {
+        for (entry, rule) in list.rules.iter().enumerate() {
+            let problem = rule.ask.as_ref().and_then(|ask| self.policy.approvers.problem(ask));
+            if let Some(problem) = problem {
+                let message = format!(
+                    "nobody can approve `{}`, so it is denied: {problem}",
+                    rule.selector.written()
+                );
+                self.push(LintKind::NobodyApproves, at(entry as u32), message, None);
+            }
         }
     }
 
@@ -361,6 +505,9 @@ impl Linter<'_> {
                 continue;
             }
             for (entry, rule) in list.rules.iter().enumerate() {
+                if self.work.spend(deny.index.scanned()).is_none() {
+                    return;
+                }
                 let mut found = Vec::new();
                 candidates_covering(deny, &rule.selector, &mut found);
                 let covering = found
@@ -399,6 +546,7 @@ impl Linter<'_> {
         message: String,
         misspelt: Option<(String, Vec<String>)>,
     ) {
+        self.flagged.insert(at);
         self.lints.push(Lint {
             kind,
             layer: self.layer.name.to_string(),
@@ -426,60 +574,8 @@ fn said_by_original(tools: &[Tool], rule: &Rule) -> bool {
     tools.iter().any(|tool| tool.name() == rule.selector.written())
 }
 
-/// An earlier entry of the same step that covers this one.
-fn covered_earlier(list: &List, entry: usize, side: Side) -> Option<usize> {
-    let rule = &list.rules[entry];
-    let mut found = Vec::new();
-    candidates_covering(list, &rule.selector, &mut found);
-    found.sort_unstable();
-    found.into_iter().map(|at| at as usize).find(|&at| {
-        let other = &list.rules[at];
-        let earlier = match side {
-            // An allowlist is evaluated in file order; in other lists, exact entries come first.
-            Side::Allowlist => at < entry,
-            _ => (other.selector.is_wildcard(), at) < (rule.selector.is_wildcard(), entry),
-        };
-        earlier && other.when.is_none() && !other.ask && covers(&other.selector, &rule.selector)
-    })
-}
-
-/// Entries of a list that may cover a selector, found by the text that every match must contain.
-fn candidates_covering(list: &List, selector: &Selector, found: &mut Vec<u32>) {
-    match selector.name_form().map(|form| form.whole.pattern()) {
-        None => {
-            found.extend_from_slice(list.index.hints());
-            list.index.by_name("", found);
-        }
-        Some(Pattern::Exact(text) | Pattern::Prefix(text) | Pattern::Suffix(text)) => {
-            list.index.by_name(text, found);
-            list.index.by_name(selector.written(), found);
-        }
-        Some(Pattern::Any | Pattern::Tokens(_)) => list.index.by_name(selector.written(), found),
-    }
-    found.sort_unstable();
-    found.dedup();
-}
-
-/// Whether `wide` matches everything that `narrow` matches. `false` may also mean "not sure".
-fn covers(wide: &Selector, narrow: &Selector) -> bool {
-    if wide.written() == narrow.written() || wide.written() == "*" {
-        return true;
-    }
-    if let Some(narrow) = narrow.tags() {
-        return wide.tags().is_some_and(|wide| wide.iter().all(|tag| narrow.contains(tag)));
-    }
-    let (Some(wide_form), Some(form)) = (wide.name_form(), narrow.name_form()) else {
-        return false;
-    };
-    let names = |pattern: &Pattern| match (wide_form.whole.pattern(), pattern) {
-        (_, Pattern::Exact(text)) => wide.names_tool(text),
-        (Pattern::Prefix(wide), Pattern::Prefix(text)) => text.starts_with(&**wide),
-        (Pattern::Suffix(wide), Pattern::Suffix(text)) => text.ends_with(&**wide),
-        _ => false,
-    };
-    names(form.whole.pattern())
-        && form.every_action.iter().all(|tool| names(tool.pattern()))
-        && form.splits.iter().all(|split| names(split.tool.pattern()))
+fn together(text: &str) -> String {
+    format!("`{text}` is never reached: the entries before it cover everything that it matches")
 }
 
 impl Lint {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use hashbrown::HashMap;
 
+use crate::ask::Approvers;
 use crate::call::{Call, Caller};
 use crate::cell::{Cell, Listing};
 use crate::condition::Reads;
@@ -28,6 +29,9 @@ pub struct Policy {
     /// The variables that conditions of any rule read. Computed once, because every call needs it.
     reads: Reads,
     pub(crate) wordings: Wordings,
+    pub(crate) approvers: Approvers,
+    /// Whether any entry asks. Computed once, because every call needs it.
+    pub(crate) asks: bool,
 }
 
 /// The operator's settings for a server, compiled.
@@ -62,7 +66,7 @@ pub enum Subject<'a> {
 }
 
 /// A family of subjects that rules have lists for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     Tools,
     Prompts,
@@ -78,18 +82,42 @@ pub(crate) struct Named<'a> {
 }
 
 impl Named<'_> {
-    pub(crate) fn asked(&self, action_keys: &[Box<str>]) -> Asked<'_> {
+    pub(crate) fn asked<'a>(
+        &'a self,
+        policy: &'a Policy,
+        (agent, server): (Option<&'a str>, &'a str),
+        action_keys: &[Box<str>],
+    ) -> Asked<'a> {
         Asked {
             kind: self.kind,
             name: &self.name,
             hints: self.hints,
             declares_action: self.tool.is_some_and(|tool| tool.declares_action(action_keys)),
+            approvers: &policy.approvers,
+            agent,
+            server,
         }
     }
 }
 
 impl Policy {
+    /// Compiles what is enforced: shadow entries and layers count as not written.
     pub fn compile(source: Source) -> Result<Policy, Vec<CompileError>> {
+        Policy::compile_as(source, false)
+    }
+
+    /// Compiles what is enforced, and the policy in which shadow entries and layers count too, if there are any.
+    pub fn compile_with_shadow(
+        source: Source,
+    ) -> Result<(Policy, Option<Policy>), Vec<CompileError>> {
+        let shadow = match source.has_shadow() {
+            true => Some(Policy::compile_as(source.clone(), true)?),
+            false => None,
+        };
+        Ok((Policy::compile(source)?, shadow))
+    }
+
+    fn compile_as(source: Source, shadow: bool) -> Result<Policy, Vec<CompileError>> {
         let mut errors = Vec::new();
         let mut servers = HashMap::new();
         let everywhere = source
@@ -120,12 +148,15 @@ impl Policy {
             trust_annotations: true,
             action_keys: ActionKeys::new(&ActionKeysSource::default()),
         };
-        let layers = source.layers.into_iter().enumerate();
+        let shadow_layers = source.shadow_layers.into_iter().filter(|_| shadow);
+        let layers = source.layers.into_iter().chain(shadow_layers).enumerate();
         let layers: Vec<Layer> =
-            layers.map(|(index, layer)| Layer::new(index, layer, &mut errors)).collect();
+            layers.map(|(index, layer)| Layer::new(index, layer, shadow, &mut errors)).collect();
         let reads = layers.iter().map(Layer::reads).fold(Reads::default(), Reads::or);
         let wordings = Wordings::new(source.refusals);
-        let policy = Policy { servers, any_server, layers, reads, wordings };
+        let approvers = Approvers::new(&source.approvers);
+        let asks = layers.iter().any(Layer::asks);
+        let policy = Policy { servers, any_server, layers, reads, wordings, approvers, asks };
         errors.extend(policy.display_names_in_rules());
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
@@ -168,7 +199,7 @@ impl Policy {
 
     /// The cell of a subject for an agent, for deciding calls and listings.
     pub fn cell(&self, agent: Option<&str>, server: &str, subject: Subject<'_>) -> Cell {
-        self.cell_in(&self.views(agent, server), server, subject)
+        self.cell_in(&self.views(agent, server), (agent, server), subject)
     }
 
     /// The cells of all tools of a server for an agent.
@@ -176,7 +207,7 @@ impl Policy {
         let views = self.views(agent, server);
         let cell = |tool: &Tool| {
             let hints = self.hints(server, tool);
-            self.cell_in(&views, server, Subject::Tool(tool, &hints))
+            self.cell_in(&views, (agent, server), Subject::Tool(tool, &hints))
         };
         Row { cells: tools.tools().iter().map(cell).collect(), tools: tools.clone() }
     }
@@ -189,7 +220,8 @@ impl Policy {
         subjects: impl IntoIterator<Item = Subject<'s>>,
     ) -> Vec<Cell> {
         let views = self.views(agent, server);
-        subjects.into_iter().map(|subject| self.cell_in(&views, server, subject)).collect()
+        let cell = |subject| self.cell_in(&views, (agent, server), subject);
+        subjects.into_iter().map(cell).collect()
     }
 
     /// Whether an agent may see a resource template: no rule denies it as written, and some expansion of it could be
@@ -220,13 +252,18 @@ impl Policy {
         self.layers.iter().map(|layer| View::new(layer, agent, server)).collect()
     }
 
-    fn cell_in(&self, views: &[View<'_>], server: &str, subject: Subject<'_>) -> Cell {
+    fn cell_in(
+        &self,
+        views: &[View<'_>],
+        (agent, server): (Option<&str>, &str),
+        subject: Subject<'_>,
+    ) -> Cell {
         let named = match self.name(server, &subject) {
             Ok(named) => named,
             Err(decision) => return Cell::fixed(decision),
         };
         let action_keys = self.action_keys(server, &named.name);
-        let asked = named.asked(action_keys);
+        let asked = named.asked(self, (agent, server), action_keys);
         let layers = views.iter().map(|view| view.cell(&asked)).collect();
         Cell::new(layers, server, &asked, named.tool, action_keys)
     }
@@ -318,6 +355,14 @@ impl Policy {
         self.layers.iter().any(|layer| match &layer.rules {
             Rules::Agents(agents) => agents.has(agent),
             _ => false,
+        })
+    }
+
+    /// The key under which some layer has rules for this agent: its name, or a pattern.
+    pub fn agent_key(&self, agent: &str) -> Option<&str> {
+        self.layers.iter().find_map(|layer| match &layer.rules {
+            Rules::Agents(agents) => agents.key(agent),
+            _ => None,
         })
     }
 

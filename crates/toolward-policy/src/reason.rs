@@ -119,6 +119,16 @@ impl Policy {
             Step::ExactAllow | Step::WildcardAllow if decision.verdict == Verdict::Ask => {
                 format!("`{selector}` allows `{what}` to {whose} once a person approves ({place})")
             }
+            Step::AllowlistMatch if decision.verdict == Verdict::Ask => format!(
+                "`{selector}` in the allowlist allows `{what}` once a person approves ({place})"
+            ),
+            Step::ExactAllow | Step::WildcardAllow | Step::AllowlistMatch
+                if decision.verdict == Verdict::Deny =>
+            {
+                format!(
+                    "`{selector}` asks for approval, and nobody could approve `{what}` ({place})"
+                )
+            }
             Step::ExactAllow | Step::WildcardAllow => {
                 format!("`{selector}` in the allow list of {whose} covers `{what}` ({place})")
             }
@@ -152,6 +162,9 @@ impl Policy {
             }
             Step::NoPolicy => "there is no policy: everything that is exposed is allowed".into(),
             Step::NoSuchTool => format!("the server `{server}` has no tool `{subject}`"),
+            Step::Pin => format!(
+                "`{subject}` of the server `{server}` is quarantined: its definition is not the approved one"
+            ),
         }
     }
 

@@ -4,6 +4,8 @@
 //! here decides. Order is file order, and locations (`line`, `column`, both from 1) are kept so
 //! that every decision can name the rule that made it.
 
+use std::time::Duration;
+
 use crate::rate::Rate;
 
 /// A whole policy: settings of servers, and the layers that a call must pass.
@@ -16,8 +18,12 @@ pub struct Source {
     pub expose_everywhere: Option<ExposeSource>,
     /// Policy sources, in evaluation order.
     pub layers: Vec<LayerSource>,
+    /// Layers that are evaluated and recorded, and not enforced.
+    pub shadow_layers: Vec<LayerSource>,
     /// The texts that refusals include.
     pub refusals: RefusalsSource,
+    /// Who can approve calls.
+    pub approvers: ApproversSource,
 }
 
 /// The texts that refusals include in addition to the engine's reason.
@@ -56,6 +62,70 @@ impl Source {
             }
         };
         self.layers.iter().map(in_layer).sum()
+    }
+}
+
+/// A list of allowed tools that counts as not written, because all its entries are shadow entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenedList {
+    /// The index of its layer.
+    pub layer: usize,
+    /// `agents.NAME` or `roles.NAME`.
+    pub of: String,
+    /// The server's name or pattern.
+    pub key: String,
+    pub place: Place,
+}
+
+impl Source {
+    /// Whether an entry or a layer is only evaluated and recorded.
+    pub fn has_shadow(&self) -> bool {
+        !self.shadow_layers.is_empty() || self.layers.iter().any(LayerSource::has_shadow)
+    }
+
+    /// Lists of allowed tools that would restrict a server, and count as not written: all tools of the server are
+    /// allowed instead.
+    pub fn opened_by_shadow(&self) -> Vec<OpenedList> {
+        let mut opened = Vec::new();
+        for (layer, source) in self.layers.iter().enumerate() {
+            let RulesSource::Agents(agents) = &source.rules else { continue };
+            let own = agents.agents.iter().map(|(name, one)| ("agents", name, &one.allow));
+            let roles = agents.roles.iter().map(|(name, one)| ("roles", name, &one.allow));
+            for (section, name, allow) in own.chain(roles) {
+                let shadowed = allow.tools.iter().filter(|list| {
+                    !list.entries.is_empty() && list.entries.iter().all(|entry| entry.shadow)
+                });
+                opened.extend(shadowed.map(|list| OpenedList {
+                    layer,
+                    of: format!("{section}.{name}"),
+                    key: list.key.clone(),
+                    place: list.place,
+                }));
+            }
+        }
+        opened
+    }
+}
+
+impl LayerSource {
+    fn has_shadow(&self) -> bool {
+        let any = |entries: &[Entry]| entries.iter().any(|entry| entry.shadow);
+        let side = |side: &SideSource| {
+            let lists = [&side.tools, &side.prompts, &side.resources].into_iter().flatten();
+            any(&side.servers) || lists.into_iter().any(|list| any(&list.entries))
+        };
+        match &self.rules {
+            RulesSource::ReadOnly => false,
+            RulesSource::Allowlist(list) => {
+                let others = [&list.prompts, &list.resources].into_iter().flatten();
+                any(&list.tools) || others.into_iter().any(|entries| any(entries))
+            }
+            RulesSource::Agents(layer) => {
+                let agents = layer.agents.iter().map(|(_, agent)| (&agent.allow, &agent.deny));
+                let roles = layer.roles.iter().map(|(_, role)| (&role.allow, &role.deny));
+                agents.chain(roles).any(|(allow, deny)| side(allow) || side(deny))
+            }
+        }
     }
 }
 
@@ -222,12 +292,41 @@ pub struct Entry {
     /// A CEL expression; the entry is skipped if it is false.
     pub when: Option<String>,
     /// A person must approve (allow entries only).
-    pub ask: bool,
+    pub ask: Option<Ask>,
     /// The rate limit of the calls that the entry allows (allow entries only).
     pub limit: Option<Rate>,
     /// How to get permission; added to refusals of listed tools.
     pub message: Option<String>,
+    /// It is evaluated and recorded, and otherwise counts as not written.
+    pub shadow: bool,
     pub place: Place,
+}
+
+/// The options of an entry whose calls a person must approve.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Ask {
+    /// How long a call is kept open; `None`: the default.
+    pub hold: Option<Duration>,
+    /// How long a person may take; `None`: the default.
+    pub ttl: Option<Duration>,
+    /// The admins that can approve; empty: anyone who can approve calls of the tool.
+    pub approvers: Vec<String>,
+}
+
+/// Who can approve calls.
+#[derive(Debug, Clone, Default)]
+pub struct ApproversSource {
+    /// `None`: there are no admins, and the user who runs the gateway approves.
+    pub admins: Option<Vec<AdminSource>>,
+    /// Names or patterns of agents whose clients show requests for approval to a person.
+    pub trusted_ui: Vec<String>,
+}
+
+/// An admin, and the `SERVER/NAME` patterns that they may approve.
+#[derive(Debug, Clone, Default)]
+pub struct AdminSource {
+    pub name: String,
+    pub approve: Vec<String>,
 }
 
 impl Entry {

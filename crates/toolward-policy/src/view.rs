@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::ask::Approvers;
 use crate::automaton::common_name;
 use crate::condition::Condition;
 use crate::decision::{Answer, Kind, RuleRef, Side, Step, Verdict};
@@ -22,6 +23,22 @@ pub(crate) struct Asked<'a> {
     pub(crate) hints: &'a Hints,
     /// The tool's schema has one of its action keys.
     pub(crate) declares_action: bool,
+    pub(crate) approvers: &'a Approvers,
+    pub(crate) agent: Option<&'a str>,
+    pub(crate) server: &'a str,
+}
+
+impl Asked<'_> {
+    /// The verdict of an entry that matches. An entry that asks when nobody could approve denies.
+    pub(crate) fn verdict(&self, side: Side, rule: &Rule) -> Verdict {
+        let subject = (self.server, self.name);
+        match (side, &rule.ask) {
+            (Side::Deny, _) => Verdict::Deny,
+            (_, None) => Verdict::Allow,
+            (_, Some(ask)) if self.approvers.can_answer(ask, self.agent, subject) => Verdict::Ask,
+            (_, Some(_)) => Verdict::Deny,
+        }
+    }
 }
 
 /// A layer for (agent, server).
@@ -363,11 +380,7 @@ impl<'a, 'p> Gathered<'a, 'p> {
         let mut candidates = Vec::new();
         for hit in self.hits {
             let step = step_of(hit.at.side, hit.rule);
-            let verdict = match hit.at.side {
-                Side::Deny => Verdict::Deny,
-                _ if hit.rule.ask => Verdict::Ask,
-                _ => Verdict::Allow,
-            };
+            let verdict = self.asked.verdict(hit.at.side, hit.rule);
             let limited = hit.rule.limit.is_some();
             let answer = Answer { limited, ..Answer::by(verdict, step, hit.at) };
             let always = hit.by_name && hit.rule.when.is_none();

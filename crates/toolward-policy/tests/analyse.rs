@@ -6,6 +6,8 @@ mod changes;
 mod common;
 #[path = "analyse/large.rs"]
 mod large;
+#[path = "analyse/lints.rs"]
+mod lints;
 #[path = "analyse/never.rs"]
 mod never;
 #[path = "analyse/random.rs"]

@@ -5,16 +5,22 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 mod analysis;
+mod approvals;
 mod audit;
 mod demo;
+mod history;
 mod init;
+mod pins;
 mod token;
 mod tools;
 
 pub use analysis::*;
+pub use approvals::*;
 pub use audit::*;
 pub use demo::*;
+pub use history::*;
 pub use init::*;
+pub use pins::*;
 pub use token::*;
 pub use tools::*;
 
@@ -56,6 +62,13 @@ pub enum Command {
     CanEver(CanEverArgs),
     #[command(name = "who-can")]
     WhoCan(WhoCanArgs),
+    Plan(PlanArgs),
+    Learn(LearnArgs),
+    Pending(PendingArgs),
+    Approve(ApproveArgs),
+    Deny(DenyArgs),
+    Grants(GrantsArgs),
+    Revoke(RevokeArgs),
     Status(StatusArgs),
     Reload(ReloadArgs),
     Audit(AuditArgs),
@@ -64,6 +77,9 @@ pub enum Command {
     Test(TestArgs),
     Token(TokenArgs),
     Tools(ToolsCommandArgs),
+    Lock(LockArgs),
+    Changes(ChangesArgs),
+    Accept(AcceptArgs),
     Import(ImportArgs),
     Schema(SchemaArgs),
     Completions(CompletionsArgs),
@@ -242,7 +258,8 @@ pub struct StdioArgs {
     #[arg(long, value_name = "NAME")]
     pub agent: Option<String>,
     /// Serve only this server of the configuration, under its own tool names. Secrets of the others
-    /// are not needed
+    /// are not needed. The configuration is that of --config, TOOLWARD_CONFIG, or the user's, and not
+    /// ./toolward.yaml
     #[arg(long, value_name = "SERVER")]
     pub server: Option<String>,
     /// Connect the client to the gateway at this URL instead. The token comes from TOOLWARD_TOKEN; the
@@ -400,6 +417,8 @@ pub enum Kind {
     Prompt,
     /// A resource, by its URI.
     Resource,
+    /// A resource template in a listing.
+    Template,
 }
 
 impl Args for Kind {
@@ -408,7 +427,7 @@ impl Args for Kind {
             clap::Arg::new(name).long(name).help(help).action(clap::ArgAction::SetTrue)
         };
         command.arg(flag("prompt", "Ask about a prompt instead of a tool")).arg(
-            flag("resource", "Ask about a resource instead of a tool").conflicts_with("prompt"),
+            flag("resource", "Ask about a resource instead of a tool; with --list also about a template").conflicts_with("prompt"),
         )
     }
 

@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub(crate) mod analysis;
+pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod can_i;
 pub(crate) mod check;
@@ -9,11 +10,16 @@ pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+mod history;
 pub(crate) mod import;
 pub(crate) mod init;
+pub(crate) mod learn;
 pub(crate) mod ls;
 pub(crate) mod man;
+mod markdown;
 pub(crate) mod matching;
+pub(crate) mod pins;
+pub(crate) mod plan;
 mod question;
 pub(crate) mod reload;
 pub(crate) mod schema;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use toolward_wire::list::ListKind;
 
+use crate::control_approvals::{self, Peer};
 use crate::control_client::{ACCEPT_OF, CONTROL_TIMEOUT, directory};
 use crate::handover::Handover;
 use crate::reload::Reloader;
@@ -76,8 +77,9 @@ impl Control {
         let begun = Instant::now();
         let own = rustix::process::geteuid().as_raw();
         while let Ok((mut stream, _)) = self.listener.accept().await {
-            let user = stream.peer_cred().map(|peer| peer.uid());
-            if !user.is_ok_and(|user| user == own || user == 0) {
+            let Ok(peer) = stream.peer_cred() else { continue };
+            let peer = Peer { uid: peer.uid(), process: peer.pid() };
+            if peer.uid != own && peer.uid != 0 {
                 continue;
             }
             let (reloader, heir) = (reloader.clone(), heir.clone());
@@ -103,6 +105,10 @@ impl Control {
                         } else {
                             json!({"another": true})
                         }
+                    }
+                    word if word.starts_with(control_approvals::WORD) => {
+                        let request = &word[control_approvals::WORD.len()..];
+                        control_approvals::answer(&reloader, &peer, request).await
                     }
                     "status" => status(&reloader, begun).await,
                     "tools" => lists(&reloader, ListKind::Tools),

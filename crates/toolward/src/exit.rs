@@ -36,6 +36,10 @@ impl Failure {
         Failure { code: USAGE, message: message.into(), brief: None }
     }
 
+    pub(crate) fn denied(message: impl Into<String>) -> Failure {
+        Failure { code: NO, message: message.into(), brief: None }
+    }
+
     pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
         Failure { code: UNREACHABLE, message: message.into(), brief: None }
     }

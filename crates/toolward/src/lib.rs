@@ -2,6 +2,7 @@
 
 mod active_config;
 mod admin;
+mod approvals;
 mod arguments;
 mod audit_log;
 pub mod cli;
@@ -9,6 +10,7 @@ mod clients;
 mod commands;
 mod completion;
 mod control;
+mod control_approvals;
 mod control_client;
 mod descriptors;
 mod discovery;
@@ -19,17 +21,22 @@ mod gateway;
 mod guards;
 mod handover;
 mod identity;
+mod listing;
 mod load;
 mod log;
+mod metrics;
 mod ownership;
+mod pins;
 mod policy_gate;
 mod prepared;
 mod query;
 mod reads;
 mod reload;
 mod render;
+mod replay;
 mod report;
 mod running;
+mod server_settings;
 mod startup;
 mod status_report;
 mod tool_lists;
@@ -106,6 +113,13 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Equal(args) => commands::analysis::equal::run(&args),
         Command::CanEver(args) => commands::analysis::can_ever::run(&args, matches),
         Command::WhoCan(args) => commands::analysis::who_can::run(args, matches),
+        Command::Plan(args) => commands::plan::run(&args),
+        Command::Learn(args) => commands::learn::run(&args),
+        Command::Pending(args) => commands::approvals::pending(&args),
+        Command::Approve(args) => commands::approvals::approve(&args),
+        Command::Deny(args) => commands::approvals::deny(&args),
+        Command::Grants(args) => commands::approvals::grants(&args),
+        Command::Revoke(args) => commands::approvals::revoke(&args),
         Command::Status(args) => commands::status::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Audit(args) => commands::audit::run(args),
@@ -115,6 +129,9 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Tools(args) => {
             commands::tools::run(args, matches.and_then(|matches| Some(matches.subcommand()?.1)))
         }
+        Command::Lock(args) => commands::pins::lock::run(&args, matches),
+        Command::Changes(args) => commands::pins::changes::run(&args, matches),
+        Command::Accept(args) => commands::pins::accept::run(&args, matches),
         Command::Test(args) => commands::test::run(args, matches),
         Command::Import(args) => commands::import::run(args),
         Command::Schema(args) => commands::schema::run(args),

@@ -12,6 +12,7 @@ use toolward_config::{Files, ProcessEnv, sanitize, suggest};
 use toolward_gateway::active::{Active, Setup};
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::authn::Identities;
+use toolward_gateway::guard::pins::Pins;
 use toolward_gateway::http_client::{Address, ClientTls};
 use toolward_gateway::upstream::{
     Caps, Definition, Inherit, Launch, OAuth, Reach, Remote, Roots, Servers, Timeouts, Wire,
@@ -21,10 +22,12 @@ use toolward_gateway::view::names;
 use toolward_policy::selector::Glob;
 use toolward_policy::source::Case;
 
+use crate::approvals;
 use crate::exit::Failure;
 use crate::guards;
 use crate::identity::{identities, reachable};
 use crate::load::{Input, invalid};
+use crate::pins;
 
 /// How a process uses its configurations.
 #[derive(Debug, Clone)]
@@ -97,18 +100,27 @@ impl Prepared {
             }
         };
         let (required, claims) = (input.needs_name(), input.shows_claims());
+        if prepare.authenticates {
+            input.policy.ask_for_named_callers_only();
+        }
+        let pins = pins::setup(&input.loaded, &input.reads, true);
         let config = input.loaded.config;
         let identities = match prepare.authenticates {
             true => identities(&config, required, claims)?,
             false => Identities::default(),
         };
+        let admins = approvals::admins(&config, &identities)?;
         let guards = guards::guards(&config, &input.policy, before.map(|one| &one.guards), accept)?;
         let known = before.map_or(&[][..], |before| &before.servers);
         let setup = Setup {
             policy: input.policy,
+            shadow: input.shadow,
+            pins: Pins::new(pins, before.map(|before| &before.pins)),
             version: input.version,
             enforced: !prepare.allow_all,
             guards,
+            approvals: approvals::settings(&config)?,
+            admins,
             servers: servers.create(defined, known),
             naming: naming(&config),
             identities,

@@ -1,13 +1,13 @@
 //! Rule lists of the native format: layers with agents, and allowlists.
 
 use toolward_policy::source::{
-    AgentSource, AgentsSource, AllowlistSource, Case, Entry, KeyedList, RoleSource, SideSource,
-    Wording,
+    AgentSource, AgentsSource, AllowlistSource, Ask, Case, Entry, KeyedList, RoleSource,
+    SideSource, Wording,
 };
 
 use crate::diagnostics::sanitize::quoted;
 use crate::formats::hint_names::check_selector;
-use crate::keys::value_syntax::rate;
+use crate::keys::value_syntax::{duration, rate};
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
 
@@ -175,11 +175,22 @@ fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<E
             .find_map(|key| item.get(key)?.as_str())?
             .to_owned(),
         when: item.get("when").and_then(Node::as_str).map(str::to_owned),
-        ask: item.get("ask").and_then(Node::as_bool).unwrap_or(false),
+        ask: item.get("ask").and_then(ask),
         limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
         message: item.get("message").and_then(Node::as_str).map(str::to_owned),
+        shadow: item.get("shadow").and_then(Node::as_bool).unwrap_or(false),
         place: reader.place(item.span),
     })
+}
+
+/// `ask: true`, or its options.
+fn ask(node: &Node<'_>) -> Option<Ask> {
+    if node.as_map().is_none() {
+        return (node.as_bool() == Some(true)).then(Ask::default);
+    }
+    let time = |key: &str| node.get(key).and_then(|node| duration(node.as_str()?).ok());
+    let approvers = node.get("approvers").map(strings).unwrap_or_default();
+    Some(Ask { hold: time("hold"), ttl: time("ttl"), approvers })
 }
 
 fn check_allowlist_entry(reader: &mut Reader<'_>, item: &Node<'_>, selector: &str) {

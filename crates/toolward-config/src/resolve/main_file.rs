@@ -1,7 +1,7 @@
 //! Resolves the main file: from the validated tree to typed configuration values.
 
 use crate::config::{
-    Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
+    PinMode,     Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
     Secret, Server, Sink, Telemetry, Tls,
 };
 use crate::formats::rules::deny_on_missing_agent;
@@ -9,6 +9,7 @@ use crate::io::Directories;
 use crate::keys::value_syntax;
 use crate::read::node::{Node, Value};
 use crate::read::reader::Reader;
+use crate::resolve::approvals;
 use crate::resolve::builtin;
 use crate::resolve::guards;
 use crate::resolve::identities;
@@ -78,6 +79,9 @@ pub(crate) fn config(
     identities::check(reader, root, &config);
     config.limits = guards::limits(reader, root, directories);
     config.hooks = guards::hooks(reader, root, directories);
+    config.pins = root.get("pins").and_then(Node::as_str).and_then(PinMode::parse);
+    config.approvals = approvals::approvals(reader, root, directories);
+    config.admins = approvals::admins(reader, root, directories);
     let own = config.builtin.then_some(BUILTIN_SERVER);
     let servers = config.servers.iter().map(|server| &*server.name).chain(own);
     let mut servers: Vec<&str> = servers.collect();

@@ -28,6 +28,7 @@ use crate::keys::{AGENTS, ALLOWLIST, CONFIGURATION, is_main_key};
 use crate::read::node::{Map, Node, Value};
 use crate::read::reader::Reader;
 use crate::read::syntax::Syntax;
+use crate::resolve::approvals;
 use crate::resolve::builtin;
 use crate::resolve::guards;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
@@ -57,8 +58,16 @@ pub(crate) enum Role {
 /// Files that the main file references.
 #[derive(Default)]
 pub(crate) struct ReferencedFiles {
-    pub(crate) policies: Vec<(String, Mark)>,
+    pub(crate) policies: Vec<ReferencedPolicy>,
     pub(crate) servers_from: Vec<(String, Mark)>,
+}
+
+/// A policy file that the main file references.
+pub(crate) struct ReferencedPolicy {
+    pub(crate) path: String,
+    pub(crate) mark: Mark,
+    /// It is evaluated and recorded, and not enforced.
+    pub(crate) shadow: bool,
 }
 
 /// Help for an empty main file.
@@ -192,7 +201,23 @@ impl Assembly {
             let list = root.get(key).map(Node::items).unwrap_or_default();
             list.iter().filter_map(named).collect()
         };
-        ReferencedFiles { policies: files("policies"), servers_from: files("servers_from") }
+        let policies = root.get("policies").map(Node::items).unwrap_or_default();
+        let policies = policies.iter().filter_map(|node| {
+            let shadow = node.get("shadow").and_then(Node::as_bool).unwrap_or(false);
+            let (path, mark) = named(node.get("file").unwrap_or(node))?;
+            Some(ReferencedPolicy { path, mark, shadow })
+        });
+        let policies = policies.collect();
+        ReferencedFiles { policies, servers_from: files("servers_from") }
+    }
+
+    /// The layers of a policy file that is evaluated and recorded, and not enforced. Its tests and rate limits are not
+    /// used.
+    pub(crate) fn add_shadow(&mut self, shadow: Assembly) {
+        self.source.shadow_layers.extend(shadow.source.layers);
+        shadow.findings.into_list().into_iter().for_each(|one| self.findings.push(one));
+        shadow.files.iter().for_each(|file| self.watch(file));
+        self.texts.extend(shadow.texts);
     }
 
     /// The servers of a client's file, in addition to those of the main file.
@@ -371,6 +396,7 @@ impl Assembly {
         self.tests.extend(policy_tests::read(&mut reader, root));
         self.agent_limits.extend(guards::agent_limits(&mut reader, root));
         self.refusals(root);
+        self.source.approvers = approvals::approvers(root);
         for (mut server, at) in servers {
             let expose = server.expose.take();
             let name = server.name.clone();

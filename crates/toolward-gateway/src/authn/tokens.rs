@@ -35,12 +35,22 @@ impl Tokens {
         self.find(&Sha256::digest(token).into())
     }
 
+    /// Whether an agent has a token.
+    pub(super) fn has(&self, agent: &str) -> bool {
+        self.by_prefix.values().flatten().any(|(_, owner)| **owner == *agent)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
 
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The owner of the token with this digest.
+    pub fn owner(&self, digest: &Hash) -> Option<&Arc<str>> {
+        self.find(digest)
     }
 
     pub(super) fn find(&self, digest: &Hash) -> Option<&Arc<str>> {

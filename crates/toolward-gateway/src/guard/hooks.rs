@@ -16,7 +16,7 @@ mod interpreter;
 mod persistent;
 mod policy_file;
 mod pool;
-mod process;
+pub(super) mod process;
 mod request;
 mod script;
 mod share;

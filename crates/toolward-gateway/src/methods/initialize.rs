@@ -3,6 +3,7 @@
 //! A client of a single server gets that server's own response, reduced to the members that the gateway
 //! forwards; a client of several gets the gateway's.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use serde_json::json;
 use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::list::ListKind;
 use toolward_wire::without_own_meta;
-use toolward_wire::{Era, Id, Message, Raw, Revision, meta};
+use toolward_wire::{Era, Id, Message, Raw, Revision, meta, string};
 
 use super::request::{Envelope, Request};
 use super::{capabilities, views};
@@ -82,11 +83,11 @@ async fn initialize_with(
             Ok(hello) => hello,
             Err(why) => return why.public().response(id, server.name()),
         };
-    let mut instructions = hello.result_member("instructions").filter(|raw| raw.as_str().is_some());
-    if let Some(text) = instructions.and_then(Raw::as_str) {
+    let mut instructions = Instructions::approved(active, server, Some(&hello));
+    if instructions.is_some() {
         for kind in ListKind::ALL {
             let view = views::view(context, active, client, (kind, None)).await;
-            instructions = instructions.filter(|_| may_read(&view, &text));
+            instructions = instructions.filter(|shown| may_read(&view, &shown.text));
         }
     }
     let own = json!(client.revision.as_str()).to_string();
@@ -107,7 +108,7 @@ async fn initialize_with(
         ("protocolVersion", revision),
         ("capabilities", Some(&*offered)),
         ("serverInfo", info.as_deref()),
-        ("instructions", instructions.map(Raw::bytes)),
+        ("instructions", instructions.as_ref().map(|shown| &*shown.json)),
     ];
     responses::object(id, &parts)
 }
@@ -124,8 +125,8 @@ fn initialize_unheard(active: &Active, server: &Arc<Server>, client: &Client, id
         Era::Modern => hello.result_meta(meta::SERVER_INFO),
     });
     let info = info.map_or(named.as_bytes().into(), without_own_meta);
-    let instructions = hello.and_then(|hello| hello.result_member("instructions"));
-    let instructions = instructions.filter(|raw| {
+    let instructions = Instructions::approved(active, server, hello);
+    let instructions = instructions.filter(|shown| {
         let has = |kind: ListKind| {
             let declared = hello.and_then(|hello| hello.result_member("capabilities"));
             declared.is_some_and(|declared| declared.member(kind.capability()).is_some())
@@ -135,15 +136,14 @@ fn initialize_unheard(active: &Active, server: &Arc<Server>, client: &Client, id
             view.is_some_and(|view| may_read(&view, text))
         };
         let mut kinds = ListKind::ALL.into_iter().filter(|kind| has(*kind));
-        let mut all = |text: &str| kinds.all(|kind| readable(text, kind));
-        raw.as_str().is_some_and(|text| all(&text))
+        kinds.all(|kind| readable(&shown.text, kind))
     });
     let offered = capabilities::of_one(active, client, server, hello);
     let parts = [
         ("protocolVersion", Some(revision.as_bytes())),
         ("capabilities", Some(&*offered)),
         ("serverInfo", Some(&info)),
-        ("instructions", instructions.map(Raw::bytes)),
+        ("instructions", instructions.as_ref().map(|shown| &*shown.json)),
     ];
     responses::object(id, &parts)
 }
@@ -214,6 +214,31 @@ pub(crate) async fn ready_in_time(
 ) -> Option<Result<(), Unavailable>> {
     let deadline = (client.since + FIRST_ANSWER).into();
     tokio::time::timeout_at(deadline, Box::pin(ready(context, active, client))).await.ok()
+}
+
+/// The instructions of a server that agents may see: its own, or the approved ones if they differ.
+struct Instructions<'h> {
+    text: String,
+    /// The same as JSON, as the server wrote it if it is the server's.
+    json: Cow<'h, [u8]>,
+}
+
+impl<'h> Instructions<'h> {
+    fn approved(
+        active: &Active,
+        server: &Server,
+        hello: Option<&'h Message>,
+    ) -> Option<Instructions<'h>> {
+        // Without a handshake, nothing is known about the server's own.
+        let own = hello?.result_member("instructions").filter(|raw| raw.as_str().is_some());
+        let text = own.and_then(Raw::as_str);
+        let shown = active.pins.instructions(server.name(), text.as_deref())?;
+        let json = match (&shown, own) {
+            (Cow::Borrowed(_), Some(own)) => Cow::Borrowed(own.bytes()),
+            (text, _) => Cow::Owned(string::quote(text)),
+        };
+        Some(Instructions { text: shown.into_owned(), json })
+    }
 }
 
 /// Whether a client may read a server's instructions: its lists must be known, and the text must not mention a

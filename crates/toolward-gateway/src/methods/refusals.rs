@@ -47,6 +47,7 @@ pub(crate) async fn deny(
     let subject = envelope.row.subject;
     let refusal = denial(active, view, name, denied, &ticket.id).of(refused(subject));
     let facts = events::denial(envelope, (name, denied, &refusal), &context.audit.arguments);
+    context.series.refused("policy");
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
         Ok(()) if subject == PolicySubject::Resource || view.kind() == ListKind::Resources => {
             responses::resource_not_found(id, client.era(), name, &ticket.id)
@@ -71,6 +72,7 @@ pub(crate) async fn stop(
     let limit = limit.map(|limit| limit.of(refused(envelope.row.subject)));
     let about = (permit, stopped, limit.as_ref());
     let facts = events::stopped(envelope, about, &context.audit.arguments);
+    context.series.refused(stopped.step());
     let name = permit.exposed();
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
         Ok(()) => {
@@ -92,6 +94,7 @@ pub(crate) async fn refuse_listing(
     let envelope = &request.envelope;
     let ticket = context.audit.ticket(envelope.agent());
     let facts = events::list_stopped(envelope, &request.message, method, stopped);
+    context.series.refused(stopped.step());
     match context.audit.record_ticket(&ticket, "refusal", "", &facts).await {
         Ok(()) => listing_answer(&envelope.id, stopped, &ticket.id),
         Err(error) => responses::not_recorded(&envelope.id, &error),
@@ -116,7 +119,7 @@ pub(crate) async fn refuse_undecidable(
 }
 
 /// Delays the response to a refused call according to the agent's `refused` limit.
-async fn delayed(
+pub(crate) async fn delayed(
     active: &Active,
     agent: Option<&Arc<str>>,
     cancel: &Cancel,
@@ -198,7 +201,8 @@ fn stopped_answer(
     }
     if let Why::Denied(denial) = &stopped.why {
         let data = denial.data.as_deref();
-        return error_body(Some(id), denial.code, &denial.message, data).into();
+        let body = error_body(Some(id), denial.code, &denial.message, data);
+        return Answer::from(body).error("refused");
     }
     let name = permit.exposed();
     let message = format!("{name} is refused: the hook `{}` failed", stopped.by);
@@ -207,7 +211,8 @@ fn stopped_answer(
         "retryable": true, "decision_id": decision,
     });
     let data = data.to_string();
-    error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes())).into()
+    let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
+    Answer::from(body).error("hook_failed")
 }
 
 /// The response to a listing that a rate limit refuses.
@@ -221,7 +226,8 @@ fn listing_answer(id: &Id, stopped: &Stopped, decision: &str) -> Answer {
     };
     let data = limit_data(stopped, &message, decision).to_string();
     let body = error_body(Some(id), code::INTERNAL_ERROR, &message, Some(data.as_bytes()));
-    Answer { retry_after: stopped.retry_after(), ..body.into() }
+    let error_type = Some("refused");
+    Answer { retry_after: stopped.retry_after(), error_type, ..body.into() }
 }
 
 fn limit_data(stopped: &Stopped, message: &str, decision: &str) -> Value {

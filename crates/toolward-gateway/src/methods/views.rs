@@ -34,6 +34,7 @@ pub(crate) async fn view(
     if let Some(name) = wanted {
         let lists = known_lists(context, active, (client, kind), ServerConnection::known);
         let view = view_of(active, (client, kind), &lists);
+        report_changes(context, active);
         if view.has(name) {
             refresh(context, active, client, kind);
             client.hold(&view, version, &lists);
@@ -43,6 +44,7 @@ pub(crate) async fn view(
     // Boxed because it is rare and would otherwise enlarge the future of every call.
     let lists = Box::pin(fetch_lists(context, active, client, (kind, Vec::new()))).await;
     let view = view_of(active, (client, kind), &lists);
+    report_changes(context, active);
     client.hold(&view, version, &lists);
     view
 }
@@ -122,7 +124,9 @@ pub(crate) fn remembered(
             one.list = Ok(list);
         }
     }
-    view_of(active, (client, kind), &lists)
+    let view = view_of(active, (client, kind), &lists);
+    report_changes(context, active);
+    view
 }
 
 /// The view for a listing. A server that has not responded since the start is shown with its last known list, while its
@@ -240,6 +244,13 @@ fn view_of(
     lists: &[FetchedList],
 ) -> Arc<View> {
     active.views.view(active.rules(), active.naming_of(kind), (client, kind), lists)
+}
+
+/// Records the definitions that were found to differ from the approved ones.
+pub(crate) fn report_changes(context: &Context, active: &Active) {
+    for (kind, facts) in active.pins.take_reports() {
+        context.audit.note(kind, &facts);
+    }
 }
 
 /// Refreshes stale lists in the background.

@@ -8,13 +8,15 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use toolward_policy::allowed::Offer;
 use toolward_policy::reason::About;
-use toolward_policy::{Cell, Listing, Row, Subject, ToolSet, Verdict};
+use toolward_policy::{Cell, Listing, Policy, Row, Subject, ToolSet, Verdict};
 use toolward_wire::Raw;
 use toolward_wire::list::{self, ListKind};
 
 use super::names::{Claims, Naming};
 use super::{ListedEntry, Rules, ServerView, View, resources};
 use crate::client::Caller;
+use crate::guard::approvals::definition_digest;
+use crate::guard::pins::screen::Screened;
 use crate::permit::Explanation;
 use crate::upstream::catalogue::Catalogue;
 use crate::upstream::{Server, Unavailable};
@@ -27,7 +29,10 @@ const MAX_TTL_MS: u64 = 5_000;
 /// A server that the agent may use, with its list or the reason why it is not known.
 pub struct ServerList<'a> {
     pub server: &'a Arc<Server>,
+    /// The entries that agents may see, with approved definitions.
     pub list: Result<Arc<Catalogue>, Unavailable>,
+    /// How the list compares with the approved definitions, if it is pinned.
+    pub screened: Option<Arc<Screened>>,
 }
 
 /// A listed entry, before it is written.
@@ -40,7 +45,15 @@ struct ExposedEntry {
 }
 
 /// The cells of a server's entries, in the order of its list.
-enum Cells {
+struct Cells {
+    by_entry: EntryCells,
+    /// For tools whose approved and current hints differ, by index: the cell for the hints that are not shown.
+    others: HashMap<usize, Cell>,
+    /// The cells of the policy with its shadow rules.
+    shadow: Option<EntryCells>,
+}
+
+enum EntryCells {
     /// Tools, with the hints and actions that policy reads.
     Tools(Row),
     Others(Vec<Cell>),
@@ -48,21 +61,61 @@ enum Cells {
 
 impl Cells {
     fn new(rules: Rules<'_>, caller: &Caller, kind: ListKind, part: &ServerList<'_>) -> Cells {
+        let cells = |policy| EntryCells::new(policy, caller, kind, part);
+        let (by_entry, shadow) = (cells(rules.policy), rules.shadow.map(cells));
+        let (policy, agent, server) = (rules.policy, caller.agent.as_deref(), part.server.name());
+        let mut others = HashMap::new();
+        if let (EntryCells::Tools(row), Some(screened)) = (&by_entry, &part.screened) {
+            for (at, (tool, _)) in row.iter().enumerate() {
+                let Some(claims) = screened.other_hints.get(tool.name()) else { continue };
+                let other = tool.clone().with_annotations(*claims);
+                let hints = policy.hints(server, &other);
+                if hints != policy.hints(server, tool) {
+                    let subject = Subject::Tool(&other, &hints);
+                    others.insert(at, policy.cell(agent, server, subject));
+                }
+            }
+        }
+        Cells { by_entry, others, shadow }
+    }
+
+    /// The listing of an entry: the stricter one, if its approved and current hints lead to different ones.
+    fn list(&self, caller: &Caller, at: usize, cell: &Cell) -> Listing {
+        let listing = cell.list(caller.policy());
+        let Some(other) = self.others.get(&at) else { return listing };
+        let other = other.list(caller.policy());
+        let actions = match (&listing.actions, &other.actions) {
+            (Some(one), Some(other)) => {
+                Some(one.iter().filter(|action| other.contains(action)).cloned().collect())
+            }
+            (one, other) => one.clone().or_else(|| other.clone()),
+        };
+        let is_stricter = other.decision.verdict > listing.decision.verdict;
+        Listing { decision: if is_stricter { other } else { listing }.decision, actions }
+    }
+
+    fn iter(&self) -> Box<dyn Iterator<Item = &Cell> + '_> {
+        self.by_entry.iter()
+    }
+}
+
+impl EntryCells {
+    fn new(policy: &Policy, caller: &Caller, kind: ListKind, part: &ServerList<'_>) -> EntryCells {
         let (agent, server) = (caller.agent.as_deref(), part.server.name());
         let list = part.list.as_ref();
         if kind == ListKind::Tools {
             let tools = list.map_or_else(|_| ToolSet::new(Vec::new()), |list| list.tools().clone());
-            return Cells::Tools(rules.policy.row(agent, server, &tools));
+            return EntryCells::Tools(policy.row(agent, server, &tools));
         }
         let entries = list.map_or(&[][..], |list| list.entries());
         let subjects = entries.iter().map(|entry| subject(kind, entry.name()));
-        Cells::Others(rules.policy.cells(agent, server, subjects))
+        EntryCells::Others(policy.cells(agent, server, subjects))
     }
 
     fn iter(&self) -> Box<dyn Iterator<Item = &Cell> + '_> {
         match self {
-            Cells::Tools(row) => Box::new(row.iter().map(|(_, cell)| cell)),
-            Cells::Others(cells) => Box::new(cells.iter()),
+            EntryCells::Tools(row) => Box::new(row.iter().map(|(_, cell)| cell)),
+            EntryCells::Others(cells) => Box::new(cells.iter()),
         }
     }
 }
@@ -94,8 +147,8 @@ impl View {
                 |naming| naming.claims(part.server.id),
             );
             let entries = part.list.as_ref().map_or(&[][..], |list| list.entries());
-            let all = entries.iter().zip(cells.iter()).map(|(entry, cell)| {
-                let listing = cell.list(caller.policy());
+            let all = entries.iter().zip(cells.iter()).enumerate().map(|(at, (entry, cell))| {
+                let listing = cells.list(caller, at, cell);
                 let is_template = kind == ListKind::ResourceTemplates;
                 let visible = listing.decision.verdict != Verdict::Deny
                     || !rules.enforced
@@ -119,7 +172,7 @@ impl View {
             parts.iter().zip(&cells).map(exposed).collect();
         let mut offers = Vec::with_capacity(parts.len());
         for ((part, cells), exposed) in parts.iter().zip(&cells).zip(&exposed) {
-            let Cells::Tools(row) = cells else { continue };
+            let EntryCells::Tools(row) = &cells.by_entry else { continue };
             let server = part.server.name();
             let prefix = naming.map(|naming| naming.prefix(server)).unwrap_or_default();
             let names = exposed.iter().map(|one| one.as_ref().map(|one| one.name.clone()));
@@ -171,6 +224,9 @@ impl View {
             offered: 0,
             shown: Vec::new(),
             removed: Vec::new(),
+            would_hide: Vec::new(),
+            would_show: Vec::new(),
+            quarantined: 0,
             unavailable: part.list.as_ref().err().cloned(),
             server: part.server.clone(),
             entries: Vec::new(),
@@ -179,12 +235,26 @@ impl View {
         let by_address = matches!(naming, Some(Naming::Address));
         let list = part.list.as_ref().ok();
         let entries_of = list.map_or(&[][..], |list| list.entries());
-        of_server.offered = entries_of.len();
+        if let Some(screened) = &part.screened {
+            of_server.removed.extend(screened.quarantined().map(|one| one.name.to_string()));
+            of_server.quarantined = of_server.removed.len();
+        }
+        of_server.offered = entries_of.len() + of_server.quarantined;
+        let shadow: Vec<&Cell> =
+            cells.shadow.as_ref().map(|cells| cells.iter().collect()).unwrap_or_default();
         let tools = list.map_or(&[][..], |list| list.tools().tools());
         for (at, ((entry, cell), exposed)) in
             entries_of.iter().zip(cells.iter()).zip(exposed).enumerate()
         {
             let original = entry.name();
+            if let Some(cell) = shadow.get(at) {
+                let would_show = cell.list(caller.policy()).decision.verdict != Verdict::Deny;
+                match (would_show, exposed.is_some()) {
+                    (true, false) => of_server.would_show.push(original.into()),
+                    (false, true) => of_server.would_hide.push(original.into()),
+                    _ => {}
+                }
+            }
             // If two servers have the same resource, it belongs to the first.
             let exposed = exposed.filter(|exposed| !self.shown.contains_key(&exposed.name));
             let Some(ExposedEntry { name, plain, description, listing }) = exposed else {
@@ -220,18 +290,29 @@ impl View {
                 let about = About { agent, server, subject: original, action: None };
                 Explanation::new(policy, rules.hits, &decision, about)
             });
-            let plan = match tools.get(at) {
-                Some(tool) => rules.guards.before(policy, agent, server, tool),
-                None => rules.guards.before_other(agent, server),
+            let other_claims = part.screened.as_ref().and_then(|one| one.other_hints.get(original));
+            let plan = match (tools.get(at), other_claims) {
+                // Guards that apply to one of the definitions apply to the tool.
+                (Some(tool), Some(claims)) => {
+                    let claims = tool.annotations().least_safe(*claims);
+                    let tool = tool.clone().with_annotations(claims);
+                    rules.guards.before(policy, agent, server, &tool)
+                }
+                (Some(tool), None) => rules.guards.before(policy, agent, server, tool),
+                (None, _) => rules.guards.before_other(agent, server),
             };
             let support = entry.raw().member("execution").and_then(|raw| raw.member("taskSupport"));
+            let may_ask = cell.may_ask() || cells.others.get(&at).is_some_and(Cell::may_ask);
             let seen = ListedEntry {
+                definition: may_ask.then(|| definition_digest(entry.raw()).into()),
                 needs_task: support.and_then(Raw::as_str).as_deref() == Some("required"),
                 plan,
-                settled,
+                settled: settled.filter(|_| !cells.others.contains_key(&at)),
                 at: self.servers.len(),
                 original: original.into(),
                 cell: cell.clone(),
+                other_cell: cells.others.get(&at).cloned(),
+                shadow_cell: shadow.get(at).map(|cell| (*cell).clone()),
                 headers: list.and_then(|list| list.headers(original)).cloned(),
             };
             self.shown.insert(name, seen);
@@ -247,6 +328,13 @@ impl View {
             for name in &server.removed {
                 hash.update([0]);
                 hash.update(name);
+            }
+            // The audit log has the names of each view once.
+            for (mark, names) in [(1, &server.would_hide), (2, &server.would_show)] {
+                for name in names {
+                    hash.update([mark]);
+                    hash.update(name);
+                }
             }
         }
         hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()

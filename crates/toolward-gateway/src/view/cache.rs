@@ -15,6 +15,7 @@ use super::build::ServerList;
 use super::names::Naming;
 use super::{Rules, View};
 use crate::client::{Claims, Client, Scope, ServerId};
+use crate::guard::pins::Pins;
 use crate::lock::LockUnpoisoned;
 use crate::upstream::{Listed, Server, Unavailable};
 
@@ -72,7 +73,7 @@ impl ViewCache {
         if let Some(view) = self.views().by_key.get(&key).and_then(Weak::upgrade) {
             return view;
         }
-        let parts: Vec<ServerList<'_>> = lists.iter().map(FetchedList::part).collect();
+        let parts: Vec<ServerList<'_>> = lists.iter().map(|list| list.part(rules.pins)).collect();
         let naming = match client.scope {
             Scope::All => naming,
             Scope::One(_) => None,
@@ -104,9 +105,19 @@ impl FetchedList {
         (self.server.id, list.map_err(|why| (why.word(), why.is_retryable())))
     }
 
-    fn part(&self) -> ServerList<'_> {
-        let list = self.list.as_ref().map(|listed| listed.catalogue.clone());
-        ServerList { server: &self.server, list: list.map_err(Clone::clone) }
+    /// The list as agents may see it: with approved definitions.
+    fn part(&self, pins: &Pins) -> ServerList<'_> {
+        let server = &self.server;
+        let screened = match &self.list {
+            Ok(listed) => pins.screen(server, &listed.catalogue),
+            Err(why) => Err(why.clone()),
+        };
+        let list = match (&screened, &self.list) {
+            (Err(why), _) | (_, Err(why)) => Err(why.clone()),
+            (Ok(Some(screened)), _) => Ok(screened.catalogue.clone()),
+            (Ok(None), Ok(listed)) => Ok(listed.catalogue.clone()),
+        };
+        ServerList { server, list, screened: screened.ok().flatten() }
     }
 }
 

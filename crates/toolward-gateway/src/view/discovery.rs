@@ -32,6 +32,11 @@ impl Discovery {
         }
     }
 
+    /// How an agent reaches prompts and resources: progressive discovery covers only tools.
+    pub fn route_to_others(&self, agent: Option<&str>) -> Route {
+        if self.is_progressive(agent) { Route::ToolsOnly } else { Route::Direct }
+    }
+
     /// The decision and the reason that deny an agent the direct call of a tool that its policy allows.
     pub(crate) fn direct_call_denial(
         &self,
@@ -57,6 +62,8 @@ pub enum Route {
     Execute,
     /// Not at all: the agent uses progressive discovery, and this decision denies it `execute_tool`.
     Closed(Decision),
+    /// Not at all: it is a prompt or a resource, and the agent uses progressive discovery.
+    ToolsOnly,
 }
 
 impl Route {
@@ -85,7 +92,7 @@ impl Route {
         match self {
             Route::Direct => "direct",
             Route::Execute => "execute_tool",
-            Route::Closed(_) => "none",
+            Route::Closed(_) | Route::ToolsOnly => "none",
         }
     }
 
@@ -93,7 +100,7 @@ impl Route {
     pub fn denial(self) -> Option<Decision> {
         match self {
             Route::Direct => None,
-            Route::Execute => Some(Decision {
+            Route::Execute | Route::ToolsOnly => Some(Decision {
                 verdict: Verdict::Deny,
                 layer: None,
                 step: Step::NotExposed,
@@ -114,6 +121,7 @@ impl Route {
             Route::Closed(_) => Some(format!(
                 "{progressive}, and `{EXECUTE}` is denied to it: it cannot call this tool"
             )),
+            Route::ToolsOnly => Some(format!("{progressive}, which covers only tools")),
         }
     }
 }

@@ -195,7 +195,19 @@ impl ResourceViews {
         let plan = rules.guards.before_other(agent, server);
         let (settled, headers) = (None, None);
         let (original, needs_task) = (uri.into(), false);
-        let entry = ListedEntry { at, original, cell, headers, needs_task, settled, plan };
+        let shadow = rules.shadow;
+        let entry = ListedEntry {
+            at,
+            original,
+            cell,
+            other_cell: None,
+            shadow_cell: shadow.map(|shadow| shadow.cell(agent, server, Subject::Resource(uri))),
+            headers,
+            needs_task,
+            settled,
+            plan,
+            definition: None,
+        };
         view.decide_entry(rules, caller, (uri, &entry), message)
     }
 }

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use hashbrown::HashMap;
 use toolward_policy::reason::{About, hidden_tool};
 use toolward_policy::{Call, Decision, Policy, Step, Subject, Tool, Verdict};
+use toolward_wire::list::ListKind;
 
 use super::Rules;
 use super::names::Naming;
 use crate::audit::redact::outside;
 use crate::client::{Client, Scope};
 use crate::lock::LockUnpoisoned;
-use crate::permit::{CallDecision, DeniedCall, Explanation, RawArguments};
+use crate::permit::{CallDecision, DeniedCall, Explanation, RawArguments, Would};
 use crate::upstream::Server;
 use crate::upstream::catalogue::Catalogue;
 
@@ -178,8 +179,13 @@ impl NameIndex {
         let known = found.is_some() || (list.is_none() && !server.is_empty());
         let denied_by = |step| Decision { verdict: Verdict::Deny, step, layer: None, rule: None };
         // Why an existing tool cannot be called by this name, although the policy does not deny it.
+        let quarantined = || rules.pins.quarantined(server, ListKind::Tools, tool.name());
         let unreachable = match (known && decided.verdict == Verdict::Deny, found, renamed) {
             (true, _, _) => None,
+            (false, Some(_), _) if let Some(changed) = quarantined() => {
+                let why = format!("it is quarantined: {}", changed.summary());
+                Some((denied_by(Step::Pin), outside(&why).into_owned()))
+            }
             (false, Some(_), _) => rules.discovery.direct_call_denial(policy, agent, server),
             (false, None, Some(spot)) => {
                 names.renamed(policy, spot).map(|why| (denied_by(Step::NotExposed), why))
@@ -211,6 +217,11 @@ impl NameIndex {
             }
             _ => explanation,
         };
-        CallDecision { server: server.into(), original: subject.into(), decision, explanation }
+        let would = rules.shadow.filter(|_| found.is_some()).and_then(|shadow| {
+            let cell = shadow.cell(agent, server, Subject::Tool(tool, &hints));
+            Would::instead_of(&decided, shadow, cell.decide(client.caller.policy(), &call))
+        });
+        let original = subject.into();
+        CallDecision { server: server.into(), original, decision, explanation, would }
     }
 }

@@ -18,6 +18,8 @@ use crate::source::{self, Case, Place};
 /// Compiles one layer and collects its errors.
 pub(super) struct Compiler<'e> {
     pub(super) layer: usize,
+    /// Shadow entries count like others.
+    pub(super) shadow: bool,
     pub(super) errors: &'e mut Vec<CompileError>,
 }
 
@@ -167,7 +169,7 @@ impl Compiler<'_> {
                 self.error(path, index, entry.place, CompileProblem::TooManyDots);
                 continue;
             }
-            if deny && entry.ask {
+            if deny && entry.ask.is_some() {
                 self.error(path, index, entry.place, CompileProblem::AskInDeny);
             }
             if deny && entry.limit.is_some() {
@@ -181,9 +183,13 @@ impl Compiler<'_> {
                 }
             };
             let selector = Selector::new(&entry.selector, case);
-            let source::Entry { ask, limit, message, place, .. } = entry;
-            let message = message.map(Into::into);
-            rules.push(Rule { selector, when, ask, limit, message, place });
+            let source::Entry { ask, limit, message, place, shadow, .. } = entry;
+            let (message, ask, written) =
+                (message.map(Into::into), ask.map(Arc::new), index as u32);
+            // The entry is compiled even if it is not used, for its errors.
+            if self.shadow || !shadow {
+                rules.push(Rule { selector, when, ask, limit, message, written, place });
+            }
         }
         rules
     }

@@ -121,12 +121,19 @@ pub fn entries(value: &Value) -> Vec<Entry> {
         entry => Entry {
             selector: entry["tool"].as_str().unwrap().into(),
             when: entry["when"].as_str().map(String::from),
-            ask: entry["ask"].as_bool().unwrap_or(false),
+            ask: ask(&entry["ask"]),
             message: entry["message"].as_str().map(String::from),
             ..Entry::default()
         },
     };
     value.as_array().into_iter().flatten().map(entry).collect()
+}
+
+fn ask(value: &Value) -> Option<Ask> {
+    let approvers = value["approvers"].as_array().into_iter().flatten();
+    let approvers = approvers.filter_map(|name| name.as_str().map(String::from)).collect();
+    let asks = value.as_bool().unwrap_or(value.is_object());
+    asks.then(|| Ask { approvers, ..Ask::default() })
 }
 
 /// The query of a `decide` request, by its contract.

@@ -18,7 +18,7 @@ use crate::program;
 use crate::upstream::transport::environment::INHERITED;
 
 /// How to start a hook.
-pub(super) struct Program {
+pub(in crate::guard) struct Program {
     program: OsString,
     arguments: Vec<OsString>,
     environment: Environment,
@@ -28,7 +28,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub(super) fn new(
+    pub(in crate::guard) fn new(
         program: OsString,
         arguments: Vec<OsString>,
         environment: Environment,
@@ -38,7 +38,7 @@ impl Program {
 
     /// Resolves the program's file: a bare name is searched in `PATH` once. The error is why it cannot be
     /// started.
-    pub(super) fn resolved(self) -> Result<Program, String> {
+    pub(in crate::guard) fn resolved(self) -> Result<Program, String> {
         let declared = self.environment.declared.iter().rev().find(|(name, _)| name == "PATH");
         let search = declared.map(|(_, value)| value.clone()).or_else(|| std::env::var_os("PATH"));
         let file = runnable(&self.program, search.as_deref())?;
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// Refuses to start if the script was truncated, now and later.
-    pub(super) fn with_whole_script(
+    pub(in crate::guard) fn with_whole_script(
         self,
         scripts: &mut Scripts,
         before: &Scripts,
@@ -56,11 +56,11 @@ impl Program {
     }
 
     /// Passes the gateway's whole environment.
-    pub(super) fn with_whole_environment(self) -> Program {
+    pub(in crate::guard) fn with_whole_environment(self) -> Program {
         Program { whole_environment: true, ..self }
     }
 
-    pub(super) fn start(&self) -> io::Result<Running> {
+    pub(in crate::guard) fn start(&self) -> io::Result<Running> {
         if let Some(script) = &self.script {
             script.check().map_err(io::Error::other)?;
         }
@@ -99,7 +99,7 @@ impl Program {
     }
 
     /// The message for a failed start.
-    pub(super) fn cannot_start(&self, error: &io::Error) -> String {
+    pub(in crate::guard) fn cannot_start(&self, error: &io::Error) -> String {
         format!("`{}` cannot be started: {error}", self.program.to_string_lossy())
     }
 }
@@ -131,10 +131,10 @@ fn is_of_shell(name: &OsStr) -> bool {
 }
 
 /// A hook's process and its streams.
-pub(super) struct Running {
-    pub(super) group: Group,
-    pub(super) child: Child,
-    pub(super) stdin: ChildStdin,
-    pub(super) stdout: ChildStdout,
-    pub(super) stderr: ChildStderr,
+pub(in crate::guard) struct Running {
+    pub(in crate::guard) group: Group,
+    pub(in crate::guard) child: Child,
+    pub(in crate::guard) stdin: ChildStdin,
+    pub(in crate::guard) stdout: ChildStdout,
+    pub(in crate::guard) stderr: ChildStderr,
 }

@@ -8,6 +8,8 @@ use super::resolve::{Found, Resolved};
 use crate::context::Context;
 use crate::methods::refusals;
 use crate::methods::request::Envelope;
+use crate::metrics::series::Labels;
+use crate::permit::CallDecision;
 use crate::responses;
 use crate::view::Authorization;
 
@@ -42,6 +44,7 @@ pub(super) async fn authorize(
             return Err(Some(responses::bad_params(&envelope.id, client.era(), why)));
         }
         Ok(authorization) => {
+            count(context, envelope, authorization.permit.decision());
             active.hits.count(authorization.permit.decision().explanation.hit);
             return if envelope.cancel.is_cancelled() { Err(None) } else { Ok(authorization) };
         }
@@ -66,5 +69,17 @@ pub(super) async fn authorize(
             denied.decision = Some(decision);
         }
     }
+    if let Some(decision) = &denied.decision {
+        count(context, envelope, decision);
+    }
     Err(refusals::deny(context, envelope, &view, &name, &denied).await)
+}
+
+/// Counts a decision by its labels.
+fn count(context: &Context, envelope: &Envelope, decided: &CallDecision) {
+    let CallDecision { server, decision, .. } = decided;
+    let words = [decision.verdict.as_str(), decision.step.as_str(), ""];
+    let agent = envelope.active.agent_label(envelope.agent());
+    let labels = Labels { words, names: [&*agent, server], number: decision.layer };
+    context.series.decisions.count(labels);
 }

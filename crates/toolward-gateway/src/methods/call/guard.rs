@@ -1,7 +1,7 @@
-//! Stage 3, guard: checks rate limits and hooks. Consumed units are returned unless the call is
-//! forwarded.
+//! Stage 3, guard: checks rate limits and hooks, then whether a person has to approve. Consumed units are returned
+//! unless the call is forwarded.
 
-use super::End;
+use super::{End, approval};
 use crate::context::Context;
 use crate::guard::{GuardedCall, OnDisconnect, Passed};
 use crate::methods::request::Envelope;
@@ -26,7 +26,9 @@ pub(super) async fn guard<'e>(
     };
     disconnect.answered();
     match passed {
-        Ok(passed) => Ok(passed),
+        Ok(passed) if !call.needs_approval() => Ok(passed),
+        // Boxed because it is rare and would otherwise enlarge the future of every call.
+        Ok(passed) => Box::pin(approval::approve(context, envelope, call, passed)).await,
         Err(stopped) => Err(refusals::stop(context, envelope, view, permit, &stopped).await),
     }
 }

@@ -1,0 +1,478 @@
+//! Approvals: calls that wait for a person, and the grants that people give.
+//!
+//! | module | contains |
+//! |---|---|
+//! | `ticket` | tickets and grants, and what they are bound to |
+//! | `tables` | the rules: what may be asked, approved and redeemed, and when |
+//! | `store` | where they are kept: memory, or the state directory |
+//! | `record` | their format in the store |
+//! | `canonical` | the canonical form of a call's parameters |
+//! | `keys` | the keys that recognize calls and seal arguments |
+//! | `notify` | notifications for approvers |
+//! | `settings` | the part of the configuration that is about approvals |
+//!
+//! A grant is bound to the caller, the tool with its definition, the entries that ask, and the parameters. It is
+//! redeemed before the call is forwarded, and a grant for one call exists no longer then: nothing is executed twice
+//! on one approval, not even after a crash.
+
+mod canonical;
+mod keys;
+mod notify;
+mod record;
+mod settings;
+mod store;
+mod tables;
+mod ticket;
+
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use toolward_wire::{Message, Raw};
+
+use self::keys::Keys;
+use self::store::Store;
+use self::tables::{CALL_GRANT, NewTicket, Tables};
+use crate::audit::line::hex;
+use crate::clock::micros;
+use crate::lock::LockUnpoisoned;
+use crate::random;
+
+pub use self::notify::{Notifier, NotifyFormat};
+pub use self::settings::Settings;
+pub(crate) use self::settings::{AskingEntry, supported};
+pub use self::tables::NotDecided;
+pub(crate) use self::tables::{NotAsked, Redeemed};
+pub use self::ticket::{AskedBy, Binding, Grant, Subject, Ticket, TicketState};
+
+/// The bytes of a call's parameters that approvers see.
+const MAX_SHOWN_BYTES: usize = 16 << 10;
+/// The number of arguments to which a grant can be limited.
+const MAX_ARGUMENTS: usize = 64;
+/// The interval at which other processes' decisions are looked for while a call waits.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(40);
+const ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+
+/// A random number that identifies a continuation.
+pub(crate) type Nonce = [u8; 16];
+
+/// All tickets and grants, and the calls that wait.
+pub struct Approvals {
+    store: Mutex<Store>,
+    keys: Keys,
+    /// Changes with every ticket, decision and grant.
+    changed: watch::Sender<u64>,
+    /// The number of calls that wait for each ticket in this process.
+    waiting: Mutex<HashMap<String, usize>>,
+    /// Tickets that nobody decided, until they are recorded.
+    expired: Mutex<Vec<Ticket>>,
+    /// The same moment on two clocks.
+    begun: (u64, Instant),
+}
+
+/// A call about which a person is to be asked.
+pub(crate) struct Question {
+    pub(crate) exposed: String,
+    pub(crate) holder_name: Option<String>,
+    pub(crate) rules: Vec<AskedBy>,
+    pub(crate) ttl: Duration,
+}
+
+/// A ticket that a call waits for.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    pub(crate) ticket: String,
+    pub(crate) reference: String,
+    /// How long it still waits for a person.
+    pub(crate) left: Duration,
+    /// Approvers have not been notified yet.
+    pub(crate) notify: bool,
+}
+
+/// What became of a ticket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Pending,
+    Approved,
+    Denied(Option<String>),
+    /// It has expired, or is void.
+    Gone,
+}
+
+/// The scope that an approver chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// This call, once.
+    Call,
+    /// Calls with the same values of these arguments, for a time.
+    Arguments(Vec<String>, Duration),
+    /// All calls of the tool, for a time.
+    Tool(Duration),
+}
+
+/// Why an approval is not given.
+#[derive(Debug)]
+pub enum Failed {
+    NotDecided(NotDecided),
+    Store(io::Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Failed {
+        Failed::Store(error)
+    }
+}
+
+impl From<NotDecided> for Failed {
+    fn from(why: NotDecided) -> Failed {
+        Failed::NotDecided(why)
+    }
+}
+
+impl Approvals {
+    /// Tickets and grants that are lost when the process exits.
+    pub fn in_memory() -> io::Result<Approvals> {
+        Ok(Approvals::new(Store::in_memory(), Keys::random()?))
+    }
+
+    /// Tickets and grants in a state directory. `configuration` names the configuration that they belong to: gateways
+    /// with another one have other rules.
+    pub fn in_state(state: &Path, configuration: &str) -> io::Result<Approvals> {
+        let keys = Keys::in_state(state)?;
+        let folder: String = hex(&Sha256::digest(configuration)).chars().take(16).collect();
+        Ok(Approvals::new(Store::in_directory(&state.join("approvals").join(folder))?, keys))
+    }
+
+    fn new(store: Store, keys: Keys) -> Approvals {
+        Approvals {
+            store: Mutex::new(store),
+            keys,
+            changed: watch::Sender::new(0),
+            waiting: Mutex::default(),
+            expired: Mutex::default(),
+            begun: (micros(), Instant::now()),
+        }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.locked()
+    }
+
+    /// The time. If the two clocks disagree, the later one counts: a grant never lives longer than it should, whether
+    /// the machine slept or its clock was turned back.
+    pub fn now(&self) -> u64 {
+        let (wall, begun) = self.begun;
+        let passed = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        micros().max(wall.saturating_add(passed))
+    }
+
+    /// Changes with every ticket, decision and grant.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Tables, u64) -> T) -> io::Result<T> {
+        let now = self.now();
+        let changed = self.store().change(|tables| {
+            let expired = tables.expire(now);
+            (change(tables, now), expired)
+        });
+        let (changed, expired) = changed?;
+        self.expired.locked().extend(expired);
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        Ok(changed)
+    }
+
+    /// Tickets that have expired since the last call, for the audit log.
+    pub(crate) fn take_expired(&self) -> Vec<Ticket> {
+        std::mem::take(&mut *self.expired.locked())
+    }
+
+    /// Looks for changes by other processes.
+    pub(crate) fn look(&self) {
+        if self.store().current().is_none() {
+            let _ = self.change(|_, _| ());
+        }
+    }
+
+    /// Whether other processes can decide tickets of this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.store().is_shared()
+    }
+
+    fn bind(&self, subject: Subject, message: &Message) -> Binding {
+        Binding::new(&self.keys, subject, &canonical::params(message))
+    }
+
+    fn add_arguments(&self, binding: &mut Binding, message: &Message) {
+        let arguments = message.arguments().into_iter().flat_map(|given| given.members());
+        let arguments = arguments.take(MAX_ARGUMENTS);
+        let canonical = arguments.map(|(name, value)| (name.into_owned(), canonical::value(value)));
+        binding.add_arguments(&self.keys, canonical);
+    }
+
+    /// Uses a grant that covers a call. The error denies the call. A call that continues an approved one is covered
+    /// by its continuation alone.
+    pub(crate) fn redeem(
+        &self,
+        subject: Subject,
+        message: &Message,
+        continues: Option<&Nonce>,
+    ) -> io::Result<Result<Redeemed, Box<Binding>>> {
+        let (mut binding, now) = (self.bind(subject, message), self.now());
+        if let Some(nonce) = continues {
+            let binding = self.continued(binding, nonce);
+            let redeemed = self.change(|tables, now| tables.redeem(&binding, now))?;
+            return Ok(redeemed.ok_or_else(|| Box::new(binding)));
+        }
+        {
+            let store = self.store();
+            if let Some(tables) = store.current() {
+                if tables.reads_arguments(&binding) {
+                    self.add_arguments(&mut binding, message);
+                }
+                if let Some(redeemed) = tables.covers_always(&binding, now) {
+                    return Ok(Ok(redeemed));
+                }
+            }
+        }
+        if binding.arguments.is_empty() {
+            self.add_arguments(&mut binding, message);
+        }
+        let redeemed = self.change(|tables, now| tables.redeem(&binding, now))?;
+        Ok(redeemed.ok_or_else(|| Box::new(binding)))
+    }
+
+    /// Permits one continuation of a call that was approved: its server needs input, and the client repeats it. The
+    /// number is part of what the client has to present.
+    pub(crate) fn permit_continuation(
+        &self,
+        subject: Subject,
+        message: &Message,
+        approved: &Redeemed,
+    ) -> io::Result<Nonce> {
+        let mut nonce = Nonce::default();
+        random::fill(&mut nonce)?;
+        let binding = self.continued(self.bind(subject, message), &nonce);
+        let id = code(8)?;
+        self.change(|tables, now| {
+            tables.add_grant(Grant {
+                id,
+                tool_tag: binding.tool_tag,
+                subject_tag: binding.subject_tag,
+                scope: ticket::GrantScope::Call(binding.call),
+                subject: binding.subject,
+                once: true,
+                created: now,
+                expires: now.saturating_add(CALL_GRANT),
+                by: approved.by.clone(),
+                channel: approved.channel.clone(),
+                ticket: approved.grant.clone(),
+            });
+        })?;
+        Ok(nonce)
+    }
+
+    fn continued(&self, binding: Binding, nonce: &Nonce) -> Binding {
+        let call = self.keys.tag(&[b"continued", &binding.call, nonce]);
+        Binding { call, ..binding }
+    }
+
+    /// Asks about a call, or joins the ticket of an identical one.
+    pub(crate) fn ask(
+        &self,
+        binding: &Binding,
+        message: &Message,
+        question: Question,
+    ) -> io::Result<Result<Waiting, NotAsked>> {
+        let params = canonical::params(message);
+        let (id, reference) = (code(8)?, code(6)?);
+        let shown = params.get(..MAX_SHOWN_BYTES).unwrap_or(&params);
+        let new = NewTicket {
+            sealed: self.keys.seal(&id, shown)?,
+            id,
+            reference,
+            binding: binding.clone(),
+            exposed: question.exposed,
+            holder_name: question.holder_name,
+            rules: question.rules,
+            ttl: u64::try_from(question.ttl.as_micros()).unwrap_or(u64::MAX),
+            bytes: params.len(),
+        };
+        let asked = self.change(|tables, now| (tables.ask(new, now), now))?;
+        Ok(asked.0.map(|own| Waiting {
+            ticket: own.ticket,
+            reference: own.reference,
+            left: Duration::from_micros(own.expires.saturating_sub(asked.1)),
+            notify: own.notify,
+        }))
+    }
+
+    /// What became of a ticket.
+    pub(crate) fn outcome(&self, ticket: &str) -> Outcome {
+        let (store, now) = (self.store(), self.now());
+        // Another process' changes are read by `look`.
+        match store.tables().ticket(ticket) {
+            None => Outcome::Gone,
+            Some(ticket) => match &ticket.state {
+                TicketState::Pending if now >= ticket.expires => Outcome::Gone,
+                TicketState::Pending => Outcome::Pending,
+                TicketState::Approved { .. } => Outcome::Approved,
+                TicketState::Denied { reason } => Outcome::Denied(reason.clone()),
+            },
+        }
+    }
+
+    /// The tickets that wait for a person, the oldest first.
+    pub fn pending(&self) -> io::Result<Vec<Ticket>> {
+        let tickets = |tables: &mut Tables, _| -> Vec<Ticket> {
+            tables.tickets().filter(|ticket| ticket.is_pending()).cloned().collect()
+        };
+        let mut tickets = self.read(tickets)?;
+        tickets.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
+        Ok(tickets)
+    }
+
+    /// How many tickets wait for a person, as far as this process knows.
+    pub fn pending_count(&self) -> usize {
+        let (store, now) = (self.store(), self.now());
+        let waits = |ticket: &&Ticket| ticket.is_pending() && now < ticket.expires;
+        store.tables().tickets().filter(waits).count()
+    }
+
+    /// The grants that are valid, those that expire first at the beginning.
+    pub fn grants(&self) -> io::Result<Vec<Grant>> {
+        let mut grants: Vec<Grant> = self.read(|tables, _| tables.grants().cloned().collect())?;
+        grants.sort_by(|one, other| (one.expires, &one.id).cmp(&(other.expires, &other.id)));
+        Ok(grants)
+    }
+
+    /// Reads records. Waiting calls are not woken, because nothing has changed for them.
+    fn read<T>(&self, read: impl FnOnce(&mut Tables, u64) -> T) -> io::Result<T> {
+        let now = self.now();
+        let (value, expired) = self.store().change(|tables| {
+            let expired = tables.expire(now);
+            (read(tables, now), expired)
+        })?;
+        self.expired.locked().extend(expired);
+        Ok(value)
+    }
+
+    pub fn ticket(&self, id: &str) -> Option<Ticket> {
+        self.store().tables().ticket(id).cloned()
+    }
+
+    /// The parameters of a call that waits, as canonical JSON; they may be cut at the end.
+    pub fn params(&self, ticket: &Ticket) -> Option<String> {
+        let opened = self.keys.open(&ticket.id, ticket.sealed.as_deref()?)?;
+        Some(String::from_utf8_lossy(&opened).into_owned())
+    }
+
+    /// How many calls of this process wait for a ticket.
+    pub fn waiting(&self, ticket: &str) -> usize {
+        self.waiting.locked().get(ticket).copied().unwrap_or(0)
+    }
+
+    /// Counts a call that waits, until the guard is dropped.
+    pub(crate) fn wait(&self, ticket: &str) -> WaitGuard<'_> {
+        *self.waiting.locked().entry(ticket.into()).or_default() += 1;
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        WaitGuard { approvals: self, ticket: ticket.into() }
+    }
+
+    /// The ticket that a decision is about.
+    pub fn decidable(&self, id: &str) -> Result<Ticket, Failed> {
+        Ok(self.read(|tables, now| tables.decidable(id, now).cloned())??)
+    }
+
+    /// Approves a ticket.
+    pub fn approve(
+        &self,
+        ticket: &str,
+        scope: &Scope,
+        (by, channel): (&str, &str),
+    ) -> Result<Grant, Failed> {
+        let id = code(8)?;
+        let approved = self.change(|tables, now| {
+            let ticket = tables.decidable(ticket, now)?;
+            let micros = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            let (once, lifetime) = match scope {
+                Scope::Call => (true, CALL_GRANT),
+                Scope::Arguments(_, time) | Scope::Tool(time) => (false, micros(time)),
+            };
+            let scope = match scope {
+                Scope::Call => ticket::GrantScope::Call(ticket.binding.call),
+                Scope::Arguments(names, _) => Tables::scope(ticket, names)?,
+                Scope::Tool(_) => ticket::GrantScope::Tool,
+            };
+            let ticket = ticket.id.clone();
+            let grant = |of: &Ticket| Grant {
+                id,
+                subject: of.binding.subject.clone(),
+                tool_tag: of.binding.tool_tag,
+                subject_tag: of.binding.subject_tag,
+                scope,
+                once,
+                created: now,
+                expires: now.saturating_add(lifetime),
+                by: by.into(),
+                channel: channel.into(),
+                ticket: of.id.clone(),
+            };
+            tables.approve(&ticket, grant, now)
+        });
+        Ok(approved??)
+    }
+
+    pub fn deny(&self, ticket: &str, reason: Option<String>) -> Result<(), Failed> {
+        Ok(self.change(|tables, now| tables.deny(ticket, reason, now))??)
+    }
+
+    /// Revokes a grant, and returns it.
+    pub fn revoke(&self, grant: &str) -> io::Result<Option<Grant>> {
+        self.change(|tables, _| tables.revoke(grant))
+    }
+
+    /// Removes tickets and grants that the active configuration does not support. Returns how many.
+    pub fn retain(&self, stays: impl Fn(&Subject) -> bool) -> io::Result<usize> {
+        self.change(|tables, _| tables.retain(stays))
+    }
+}
+
+/// A call that waits for a ticket.
+pub(crate) struct WaitGuard<'a> {
+    approvals: &'a Approvals,
+    ticket: String,
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.approvals.waiting.locked();
+        if let Some(count) = waiting.get_mut(&self.ticket) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.ticket);
+            }
+        }
+        drop(waiting);
+        self.approvals.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// A digest of a definition, for [`Subject::definition`].
+pub(crate) fn definition_digest(definition: Raw<'_>) -> String {
+    hex(&Sha256::digest(canonical::value(definition)))
+}
+
+/// A random code of letters and digits that are not confused with each other.
+fn code(length: usize) -> io::Result<String> {
+    let mut bytes = vec![0; length];
+    random::fill(&mut bytes)?;
+    let letter = |byte: &u8| ALPHABET.get(usize::from(*byte % 32)).copied().unwrap_or(b'A');
+    Ok(bytes.iter().map(letter).map(char::from).collect())
+}
