@@ -6,10 +6,12 @@
 //! - `conformance` runs the official conformance suite directly and through the gateway.
 //! - `tokens` counts the tokens of tool lists.
 //! - `picture` takes the README's pictures of the admin UI.
+//! - `dist` makes the packages of a release, and checks them.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod conformance;
+mod dist;
 mod picture;
 mod process;
 mod tokens;
@@ -29,9 +31,16 @@ fn main() -> ExitCode {
         ["conformance", ref words @ ..] => conformance::main(words),
         ["tokens", ref words @ ..] => tokens::main(words),
         ["picture", ref words @ ..] => picture::main(words),
+        ["dist", ref words @ ..] => dist::main(words),
         _ => {
-            let usages =
-                [bench::USAGE, torture::USAGE, conformance::USAGE, tokens::USAGE, picture::USAGE];
+            let usages = [
+                bench::USAGE,
+                torture::USAGE,
+                conformance::USAGE,
+                tokens::USAGE,
+                picture::USAGE,
+                dist::USAGE,
+            ];
             let usages = usages.join("\n       ");
             eprintln!("usage: cargo xtask generate [--check]\n       {usages}");
             ExitCode::from(2)

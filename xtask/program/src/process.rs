@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -144,6 +144,31 @@ impl Process {
         }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal, and waits for the end of the process.
+    pub(crate) fn end_with(self, signal: Signal) -> Result<ExitStatus> {
+        send(self.child.id(), signal);
+        self.ended()
+    }
+
+    /// Waits for the end of a process that is shutting down.
+    pub(crate) fn ended(mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) if Instant::now() > deadline => {
+                    return Err(self.failed("did not end in time"));
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+                Err(error) => return Err(self.failed(&error.to_string())),
+            }
+        }
+    }
+
     /// The resident memory of the process, in kB.
     pub(crate) fn resident(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
@@ -221,7 +246,7 @@ pub(crate) fn stay_on_one_core() -> Result<()> {
     sched_setaffinity(None, &one).map_err(wrong)
 }
 
-fn send(id: u32, signal: Signal) {
+pub(crate) fn send(id: u32, signal: Signal) {
     if let Some(id) = Pid::from_raw(id.cast_signed()) {
         let _ = kill_process(id, signal);
     }
