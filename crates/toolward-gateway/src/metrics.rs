@@ -9,11 +9,14 @@
 //! | [`unlisted`] | calls of names that the agent's listing does not contain |
 //! | [`calls`] | calls of one server: number, duration, failures |
 //! | [`lifecycle`] | starts and failures of one server |
+//! | [`series`] | requests, calls, decisions and refusals by label, for `/metrics` |
 
 pub mod calls;
 pub mod lifecycle;
 mod per_thread;
 pub mod rule_hits;
+pub mod series;
+pub mod shadow;
 pub mod unlisted;
 
 pub(crate) use self::per_thread::{SLOTS, slot};

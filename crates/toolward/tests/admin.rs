@@ -27,8 +27,12 @@ mod listen;
 mod live;
 #[path = "admin/matrix.rs"]
 mod matrix;
+#[path = "admin/metrics.rs"]
+mod metrics;
 #[path = "admin/policy.rs"]
 mod policy;
+#[path = "admin/prometheus.rs"]
+mod prometheus;
 #[path = "admin/rendering.rs"]
 mod rendering;
 #[path = "admin/same_reason.rs"]

@@ -4,6 +4,10 @@
 
 #[path = "examples/agents.rs"]
 mod agents;
+#[path = "examples/audit.rs"]
+mod audit;
+#[path = "examples/ci.rs"]
+mod ci;
 #[path = "examples/guards.rs"]
 mod guards;
 #[path = "examples/others.rs"]

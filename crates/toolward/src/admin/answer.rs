@@ -13,7 +13,7 @@ use toolward_wire::http::{Method, RequestHead};
 use super::auth;
 use super::query::fields_of;
 use super::{AdminUi, Query, ViewResponse, assets, events, layout, view};
-use crate::status_report;
+use crate::{metrics, status_report};
 
 const HTML: &str = "text/html; charset=utf-8";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -31,10 +31,13 @@ pub(super) enum AdminRoute {
     Login,
     Asset,
     Status,
+    Metrics,
     /// A view, by its path.
     View(String),
     /// The form of a view.
     Ask,
+    /// A candidate policy.
+    Preview,
 }
 
 /// Requests with a wrong token, answered one after the other.
@@ -90,8 +93,12 @@ impl AdminUi {
                 token.map(|(_, token)| AdminRoute::Entrance(token)).ok_or_else(login)
             }
             ("/login", true) => Ok(AdminRoute::Login),
-            ("/status", false) => match self.door.bearer(head) {
-                auth::TokenCheck::Valid => Ok(AdminRoute::Status),
+            (path @ ("/status" | "/metrics"), false) => match self.door.bearer(head) {
+                auth::TokenCheck::Valid if path == "/status" => Ok(AdminRoute::Status),
+                auth::TokenCheck::Valid if self.reloader.begun().telemetry.metrics => {
+                    Ok(AdminRoute::Metrics)
+                }
+                auth::TokenCheck::Valid => Err(Response::empty(404)),
                 auth::TokenCheck::Missing => Err(login()),
                 auth::TokenCheck::Invalid => Err(self.wrong(from).await),
             },
@@ -105,6 +112,7 @@ impl AdminUi {
                 let under = path.strip_prefix('/').and_then(|path| path.split_once('/'));
                 match under.filter(|(prefix, _)| **prefix == *self.door.prefix) {
                     Some((_, "ask")) if posted => Ok(AdminRoute::Ask),
+                    Some((_, "preview")) if posted => Ok(AdminRoute::Preview),
                     Some(_) if posted => Err(Response::empty(405).field("Allow", "GET")),
                     Some((_, path)) => Ok(AdminRoute::View(path.into())),
                     None => Err(login()),
@@ -134,6 +142,10 @@ impl AdminUi {
                 let status = Bytes::from(status.to_string());
                 Response::new(200, Content::Bytes("application/json", status))
             }
+            AdminRoute::Metrics => {
+                let text = Bytes::from(metrics::text(&self.reloader).await);
+                Response::new(200, Content::Bytes(metrics::CONTENT_TYPE, text))
+            }
             AdminRoute::View(path) => {
                 let (view, rest) = path.split_once('/').unwrap_or((&path, ""));
                 let fields = head.query.as_deref().unwrap_or_default();
@@ -146,6 +158,7 @@ impl AdminUi {
                     "ask" => view::ask::show(self, &query).await,
                     "live" => view::live::show(self, &query).await,
                     "policy" => view::policy::show(self, &query).await,
+                    "preview" => view::preview::show(self, &query).await,
                     "servers" => view::servers::show(self, &query).await,
                     "events" => events::show(self, &query),
                     "banners" if rest.is_empty() => layout::show(self).await,
@@ -153,11 +166,15 @@ impl AdminUi {
                 };
                 self.shown(shown).await
             }
-            AdminRoute::Ask => {
+            place @ (AdminRoute::Ask | AdminRoute::Preview) => {
                 let form = std::str::from_utf8(&body).ok();
                 let query = form.and_then(|form| Query::read(head, form, ""));
                 let Some(query) = query else { return unreadable() };
-                self.shown(view::ask::answer(self, &query).await).await
+                let shown = match place {
+                    AdminRoute::Preview => view::preview::compare(self, &query).await,
+                    _ => view::ask::answer(self, &query).await,
+                };
+                self.shown(shown).await
             }
         }
     }

@@ -202,6 +202,10 @@ pub enum ExportFormat {
     Csv,
     /// ArcSight's Common Event Format
     Cef,
+    /// Elastic Common Schema
+    Ecs,
+    /// Open Cybersecurity Schema Framework, class API Activity
+    Ocsf,
 }
 
 /// Follow the audit log: calls, refusals and lists as they happen

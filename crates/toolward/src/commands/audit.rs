@@ -3,10 +3,13 @@
 mod cef;
 mod counting;
 mod csv;
+mod ecs;
 pub(crate) mod explain_id;
 mod export;
 pub(crate) mod out;
+mod ocsf;
 mod query;
+mod severity;
 mod table;
 mod verify;
 

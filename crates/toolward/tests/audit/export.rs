@@ -89,6 +89,37 @@ fn cef_has_a_severity_by_verdict() {
 }
 
 #[test]
+fn json_schemas_have_one_event_per_record() {
+    let log = Log::small();
+    let events = |format: &str| -> Vec<Value> {
+        let said = log.run(&["audit", "export", "--format", format]);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let (ocsf, ecs) = (events("ocsf"), events("ecs"));
+    let records = log.lines("audit.jsonl").len();
+    assert_eq!((ocsf.len(), ecs.len()), (records, records));
+    // Attributes that the schema requires of every API Activity.
+    let required = "activity_id category_uid class_uid type_uid time severity_id metadata actor api src_endpoint";
+    for event in &ocsf {
+        assert!(required.split(' ').all(|name| !event[name].is_null()), "{event}");
+    }
+    let refused = ocsf.iter().find(|event| event["metadata"]["event_code"] == "refusal").unwrap();
+    assert_eq!(
+        (&refused["action"], &refused["actor"]["user"]["name"]),
+        (&json!("Denied"), &json!("dev"))
+    );
+    for event in &ecs {
+        assert!(
+            event["@timestamp"].is_string() && event["event"]["outcome"].is_string(),
+            "{event}"
+        );
+    }
+    let refused = ecs.iter().find(|event| event["event"]["action"] == "refusal").unwrap();
+    assert_eq!(refused["event"]["type"], json!(["access", "denied"]));
+}
+
+#[test]
 fn a_file_is_new_and_private() {
     let log = Log::small();
     let target = log.path("out.csv");

@@ -11,7 +11,7 @@ use toolward_config::sanitize;
 use toolward_gateway::audit::line::harmless;
 
 use super::out::Out;
-use super::{cef, csv};
+use super::{cef, csv, ecs, ocsf};
 use crate::audit_log::dir::{folder, look, separator};
 use crate::audit_log::filter::{Filter, Matcher};
 use crate::audit_log::progress::Progress;
@@ -73,6 +73,8 @@ pub(super) fn run(args: ExportArgs) -> Result<u8, Failure> {
         match args.format {
             ExportFormat::Jsonl => as_it_is(line, &mut out)?,
             ExportFormat::Csv | ExportFormat::Cef => out.plain(cef::event(&record).as_bytes())?,
+            ExportFormat::Ecs => json_line(&ecs::event(&record), &mut out)?,
+            ExportFormat::Ocsf => json_line(&ocsf::event(&record), &mut out)?,
         }
         Ok(ControlFlow::Continue(()))
     })?;
@@ -97,6 +99,11 @@ fn as_it_is(line: &[u8], out: &mut Out) -> std::io::Result<()> {
         true => out.plain(&[line, b"\n"].concat()),
         false => out.plain((harmless(&String::from_utf8_lossy(line)) + "\n").as_bytes()),
     }
+}
+
+/// One JSON object per line, in ASCII: records may contain text from servers and clients.
+fn json_line(event: &Value, out: &mut Out) -> std::io::Result<()> {
+    out.plain((harmless(&event.to_string()) + "\n").as_bytes())
 }
 
 /// Creates a file with mode 0600. Existing files are never overwritten: they could be audit logs.
