@@ -17,6 +17,8 @@
 
 mod canonical;
 mod keys;
+#[cfg(test)]
+mod model;
 mod notify;
 mod record;
 mod settings;
