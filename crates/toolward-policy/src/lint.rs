@@ -5,12 +5,14 @@
 //! the automata of the analysis ([`reach`]), in bounded time.
 
 mod cover;
+mod known_tools;
 mod reach;
+mod unreachable;
 
 use hashbrown::HashSet;
 
 use self::cover::{candidates_covering, covered_earlier, covers};
-use self::reach::{Before, Entries, Work};
+use self::reach::Work;
 
 use crate::catalogue::Catalogue;
 use crate::decision::{Kind, RuleRef, Side, Verdict};
@@ -21,7 +23,6 @@ use crate::policy::Policy;
 use crate::reason::{RuleText, list_name};
 use crate::selector::fold;
 use crate::source::{Case, Place};
-use crate::tool::Tool;
 use crate::view::server_step;
 
 /// A finding and its location.
@@ -174,111 +175,6 @@ impl Linter<'_> {
         self.unreachable(agent, index);
     }
 
-    /// An agent's own rules that the rules before them leave nothing for, on any server that it may use.
-    fn unreachable(&mut self, agent: &Agent, index: u32) {
-        let Some(servers) = reach::servers(agent, index) else { return };
-        let applies = |list: &List, server: &str| list.key.matches(&fold(server, agent.case));
-        for (side, lists) in [(Side::Deny, &agent.deny), (Side::Allow, &agent.allow)] {
-            for (key, list) in lists.tools.iter().enumerate() {
-                if list.role.is_some() || list.rules.is_empty() {
-                    continue;
-                }
-                let at = |entry: usize| {
-                    let (kind, entry) = (Kind::Tools, entry as u32);
-                    RuleRef { side, kind, agent: index, key: key as u32, entry }
-                };
-                let here = servers.iter().filter(|server| applies(list, server));
-                // The lists that apply together, on each class of servers.
-                let mut sets: Vec<[Vec<usize>; 2]> = Vec::new();
-                for server in here {
-                    let set = [&agent.deny, &agent.allow].map(|side| {
-                        let lists = side.tools.iter().enumerate();
-                        lists.filter(|(_, list)| applies(list, server)).map(|(at, _)| at).collect()
-                    });
-                    if !sets.contains(&set) {
-                        sets.push(set);
-                    }
-                }
-                if sets.is_empty() {
-                    if crate::fnmatch::is_pattern(&list.key_written) {
-                        let message = format!(
-                            "agent `{}` may not use any server that `{}` matches, so these rules never apply",
-                            agent.name, list.key_written
-                        );
-                        self.push(LintKind::NeverMatches, at(0), message, None);
-                    }
-                    continue;
-                }
-                for (entry, rule) in list.rules.iter().enumerate() {
-                    if self.flagged.contains(&at(entry)) || self.hidden(list, rule, agent.case, at(entry)) {
-                        continue;
-                    }
-                    let exact = !rule.selector.is_wildcard();
-                    let before = |set: &[Vec<usize>; 2], denies_only: bool| {
-                        let own = if side == Side::Deny { 0 } else { 1 };
-                        let mut lists = Vec::new();
-                        for (group, side) in [&agent.deny, &agent.allow].into_iter().enumerate() {
-                            for other in &set[group] {
-                                let entries = match other.cmp(&key) {
-                                    _ if group < own => Entries::All,
-                                    _ if group > own || denies_only => continue,
-                                    std::cmp::Ordering::Less if exact => Entries::Exact,
-                                    std::cmp::Ordering::Less => Entries::All,
-                                    std::cmp::Ordering::Equal if exact => Entries::ExactTo(entry),
-                                    std::cmp::Ordering::Equal => Entries::ExactAndWildcardsTo(entry),
-                                    std::cmp::Ordering::Greater if exact => continue,
-                                    std::cmp::Ordering::Greater => Entries::Exact,
-                                };
-                                lists.push((&*side.tools[*other], entries));
-                            }
-                        }
-                        Before { lists, case: agent.case }
-                    };
-                    let text = rule.selector.written();
-                    let denied = side == Side::Allow
-                        && sets.iter().all(|set| before(set, true).cover(rule, self.work));
-                    if denied {
-                        let message = format!(
-                            "`{text}` allows nothing: entries in {} cover it together, and deny wins",
-                            list_name(Side::Deny, Kind::Tools)
-                        );
-                        self.push(LintKind::Shadowed, at(entry), message, None);
-                    } else if sets.iter().all(|set| before(set, false).cover(rule, self.work)) {
-                        let message = together(text);
-                        self.push(LintKind::Shadowed, at(entry), message, None);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Entries of an allowlist that the entries before them leave nothing for.
-    fn unreachable_in_allowlist(&mut self, list: &List, case: Case, at: &dyn Fn(u32) -> RuleRef) {
-        for (entry, rule) in list.rules.iter().enumerate() {
-            let address = at(entry as u32);
-            let before = Before { lists: vec![(list, Entries::To(entry))], case };
-            if !self.flagged.contains(&address) && before.cover(rule, self.work) {
-                self.push(LintKind::Shadowed, address, together(rule.selector.written()), None);
-            }
-        }
-    }
-
-    /// Rules for a server whose `expose` leaves no tool that they match.
-    fn hidden(&mut self, list: &List, rule: &Rule, case: Case, at: RuleRef) -> bool {
-        let Some(exposure) = self.policy.exposure(&list.key_written) else { return false };
-        let exact = !crate::fnmatch::is_pattern(&list.key_written);
-        let hidden = exact && !reach::is_exposed(rule, case, exposure, self.work);
-        if hidden {
-            let message = format!(
-                "`{}` matches no tool that `expose` of the server `{}` exposes",
-                rule.selector.written(),
-                list.key_written
-            );
-            self.push(LintKind::NeverMatches, at, message, None);
-        }
-        hidden
-    }
-
     fn server(&mut self, rule: &Rule, case: Case, at: RuleRef) {
         let name = rule.selector.written();
         let known = |server: &str| rule.selector.matches_server(&fold(server, case));
@@ -429,74 +325,6 @@ impl Linter<'_> {
         impossible
     }
 
-    /// Compares a rule with the known tools.
-    fn tools(&mut self, rule: &Rule, case: Case, keyed: Option<&List>, at: RuleRef) {
-        let applies = |server: &str| keyed.is_none_or(|list| list.key.matches(&fold(server, case)));
-        let mut all_known = true;
-        let mut words = Vec::new();
-        let (mut matched, mut as_tool, mut as_action) = (false, false, false);
-        for server in self.catalogue.servers().filter(|server| applies(server)) {
-            let Some(tools) = self.catalogue.tools(server) else {
-                all_known = false;
-                continue;
-            };
-            for tool in tools.tools() {
-                let said = self.says(rule, case, keyed.is_none(), server, tool, at.side);
-                matched |= said.tool || said.action || said.hint;
-                as_tool |= said.tool;
-                as_action |= said.action;
-            }
-            words.extend(tools.tools().iter().map(|tool| tool.name().to_string()));
-            let renamed = self
-                .policy
-                .exposure(server)
-                .is_some_and(|exposure| exposure.is_taken(rule.selector.written()));
-            if renamed && !said_by_original(tools.tools(), rule) {
-                let message = format!(
-                    "`{}` is a display name on `{server}`; rules match original names",
-                    rule.selector.written()
-                );
-                self.push(LintKind::DisplayName, at, message, None);
-                return;
-            }
-        }
-        let text = rule.selector.written();
-        if as_tool && as_action && !rule.selector.is_wildcard() {
-            let message = format!(
-                "`{text}` is the name of a tool and can also be read as an action of another one; \
-                 it covers both"
-            );
-            self.push(LintKind::ToolOrAction, at, message, None);
-        } else if !matched && all_known && !words.is_empty() {
-            let message = format!("`{text}` matches no known tool");
-            let misspelt = (!rule.selector.is_wildcard()).then(|| (text.to_string(), words));
-            self.push(LintKind::NoKnownTool, at, message, misspelt);
-        }
-    }
-
-    fn says(
-        &self,
-        rule: &Rule,
-        case: Case,
-        qualified: bool,
-        server: &str,
-        tool: &Tool,
-        side: Side,
-    ) -> Said {
-        let name = fold(tool.name(), case);
-        let long = qualified.then(|| format!("{}.{name}", fold(server, case)));
-        let names = [Some(&*name), long.as_deref()];
-        let declares = tool.declares_action(self.policy.action_keys(server, tool.name()));
-        let by_pattern = side == Side::Deny || declares;
-        let any = |test: &dyn Fn(&str) -> bool| names.iter().flatten().any(|name| test(name));
-        Said {
-            tool: any(&|name| rule.selector.names_tool(name)),
-            action: any(&|name| rule.selector.actions_of(name, by_pattern).next().is_some()),
-            hint: rule.selector.tags().is_some()
-                && rule.selector.carried_by(&self.policy.hints(server, tool)),
-        }
-    }
-
     /// Allow entries that a deny entry of the same agent fully overrides.
     fn denied(&mut self, agent: &Agent, list: &List, at: &dyn Fn(u32) -> RuleRef) {
         for deny in &agent.deny.tools {
@@ -558,24 +386,10 @@ impl Linter<'_> {
     }
 }
 
-struct Said {
-    tool: bool,
-    action: bool,
-    hint: bool,
-}
-
 /// `Hint:…`, `hint :…`: probably intended as a hint, but parsed as a name.
 fn is_nearly_hint(text: &str) -> bool {
     let before = text.split(':').next().filter(|before| before.len() < text.len());
     before.is_some_and(|before| before != "hint" && before.trim().eq_ignore_ascii_case("hint"))
-}
-
-fn said_by_original(tools: &[Tool], rule: &Rule) -> bool {
-    tools.iter().any(|tool| tool.name() == rule.selector.written())
-}
-
-fn together(text: &str) -> String {
-    format!("`{text}` is never reached: the entries before it cover everything that it matches")
 }
 
 impl Lint {

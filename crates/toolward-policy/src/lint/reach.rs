@@ -26,7 +26,10 @@ use crate::view::server_step;
 const MEMORY: usize = 2 << 20;
 
 /// How many rules all patterns of a policy are compared with, at most.
-const COMPARISONS: usize = 4_000_000;
+const COMPARISONS: usize = 1_000_000;
+
+/// How many comparisons a rule counts for that becomes part of a search.
+const SEARCHED: usize = 40;
 
 /// How much work is left.
 pub(super) struct Work(usize);
@@ -83,9 +86,8 @@ impl<'p> Before<'p> {
     fn rules(&self) -> impl Iterator<Item = &'p Rule> {
         self.lists.iter().flat_map(|(list, entries)| {
             let rules = list.rules.iter().enumerate();
-            let before = |(at, rule): &(usize, &Rule)| {
-                rule.when.is_none() && entries.contains(*at, rule)
-            };
+            let before =
+                |(at, rule): &(usize, &Rule)| rule.when.is_none() && entries.contains(*at, rule);
             rules.filter(before).map(|(_, rule)| rule)
         })
     }
@@ -147,9 +149,8 @@ impl<'p> Before<'p> {
             });
         }
         let wholes = self.rules().filter_map(|rule| rule.selector.name_form());
-        let globs = wholes.flat_map(|form| {
-            [Some(&form.whole), form.every_action.as_ref()].into_iter().flatten()
-        });
+        let globs = wholes
+            .flat_map(|form| [Some(&form.whole), form.every_action.as_ref()].into_iter().flatten());
         covered(glob, globs, self.case, work)
     }
 
@@ -175,21 +176,22 @@ fn covered<'g>(
     work: &mut Work,
 ) -> bool {
     let mut names = Automaton::default();
-    let own: Group = names.glob(glob, case).into_iter().collect();
+    // That a name which is equal to a pattern matches it, too, does not make the pattern useful.
+    let own = names.pattern(glob.text(), case);
     let mut avoid = Group::new();
     for other in others {
-        if work.spend(1).is_none() {
+        let meets = may_meet(glob.text(), other.text());
+        if work.spend(if meets { SEARCHED } else { 1 }).is_none() {
             return false;
         }
-        if may_meet(glob.text(), other.text()) {
-            avoid.extend(names.glob(other, case));
+        if meets {
+            avoid.insert(names.pattern(other.text(), case));
         }
     }
-    // The same pattern is the same number: it covers.
-    if avoid.is_superset(&own) {
+    if avoid.contains(&own) {
         return true;
     }
-    let groups = [own];
+    let groups = [Group::from_iter([own])];
     let wanted = Wanted { groups: &groups, avoid: &avoid };
     let found = names.seek(&names.start(), MEMORY, &wanted, |_| ControlFlow::Break(()));
     matches!(found, Ok((None, _)))
@@ -271,10 +273,11 @@ pub(super) fn is_exposed(rule: &Rule, case: Case, exposure: &Exposure, work: &mu
         let groups = [own, exposed];
         let none = Group::new();
         let wanted = Wanted { groups: &groups, avoid: &none };
-        let found = names.seek(&names.start(), MEMORY, &wanted, |name| match exposure.show(&name) {
-            Some(_) => ControlFlow::Break(()),
-            None => ControlFlow::Continue(()),
-        });
+        let found =
+            names.seek(&names.start(), MEMORY, &wanted, |name| match exposure.show(&name) {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            });
         !matches!(found, Ok((None, _)))
     })
 }

@@ -146,7 +146,7 @@ fn never_is_never_wrong() {
             let covered = asked.names_tool(&point.name)
                 || asked.carried_by(&policy.hints(&point.server, &tool));
             if point.kind == toolward_policy::analyse::PointKind::Tool && covered {
-                let verdict = decide(&policy, point).verdict;
+                let verdict = decide(&policy, &point).verdict;
                 assert_ne!(verdict, Verdict::Allow, "{selector} {point:?}\n{value}");
             }
         }
