@@ -214,7 +214,10 @@
 
   // Shows the table at another address, for example with a server collapsed.
   const show = (address) => htmx.ajax("GET", address, { target: "#matrix", swap: "outerHTML" }).then(() => {
-    if ($("matrix")) history.pushState({ htmx: true }, "", address);
+    if (!$("matrix")) return;
+    // htmx restores only addresses with its mark, which the first one lacks.
+    history.replaceState({ htmx: true }, "", location.href);
+    history.pushState({ htmx: true }, "", address);
   });
 
   const expand = (row, open) => {
@@ -251,9 +254,9 @@
   };
 
   const explain = (cell) => {
-    const { server, tool } = cell.parentElement.dataset;
+    const { server, tool, kind } = cell.parentElement.dataset;
     // The data attributes are already URL-encoded.
-    const asked = `agent=${agentOf(cell)}&server=${server}&tool=${tool}`;
+    const asked = `agent=${agentOf(cell)}&server=${server}&tool=${tool}${kind ? `&kind=${kind}` : ""}`;
     $("grid").querySelector("i.open")?.classList.remove("open");
     cell.classList.add("open");
     focusCell(cell.parentElement, [...cellsOf(cell.parentElement)].indexOf(cell));
@@ -367,6 +370,13 @@
     $("scroll").scrollLeft = left;
     $("scroll").scrollTop = top;
     if (focused) go(focused.line, 1, focused.column);
+  });
+
+  // A chosen file fills a text field. It is sent only with the form.
+  document.addEventListener("change", async (event) => {
+    const field = event.target.dataset?.fills;
+    const file = field && event.target.files?.[0];
+    if (file) $(field).value = await file.text();
   });
 
   begin();

@@ -426,9 +426,10 @@ impl Args for Kind {
         let flag = |name: &'static str, help: &'static str| {
             clap::Arg::new(name).long(name).help(help).action(clap::ArgAction::SetTrue)
         };
-        command.arg(flag("prompt", "Ask about a prompt instead of a tool")).arg(
-            flag("resource", "Ask about a resource instead of a tool; with --list also about a template").conflicts_with("prompt"),
-        )
+        let resource = "Ask about a resource instead of a tool; with --list also about a template";
+        command
+            .arg(flag("prompt", "Ask about a prompt instead of a tool"))
+            .arg(flag("resource", resource).conflicts_with("prompt"))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {

@@ -18,6 +18,7 @@ pub(crate) use self::ways::{Via, Way};
 use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::discovery::Route;
+use crate::listing;
 
 /// A policy query.
 pub(crate) struct PolicyQuery<'a> {
@@ -66,6 +67,7 @@ impl<'a> PolicyQuery<'a> {
             Kind::Tool => self.tool.map(|tool| Subject::Tool(tool, self.hints)),
             Kind::Prompt => Some(Subject::Prompt(self.name)),
             Kind::Resource => Some(Subject::Resource(self.name)),
+            Kind::Template => Some(Subject::Template(self.name)),
         }
     }
 
@@ -79,7 +81,10 @@ impl<'a> PolicyQuery<'a> {
         if let Some(answer) = self.unreachable(&decision) {
             return Answer { explanation, decision: answer.0, why: answer.1 };
         }
-        let why = self.why(&decision, hidden);
+        let why = match self.expansion(explanation.decision) {
+            Some(_) => listing::EXPANDS.into(),
+            None => self.why(&decision, hidden),
+        };
         Answer { explanation, decision, why }
     }
 
@@ -103,7 +108,7 @@ impl<'a> PolicyQuery<'a> {
     /// The decision, and whether it is the listing that denies: hidden means not callable, also with
     /// an action that the tool's schema does not name.
     fn decide(&self, explanation: &Explanation) -> (Decision, bool) {
-        let decision = explanation.decision;
+        let decision = self.expansion(explanation.decision).unwrap_or(explanation.decision);
         match self.listing().filter(|_| decision.verdict != Verdict::Deny) {
             Some(listing) if listing.decision.verdict == Verdict::Deny => (listing.decision, true),
             _ => (decision, false),
@@ -120,16 +125,25 @@ impl<'a> PolicyQuery<'a> {
         }
     }
 
-    /// A note about a tool that the agent cannot call directly.
+    /// A note about a tool that the agent cannot call directly, or a prompt or resource that it cannot use.
     pub(crate) fn route_note(&self) -> Option<String> {
-        self.route.note().filter(|_| self.is_about_a_tool())
+        self.route.note()
+    }
+
+    /// The decision about a template that is listed only for URIs that it can expand to.
+    fn expansion(&self, written: Decision) -> Option<Decision> {
+        let about = (self.caller(), self.server);
+        let expansion = || listing::expansion(self.policy, about, self.name, written);
+        (self.kind == Kind::Template).then(expansion).flatten()
     }
 
     /// The verdict of the policy for a listing. With progressive discovery the agent's own listing has fewer
     /// tools: see [`PolicyQuery::is_listed`].
     pub(crate) fn listing(&self) -> Option<Listing> {
         let cell = self.policy.cell(self.agent, self.server, self.subject()?);
-        Some(cell.list(self.caller()))
+        let listing = cell.list(self.caller());
+        let decision = self.expansion(listing.decision).unwrap_or(listing.decision);
+        Some(Listing { decision, ..listing })
     }
 
     /// Whether the call is refused in at least one way of making it.

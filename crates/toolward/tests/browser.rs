@@ -31,6 +31,13 @@ fn every_cell_and_every_explanation_matches_the_commands() {
 }
 
 #[test]
+fn prompts_and_resources_have_rows_that_match_the_commands() {
+    let Some(browser) = browser() else { return };
+    let site = Site::of(worlds::kinds());
+    browser.run("kinds", Facts::of_site(&site).with("agents", worlds::KINDS.into()));
+}
+
+#[test]
 fn decisions_appear_as_they_happen() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);

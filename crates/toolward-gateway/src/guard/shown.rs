@@ -59,6 +59,21 @@ impl Guards {
         }
     }
 
+    /// The guards in front of a prompt or resource of a server. Hooks check calls of tools.
+    pub fn in_front_of_other(
+        &self,
+        (agent, server): (Option<&str>, &str),
+        (rules, all_calls): (&[LimitedRule], bool),
+    ) -> InFront {
+        let standing = self.limits.over_other(agent, server);
+        let limits = standing.iter().map(|one| (one.at, false));
+        let limits = limits.chain(self.limits.of_rules(rules).map(|at| (at, !all_calls)));
+        InFront {
+            limits: limits.filter_map(|(at, partial)| self.shown_limit(at, partial)).collect(),
+            hooks: Vec::new(),
+        }
+    }
+
     /// The limits on an agent's listings.
     pub fn limits_of_lists(&self, agent: Option<&str>) -> Vec<ShownLimit> {
         let indices = self.limits.of_lists(agent).into_iter();

@@ -1,4 +1,4 @@
-//! Tool lists of the servers, for the views.
+//! Lists of the servers (tools, prompts, resources, templates), for the views.
 //!
 //! Servers are queried concurrently with a short wait. A slow server is shown as pending, and open views refresh
 //! when it answers.
@@ -13,7 +13,8 @@ use toolward_gateway::client::ServerId;
 use toolward_gateway::gateway::Gateway;
 use toolward_gateway::lock::LockUnpoisoned;
 use toolward_gateway::upstream::catalogue::Catalogue;
-use toolward_gateway::upstream::{Server, Unavailable};
+use toolward_gateway::upstream::{Server, Servers, Unavailable};
+use toolward_wire::list::ListKind;
 
 /// How long a first view waits for servers that have not responded yet.
 const FIRST_VIEW_WAIT: Duration = Duration::from_millis(400);
@@ -22,7 +23,10 @@ const FRESH_FOR: Duration = Duration::from_secs(2);
 /// How long a failed server is not queried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The tool lists of all servers, as far as they are known.
+/// The kinds of lists besides tools, in the order in which views show them.
+const OTHERS: [ListKind; 3] = [ListKind::Prompts, ListKind::Resources, ListKind::ResourceTemplates];
+
+/// The lists of all servers, as far as they are known.
 pub(crate) struct Lists {
     /// The runtime that owns the servers' connections, which calls use as well; not the admin UI's runtime.
     asking: Handle,
@@ -35,7 +39,7 @@ pub(crate) struct Lists {
 struct ListState {
     /// The server that responded, which a reload may have replaced.
     server: Arc<Server>,
-    list: Option<Result<Arc<Catalogue>, Unavailable>>,
+    list: Option<Result<ServerLists, Unavailable>>,
     asked: Instant,
     /// The number of changes when it was queried.
     generation: u64,
@@ -54,10 +58,47 @@ impl ListState {
     }
 }
 
-/// A server and its list as currently known.
+/// All lists of a server.
+#[derive(Clone)]
+struct ServerLists {
+    tools: Arc<Catalogue>,
+    others: OtherLists,
+}
+
+/// Lists of prompts, resources and templates, or the errors. A server that does not have a kind has an empty list.
+pub(crate) type OtherLists = Vec<OtherList>;
+pub(crate) type OtherList = (ListKind, Result<Arc<Catalogue>, Unavailable>);
+
+impl ServerLists {
+    async fn fetch(
+        servers: &Servers,
+        server: &Arc<Server>,
+        timeout: Duration,
+    ) -> Result<ServerLists, Unavailable> {
+        let tools = servers.own_list(server, timeout).await?.catalogue;
+        let mut others = Vec::with_capacity(OTHERS.len());
+        for kind in OTHERS {
+            let listed = servers.own_list_as((server, kind), timeout).await;
+            others.push((kind, listed.map(|listed| listed.catalogue)));
+        }
+        Ok(ServerLists { tools, others })
+    }
+
+    fn is_same(&self, other: &ServerLists) -> bool {
+        let same = |(one, other): (&OtherList, &OtherList)| match (&one.1, &other.1) {
+            (Ok(one), Ok(other)) => one.hash() == other.hash(),
+            (Err(one), Err(other)) => one == other,
+            _ => false,
+        };
+        self.tools.hash() == other.tools.hash() && self.others.iter().zip(&other.others).all(same)
+    }
+}
+
+/// A server and its lists as currently known.
 pub(crate) struct List {
     pub(crate) server: Arc<Server>,
     pub(crate) tools: Result<Arc<Catalogue>, Unavailable>,
+    pub(crate) others: OtherLists,
 }
 
 impl Lists {
@@ -114,13 +155,17 @@ impl Lists {
         let list = |server: &Arc<Server>| {
             let answered = known.get(&server.id).filter(|one| Arc::ptr_eq(&one.server, server));
             let answered = answered.and_then(|one| one.list.clone());
-            let elsewhere = || server.listed().map(|listed| listed.catalogue);
-            let tools = match answered {
-                Some(Ok(catalogue)) => Ok(catalogue),
-                Some(Err(why)) => elsewhere().ok_or(why),
-                None => elsewhere().ok_or(Unavailable::Slow),
+            let elsewhere = |why: Unavailable| {
+                let tools = server.listed().map(|listed| listed.catalogue).ok_or(why);
+                let other = |kind| Some((kind, Ok(server.listed_as(kind)?.catalogue)));
+                (tools, OTHERS.into_iter().filter_map(other).collect())
             };
-            List { server: server.clone(), tools }
+            let (tools, others) = match answered {
+                Some(Ok(ServerLists { tools, others })) => (Ok(tools), others),
+                Some(Err(why)) => elsewhere(why),
+                None => elsewhere(Unavailable::Slow),
+            };
+            List { server: server.clone(), tools, others }
         };
         servers.iter().map(list).collect()
     }
@@ -147,14 +192,14 @@ impl Lists {
         let (known, answers) = (self.known.clone(), self.answers.clone());
         let (servers, timeout) = (gateway.context.servers.clone(), self.timeout);
         self.asking.spawn(async move {
-            let list = servers.own_list(&server, timeout).await.map(|listed| listed.catalogue);
+            let list = ServerLists::fetch(&servers, &server, timeout).await;
             let mut known = known.locked();
             let Some(one) = known.get_mut(&server.id) else { return };
             if !Arc::ptr_eq(&one.server, &server) {
                 return;
             }
             let same = match (&one.list, &list) {
-                (Some(Ok(old)), Ok(new)) => old.hash() == new.hash(),
+                (Some(Ok(old)), Ok(new)) => old.is_same(new),
                 (Some(Err(old)), Err(new)) => old == new,
                 _ => false,
             };

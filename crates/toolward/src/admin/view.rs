@@ -10,6 +10,7 @@ pub(crate) mod prose;
 mod question;
 pub(crate) mod servers;
 pub(crate) mod steps;
+pub(crate) mod words;
 
 use askama::Template;
 use toolward_gateway::downstream::response::{Content, Response};

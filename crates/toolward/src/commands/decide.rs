@@ -219,6 +219,7 @@ impl Request {
             Kind::Tool => {}
             Kind::Prompt => return decide(Subject::Prompt(&self.name)),
             Kind::Resource => return decide(Subject::Resource(&self.name)),
+            Kind::Template => return decide(Subject::Template(&self.name)),
         }
         let Some(tool) = self.tool(base) else {
             return Decision {

@@ -61,7 +61,7 @@ fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, guarded: bool) -> Strin
         _ if question.list => "lists",
         Kind::Tool => "calls",
         Kind::Prompt => "gets the prompt",
-        Kind::Resource => "reads",
+        Kind::Resource | Kind::Template => "reads",
     };
     let answer = paint(verdict(decision.verdict), decision.verdict);
     lines.push(format!("{} {verb} {}: {answer}", paint(BOLD, who), paint(BOLD, what)));

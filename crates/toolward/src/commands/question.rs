@@ -12,9 +12,10 @@ use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
 use crate::arguments::ArgumentsText;
 use crate::cli::{Kind, QuestionArgs};
-use crate::discovery::{Route, route};
+use crate::discovery::Route;
 use crate::exit::Failure;
 use crate::fetch_tools;
+use crate::guards::discovery;
 use crate::load::Input;
 use crate::prepared;
 use crate::query::PolicyQuery;
@@ -49,14 +50,19 @@ impl Question {
                     match args.kind {
                         Kind::Tool => "tool: write SERVER/TOOL",
                         Kind::Prompt => "prompt: write SERVER/PROMPT",
-                        Kind::Resource => "resource: write SERVER/URI",
+                        Kind::Resource | Kind::Template => "resource: write SERVER/URI",
                     }
                 )));
             }
         };
+        // A listing shows templates too.
+        let kind = match args.kind {
+            Kind::Resource if args.list && name.contains('{') => Kind::Template,
+            kind => kind,
+        };
         let arguments = args.arguments.as_deref().map(arguments).transpose()?;
         let mut input = Input::load(&args.policy, &args.tools, matches)?;
-        if args.tools.lists.is_empty() && args.kind == Kind::Tool {
+        if args.tools.lists.is_empty() && kind == Kind::Tool {
             fetch_tools::ask(&mut input, Some(server))?;
         }
         let configured: Vec<&str> =
@@ -71,10 +77,10 @@ impl Question {
                 "error: there is no server named `{server}`\n  help: {help}"
             )));
         }
-        let exposure = match args.kind {
+        let exposure = match kind {
             Kind::Tool => input.policy.exposure(server),
             Kind::Prompt => input.policy.prompt_exposure(server),
-            Kind::Resource => None,
+            Kind::Resource | Kind::Template => None,
         };
         if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
             let (name, original) = (sanitize(name), sanitize(original));
@@ -83,23 +89,23 @@ impl Question {
                  help: ask about `{server}/{original}`"
             )));
         }
-        let tool = match args.kind {
+        let tool = match kind {
             Kind::Tool => input.catalogue.tool(server, name),
             _ => Some(Tool::named(name)),
         };
-        let hints = match (&tool, args.kind) {
+        let hints = match (&tool, kind) {
             (Some(tool), Kind::Tool) => input.policy.hints(server, tool),
             _ => Hints::default(),
         };
         Ok(Question {
             naming: naming(&input.loaded.config),
             redact: Redact::new(&input.loaded.config.audit.redact),
-            asks_servers: args.tools.lists.is_empty() && args.kind == Kind::Tool,
+            asks_servers: args.tools.lists.is_empty() && kind == Kind::Tool,
             agent: args.agent,
             server: server.into(),
             name: name.into(),
             arguments,
-            kind: args.kind,
+            kind,
             list: args.list,
             tool,
             hints,
@@ -124,15 +130,13 @@ impl Question {
             offered: self.offered(),
             naming: self.naming.as_ref(),
             redact: &self.redact,
-            route: self.route(),
+            route: self.route(self.agent.as_deref()),
         }
     }
 
     /// The same query for another agent.
     pub(crate) fn asked_as<'a>(&'a self, agent: Option<&'a str>) -> PolicyQuery<'a> {
-        let (policy, config) = (&self.input.policy, &self.input.loaded.config);
-        let route = route(policy, config, agent, &self.server);
-        PolicyQuery { agent, route, ..self.asked() }
+        PolicyQuery { agent, route: self.route(agent), ..self.asked() }
     }
 
     /// Warns on standard error that no agent has this name, which is most likely a typo.
@@ -144,11 +148,11 @@ impl Question {
         Ok(())
     }
 
-    fn route(&self) -> Route {
-        let (policy, config) = (&self.input.policy, &self.input.loaded.config);
+    fn route(&self, agent: Option<&str>) -> Route {
+        let discovery = discovery(&self.input.loaded.config);
         match self.kind {
-            Kind::Tool => route(policy, config, self.agent.as_deref(), &self.server),
-            _ => Route::Direct,
+            Kind::Tool => discovery.route(&self.input.policy, agent, &self.server),
+            _ => discovery.route_to_others(agent),
         }
     }
 

@@ -12,6 +12,7 @@ use toolward_policy::refusal::{Refusal, Sent};
 use toolward_policy::{Cell, Decision, Row, Tool, ToolSet, Verdict};
 
 use super::{Answer, PolicyQuery, decision_json, sanitize_lines};
+use crate::cli::Kind;
 use crate::discovery::Route;
 
 /// The placeholder id of a decision that was not recorded.
@@ -63,7 +64,7 @@ impl<'a> PolicyQuery<'a> {
             return Vec::new();
         }
         match self.route {
-            Route::Direct | Route::Closed(_) => {
+            Route::Direct | Route::Closed(_) | Route::ToolsOnly => {
                 vec![self.way(Via::Direct, answer.decision, answer.why.clone())]
             }
             Route::Execute => {
@@ -116,7 +117,13 @@ impl<'a> PolicyQuery<'a> {
 
     /// The name that clients use for a tool of a server.
     fn called_on(&self, via: Via, server: &str, tool: &str) -> Box<str> {
-        let shown = self.policy.exposure(server).and_then(|exposure| exposure.show(tool));
+        let exposure = match self.kind {
+            Kind::Tool => self.policy.exposure(server),
+            Kind::Prompt => self.policy.prompt_exposure(server),
+            // URIs never change.
+            Kind::Resource | Kind::Template => return tool.into(),
+        };
+        let shown = exposure.and_then(|exposure| exposure.show(tool));
         let plain = shown.map_or_else(|| tool.into(), |shown| shown.name);
         match self.naming_via(via) {
             // A query does not claim a name.

@@ -193,3 +193,66 @@ export async function agrees(article, told) {
     same(await article.locator('.tried').count(), tried.length, 'the rules that were tried');
     same(await article.getAttribute('data-verdict'), told.verdict, 'the verdict');
 }
+
+/** Reads all rows of the matrix by scrolling through them. */
+export const read = page =>
+    page.evaluate(async () => {
+        const frame = () => new Promise(requestAnimationFrame);
+        let scroll = document.getElementById('scroll');
+        const view = scroll.getBoundingClientRect();
+        const awaited = () =>
+            [...scroll.querySelectorAll('.chunk:empty')].some(chunk => {
+                const box = chunk.getBoundingClientRect();
+                return box.bottom > view.top && box.top < view.bottom;
+            });
+        const rows = new Map();
+        const kinds = new Map();
+        for (scroll.scrollTop = 0; ; scroll.scrollTop += scroll.clientHeight / 2) {
+            do await frame();
+            while (awaited());
+            // The table is replaced as a whole if something has changed.
+            if (!scroll.isConnected) {
+                scroll = document.getElementById('scroll');
+                scroll.scrollTop = 0;
+                rows.clear();
+                kinds.clear();
+                continue;
+            }
+            for (const row of scroll.querySelectorAll('.r')) {
+                const cells = [...row.querySelectorAll('i')].map(cell => {
+                    const signs = { allow: '✓', depends: '≈', ask: '?', deny: '–' };
+                    const [word] = cell.classList;
+                    const label = cell.getAttribute('aria-label').split(',')[0];
+                    const said = cell.firstChild.textContent === signs[word] && label === word;
+                    return said ? word : cell.outerHTML;
+                });
+                const name = `${row.dataset.server}/${decodeURIComponent(row.dataset.tool)}`;
+                const line = Number(row.getAttribute('aria-rowindex'));
+                rows.set(line, [name, ...cells]);
+                // Resources that belong to another server are marked.
+                const elsewhere = [...row.querySelectorAll('i')].map(cell => cell.classList.contains('elsewhere'));
+                kinds.set(line, [row.dataset.kind ?? 'tool', name, ...cells.map((cell, at) => (elsewhere[at] ? `${cell} elsewhere` : cell))]);
+            }
+            if (scroll.scrollTop + scroll.clientHeight >= scroll.scrollHeight - 1) break;
+        }
+        const columns = [...scroll.querySelectorAll('.head .c')];
+        return {
+            rows: [...rows].sort(([a], [b]) => a - b).map(([, row]) => row),
+            kinds: [...kinds].sort(([a], [b]) => a - b).map(([, row]) => row),
+            agents: columns.map(column => column.dataset.agent ?? null),
+            sees: columns.map(column => column.querySelector('.sees').textContent),
+        };
+    });
+
+/** Selects in one of the lists above the matrix. */
+export async function choose(page, field, ...values) {
+    const pick = page.locator(`#pick-${field}`);
+    await pick.locator('summary').click();
+    for (const value of values) {
+        const before = page.url();
+        await pick.locator(`input[value="${value}"]`).click();
+        await until(`${field}=${value} is in the address`, () => page.url() !== before);
+    }
+    await page.keyboard.press('Escape');
+    await until('the list is closed', async () => (await pick.getAttribute('open')) === null);
+}

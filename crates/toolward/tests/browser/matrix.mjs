@@ -1,6 +1,6 @@
 // The matrix: every cell matches `toolward ls`, also with filters; explanations match `toolward explain`;
 // everything can be reached with the keyboard, by URL and with the back button.
-import { agrees, browse, check, facts, same, toolward, until } from './kit.mjs';
+import { agrees, browse, check, choose, facts, read, same, toolward, until } from './kit.mjs';
 
 const agents = [...facts.agents, null];
 const as = agent => (agent === null ? [] : ['--as', agent]);
@@ -8,66 +8,10 @@ const listed = new Map(agents.map(agent => [agent, toolward('ls', '--all', ...as
 const first = listed.get(agents[0]);
 const verdict = (agent, at) => listed.get(agent)[at].verdict;
 
-/** Reads all rows by scrolling through them. */
-const read = page =>
-    page.evaluate(async () => {
-        const frame = () => new Promise(requestAnimationFrame);
-        let scroll = document.getElementById('scroll');
-        const view = scroll.getBoundingClientRect();
-        const awaited = () =>
-            [...scroll.querySelectorAll('.chunk:empty')].some(chunk => {
-                const box = chunk.getBoundingClientRect();
-                return box.bottom > view.top && box.top < view.bottom;
-            });
-        const rows = new Map();
-        for (scroll.scrollTop = 0; ; scroll.scrollTop += scroll.clientHeight / 2) {
-            do await frame();
-            while (awaited());
-            // The table is replaced as a whole if something has changed.
-            if (!scroll.isConnected) {
-                scroll = document.getElementById('scroll');
-                scroll.scrollTop = 0;
-                rows.clear();
-                continue;
-            }
-            for (const row of scroll.querySelectorAll('.r')) {
-                const cells = [...row.querySelectorAll('i')].map(cell => {
-                    const signs = { allow: '✓', depends: '≈', ask: '?', deny: '–' };
-                    const [word] = cell.classList;
-                    const label = cell.getAttribute('aria-label').split(',')[0];
-                    const said = cell.firstChild.textContent === signs[word] && label === word;
-                    return said ? word : cell.outerHTML;
-                });
-                const name = `${row.dataset.server}/${decodeURIComponent(row.dataset.tool)}`;
-                rows.set(Number(row.getAttribute('aria-rowindex')), [name, ...cells]);
-            }
-            if (scroll.scrollTop + scroll.clientHeight >= scroll.scrollHeight - 1) break;
-        }
-        const columns = [...scroll.querySelectorAll('.head .c')];
-        return {
-            rows: [...rows].sort(([a], [b]) => a - b).map(([, row]) => row),
-            agents: columns.map(column => column.dataset.agent ?? null),
-            sees: columns.map(column => column.querySelector('.sees').textContent),
-        };
-    });
-
 /** The expected cells of these agents, for the wanted tools of the list. */
 function expected(of, wanted = () => true) {
     const rows = first.map((tool, at) => [tool, at]).filter(([tool, at]) => wanted(tool, at));
     return rows.map(([tool, at]) => [`${tool.server}/${tool.tool}`, ...of.map(agent => verdict(agent, at))]);
-}
-
-/** Selects in one of the lists above the table. */
-async function choose(page, field, ...values) {
-    const pick = page.locator(`#pick-${field}`);
-    await pick.locator('summary').click();
-    for (const value of values) {
-        const before = page.url();
-        await pick.locator(`input[value="${value}"]`).click();
-        await until(`${field}=${value} is in the address`, () => page.url() !== before);
-    }
-    await page.keyboard.press('Escape');
-    await until('the list is closed', async () => (await pick.getAttribute('open')) === null);
 }
 
 /** The table after a URL has loaded. */

@@ -50,6 +50,55 @@ pub fn mixed() -> Setup {
         .set("list_timeout", json!("60s"))
 }
 
+/// The agents of the configuration with prompts and resources, in the policy's order.
+pub const KINDS: &[&str] = &["admin", "reader", "stepper", "nobody"];
+
+/// Servers with tools, prompts, resources and templates. Both list the same resource and the same template.
+pub fn kinds() -> Setup {
+    let prompt = |name: &str| json!({"name": name, "description": format!("About {name}.")});
+    let resource = |uri: &str| json!({"uri": uri, "name": uri.rsplit('/').next()});
+    let template = |uri: &str| json!({"uriTemplate": uri, "name": "any"});
+    let prompts = ["summarize", "review", "internal_plan"].map(prompt);
+    let uris = ["note://a/1", "note://a/2", "note://b/1", "shared://one", "note://a/../b"];
+    let templates = ["note://{area}/{page}", "shared://{id}", "secret://{id}"].map(template);
+    let notes = json!({
+        "tools": issue_tools(),
+        "prompts": prompts,
+        "resources": uris.map(resource),
+        "resourceTemplates": templates,
+    });
+    let mut many = (0..100).map(|at| resource(&format!("doc://guide/{at:03}"))).collect::<Vec<_>>();
+    many.push(resource("shared://one"));
+    let docs = json!({
+        "prompts": [prompt("explain")],
+        "resources": many,
+        "resourceTemplates": [template("shared://{id}")],
+    });
+    setup()
+        .stdio("notes", "legacy", notes)
+        .stdio("docs", "modern", docs)
+        .stdio("plain", "modern", issue_tools().into())
+        .with("notes", "expose_prompts", json!([
+            "summarize", "review", {"prompt": "internal_plan", "display_name": "plan"},
+        ]))
+        .agents(json!({
+            "admin": {"allow": {"servers": ["*"]}, "limits": {"calls": "90/min"}},
+            "reader": {
+                "allow": {
+                    "servers": ["*"],
+                    "tools": {"*": ["hint:read-only"]},
+                    "prompts": {"notes": [{"prompt": "summarize", "when": "args.style == 'short'"}, "internal_plan"]},
+                    "resources": {"notes": ["note://a/*"], "docs": ["doc://guide/0*", "shared://*"]},
+                },
+                "deny": {"resources": {"notes": ["note://a/2"]}},
+            },
+            "stepper": {"allow": {"servers": ["*"]}, "discovery": "progressive"},
+            "nobody": {"allow": {"servers": []}},
+        }))
+        .set("builtin", json!(true))
+        .set("list_timeout", json!("60s"))
+}
+
 /// The servers' lists as flags: with them a command starts no servers, which would take long.
 pub fn lists(site: &Site) -> Value {
     let flag = |server: &str| {

@@ -10,7 +10,8 @@ it is a server of HTTP+SSE, the transport before Streamable HTTP. PORT is the po
 
 Every message is appended to LOG, one JSON object per line: `pid`, `body` (the message as received), and on
 HTTP `http` (the method), `headers` and `path`. Over HTTP the port is printed first. TOOLS is a JSON file with
-the list; the effect of a call depends on the tool's name.
+the list, or with an object of several lists (`tools`, `prompts`, `resources`, `resourceTemplates`); the effect of a
+call depends on the tool's name.
 """
 import gzip
 import itertools
@@ -27,6 +28,10 @@ carrier, era, log_path, tools_path = sys.argv[1:5]
 modern = era == "modern"
 begun = modern
 tools = json.load(open(tools_path))
+others = tools if isinstance(tools, dict) else {}
+tools = others.pop("tools", []) if isinstance(tools, dict) else tools
+METHODS = {"prompts/list": "prompts", "resources/list": "resources",
+           "resources/templates/list": "resourceTemplates"}
 log_file = open(log_path, "a")
 lock = threading.Lock()
 given_up = {}
@@ -58,18 +63,19 @@ def text(words):
 
 
 def hello(params):
+    kinds = {"resources" if kind == "resourceTemplates" else kind: {} for kind in others}
     if modern:
-        return {"supportedVersions": [VERSION], "capabilities": {"tools": {}}, "resultType": "complete",
+        return {"supportedVersions": [VERSION], "capabilities": {"tools": {}, **kinds}, "resultType": "complete",
                 "ttlMs": 60000, "cacheScope": "public", "instructions": "Be careful.",
                 "_meta": {META + "serverInfo": INFO}}
     told = {} if "UNDECLARED" in os.environ else {"listChanged": True}
-    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": told},
+    return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": told, **kinds},
             "serverInfo": INFO, "instructions": "Be careful."}
 
 
-def listing():
+def listing(kind="tools"):
     time.sleep(float(os.environ.get("LIST_TAKES", 0)))
-    result = {"tools": tools}
+    result = {kind: others.get(kind, []) if kind != "tools" else tools}
     if modern:
         result.update(resultType="complete", ttlMs=int(os.environ.get("TTL", 60000)), cacheScope="public",
                       _meta={META + "serverInfo": INFO})
@@ -213,6 +219,8 @@ def answer(message, tell, gone):
         result = hello(params)
     elif method == "tools/list":
         result = listing()
+    elif method in METHODS and others:
+        result = listing(METHODS[method])
     elif method == "tools/call" and params["name"] == "lacks":
         data = {"requiredCapabilities": {"elicitation": {}}}
         return {"jsonrpc": "2.0", "id": id, "error": {"code": -32021, "message": "cannot ask", "data": data}}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
+use toolward_wire::list::ListKind;
 
 use super::question::{ActiveQuestion, AnswerDetails};
 use crate::admin::lists::List;
@@ -94,7 +95,8 @@ pub(crate) async fn answer(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let answer = match (&arguments, address) {
         (Ok(arguments), Some(address)) if form.wrong_agent.is_none() => {
             let agent = Some(form.agent.as_str()).filter(|agent| !agent.is_empty());
-            match ActiveQuestion::new(page, lists, agent, address, Some(arguments.clone())) {
+            let about = (ListKind::Tools, address.0, address.1);
+            match ActiveQuestion::new(page, lists, agent, about, Some(arguments.clone())) {
                 Ok(question) => Some(question.answer(page)),
                 Err(why) => {
                     form.wrong_tool = Some(why);

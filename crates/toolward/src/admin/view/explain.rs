@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use askama::Template;
+use toolward_wire::list::ListKind;
 
 use super::question::{ActiveQuestion, AnswerDetails};
+use super::words::kind_of;
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::arguments::ArgumentsText;
 
@@ -31,6 +33,10 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let (Some(server), Some(tool)) = (query.word("server"), query.word("tool")) else {
         return ViewResponse::Wrong("The request must name a server and a tool.".into());
     };
+    let kind = query.word("kind").map_or(Some(ListKind::Tools), kind_of);
+    let Some(kind) = kind else {
+        return ViewResponse::Wrong("There is no such kind.".into());
+    };
     let arguments = match query.get("args").map(str::trim) {
         None => Ok(None),
         Some("") => Ok(Some(Default::default())),
@@ -47,7 +53,7 @@ pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
         false => page.lists.ask(page.gateway()).await,
     };
     let agent = query.word("agent");
-    let told = match ActiveQuestion::new(page, lists, agent, (server, tool), arguments) {
+    let told = match ActiveQuestion::new(page, lists, agent, (kind, server, tool), arguments) {
         Ok(question) => question.answer(page),
         Err(why) => return ViewResponse::Wrong(why),
     };

@@ -1,4 +1,4 @@
-//! The matrix: all tools by all agents, with the verdict of the listing.
+//! The matrix: all tools, prompts and resources by all agents, with the verdict of the listing.
 //!
 //! Rows are loaded in chunks as they scroll into view.
 
@@ -6,11 +6,14 @@ mod cache;
 mod cell;
 mod filter;
 mod folds;
+mod group;
+mod owners;
 pub(super) mod table;
 
 use std::sync::Arc;
 
 use askama::Template;
+use toolward_wire::list::ListKind;
 
 use self::cell::{DrawnLine, Legend, drawn};
 use self::filter::{Choice, Lines, MatrixFilter};
@@ -18,6 +21,7 @@ use self::folds::Folds;
 use self::table::MatrixTable;
 use crate::admin::query::encoded;
 use crate::admin::view::moment;
+use crate::admin::view::words::{plural, singular};
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 
 pub(crate) use self::cache::MatrixCache;
@@ -45,6 +49,7 @@ struct Fragment<'a> {
 /// The table with its filters.
 struct MatrixPart<'a> {
     servers: Vec<Choice<'a>>,
+    kinds: Vec<Choice<'a>>,
     agents: Vec<Choice<'a>>,
     verdicts: Vec<Choice<'a>>,
     hints: Vec<Choice<'a>>,
@@ -53,18 +58,27 @@ struct MatrixPart<'a> {
     columns: Vec<MatrixColumn<'a>>,
     wide: bool,
     chunks: Vec<Chunk<'a>>,
-    /// The number of tools that match the filters, and of all tools.
+    counts: Vec<KindCount>,
+    /// The number of tools.
     tools: usize,
-    of: usize,
+    /// There are prompts or resources too.
+    has_others: bool,
     lines: usize,
-    /// The filters and collapsed servers, to request further rows.
+    /// The filters and collapsed groups, to request further rows.
     filter: String,
-    /// Collapsed servers, as hidden form fields.
+    /// Collapsed groups, as hidden form fields.
     folds: Vec<(String, String)>,
-    /// Collapses or expands all servers.
+    /// Collapses or expands all groups.
     fold_all: Option<FoldAll>,
     legend: Legend,
     reload: Option<Reload>,
+}
+
+/// How many entries of a kind match the filters, and how many there are.
+struct KindCount {
+    left: usize,
+    of: usize,
+    noun: &'static str,
 }
 
 struct MatrixColumn<'a> {
@@ -149,7 +163,7 @@ pub(crate) async fn rows(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
 
 fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> MatrixPart<'a> {
     let shown = filter.lines(table);
-    let Lines { lines, tools, .. } = &shown;
+    let Lines { lines, .. } = &shown;
     let address = filter::address(query);
     let columns: Vec<MatrixColumn<'a>> =
         filter.columns.iter().map(|column| MatrixColumn::new(table, *column)).collect();
@@ -165,6 +179,7 @@ fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> 
     let field = |(field, name): (&str, &str)| (field.to_string(), name.to_string());
     MatrixPart {
         servers: filter::servers(table, query),
+        kinds: filter::kinds(table, query),
         agents: filter::agents(table, query),
         verdicts: filter::verdicts(table, query),
         hints: filter::hints(table, query),
@@ -173,14 +188,29 @@ fn part<'a>(table: &'a MatrixTable, filter: &MatrixFilter, query: &'a Query) -> 
         wide: columns.len() <= MAX_WIDE_COLUMNS,
         columns,
         chunks: (0..lines.len()).step_by(CHUNK).map(chunk).collect(),
-        tools: *tools,
-        of: table.tools(),
+        counts: KindCount::all(table, &shown),
+        tools: table.entries(ListKind::Tools),
+        has_others: table.has_others(),
         lines: lines.len(),
         filter: filter.folds.address(&address),
         folds: filter.folds.fields().into_iter().map(field).collect(),
         fold_all: fold_all(table, filter, &address),
         legend: Legend::of(table, &filter.columns),
         reload: reload(table, filter, query),
+    }
+}
+
+impl KindCount {
+    /// Tools, and the other kinds that there are.
+    fn all(table: &MatrixTable, shown: &Lines) -> Vec<KindCount> {
+        let count = |kind: ListKind| {
+            let of = table.entries(kind);
+            let noun = if of == 1 { singular(kind) } else { plural(kind) };
+            KindCount { left: shown.of_kind(table, kind), of, noun }
+        };
+        let all = ListKind::ALL.into_iter().map(|kind| (kind, count(kind)));
+        let there = all.filter(|(kind, count)| *kind == ListKind::Tools || count.of > 0);
+        there.map(|(_, count)| count).collect()
     }
 }
 
@@ -204,7 +234,7 @@ fn fold_all(table: &MatrixTable, filter: &MatrixFilter, address: &str) -> Option
     if table.groups.len() < 2 || !filter.can_fold() {
         return None;
     }
-    let collapse = table.groups.iter().any(|group| !filter.is_folded(&group.server));
+    let collapse = table.groups.iter().any(|group| !filter.is_folded(group));
     let address = Folds::everything(collapse).address(address);
     Some(FoldAll { address, collapse })
 }

@@ -1,4 +1,5 @@
-//! A query about one call, and the answer as the views show it. The facts are those of `toolward explain`.
+//! A query about one call, prompt or resource, and the answer as the views show it. The facts are those of
+//! `toolward explain`.
 
 use std::sync::Arc;
 
@@ -6,15 +7,18 @@ use toolward_config::sanitize;
 use toolward_config::suggest;
 use toolward_gateway::active::Active;
 use toolward_policy::reason::RuleText;
-use toolward_policy::{Hints, Tool, ToolSet, Verdict};
+use toolward_policy::{Caller, Hints, Tool, ToolSet, Verdict};
+use toolward_wire::list::{Entry, ListKind};
 
 use crate::admin::AdminUi;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
 use crate::admin::view::prose::{Piece, pieces};
+use crate::admin::view::words::{noun, subject};
 use crate::arguments::ArgumentsText;
 use crate::cli::Kind;
 use crate::guards;
+use crate::listing;
 use crate::query::{Answer, PolicyQuery, Via, outcome, outcome_text, step_note};
 
 /// A query on the active policy.
@@ -22,6 +26,7 @@ pub(super) struct ActiveQuestion {
     active: Arc<Active>,
     lists: Vec<List>,
     agent: Option<String>,
+    kind: ListKind,
     server: String,
     name: String,
     /// `None`: the query is about the listing. An empty object is a call without arguments.
@@ -34,6 +39,10 @@ pub(super) struct ActiveQuestion {
 /// An answer as it is displayed.
 pub(crate) struct AnswerDetails {
     pub(crate) agent: Option<String>,
+    /// The word for its subject.
+    pub(crate) noun: &'static str,
+    /// How the agent uses the subject, as a verb.
+    pub(crate) verb: &'static str,
     pub(crate) server: String,
     pub(crate) tool: String,
     /// Whether it is about the listing.
@@ -57,14 +66,18 @@ pub(crate) struct AnswerDetails {
     pub(crate) form: String,
 }
 
-/// The tool as the agent sees it.
+/// The tool, prompt or resource as the agent sees it.
 pub(crate) struct ListedTool {
     pub(crate) listed: bool,
+    /// An earlier server that lists the same resource, to which it belongs.
+    pub(crate) owner: Option<String>,
     /// The name by which clients call the tool.
     pub(crate) called: String,
     /// The actions in its narrowed schema.
     pub(crate) actions: Option<Vec<String>>,
-    /// The text of the refusal of a direct call, line by line.
+    /// The request is refused.
+    pub(crate) refused: bool,
+    /// The text of the refusal of a direct call of a tool, line by line.
     pub(crate) refusal: Option<Vec<String>>,
     /// The same call through `execute_tool`, if the agent calls the tool that way.
     pub(crate) through: Option<Through>,
@@ -133,7 +146,7 @@ impl ActiveQuestion {
         page: &AdminUi,
         lists: Vec<List>,
         agent: Option<&str>,
-        (server, name): (&str, &str),
+        (kind, server, name): (ListKind, &str, &str),
         arguments: Option<ArgumentsText>,
     ) -> Result<ActiveQuestion, String> {
         let active = page.gateway().active();
@@ -146,28 +159,37 @@ impl ActiveQuestion {
                 None => format!("No server is named “{server}”."),
             });
         };
-        let exposure = active.policy.exposure(server);
+        let exposure = match kind {
+            ListKind::Tools => active.policy.exposure(server),
+            ListKind::Prompts => active.policy.prompt_exposure(server),
+            ListKind::Resources | ListKind::ResourceTemplates => None,
+        };
         if let Some(original) = exposure.and_then(|exposure| exposure.renamed_from(name)) {
             return Err(format!(
                 "“{name}” is the display name of “{original}”; rules use original names. Ask about \
                  {server}/{original}."
             ));
         }
-        let tool = match &list.tools {
-            Err(_) => Some(Tool::named(name)),
-            Ok(catalogue) => {
+        let tool = match (kind, &list.tools) {
+            (ListKind::Tools, Ok(catalogue)) => {
                 let tools = catalogue.tools();
                 let at = tools.id(name).and_then(|id| usize::try_from(id).ok());
                 // A sanitized name still identifies its tool.
                 let seen = || tools.tools().iter().find(|tool| sanitize(tool.name()) == name);
                 at.and_then(|at| tools.tools().get(at)).or_else(seen).cloned()
             }
+            (ListKind::Tools, Err(_)) => Some(Tool::named(name)),
+            // Its name alone decides about a prompt or resource, listed or not.
+            _ => Some(Tool::named(listed_name(list, kind, name).unwrap_or(name))),
         };
         let name = tool.as_ref().map_or(name, Tool::name);
+        let is_tool = kind == ListKind::Tools;
         let hints = tool.as_ref().map(|tool| active.policy.hints(server, tool));
+        let hints = hints.filter(|_| is_tool);
         let name = name.to_string();
         Ok(ActiveQuestion {
             agent: agent.map(String::from),
+            kind,
             server: server.into(),
             name,
             arguments,
@@ -195,15 +217,18 @@ impl ActiveQuestion {
             server: &self.server,
             name: &self.name,
             arguments: self.arguments.as_ref(),
-            kind: Kind::Tool,
+            kind: subject(self.kind),
             list: self.arguments.is_none(),
             tool: self.tool.as_ref(),
-            list_unknown: self.lists.iter().any(unknown),
+            list_unknown: self.kind == ListKind::Tools && self.lists.iter().any(unknown),
             hints: &self.hints,
             offered: offered.collect(),
             naming: Some(&self.active.naming),
             redact: &self.active.redact,
-            route: self.active.discovery.route(policy, agent, &self.server),
+            route: match self.kind {
+                ListKind::Tools => self.active.discovery.route(policy, agent, &self.server),
+                _ => self.active.discovery.route_to_others(agent),
+            },
         }
     }
 
@@ -225,10 +250,14 @@ impl ActiveQuestion {
             listed: way.listed,
             refusal: way.refusal.map(|refusal| lines(&refusal.text())),
         });
+        let refusal = || lines(&asked.direct_refusal(&answer.decision).text());
+        let owner = self.owner().filter(|_| listed);
         let sees = ListedTool {
-            listed,
+            listed: listed && owner.is_none(),
+            owner,
             through,
-            refusal: refused.then(|| lines(&asked.direct_refusal(&answer.decision).text())),
+            refused,
+            refusal: (refused && asked.is_about_a_tool()).then(refusal),
             called: asked.called(),
             actions,
             guarded: guards::any(page.reloader.begun(), asked.policy),
@@ -236,6 +265,13 @@ impl ActiveQuestion {
         };
         AnswerDetails {
             agent: self.agent.clone(),
+            noun: noun(asked.kind),
+            verb: match asked.kind {
+                _ if asked.list => "lists",
+                Kind::Tool => "calls",
+                Kind::Prompt => "gets",
+                Kind::Resource | Kind::Template => "reads",
+            },
             server: self.server.clone(),
             tool: self.name.clone(),
             list: asked.list,
@@ -263,8 +299,42 @@ impl ActiveQuestion {
         let (server, name) = (encoded(&self.server), encoded(&self.name));
         let arguments = arguments.map(|arguments| format!("&args={}", encoded(arguments)));
         let arguments = arguments.unwrap_or_default();
-        format!("{view}?agent={agent}&server={server}&tool={name}{arguments}")
+        let kind = match self.kind {
+            ListKind::Tools => String::new(),
+            kind => format!("&kind={}", noun(subject(kind))),
+        };
+        format!("{view}?agent={agent}&server={server}&tool={name}{kind}{arguments}")
     }
+
+    /// An earlier server that lists the same resource, if the agent may see it there.
+    fn owner(&self) -> Option<String> {
+        let key = listing::shared_key(self.kind, &self.name)?;
+        let caller = Caller { agent: self.agent.as_deref(), claims: None };
+        let is_owner = |list: &&List| {
+            let same = |name: &&str| listing::shared_key(self.kind, name).as_ref() == Some(&key);
+            let entries = entries(list, self.kind).iter().map(Entry::name);
+            let same: Vec<&str> = entries.filter(same).collect();
+            let about = (caller, list.server.name());
+            let names = same.iter().copied();
+            let decided = listing::decisions(&self.active.policy, about, self.kind, names);
+            decided.iter().any(|one| one.decision.verdict != Verdict::Deny)
+        };
+        let earlier = self.lists.iter().take_while(|list| list.server.name() != self.server);
+        earlier.into_iter().find(is_owner).map(|list| list.server.name().to_string())
+    }
+}
+
+/// The entries of a server's list, if it is known.
+fn entries(list: &List, kind: ListKind) -> &[Entry] {
+    let of_kind = list.others.iter().find(|(of, _)| *of == kind);
+    let known = of_kind.and_then(|(_, list)| list.as_ref().ok());
+    known.map_or(&[], |list| list.entries())
+}
+
+/// The server's own name of an entry. A sanitized name still identifies its entry.
+fn listed_name<'l>(list: &'l List, kind: ListKind, name: &str) -> Option<&'l str> {
+    let names = || entries(list, kind).iter().map(Entry::name);
+    names().find(|own| *own == name).or_else(|| names().find(|own| sanitize(own) == name))
 }
 
 fn lines(text: &str) -> Vec<String> {

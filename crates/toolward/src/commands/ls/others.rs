@@ -1,18 +1,20 @@
 //! `toolward ls --prompts` and `--resources`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::Write;
 
 use serde_json::json;
 use toolward_config::sanitize;
 use toolward_policy::reason::About;
-use toolward_policy::{Caller, Decision, Subject, Verdict, uri};
+use toolward_policy::{Caller, Decision, Verdict};
 use toolward_wire::list::ListKind;
 
 use crate::cli::LsArgs;
 use crate::exit::{self, Failure};
 use crate::fetch_tools;
 use crate::guards::discovery;
+use crate::listing;
 use crate::load::Input;
 use crate::query::decision_json;
 use crate::render::{BOLD, DIM, Table, paint, verdict};
@@ -25,6 +27,8 @@ struct Entry {
     /// The name that clients see instead.
     renamed: Option<Box<str>>,
     decision: Decision,
+    /// The reason, if it is not a rule.
+    why: Option<String>,
     /// An earlier server that lists the same resource, to which it belongs.
     owner: Option<String>,
 }
@@ -91,26 +95,26 @@ pub(super) fn run(args: &LsArgs, input: &Input) -> Result<u8, Failure> {
 fn listed(args: &LsArgs, input: &Input, kind: ListKind) -> Result<Vec<Entry>, Failure> {
     let (policy, agent) = (&input.policy, args.agent.as_deref());
     let caller = Caller { agent, claims: None };
+    let route = discovery(&input.loaded.config).route_to_others(agent);
     let mut owners: HashMap<String, String> = HashMap::new();
     let mut entries = Vec::new();
     // The owner of a resource depends on the lists of all servers.
     let only = args.server.as_deref();
     for (server, names) in fetch_tools::names(input, kind, only.filter(|_| args.prompts))? {
-        let subjects = names.iter().map(|name| match kind {
-            ListKind::Resources => Subject::Resource(name),
-            ListKind::ResourceTemplates => Subject::Template(name),
-            ListKind::Tools | ListKind::Prompts => Subject::Prompt(name),
-        });
-        let cells = policy.cells(agent, &server, subjects);
-        for (name, cell) in names.iter().zip(cells) {
-            let decision = cell.list(caller).decision;
-            let key = uri::normalise(name).unwrap_or_else(|_| name.clone());
-            let is_shared = kind != ListKind::Prompts && decision.verdict != Verdict::Deny;
-            let owner = match owners.get(&key).filter(|_| is_shared) {
+        let decided = names.iter().map(String::as_str);
+        let decided = listing::decisions(policy, (caller, &server), kind, decided);
+        for (name, decided) in names.iter().zip(decided) {
+            let allowed = decided.decision.verdict != Verdict::Deny;
+            let closed = route.denial().zip(route.note()).filter(|_| allowed);
+            let (decision, why) = match closed {
+                Some((denied, why)) => (denied, Some(why)),
+                None => (decided.decision, decided.expands.then(|| listing::EXPANDS.into())),
+            };
+            let key = listing::shared_key(kind, name).map(Cow::into_owned);
+            let key = key.filter(|_| decision.verdict != Verdict::Deny);
+            let owner = match key.as_ref().and_then(|key| owners.get(key)) {
                 None => {
-                    if is_shared {
-                        owners.insert(key, server.clone());
-                    }
+                    owners.extend(key.map(|key| (key, server.clone())));
                     None
                 }
                 Some(owner) => Some(owner.clone()),
@@ -119,7 +123,7 @@ fn listed(args: &LsArgs, input: &Input, kind: ListKind) -> Result<Vec<Entry>, Fa
             let shown = exposure.and_then(|exposure| exposure.show(name)).map(|shown| shown.name);
             let renamed = shown.filter(|shown| **shown != **name);
             let (server, name) = (server.clone(), name.clone());
-            entries.push(Entry { server, kind, name, renamed, decision, owner });
+            entries.push(Entry { server, kind, name, renamed, decision, why, owner });
         }
     }
     entries.retain(|entry| only.is_none_or(|only| entry.server == only));
@@ -128,7 +132,7 @@ fn listed(args: &LsArgs, input: &Input, kind: ListKind) -> Result<Vec<Entry>, Fa
 
 fn to_json(input: &Input, agent: Option<&str>, entry: &Entry) -> serde_json::Value {
     let about = About { agent, server: &entry.server, subject: &entry.name, action: None };
-    let reason = input.policy.reason(&entry.decision, about);
+    let reason = entry.why.clone().unwrap_or_else(|| input.policy.reason(&entry.decision, about));
     let mut row = decision_json(&input.policy, &entry.decision, &reason);
     row["server"] = json!(entry.server);
     row[entry.noun()] = json!(entry.name);
@@ -153,7 +157,10 @@ fn to_row(input: &Input, entry: &Entry) -> Vec<(String, anstyle::Style)> {
     let rule = match (&entry.owner, input.policy.rule(&entry.decision)) {
         (Some(owner), _) => format!("hidden: it belongs to {owner}, which lists it too"),
         (None, Some(rule)) => format!("{} {}", rule.selector, rule.location()),
-        (None, None) => entry.decision.step.as_str().into(),
+        (None, None) => match &entry.why {
+            Some(why) => why.clone(),
+            None => entry.decision.step.as_str().into(),
+        },
     };
     vec![
         (sanitize(&entry.server).into_owned(), BOLD),

@@ -72,7 +72,7 @@ fn server(active: &Active, agent: Option<&str>, number: usize, list: &List) -> S
         denied: Vec::new(),
         more_denied: 0,
         note: match route {
-            Route::Direct => None,
+            Route::Direct | Route::ToolsOnly => None,
             Route::Execute => {
                 Some("Called through toolward/execute_tool; a direct call is refused.")
             }

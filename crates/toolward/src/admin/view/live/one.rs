@@ -90,18 +90,24 @@ fn in_words(facts: Vec<(String, String)>, record: &Value) -> Vec<(String, Vec<Pi
     keyed.into_iter().map(|(_, fact)| fact).collect()
 }
 
-/// The URL of the explanation: agent, tool, and arguments if they are known.
+/// The URL of the explanation: agent, tool or prompt or resource, and arguments if they are known.
 fn explain(page: &AdminUi, record: &Value) -> Option<String> {
     let text = |name: &str| record[name].as_str().map(String::from);
-    let (server, tool) = match is_unseen(record) {
-        true => says(page, record)?.tool?,
-        false => (text("server")?, text("tool")?),
+    let others = [("prompt", "prompt"), ("uri", "resource")];
+    let other = others.into_iter().find_map(|(member, kind)| Some((text(member)?, kind)));
+    let (server, tool) = match (&other, is_unseen(record)) {
+        (Some((name, _)), _) => (text("server")?, name.clone()),
+        (None, true) => says(page, record)?.tool?,
+        (None, false) => (text("server")?, text("tool")?),
     };
     // A name that matches no server cannot be explained.
     if server.is_empty() {
         return None;
     }
     let mut address = format!("explain?server={}&tool={}", encoded(&server), encoded(&tool));
+    if let Some((_, kind)) = other {
+        address += &format!("&kind={kind}");
+    }
     if let Some(agent) = text("agent") {
         address += &format!("&agent={}", encoded(&agent));
     }

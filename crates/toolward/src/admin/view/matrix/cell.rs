@@ -2,33 +2,43 @@
 
 use toolward_gateway::guard::{InFront, ShownHook, ShownLimit};
 
+use toolward_wire::list::ListKind;
+
 use super::filter::{At, MatrixFilter};
-use super::table::{self, Group, MatrixCell, MatrixTable, ToolLine};
+use super::group::{EntryLine, Group};
+use super::table::{self, MatrixCell, MatrixTable};
+use crate::admin::view::words::{plural, singular};
 use crate::discovery::Route;
 
 /// A line as it is drawn.
 pub(super) enum DrawnLine<'a> {
-    Server(ServerLine<'a>),
-    Tool {
+    Group(GroupLine<'a>),
+    Entry {
         at: usize,
         group: &'a Group,
-        line: &'a ToolLine,
+        /// `None`: a tool.
+        kind: Option<&'static str>,
+        line: &'a EntryLine,
         about: Option<String>,
         cells: Vec<Mark>,
     },
 }
 
-/// The row of a server.
-pub(super) struct ServerLine<'a> {
+/// The row of a group: the tools of a server, or its entries of another kind.
+pub(super) struct GroupLine<'a> {
     pub(super) at: usize,
     pub(super) group: &'a Group,
-    /// How many of its tools match the filters.
+    /// The word for its entries.
+    pub(super) noun: &'static str,
+    /// How the entries are used, as a verb.
+    pub(super) verb: &'static str,
+    /// How many of its entries match the filters.
     pub(super) left: usize,
     /// `None`: it cannot be collapsed now.
     pub(super) folded: Option<bool>,
     /// The URL that collapses or expands it.
     pub(super) toggle: String,
-    /// How many of its tools each agent may call.
+    /// How many of its entries each agent may use.
     pub(super) allowed: Vec<usize>,
 }
 
@@ -57,6 +67,8 @@ pub(super) struct Legend {
     pub(super) hooks: bool,
     /// Tools that are called through `execute_tool`.
     pub(super) through: bool,
+    /// Resources that belong to another server.
+    pub(super) elsewhere: bool,
     pub(super) changed: bool,
 }
 
@@ -68,33 +80,40 @@ pub(super) fn drawn<'a>(
     address: &str,
 ) -> Option<DrawnLine<'a>> {
     let group = table.groups.get(line.group)?;
-    let Some(tool) = line.tool else {
-        let allowed = filter.columns.iter().map(|column| group.allowed.get(*column));
-        return Some(DrawnLine::Server(ServerLine {
+    let Some(entry) = line.entry else {
+        return Some(DrawnLine::Group(GroupLine {
             at,
             group,
+            noun: if group.lines.len() == 1 { singular(group.kind) } else { plural(group.kind) },
+            verb: if group.kind == ListKind::Tools { "call" } else { "use" },
             left,
-            folded: (filter.can_fold() && group.why.is_none())
-                .then(|| filter.is_folded(&group.server)),
-            toggle: filter.folds.toggled(&group.server).address(address),
-            allowed: allowed.map(|count| count.copied().unwrap_or(0)).collect(),
+            folded: (filter.can_fold() && group.why.is_none()).then(|| filter.is_folded(group)),
+            toggle: filter.folds.toggled(&group.fold).address(address),
+            allowed: table.allowed(line.group, &filter.columns),
         }));
     };
-    let cells = group.cells(tool);
-    let mark = |column: &usize| Some(Mark::of(group, *column, *cells.get(*column)?));
-    let line = group.lines.get(tool)?;
+    let cells = group.cells(entry);
+    let mark = |column: &usize| {
+        let owner = table.owner(line.group, entry, *column);
+        Some(Mark::of(group, *column, *cells.get(*column)?, owner))
+    };
     let marks = filter.columns.iter().filter_map(mark).collect();
-    Some(DrawnLine::Tool { at, group, line, about: line.description(), cells: marks })
+    let kind = (group.kind != ListKind::Tools).then(|| singular(group.kind));
+    let line = group.lines.get(entry)?;
+    Some(DrawnLine::Entry { at, group, kind, line, about: line.description(), cells: marks })
 }
 
 impl Mark {
-    fn of(group: &Group, column: usize, cell: MatrixCell) -> Mark {
+    fn of(group: &Group, column: usize, cell: MatrixCell, owner: Option<&str>) -> Mark {
         let (word, sign) = sign(cell.verdict);
         let through = cell.verdict != table::DENY && group.route(column) == Route::Execute;
         let mut label = String::from(word);
         let (mut limit, mut hook) = (None, None);
         if through {
             label += ", through execute_tool";
+        }
+        if let Some(owner) = owner {
+            label += &format!(", but hidden: it belongs to {owner}, which lists it too");
         }
         if let Some(guards) = group.guards(cell) {
             (limit, hook) = (limits(guards), hooks(guards));
@@ -107,11 +126,13 @@ impl Mark {
                 false => format!(", {was} before the reload"),
             };
         }
-        let also = match (through, cell.before.is_some()) {
-            (true, true) => " via changed",
-            (true, false) => " via",
-            (false, true) => " changed",
-            (false, false) => "",
+        let also = match (through, owner.is_some(), cell.before.is_some()) {
+            (true, _, true) => " via changed",
+            (true, _, false) => " via",
+            (false, true, true) => " elsewhere changed",
+            (false, true, false) => " elsewhere",
+            (false, false, true) => " changed",
+            (false, false, false) => "",
         };
         Mark { word, also, sign, label, limit, hook }
     }
@@ -162,15 +183,16 @@ fn in_words(guards: &InFront) -> String {
 impl Legend {
     pub(super) fn of(table: &MatrixTable, columns: &[usize]) -> Legend {
         let mut legend = Legend::default();
-        for group in &table.groups {
-            for tool in 0..group.lines.len() {
-                let cells = group.cells(tool);
+        for (at, group) in table.groups.iter().enumerate() {
+            for entry in 0..group.lines.len() {
+                let cells = group.cells(entry);
                 for column in columns {
                     if let Some(cell) = cells.get(*column) {
                         legend.add(group, *column, *cell);
                     }
                 }
             }
+            legend.elsewhere |= columns.iter().any(|column| table.owners.hidden(at, *column) > 0);
         }
         legend
     }

@@ -3,19 +3,23 @@
 use std::collections::BTreeSet;
 
 use toolward_config::sanitize;
+use toolward_wire::list::ListKind;
 
 use super::folds::Folds;
-use super::table::{self, Group, MatrixCell, MatrixTable};
+use super::group::Group;
+use super::table::{self, MatrixCell, MatrixTable};
 use crate::admin::Query;
 use crate::admin::query::encoded;
+use crate::admin::view::words::{kind_of, singular};
 
 /// The query parameters of filters.
-const FIELDS: [&str; 6] = ["server", "agent", "verdict", "hint", "q", "changed"];
+const FIELDS: [&str; 7] = ["server", "kind", "agent", "verdict", "hint", "q", "changed"];
 const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
 
 /// The rows and columns that are shown.
 pub(super) struct MatrixFilter {
     servers: Vec<String>,
+    kinds: Vec<ListKind>,
     /// The columns that are shown.
     pub(super) columns: Vec<usize>,
     verdicts: Vec<u8>,
@@ -23,7 +27,7 @@ pub(super) struct MatrixFilter {
     /// Words that a name must contain, in lower case.
     words: Vec<String>,
     by_agent: bool,
-    /// Only tools with a cell that the last reload changed.
+    /// Only entries with a cell that the last reload changed.
     pub(super) changed: bool,
     pub(super) folds: Folds,
 }
@@ -38,21 +42,26 @@ pub(super) struct Choice<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At {
     pub(super) group: usize,
-    /// `None`: the row of the server itself.
-    pub(super) tool: Option<usize>,
+    /// `None`: the row of the group itself.
+    pub(super) entry: Option<usize>,
 }
 
 /// The rows that are shown.
 pub(super) struct Lines {
     pub(super) lines: Vec<At>,
-    /// How many tools match the filters, including those of collapsed servers.
-    pub(super) tools: usize,
-    /// The same by group; `None`: the whole group is left out.
+    /// How many entries of each group match the filters, also if it is collapsed; `None`: the whole group is left
+    /// out.
     pub(super) by_group: Vec<Option<usize>>,
 }
 
 impl Lines {
-    /// How many tools of a group match the filters.
+    /// How many entries of a kind match the filters.
+    pub(super) fn of_kind(&self, table: &MatrixTable, kind: ListKind) -> usize {
+        let groups = table.groups.iter().zip(&self.by_group);
+        groups.filter(|(group, _)| group.kind == kind).filter_map(|(_, left)| *left).sum()
+    }
+
+    /// How many entries of a group match the filters.
     pub(super) fn left(&self, group: usize) -> usize {
         self.by_group.get(group).copied().flatten().unwrap_or(0)
     }
@@ -76,6 +85,7 @@ impl MatrixFilter {
         let text = query.get("q").unwrap_or_default().to_lowercase();
         MatrixFilter {
             servers: all("server").map(String::from).collect(),
+            kinds: all("kind").filter_map(kind_of).collect(),
             columns,
             verdicts: verdicts.collect(),
             hints: all("hint").map(String::from).collect(),
@@ -88,53 +98,57 @@ impl MatrixFilter {
 
     /// Whether the filter excludes anything.
     pub(super) fn is_some(&self) -> bool {
-        !self.servers.is_empty() || self.by_agent || self.is_about_tools()
+        let MatrixFilter { servers, kinds, by_agent, .. } = self;
+        !servers.is_empty() || !kinds.is_empty() || *by_agent || self.is_about_entries()
     }
 
-    /// Whether a server without matching tools is left out too.
-    fn is_about_tools(&self) -> bool {
+    /// Whether a group without matching entries is left out too.
+    fn is_about_entries(&self) -> bool {
         let MatrixFilter { verdicts, hints, words, changed, .. } = self;
         !verdicts.is_empty() || !hints.is_empty() || !words.is_empty() || *changed
     }
 
-    /// A search shows its matches also in collapsed servers.
+    /// A search shows its matches also in collapsed groups.
     pub(super) fn can_fold(&self) -> bool {
         self.words.is_empty()
     }
 
-    pub(super) fn is_folded(&self, server: &str) -> bool {
-        self.can_fold() && self.folds.contains(server)
+    pub(super) fn is_folded(&self, group: &Group) -> bool {
+        self.can_fold() && self.folds.contains(&group.fold)
     }
 
-    /// The rows that match. A server without matching tools is left out, unless the filters do not concern
-    /// tools.
+    fn takes_group(&self, group: &Group) -> bool {
+        (self.servers.is_empty() || self.servers.contains(&group.server))
+            && (self.kinds.is_empty() || self.kinds.contains(&group.kind))
+    }
+
+    /// The rows that match. A group without matching entries is left out, unless the filters do not concern
+    /// entries.
     pub(super) fn lines(&self, table: &MatrixTable) -> Lines {
-        let mut lines = Vec::new();
-        let (mut tools, mut by_group) = (0, Vec::new());
+        let (mut lines, mut by_group) = (Vec::new(), Vec::new());
         for (group, of) in table.groups.iter().enumerate() {
-            if !self.servers.is_empty() && !self.servers.contains(&of.server) {
+            if !self.takes_group(of) {
                 by_group.push(None);
                 continue;
             }
-            let wanted = (0..of.lines.len()).filter(|tool| self.takes(of, *tool));
+            let wanted = (0..of.lines.len()).filter(|entry| self.takes(of, *entry));
             let wanted: Vec<usize> = wanted.collect();
-            if self.is_about_tools() && wanted.is_empty() {
+            if self.is_about_entries() && wanted.is_empty() {
                 by_group.push(None);
                 continue;
             }
-            tools += wanted.len();
             by_group.push(Some(wanted.len()));
-            lines.push(At { group, tool: None });
-            if !self.is_folded(&of.server) {
-                lines.extend(wanted.into_iter().map(|tool| At { group, tool: Some(tool) }));
+            lines.push(At { group, entry: None });
+            if !self.is_folded(of) {
+                lines.extend(wanted.into_iter().map(|entry| At { group, entry: Some(entry) }));
             }
         }
-        Lines { lines, tools, by_group }
+        Lines { lines, by_group }
     }
 
-    fn takes(&self, group: &Group, tool: usize) -> bool {
-        let Some(line) = group.lines.get(tool) else { return false };
-        let cells = group.cells(tool);
+    fn takes(&self, group: &Group, entry: usize) -> bool {
+        let Some(line) = group.lines.get(entry) else { return false };
+        let cells = group.cells(entry);
         let cell = |column: &usize| cells.get(*column);
         let any =
             |wanted: &dyn Fn(&MatrixCell) -> bool| self.columns.iter().filter_map(cell).any(wanted);
@@ -148,7 +162,16 @@ impl MatrixFilter {
 }
 
 pub(super) fn servers<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
-    choices(table.groups.iter().map(|group| group.server.as_str()), "server", query)
+    let mut servers: Vec<&str> = table.groups.iter().map(|group| group.server.as_str()).collect();
+    // The groups of a server follow each other.
+    servers.dedup();
+    choices(servers.into_iter(), "server", query)
+}
+
+/// The kinds that occur in the table.
+pub(super) fn kinds<'a>(table: &MatrixTable, query: &Query) -> Vec<Choice<'a>> {
+    let there = |kind: &ListKind| table.groups.iter().any(|group| group.kind == *kind);
+    choices(ListKind::ALL.into_iter().filter(there).map(singular), "kind", query)
 }
 
 pub(super) fn agents<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a>> {
@@ -159,7 +182,7 @@ pub(super) fn agents<'a>(table: &'a MatrixTable, query: &Query) -> Vec<Choice<'a
 pub(super) fn verdicts<'a>(table: &MatrixTable, query: &Query) -> Vec<Choice<'a>> {
     let mut there = [false; VERDICTS.len()];
     for group in &table.groups {
-        for cell in (0..group.lines.len()).flat_map(|tool| group.cells(tool)) {
+        for cell in (0..group.lines.len()).flat_map(|entry| group.cells(entry)) {
             if let Some(there) = there.get_mut(usize::from(cell.verdict)) {
                 *there = true;
             }
@@ -191,7 +214,7 @@ fn is_among(chosen: &[&str], value: &str) -> bool {
     chosen.iter().any(|chosen| *chosen == value || *chosen == sanitize(value))
 }
 
-/// The filters as a query string, without collapsed servers.
+/// The filters as a query string, without collapsed groups.
 pub(super) fn address(query: &Query) -> String {
     address_without(query, "")
 }

@@ -1,10 +1,10 @@
-//! Collapsed servers. They are part of the URL, as filters are: `fold=SERVER` collapses one, `fold=*` all except
-//! `open=SERVER`.
+//! Collapsed groups. They are part of the URL, as filters are: `fold=SERVER` collapses the tools of a server and
+//! `fold=SERVER/prompts` its prompts, `fold=*` all except `open=SERVER`.
 
 use crate::admin::Query;
 use crate::admin::query::encoded;
 
-/// No server has this name.
+/// No group has this name.
 const ALL: &str = "*";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,21 +22,21 @@ impl Folds {
         Folds { all, except: names.map(String::from).collect() }
     }
 
-    pub(super) fn contains(&self, server: &str) -> bool {
-        self.all != self.except.iter().any(|name| name == server)
+    pub(super) fn contains(&self, group: &str) -> bool {
+        self.all != self.except.iter().any(|name| name == group)
     }
 
-    /// The same with one server toggled.
-    pub(super) fn toggled(&self, server: &str) -> Folds {
+    /// The same with one group toggled.
+    pub(super) fn toggled(&self, group: &str) -> Folds {
         let mut folds = self.clone();
-        match folds.except.iter().position(|name| name == server) {
+        match folds.except.iter().position(|name| name == group) {
             Some(at) => drop(folds.except.remove(at)),
-            None => folds.except.push(server.into()),
+            None => folds.except.push(group.into()),
         }
         folds
     }
 
-    /// All servers collapsed, or none.
+    /// All groups collapsed, or none.
     pub(super) fn everything(all: bool) -> Folds {
         Folds { all, except: Vec::new() }
     }
