@@ -3,6 +3,7 @@
 //! It listens on the `admin` address, apart from the agents' endpoint, and has its own thread and runtime, so
 //! that no call waits for it. Requests to servers run on the runtime that owns their connections.
 
+mod admins;
 mod answer;
 mod assets;
 mod auth;
@@ -70,6 +71,8 @@ pub(crate) enum ViewResponse {
     /// Events, ready to be sent.
     Events(mpsc::Receiver<Frame>),
     Missing,
+    /// The person may not do this.
+    Forbidden(String),
     /// The request is invalid.
     Wrong(String),
 }

@@ -196,7 +196,7 @@ impl Approvals {
     }
 
     /// Looks for changes by other processes.
-    pub(crate) fn look(&self) {
+    pub fn look(&self) {
         if self.store().current().is_none() {
             let _ = self.change(|_, _| ());
         }

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, Semaphore};
 use toolward_gateway::downstream::response::{Content, Response};
 use toolward_wire::http::{Method, RequestHead};
 
+use super::admins::SignedIn;
 use super::auth;
 use super::query::fields_of;
 use super::{AdminUi, Query, ViewResponse, assets, events, layout, view};
@@ -36,6 +37,10 @@ pub(super) enum AdminRoute {
     View(String),
     /// The form of a view.
     Ask,
+    /// The queue of approvals, by its path, for the person who is logged in.
+    Approvals(String, SignedIn),
+    /// A decision about a call that waits for approval.
+    Decide(SignedIn),
     /// A candidate policy.
     Preview,
 }
@@ -104,14 +109,21 @@ impl AdminUi {
             },
             (path, posted) => {
                 // Credentials are checked first, so that existing and unknown paths are indistinguishable.
+                let admin = self.door.admin(head, self.gateway().active().admins.as_ref());
                 match self.door.look(head) {
+                    _ if admin.is_some() => {}
                     auth::TokenCheck::Valid => {}
                     auth::TokenCheck::Missing => return Err(login()),
                     auth::TokenCheck::Invalid => return Err(self.wrong(from).await),
                 }
+                let signed = SignedIn { admin };
                 let under = path.strip_prefix('/').and_then(|path| path.split_once('/'));
                 match under.filter(|(prefix, _)| **prefix == *self.door.prefix) {
                     Some((_, "ask")) if posted => Ok(AdminRoute::Ask),
+                    Some((_, "approvals")) if posted => Ok(AdminRoute::Decide(signed)),
+                    Some((_, path)) if is_approvals(path) && !posted => {
+                        Ok(AdminRoute::Approvals(path.into(), signed))
+                    }
                     Some((_, "preview")) if posted => Ok(AdminRoute::Preview),
                     Some(_) if posted => Err(Response::empty(405).field("Allow", "GET")),
                     Some((_, path)) => Ok(AdminRoute::View(path.into())),
@@ -161,10 +173,23 @@ impl AdminUi {
                     "preview" => view::preview::show(self, &query).await,
                     "servers" => view::servers::show(self, &query).await,
                     "events" => events::show(self, &query),
+                    "badge" if rest.is_empty() => view::approvals::badge(self),
                     "banners" if rest.is_empty() => layout::show(self).await,
                     _ => ViewResponse::Missing,
                 };
                 self.shown(shown).await
+            }
+            AdminRoute::Approvals(path, signed) => {
+                let rest = path.split_once('/').map_or("", |(_, rest)| rest);
+                let fields = head.query.as_deref().unwrap_or_default();
+                let Some(query) = Query::read(head, fields, rest) else { return unreadable() };
+                self.shown(view::approvals::show(self, &query, &signed).await).await
+            }
+            AdminRoute::Decide(signed) => {
+                let form = std::str::from_utf8(&body).ok();
+                let query = form.and_then(|form| Query::read(head, form, ""));
+                let Some(query) = query else { return unreadable() };
+                self.shown(view::approvals::decide(self, &query, &signed).await).await
             }
             place @ (AdminRoute::Ask | AdminRoute::Preview) => {
                 let form = std::str::from_utf8(&body).ok();
@@ -184,6 +209,7 @@ impl AdminUi {
             ViewResponse::Html(html) => Response::new(200, Content::Bytes(HTML, html.into())),
             ViewResponse::Events(events) => Response::new(200, Content::Stream(events)),
             ViewResponse::Missing => view::problem(self, 404, "There is no such page.").await,
+            ViewResponse::Forbidden(why) => view::problem(self, 403, &why).await,
             ViewResponse::Wrong(why) => view::problem(self, 400, &why).await,
         }
     }
@@ -192,6 +218,13 @@ impl AdminUi {
     async fn enter(&self, from: IpAddr, token: &str) -> Response {
         if token.is_empty() {
             return login();
+        }
+        let active = self.gateway().active();
+        let is_admin = active.admins.as_ref().is_some_and(|admins| admins.agent(token).is_some());
+        if is_admin {
+            return Response::empty(303)
+                .field("Location", format!("/{}/approvals", self.door.prefix))
+                .field("Set-Cookie", self.door.admin_cookie(token));
         }
         if !self.door.is_token(token) {
             return self.wrong(from).await;
@@ -246,6 +279,10 @@ fn is_own_origin(head: &RequestHead) -> bool {
 fn is_own_site(head: &RequestHead) -> bool {
     let said = |value: &[u8]| matches!(value, b"same-origin" | b"none");
     head.headers.values("sec-fetch-site").all(said)
+}
+
+fn is_approvals(path: &str) -> bool {
+    path == "approvals" || path.starts_with("approvals/")
 }
 
 /// Headers of every response.

@@ -9,9 +9,10 @@ use toolward_gateway::downstream::response::{Content, Response};
 pub(super) const PATH: &str = "/assets/";
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const ASSETS: [(&str, &str, &[u8]); 5] = [
+const ASSETS: [(&str, &str, &[u8]); 6] = [
     ("page.css", "text/css; charset=utf-8", include_bytes!("../../assets/page.css")),
     ("page.js", SCRIPT, include_bytes!("../../assets/page.js")),
+    ("approvals.js", SCRIPT, include_bytes!("../../assets/approvals.js")),
     ("live.js", SCRIPT, include_bytes!("../../assets/live.js")),
     ("htmx.min.js", SCRIPT, include_bytes!("../../assets/htmx.min.js")),
     ("icon.svg", "image/svg+xml", include_bytes!("../../assets/icon.svg")),

@@ -14,7 +14,7 @@ pub(crate) const FILE: &str = "admin.token";
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 24;
 /// The maximum length of a token; longer ones are rejected without comparison.
-const MAX_TOKEN_BYTES: usize = 256;
+pub(super) const MAX_TOKEN_BYTES: usize = 256;
 pub(super) const COOKIE: &str = "toolward";
 
 pub(super) struct TokenAuth {
@@ -155,12 +155,12 @@ fn derived(label: &str, token: &str) -> String {
     hex(&Sha256::digest(format!("toolward page {label}\n{token}")))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Compares two texts by their hashes, so that the time does not reveal where they differ.
-fn same(one: &str, other: &str) -> bool {
+pub(super) fn same(one: &str, other: &str) -> bool {
     let (one, other) = (Sha256::digest(one), Sha256::digest(other));
     one.iter().zip(other.iter()).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

@@ -108,11 +108,22 @@ impl AdminClient<'_> {
         let thought = Instant::now();
         let place = page.admit(from, &head).await;
         self.until += thought.elapsed();
-        if matches!(place, Ok(AdminRoute::View(_) | AdminRoute::Ask | AdminRoute::Preview | AdminRoute::Status | AdminRoute::Metrics)) {
+        if matches!(
+            place,
+            Ok(AdminRoute::View(_)
+                | AdminRoute::Approvals(..)
+                | AdminRoute::Decide(_)
+                | AdminRoute::Ask
+                | AdminRoute::Preview
+                | AdminRoute::Status
+                | AdminRoute::Metrics)
+        ) {
             self.open.set_priority(Priority::Authenticated);
         }
         let most = match &place {
-            Ok(AdminRoute::Login | AdminRoute::Ask | AdminRoute::Preview) => MAX_FORM_BYTES,
+            Ok(
+                AdminRoute::Login | AdminRoute::Decide(_) | AdminRoute::Ask | AdminRoute::Preview,
+            ) => MAX_FORM_BYTES,
             _ => 0,
         };
         let reader = match BodyReader::new(head.body, most) {

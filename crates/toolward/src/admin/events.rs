@@ -28,6 +28,7 @@ impl Changes {
     pub(super) fn look(&mut self, page: &AdminUi) -> Option<Bytes> {
         // A view is open: servers that have failed are queried again.
         page.lists.retry(page.gateway());
+        page.gateway().context.approvals.look();
         let now = seen(page);
         let changed = now != self.last;
         self.last = now;
@@ -46,12 +47,13 @@ fn event(page: &AdminUi) -> Bytes {
 }
 
 /// The versions of the data that views show.
-type ViewVersions = (u64, u64, u64, u64, u64, Vec<&'static str>);
+type ViewVersions = (u64, u64, u64, u64, u64, u64, Vec<&'static str>);
 
 pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
     let (send, events) = mpsc::channel(4);
     let gateway = page.gateway();
     let (mut servers, mut lists) = (gateway.context.servers.changes(), page.lists.changes());
+    let mut approvals = gateway.context.approvals.changes();
     // In this order: a change between the two is sent twice rather than never.
     let (mut changes, missed) = (Changes::new(page), missed(page, query));
     let page = Arc::downgrade(page);
@@ -65,6 +67,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             tokio::select! {
                 _ = servers.changed() => {}
                 _ = lists.changed() => {}
+                _ = approvals.changed() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
                 () = send.closed() => return,
             }
@@ -98,5 +101,6 @@ fn seen(page: &AdminUi) -> ViewVersions {
         (state.taken_up, state.refused)
     };
     let generation = gateway.context.servers.generation();
-    (active.serial(), generation, page.lists.generation(), taken_up, refused, states)
+    let approvals = *gateway.context.approvals.changes().borrow();
+    (active.serial(), generation, page.lists.generation(), taken_up, refused, approvals, states)
 }

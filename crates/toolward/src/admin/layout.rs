@@ -19,6 +19,8 @@ pub(crate) struct Layout {
     /// The directory of styles and scripts.
     pub(crate) assets: String,
     pub(crate) banners: Vec<Banner>,
+    /// The number of calls that wait for a person.
+    pub(crate) waiting: usize,
     /// The version of the data before the view was rendered.
     pub(crate) seen: String,
 }
@@ -40,6 +42,7 @@ impl Layout {
             title,
             assets: format!("../{}", assets::folder()),
             banners: banners(page).await,
+            waiting: page.gateway().context.approvals.pending_count(),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The views, one module each.
 
 pub(crate) mod agent;
+pub(crate) mod approvals;
 pub(crate) mod ask;
 pub(crate) mod explain;
 pub(crate) mod live;
 pub(crate) mod matrix;
 pub(crate) mod policy;
+pub(crate) mod preview;
 pub(crate) mod prose;
 mod question;
 pub(crate) mod servers;
