@@ -389,7 +389,7 @@ pub fn object(id: &Id, members: &[(&str, Option<&[u8]>)]) -> Answer {
 /// The members of a response that the gateway handles, found in one pass.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Marks {
-    /// A question, a task or a link that the client is to follow: none of these passes yet.
+    /// A question, a task or a URL to visit. Those that may pass were handled before.
     pub question: bool,
     pub is_error: bool,
     result_type: bool,

@@ -76,6 +76,7 @@ pub(crate) fn what(row: &Value) -> String {
                 None => name,
             }
         }
+        "list" if text("method") == Some("tasks/list") => format!("list tasks {}", row["tasks"]),
         "list" => {
             let none = Map::new();
             let servers = row["servers"].as_object().unwrap_or(&none);
@@ -170,6 +171,7 @@ mod tests {
                 json!({"kind": "list", "method": "prompts/list", "servers": list}),
                 "list prompts s 1/2",
             ),
+            (json!({"kind": "list", "method": "tasks/list", "tasks": 2}), "list tasks 2"),
             (json!({"kind": "subscription", "uris": ["a:1", "a:2"]}), "subscribe to a:1, a:2"),
             (json!({"kind": "subscription", "uris": []}), "subscribe to changes of lists"),
             (

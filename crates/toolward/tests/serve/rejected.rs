@@ -75,8 +75,7 @@ fn whatever_is_refused_over_http_is_counted() {
         let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
         let reply = a.post(&headers, &body);
         let why = match reply.json()["error"]["code"].as_i64() {
-            Some(-32601) if method.starts_with("nothing") => "unknown method",
-            Some(-32601) => "the method is not supported",
+            Some(-32601) => "unknown method",
             Some(-32602) => "missing or invalid parameters",
             _ => panic!("{method}: {reply:?}"),
         };
@@ -110,9 +109,9 @@ fn whatever_is_refused_over_http_is_counted() {
         nobody.at("/x").send("GET", &[], ""),
     );
     // In a session: unsupported methods, and a call without an id.
-    let answer = session.post(&request(json!(7), "tasks/list", json!({})));
-    assert_eq!(answer.json()["error"]["code"], -32601);
-    sent(agent, answer.status, "the method is not supported", answer);
+    let answer = session.post(&request(json!(7), "tasks/list", json!({"cursor": "x"})));
+    assert_eq!(answer.json()["error"]["code"], -32602);
+    sent(agent, answer.status, "missing or invalid parameters", answer);
     for method in ["tasks/get", "tasks/cancel", "tasks/result"] {
         let answer = session.post(&request(json!(7), method, json!({"taskId": "t"})));
         let said = answer.json();
@@ -154,9 +153,9 @@ fn whatever_is_refused_on_standard_input_is_counted() {
     lines.send(
         &json!({"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "s__t"}}).to_string(),
     );
-    for method in ["tasks/list", "nothing/like/this"] {
-        let answer = lines.ask(&request(json!(3), method, json!({})));
-        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+    for (method, code) in [("tasks/list", -32602), ("nothing/like/this", -32601)] {
+        let answer = lines.ask(&request(json!(3), method, json!({"cursor": "x"})));
+        assert_eq!(answer["error"]["code"], code, "{answer}");
     }
     eventually("all are counted", || (total(&audit) == 5).then_some(()));
     let who: Vec<String> = counted(&audit).into_keys().map(|(who, _)| who).collect();

@@ -144,7 +144,7 @@ fn tasks_links_and_answers_to_server_requests_do_not_pass() {
     assert!(!wrapped.forwarded()[0].contains("ttl"), "{:?}", wrapped.forwarded());
     for tool in ["task", "link"] {
         let answer = wrapped.call(tool, json!({}));
-        assert_eq!(answer["error"]["data"]["error"], "question_refused", "{answer}");
+        assert!(answer.to_string().contains("question_refused"), "{answer}");
     }
 }
 

@@ -1,7 +1,6 @@
 //! The checked-in list of checks that may differ through the gateway.
 //!
-//! One entry per line: server, revision, transport (`*` for any), check, and the reason. A `?` before the check means
-//! that it does not always differ.
+//! One entry per line: server, revision, transport (`*` for any), check, and the reason.
 
 use std::path::Path;
 
@@ -17,7 +16,6 @@ struct Entry {
     transport: String,
     check: String,
     reason: String,
-    /// Whether it was needed, or does not have to be.
     used: bool,
 }
 
@@ -64,11 +62,7 @@ impl Entry {
         let (server, revision) = (words.next()?, words.next()?);
         let (transport, check) = (words.next()?, words.next()?);
         let reason = words.collect::<Vec<_>>().join(" ");
-        let (check, used) = match check.strip_prefix('?') {
-            Some(check) => (check.into(), true),
-            None => (check, false),
-        };
-        let entry = Entry { server, revision, transport, check, reason, used };
+        let entry = Entry { server, revision, transport, check, reason, used: false };
         Some(entry).filter(|entry| !entry.reason.is_empty())
     }
 
@@ -94,7 +88,7 @@ mod tests {
     #[test]
     fn an_entry_covers_its_check_and_has_a_reason() {
         let text = "# comment\n\npython 2026-07-28 * tools-list/a it is known\n\
-                    * * stdio tools-list/b as well\n* * * ?tools-list/c sometimes\n";
+                    * * stdio tools-list/b as well\n";
         let mut differences = Differences::parse(text).unwrap();
         assert_eq!(differences.reason(OVER_HTTP, "tools-list/a"), Some("it is known"));
         assert_eq!(differences.reason(OVER_HTTP, "tools-list/b"), None);
