@@ -3,6 +3,8 @@
 
 #[path = "admin/agent.rs"]
 mod agent;
+#[path = "admin/approvals.rs"]
+mod approvals;
 #[path = "admin/ask.rs"]
 mod ask;
 #[path = "program/audit_log.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "program/audit_log.rs"]
 mod audit_log;
+#[path = "serve/approvals.rs"]
+mod approvals;
 #[path = "serve/audit_records.rs"]
 mod audit_records;
 #[path = "serve/bridge.rs"]
