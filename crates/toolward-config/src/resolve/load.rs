@@ -14,10 +14,13 @@ use crate::io::{Env, Files, reason};
 use crate::read::syntax::Syntax;
 use crate::resolve::environment;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
-use crate::resolve::merge::{Assembly, LayerOptions, ReferencedFiles, Role};
+use crate::resolve::merge::{Assembly, LayerOptions, ReferencedFiles, ReferencedPolicy, Role};
 
 /// The variable that names the main file.
 pub const CONFIG_VARIABLE: &str = "TOOLWARD_CONFIG";
+
+/// The user's configuration, below the home directory.
+pub const USER_CONFIGURATION: &str = ".config/toolward/toolward.yaml";
 
 /// Load options of the command line.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +121,7 @@ impl<F: Files, E: Env> Loader<F, E> {
             Some(path) if !path.is_empty() => return Some(PathBuf::from(path)),
             _ => {}
         }
-        let home = self.home().map(|home| home.join(".config/toolward/toolward.yaml"));
+        let home = self.home().map(|home| home.join(USER_CONFIGURATION));
         let places = std::iter::once(PathBuf::from("toolward.yaml")).chain(home);
         for path in places {
             match self.files.read(&path) {
@@ -153,14 +156,27 @@ impl<F: Files, E: Env> Loader<F, E> {
         for (written, mark) in servers_from {
             self.servers_from(&directories.path(&written), mark, home.as_deref(), assembly);
         }
-        for (written, mark) in policies {
+        for ReferencedPolicy { path, mark, shadow } in policies {
+            let path = directories.path(&path);
             let given = LayerOptions {
                 role: Role::Layer,
                 format: None,
                 allowlist: false,
                 reload: options.reload,
             };
-            self.layer(&directories.path(&written), Some(mark), given, assembly);
+            if shadow {
+                let mut alone = Assembly::default();
+                self.shadow_layer(&path, mark, given, &mut alone);
+                assembly.add_shadow(alone);
+            } else {
+                self.layer(&path, Some(mark), given, assembly);
+            }
+        }
+    }
+
+    fn shadow_layer(&self, path: &Path, named: Mark, given: LayerOptions, assembly: &mut Assembly) {
+        if let Some((text, syntax)) = self.text(path, Some(named), false, assembly) {
+            assembly.layer(&text, syntax, given);
         }
     }
 

@@ -3,19 +3,19 @@
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
-    BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret,
+    PinMode, ServerPins,     BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret,
     Server, ServerTls, Start, Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::formats::expose::{ExposeList, exposure};
-use crate::formats::hint_names::check_tag;
 use crate::formats::rules::strings;
 use crate::io::{Directories, program};
 use crate::keys::value_syntax::{duration, header_name, in_the_clear, reference_parts, size};
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 use crate::resolve::guards::rates;
+use crate::resolve::hints;
 use crate::resolve::process::{variables, warn_of_plain_secret};
 use crate::resolve::resources::{roots, schemes};
 
@@ -73,13 +73,7 @@ pub(crate) fn source(reader: &mut Reader<'_>, key: &Key<'_>, node: &Node<'_>) ->
     server.expose = node.get("expose").map(|list| exposure(reader, list, &ExposeList::TOOLS));
     server.expose_prompts =
         node.get("expose_prompts").map(|list| exposure(reader, list, &ExposeList::PROMPTS));
-    if let Some(hints) = node.get("hints") {
-        for tag in hints.entries().flat_map(|(_, list)| list.items()) {
-            check_tag(reader, tag.as_str().unwrap_or_default(), tag.span);
-        }
-        server.hints =
-            hints.entries().map(|(key, list)| (key.name.to_string(), strings(list))).collect();
-    }
+    server.hints = hints::hints(reader, node);
     if let Some(trust) = node.get("trust_annotations").and_then(Node::as_bool) {
         server.trust_annotations = trust;
     }
@@ -166,8 +160,30 @@ pub(crate) fn server(
         roots: node.get("roots").map(|list| roots(reader, list, directories)),
         methods: node.get("methods").map(strings).unwrap_or_default(),
         limits: node.get("limits").map(|node| rates(reader, node, false)).unwrap_or_default(),
+        hints: hints::sources(node),
+        pins: node.get("pins").map(|node| pins(reader, node)).unwrap_or_default(),
         mark: reader.mark(key.span),
     })
+}
+
+/// `pins` of a server. A pointer to the whole definition, or to its name, would disable them.
+fn pins(reader: &mut Reader<'_>, node: &Node<'_>) -> ServerPins {
+    let mode = node.get("mode").and_then(Node::as_str).and_then(PinMode::parse);
+    let ignore = node.get("ignore").map(Node::items).unwrap_or_default();
+    for item in ignore {
+        let Some(pointer) = item.as_str() else { continue };
+        let tildes = pointer.split('~').skip(1);
+        let valid = pointer.starts_with('/') && tildes.into_iter().all(|t| t.starts_with(['0', '1']));
+        if !valid {
+            let message = format!("{} is not a JSON Pointer", quoted(pointer));
+            reader.error(item.span, message, "write a pointer such as `/description`");
+        } else if ["/name", "/uriTemplate"].contains(&pointer) {
+            let message = format!("{} identifies a definition and cannot be ignored", quoted(pointer));
+            reader.error(item.span, message, "remove it");
+        }
+    }
+    let ignore = ignore.iter().filter_map(Node::as_str).map(String::from).collect();
+    ServerPins { mode, ignore }
 }
 
 fn timeout(reader: &mut Reader<'_>, server: &Node<'_>) -> Timeout {

@@ -3,6 +3,8 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use toolward_config::config::Config;
+use toolward_config::hint_sets::HintSet;
 use toolward_config::sanitize;
 use toolward_gateway::upstream::built_in::EXECUTE;
 use toolward_policy::Verdict;
@@ -43,13 +45,14 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     if json {
         writeln!(out, "{}", asked.to_json(&answer))?;
     } else {
-        let guarded = guards::any(&question.input.loaded.config, &question.input.policy);
-        write!(out, "{}", to_text(&asked, &answer, guarded))?;
+        let config = &question.input.loaded.config;
+        let guarded = guards::any(config, &question.input.policy);
+        write!(out, "{}", to_text(&asked, &answer, config, guarded))?;
     }
     Ok(if answer.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }
 
-fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, guarded: bool) -> String {
+fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, config: &Config, guarded: bool) -> String {
     let Answer { explanation, decision, why } = outcome;
     let mut lines = Vec::new();
     let who = match question.agent {
@@ -67,7 +70,11 @@ fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, guarded: bool) -> Strin
     lines.push(format!("{} {verb} {}: {answer}", paint(BOLD, who), paint(BOLD, what)));
     let hints: Vec<&str> = question.hints.iter().collect();
     if question.is_about_a_tool() && !hints.is_empty() {
-        let source = if question.list_unknown { " (its list is not known)" } else { "" };
+        let source = match hint_set(config, question.server, question.name) {
+            Some(set) => format!(" (the built-in set `{}`, version {})", set.name, set.version),
+            None if question.list_unknown => " (its list is not known)".into(),
+            None => String::new(),
+        };
         lines.push(format!("hints: {}{}", sanitize(&hints.join(", ")), paint(DIM, source)));
     }
     lines.push(String::new());
@@ -81,6 +88,12 @@ fn to_text(question: &PolicyQuery<'_>, outcome: &Answer, guarded: bool) -> Strin
     lines.push(format!("because {why}"));
     lines.extend(agent_sees(question, outcome, guarded));
     lines.join("\n") + "\n"
+}
+
+/// The set that a tool's hints come from, if it is one.
+fn hint_set(config: &Config, server: &str, tool: &str) -> Option<&'static HintSet> {
+    let server = config.servers.iter().find(|known| known.name == server)?;
+    server.hints.set.filter(|_| server.hints.from_set.iter().any(|known| known == tool))
 }
 
 fn layer_text(question: &PolicyQuery<'_>, layer: &LayerTrace) -> Vec<String> {
