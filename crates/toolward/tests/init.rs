@@ -1,6 +1,11 @@
 //! `toolward init`, `uninit` and `doctor` as programs, and a client that starts what `init` wrote.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[path = "init/doctor.rs"]
+mod doctor;
+#[path = "init/entries.rs"]
+mod entries;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -120,6 +125,11 @@ fn what_init_writes_is_a_server_with_its_own_tool_names() {
     let (code, said) = home.run(&["doctor"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("1 server protected"), "{said}");
+    assert!(said.contains("  tracker: wrapped, 9 tools\n"), "{said}");
+    assert!(
+        said.contains("Cursor has not connected yet\n    next: turn the servers off"),
+        "{said}"
+    );
     let config = std::fs::read_to_string(home.path(".config/toolward/toolward.yaml")).unwrap();
     assert!(!config.contains(SECRET) && config.contains("${TOOLWARD_ARG_2}"), "{config}");
     assert!(home.content().starts_with("// mine\n"));
@@ -136,17 +146,13 @@ fn what_init_writes_is_a_server_with_its_own_tool_names() {
         "{said}"
     );
 
-    let answers = start_as_the_client_does(&home.entry());
-    let names: Vec<&str> = answers[1]["result"]["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap())
-        .collect();
-    assert!(
-        names.contains(&"list_tickets") || names.iter().all(|name| !name.contains("__")),
-        "{names:?}"
-    );
+    let entry = home.entry();
+    let args = json!(["stdio", "--agent", "cursor", "--server", "tracker"]);
+    assert_eq!(entry["args"], args, "{entry}");
+    let answers = start_as_the_client_does(&entry, home.directory.path());
+    let tools = answers[1]["result"]["tools"].as_array().unwrap().iter();
+    let names: Vec<&str> = tools.map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"get_issue"), "{names:?}");
     // The program got what its client gave it, and nothing of Toolward's.
     let started = std::fs::read_to_string(home.path("started")).unwrap();
     assert_eq!(started, format!("--api-key\n{SECRET}\ntwo words\nTOKEN=t-0123456789\nMOVED=\n"));
@@ -156,6 +162,18 @@ fn what_init_writes_is_a_server_with_its_own_tool_names() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("\"cursor\""), "{said}");
 
+    let (code, said) = home.run(&["doctor", "--offline"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("  tracker: wrapped, last used "), "{said}");
+    assert!(said.contains("Cursor has connected: 1 call of 1 tool, 0 refused"), "{said}");
+    assert!(said.contains("run `toolward doctor` without --offline to see which"), "{said}");
+    let (code, said) = home.run(&["doctor"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains("nothing is denied to it yet, and it called only read-only tools"),
+        "{said}"
+    );
+
     let (code, said) = home.run(&["uninit", "--yes"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!(home.content(), before);
@@ -164,8 +182,8 @@ fn what_init_writes_is_a_server_with_its_own_tool_names() {
     assert_eq!((code, said.as_str()), (0, "there is nothing to undo\n"));
 }
 
-/// Starts an entry exactly as written, without `HOME`, which some clients do not pass on; returns the answers to `initialize`, `tools/list` and a call.
-fn start_as_the_client_does(entry: &Value) -> Vec<Value> {
+/// Starts an entry exactly as written; returns the answers to `initialize`, `tools/list` and a call.
+fn start_as_the_client_does(entry: &Value, home: &Path) -> Vec<Value> {
     let args = entry["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let env = entry["env"].as_object().unwrap().iter();
     let mut child = Command::new(entry["command"].as_str().unwrap())
@@ -173,6 +191,7 @@ fn start_as_the_client_does(entry: &Value) -> Vec<Value> {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .envs(env.map(|(name, value)| (name, value.as_str().unwrap())))
+        .env("HOME", home)
         .current_dir(Path::new("/"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -204,8 +223,7 @@ fn start_as_the_client_does(entry: &Value) -> Vec<Value> {
     };
     ask("initialize", initialize);
     ask("tools/list", json!({}));
-    let name = "no_such_tool";
-    ask("tools/call", json!({"name": name, "arguments": {}}));
+    ask("tools/call", json!({"name": "get_issue", "arguments": {"number": 1}}));
     drop(stdin);
     assert!(child.wait().unwrap().success());
     answers

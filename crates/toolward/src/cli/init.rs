@@ -72,24 +72,29 @@ pub struct UninitArgs {
     pub output: OutputArgs,
 }
 
-/// Report which MCP servers of your clients are not protected, and how to fix it
+/// Report which MCP servers of your clients are not protected or do not work, and how to fix it
 ///
-/// Exits with 1 if something is unprotected or broken.
+/// Wrapped servers are started as their clients start them, and asked for their tools. The audit log shows which
+/// clients have connected. Exits with 1 if a server is unprotected, or wrapped and does not work.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward doctor
-  toolward doctor --project .
+  toolward doctor --offline
+  toolward doctor --project ~/src/app
   toolward doctor --json | jq '.entries[] | select(.state != \"wrapped\")'")]
 pub struct DoctorArgs {
     /// Only this client; may be given several times
     #[arg(long, value_name = "CLIENT")]
     pub client: Vec<String>,
-    /// Also the files of the project in this directory
+    /// Also the files of the project in this directory. Default: the current directory
     #[arg(long, value_name = "DIR")]
     pub project: Option<PathBuf>,
     /// The gateway's configuration. Default: ~/.config/toolward/toolward.yaml
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Do not start servers
+    #[arg(long)]
+    pub offline: bool,
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -7,10 +7,11 @@ use crate::clients::table::Fields;
 /// The kind of an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry {
-    /// It starts Toolward, for this server of the gateway's configuration if that is clear.
+    /// It starts Toolward, for this server and agent of the gateway's configuration if that is clear.
     Wrapped {
         program: String,
         server: Option<String>,
+        agent: Option<String>,
     },
     Program(Program),
     Remote(Remote),
@@ -104,11 +105,14 @@ impl Program {
         if !is_own || !self.args.first().is_some_and(|first| commands.contains(&first.as_str())) {
             return Entry::Program(self);
         }
-        let server = self.args.windows(2).find_map(|pair| match pair {
-            [flag, server] if flag == "--server" => Some(server.clone()),
-            _ => None,
-        });
-        Entry::Wrapped { program: self.command, server }
+        let value = |wanted: &str| {
+            self.args.windows(2).find_map(|pair| match pair {
+                [flag, value] if flag == wanted => Some(value.clone()),
+                _ => None,
+            })
+        };
+        let (server, agent) = (value("--server"), value("--agent"));
+        Entry::Wrapped { program: self.command, server, agent }
     }
 }
 

@@ -36,6 +36,10 @@ pub(crate) struct Change {
 /// A name that servers cannot have.
 const RESERVED: &str = "toolward";
 
+/// The keys that decide which server it is.
+const CONNECTING: [&str; 8] =
+    ["command", "args", "env", "inherit_env", "cwd", "url", "headers", "transport"];
+
 impl GatewayFile {
     pub(crate) fn load(path: &Path, home: &Path) -> Result<GatewayFile, String> {
         let before = match path.symlink_metadata() {
@@ -76,14 +80,26 @@ impl GatewayFile {
     /// The name of a server with this definition: an existing one, or a new one that resembles `wanted`.
     pub(crate) fn server_name(&self, wanted: &str, definition: &Value) -> String {
         let base = legal(wanted);
-        let same =
-            |(name, known): &&(String, Value)| known == definition && name.starts_with(&base);
+        // Settings for the policy may have been added to it.
+        let is_same =
+            |known: &Value| CONNECTING.iter().all(|key| known.get(key) == definition.get(key));
+        let same = |(name, known): &&(String, Value)| is_same(known) && name.starts_with(&base);
         if let Some((name, _)) = self.servers.iter().find(same) {
             return name.clone();
         }
         let names = (2..).map(|number| format!("{base}-{number}"));
         let mut names = std::iter::once(base.clone()).chain(names);
         names.find(|name| !self.has_server(name)).unwrap_or(base)
+    }
+
+    /// Whether the rules of an agent are those that `init` writes, which allow everything.
+    pub(crate) fn observes(&self, agent: &str) -> bool {
+        let tree = self.before.as_ref().and_then(|(_, text)| Some(text.tree().ok()?.to_json()));
+        let restricts = ["allowed_tools", "policies", "read_only"];
+        tree.is_some_and(|tree| {
+            tree["agents"][agent] == allow_all()
+                && restricts.iter().all(|key| tree.get(key).is_none())
+        })
     }
 
     /// Whether the configuration distinguishes agents.
@@ -125,9 +141,10 @@ impl GatewayFile {
         let servers = self.new_servers.iter().map(|(name, definition)| {
             Edit::Set(vec![table.into(), name.clone()], definition.clone())
         });
-        let agents = self.new_agents.iter().map(|name| {
-            Edit::Set(vec!["agents".into(), name.clone()], json!({"allow": {"servers": ["*"]}}))
-        });
+        let agents = self
+            .new_agents
+            .iter()
+            .map(|name| Edit::Set(vec!["agents".into(), name.clone()], allow_all()));
         let edits: Vec<Edit> = servers.chain(agents).collect();
         text.edit(&[], &edits).map_err(|why| why.to_string())
     }
@@ -182,9 +199,15 @@ const HEADER: &str = "\
 #   AGENT: { allow: { servers: [\"*\"], tools: { \"*\": [\"hint:read-only\"] } } }
 #
 # `inherit_env: true` passes on the environment that the client gives to a server, as before. Secrets stay in the
-# client's file.
+# client's file. `hints_from: builtin` uses reviewed hints (read-only, destructive, …) for the tools of a well-known
+# server, instead of those that it sends.
 
 ";
+
+/// The rules of a new agent.
+fn allow_all() -> Value {
+    json!({"allow": {"servers": ["*"]}})
+}
 
 fn key(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

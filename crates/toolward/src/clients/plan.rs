@@ -1,7 +1,9 @@
 //! The changes of `init`: planned, shown, then applied.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use toolward_config::CONFIG_VARIABLE;
+use toolward_config::hint_sets::HintSet;
 use toolward_config::splice::{FileFormat, SourceText, Step};
 
 use crate::clients::entry::Entry;
@@ -22,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) program: PathBuf,
     /// The gateway's configuration.
     pub(crate) config: PathBuf,
+    /// Toolward uses it if no other is named.
+    pub(crate) is_default_config: bool,
 }
 
 /// All changes, none of them made yet.
@@ -58,7 +62,7 @@ pub(crate) struct EntryPlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// It is wrapped, as this server, with these lines changed (values are masked).
-    Wrap { server: String, diff: Vec<String> },
+    Wrap { server: String, hints: Option<&'static HintSet>, diff: Vec<String> },
     /// It is wrapped already.
     Wrapped,
     /// It is not changed, for this reason.
@@ -179,7 +183,7 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
     for found in entries {
         let outcome = match plan_entry(&found, client, &text, request, gateway) {
             Ok(None) => Outcome::Wrapped,
-            Ok(Some((server, edited))) => {
+            Ok(Some((server, hints, edited))) => {
                 let shown = |text: &SourceText| masked_diff::masked(text, &found.path);
                 let diff = masked_diff::lines(&shown(&text), &shown(&edited));
                 let entry = |text: &SourceText| text.entry(&found.path).map(String::from);
@@ -195,7 +199,7 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
                     _ => continue,
                 }
                 text = edited;
-                Outcome::Wrap { server, diff }
+                Outcome::Wrap { server, hints, diff }
             }
             Err(why) => Outcome::Left(why),
         };
@@ -205,19 +209,22 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
     plan
 }
 
-/// The server and the file with the entry wrapped; `None` if it is wrapped already.
+/// The server, the hints that are proposed for it, and the file with the entry wrapped.
+type WrappedText = (String, Option<&'static HintSet>, SourceText);
+
+/// The change of one entry; `None` if it is wrapped already.
 fn plan_entry(
     found: &FoundEntry,
     client: &Client,
     text: &SourceText,
     request: &Request,
     gateway: &mut GatewayFile,
-) -> Result<Option<(String, SourceText)>, String> {
+) -> Result<Option<WrappedText>, String> {
     if let Entry::Wrapped { .. } = found.entry {
         return Ok(None);
     }
     let mut server = WrappedServer::of(&found.entry, found.base.as_deref())?;
-    let (words, variable) = start_words(&request.config);
+    let (words, variable) = start_words(request);
     server.variables.extend(variable);
     let name = gateway.server_name(&found.name, &server.definition);
     let mut args = words;
@@ -229,17 +236,17 @@ fn plan_entry(
     let edits = edits(&found.json, client.fields, (&program, &args), &server);
     let edited = text.edit(&found.path, &edits).map_err(|why| why.to_string())?;
     gateway.add(&name, &server.definition, client.id);
-    Ok(Some((name, edited)))
+    Ok(Some((name, server.hints, edited)))
 }
 
-/// The arguments that select the configuration. A client may start servers in the directory of a project, whose own
-/// `toolward.yaml` must not take effect, so the path is always given. Some clients split arguments at spaces: a path
-/// with one goes into the environment.
-fn start_words(config: &Path) -> (Vec<String>, Option<(String, String)>) {
-    let config = config.to_string_lossy().into_owned();
-    match config.contains(char::is_whitespace) {
-        true => (vec!["stdio".into()], Some(("TOOLWARD_CONFIG".into(), config))),
-        false => (vec!["stdio".into(), "--config".into(), config], None),
+/// The arguments that start Toolward. The configuration is named only if it is not the one that `stdio --server` uses
+/// by default. Some clients split arguments at spaces: a path with one goes into the environment.
+fn start_words(request: &Request) -> (Vec<String>, Option<(String, String)>) {
+    let config = request.config.to_string_lossy().into_owned();
+    match (request.is_default_config, config.contains(char::is_whitespace)) {
+        (true, _) => (vec!["stdio".into()], None),
+        (_, true) => (vec!["stdio".into()], Some((CONFIG_VARIABLE.into(), config))),
+        (_, false) => (vec!["stdio".into(), "--config".into(), config], None),
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct FoundEntry {
     pub(crate) path: Vec<Step>,
     pub(crate) json: Value,
     pub(crate) entry: Entry,
+    /// The client does not start it.
+    pub(crate) is_disabled: bool,
     /// The directory in which the client starts the program, if that is known.
     pub(crate) base: Option<PathBuf>,
 }
@@ -110,6 +112,7 @@ fn entries(
         let mut path: Vec<Step> = above.to_vec();
         path.push(step);
         let mut json = node.to_json();
+        let is_disabled = json["disabled"] == true || json["enabled"] == false;
         // Cline may nest the fields.
         if json["transport"].is_object() {
             json = json["transport"].take();
@@ -117,7 +120,7 @@ fn entries(
         }
         let entry = Entry::read(&json, client.fields);
         let (base, project) = (project.map(PathBuf::from), label.map(String::from));
-        found.push(FoundEntry { name, project, path, json, entry, base });
+        found.push(FoundEntry { name, project, path, json, entry, is_disabled, base });
     };
     match shape {
         Shape::Map(key) => {

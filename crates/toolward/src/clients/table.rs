@@ -23,6 +23,44 @@ pub(crate) struct Client {
     pub(crate) fields: &'static Fields,
     /// How a change takes effect in the client.
     pub(crate) restart: &'static str,
+    pub(crate) references: References,
+    pub(crate) limits: Limits,
+}
+
+/// How a client writes references to variables, and in which values it replaces them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum References {
+    /// None are documented.
+    None,
+    /// `${NAME}` and `${NAME:-default}`, in command, arguments and environment.
+    Braces,
+    /// `${env:NAME}`, `${userHome}`, `${workspaceFolder}` and, in VS Code, `${input:id}`.
+    EnvPrefix,
+    /// `$NAME` and `${NAME}`, in the environment only.
+    Dollar,
+    /// `{env:NAME}` and `{file:PATH}`.
+    EnvBraces,
+    /// `${{ secrets.NAME }}`.
+    Secrets,
+}
+
+/// The limits of a client, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// With more tools than this, the client leaves some out or warns.
+    pub(crate) tools: Option<usize>,
+    /// The form of a tool's name, and its maximum length.
+    pub(crate) name: Option<(&'static str, usize)>,
+}
+
+const UNLIMITED: Limits = Limits { tools: None, name: None };
+
+const fn names(form: &'static str, max: usize) -> Limits {
+    Limits { tools: None, name: Some((form, max)) }
+}
+
+const fn tools(max: usize) -> Limits {
+    Limits { tools: Some(max), name: None }
 }
 
 /// The location of a client's file.
@@ -126,6 +164,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "quit it and start it again",
+        references: References::None,
+        limits: names("SERVER_TOOL", 64),
     },
     Client {
         id: "claude-code",
@@ -142,6 +182,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "start a new session, or reconnect with /mcp",
+        references: References::Braces,
+        limits: names("mcp__SERVER__TOOL", 64),
     },
     Client {
         id: "cursor",
@@ -152,6 +194,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "turn the servers off and on in its settings; it asks whether to trust the change",
+        references: References::EnvPrefix,
+        limits: Limits { tools: Some(40), name: Some(("SERVERTOOL", 60)) },
     },
     Client {
         id: "vscode",
@@ -165,6 +209,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "restart the servers (MCP: List Servers); it asks whether to trust the change",
+        references: References::EnvPrefix,
+        limits: Limits { tools: Some(128), name: Some(("mcp_SERVER_TOOL", 64)) },
     },
     Client {
         id: "windsurf",
@@ -172,6 +218,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[json(Base::Home, ".codeium/windsurf/mcp_config.json", SERVERS)],
         fields: &USUAL,
         restart: "press refresh in the MCP settings",
+        references: References::EnvPrefix,
+        limits: tools(100),
     },
     Client {
         id: "zed",
@@ -183,6 +231,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "nothing: changed settings apply at once",
+        references: References::None,
+        limits: names("TOOL", 64),
     },
     Client {
         id: "cline",
@@ -201,6 +251,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "nothing: it reconnects changed servers",
+        references: References::None,
+        limits: UNLIMITED,
     },
     Client {
         id: "gemini-cli",
@@ -211,6 +263,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &Fields { program_type: None, ..USUAL },
         restart: "start it again",
+        references: References::Dollar,
+        limits: names("mcp_SERVER_TOOL", 63),
     },
     Client {
         id: "codex",
@@ -233,6 +287,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &CODEX,
         restart: "start it again",
+        references: References::None,
+        limits: names("mcp__SERVER__TOOL", 128),
     },
     Client {
         id: "continue",
@@ -246,6 +302,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         }],
         fields: &USUAL,
         restart: "reload its configuration",
+        references: References::Secrets,
+        limits: UNLIMITED,
     },
     Client {
         id: "goose",
@@ -268,6 +326,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &GOOSE,
         restart: "start a new session",
+        references: References::None,
+        limits: tools(50),
     },
     Client {
         id: "opencode",
@@ -280,6 +340,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &OPENCODE,
         restart: "start it again",
+        references: References::EnvBraces,
+        limits: UNLIMITED,
     },
     Client {
         id: "kiro",
@@ -291,6 +353,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "start it again",
+        references: References::Braces,
+        limits: UNLIMITED,
     },
     Client {
         id: "lm-studio",
@@ -301,6 +365,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "start it again",
+        references: References::None,
+        limits: UNLIMITED,
     },
     Client {
         id: "copilot-cli",
@@ -308,6 +374,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         files: &[json(Base::Variable("COPILOT_HOME", ".copilot"), "mcp-config.json", SERVERS)],
         fields: &COPILOT,
         restart: "start it again",
+        references: References::None,
+        limits: UNLIMITED,
     },
     Client {
         id: "warp",
@@ -318,6 +386,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         ],
         fields: &USUAL,
         restart: "restart the servers in its settings",
+        references: References::None,
+        limits: UNLIMITED,
     },
 ];
 

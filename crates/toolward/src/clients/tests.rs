@@ -1,9 +1,13 @@
 //! `init` and `uninit` over files in the style of real ones, for every client and platform.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod doctor;
 mod fixtures;
+mod hard_fixtures;
+mod styles;
+mod writing;
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -16,8 +20,6 @@ use crate::clients::gateway_file::GatewayFile;
 use crate::clients::journal::Journal;
 use crate::clients::locate::Machine;
 use crate::clients::plan::{Outcome, Plan, Request};
-use crate::clients::replace_file::{self, NotReplaced, Step};
-use crate::clients::second_doors::second_doors;
 use crate::clients::state::{State, states};
 use crate::clients::survey::{Wanted, survey};
 use crate::clients::table::{CLIENTS, Platform};
@@ -67,8 +69,12 @@ impl Home {
     }
 
     fn plan(&self) -> Plan {
-        let request =
-            Request { wanted: Wanted::default(), program: self.program(), config: self.config() };
+        let request = Request {
+            wanted: Wanted::default(),
+            program: self.program(),
+            config: self.config(),
+            is_default_config: true,
+        };
         Plan::new(&self.machine(), &request).unwrap()
     }
 
@@ -88,7 +94,10 @@ impl Home {
         let files = survey(&self.machine(), &Wanted::default());
         let gateway = GatewayFile::load(&self.config(), self.directory.path()).unwrap();
         let journal = Journal::load(&Journal::file(self.directory.path())).unwrap();
-        states(&files, Some(&gateway), &journal).into_iter().map(|one| one.state).collect()
+        states(&files, Some(&gateway), &journal, &self.machine())
+            .into_iter()
+            .map(|one| one.state)
+            .collect()
     }
 }
 
@@ -301,129 +310,6 @@ fn fixture(client: &str) -> Fixture {
 }
 
 #[test]
-fn links_modes_and_owners_are_kept() {
-    let (home, file) = Home::of(&fixture("cursor"));
-    let real = home.path("dotfiles/mcp.json");
-    std::fs::create_dir_all(real.parent().unwrap()).unwrap();
-    std::fs::rename(&file, &real).unwrap();
-    symlink(&real, &file).unwrap();
-    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
-    home.init();
-    assert!(file.symlink_metadata().unwrap().is_symlink());
-    assert_eq!(real.metadata().unwrap().permissions().mode() & 0o777, 0o640);
-    assert!(text(&real).contains("/opt/bin/toolward"));
-    home.uninit();
-    assert_eq!(text(&real), fixture("cursor").content);
-    assert_eq!(std::fs::read_dir(real.parent().unwrap()).unwrap().count(), 1);
-}
-
-#[test]
-fn a_large_file_is_edited_in_one_place() {
-    let long = "x\\n \\\"y\\\" ".repeat(500_000);
-    let content = CLAUDE_CODE
-        .replace("\"numStartups\":12", &format!("\"numStartups\":12,\"history\":\"{long}\""));
-    assert!(content.len() > 5_000_000);
-    let home = Home::new(Platform::Linux);
-    let file = home.write(".claude.json", &content);
-    assert_eq!(home.init().changes(), 2);
-    home.uninit();
-    assert!(text(&file) == content);
-}
-
-#[test]
-fn files_that_cannot_be_edited_safely_are_refused() {
-    let cases = [
-        ("{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"a\": {}}}", "duplicated"),
-        ("{\"mcpServers\": {\"a\": {\"command\": \"x\"}}", "line 1"),
-        ("[1, 2", "line 1"),
-    ];
-    for (content, words) in cases {
-        let home = Home::new(Platform::Linux);
-        let file = home.write(".cursor/mcp.json", content);
-        let plan = home.init();
-        assert!(problems(&plan)[0].contains(words), "{plan:#?}");
-        assert_eq!(text(&file), content);
-        assert!(matches!(home.states()[..], [State::Unreadable(_)]));
-    }
-    let home = Home::new(Platform::Linux);
-    std::fs::create_dir_all(home.path(".cursor/mcp.json")).unwrap();
-    assert_eq!(problems(&home.init()), ["it is not a file"]);
-    assert!(home.path(".cursor/mcp.json").is_dir());
-    let home = Home::new(Platform::Linux);
-    let file = home.write(".cursor/mcp.json", fixture("cursor").content);
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).unwrap();
-    assert_eq!(problems(&home.init()), ["it is not writable"]);
-    assert_eq!(text(&file), fixture("cursor").content);
-    assert!(home.uninit().undone.is_empty());
-}
-
-#[test]
-fn a_file_that_changed_since_it_was_looked_at_is_not_written() {
-    let home = Home::new(Platform::Linux);
-    let cursor = home.write(".cursor/mcp.json", fixture("cursor").content);
-    let zed = home.write(".config/zed/settings.json", fixture("zed").content);
-    let mut plan = home.plan();
-    let other = fixture("cursor").content.replace("autoApprove", "alwaysAllow");
-    std::fs::write(&cursor, &other).unwrap();
-    plan.apply().unwrap();
-    assert_eq!(problems(&plan), ["it was changed by another program in the meantime"]);
-    assert_eq!(text(&cursor), other);
-    assert!(text(&zed).contains("/opt/bin/toolward"));
-    // Only the other one is undone.
-    assert_eq!(home.uninit().changes(), 1);
-    assert_eq!((text(&cursor), text(&zed)), (other, fixture("zed").content.into()));
-}
-
-#[test]
-fn a_kill_at_any_step_leaves_the_old_or_the_new_file() {
-    let steps = [Step::Created, Step::Written, Step::Synced, Step::Exchanged, Step::Removed];
-    for stop in steps {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("mcp.json");
-        std::fs::write(&file, "old").unwrap();
-        let killed = replace_file::replace_in_steps(&file, b"old", b"new", &mut |step| {
-            if step == stop { Err(std::io::Error::other("killed")) } else { Ok(()) }
-        });
-        assert!(killed.is_err());
-        let is_new = matches!(stop, Step::Exchanged | Step::Removed);
-        assert_eq!(text(&file), if is_new { "new" } else { "old" }, "{stop:?}");
-        // The next run is not disturbed by what was left.
-        let now = text(&file);
-        replace_file::replace(&file, now.as_bytes(), b"next").unwrap();
-        assert_eq!(text(&file), "next");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-    }
-}
-
-#[test]
-fn a_version_that_another_program_wrote_at_the_last_moment_is_put_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("mcp.json");
-    std::fs::write(&file, "old").unwrap();
-    let result = replace_file::replace_in_steps(&file, b"old", b"new", &mut |step| {
-        if step == Step::Synced {
-            std::fs::write(&file, "theirs")?;
-        }
-        Ok(())
-    });
-    assert!(matches!(result, Err(NotReplaced::Changed)), "{result:?}");
-    assert_eq!(text(&file), "theirs");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-}
-
-#[test]
-fn a_kill_between_journal_and_file_leaves_nothing_to_undo() {
-    let (home, file) = Home::of(&fixture("cursor"));
-    home.init();
-    // As if only the journal and the gateway's file had been written.
-    std::fs::write(&file, fixture("cursor").content).unwrap();
-    let undo = home.uninit();
-    assert!(undo.undone.iter().all(|one| one.outcome == undo::Outcome::Nothing));
-    assert_eq!(text(&file), fixture("cursor").content);
-    assert!(!home.config().exists());
-}
-
-#[test]
 fn an_existing_configuration_is_extended_and_keeps_its_policy() {
     let (home, _) = Home::of(&fixture("warp"));
     let own = "# mine\nservers:\n  a: { command: other } # not the same\nagents:\n  me:\n    allow: { servers: [a] }\n";
@@ -477,7 +363,12 @@ fn a_path_with_a_space_goes_into_the_environment() {
     let (home, file) = Home::of(&fixture("warp"));
     let config = home.path("my files/toolward.yaml");
     let wanted = Wanted::default();
-    let request = Request { wanted, program: "/opt/bin/toolward".into(), config: config.clone() };
+    let request = Request {
+        wanted,
+        program: "/opt/bin/toolward".into(),
+        config: config.clone(),
+        is_default_config: false,
+    };
     Plan::new(&home.machine(), &request).unwrap().apply().unwrap();
     let (json, words) = starts(&file, "warp", "a");
     assert_eq!(json["env"]["TOOLWARD_CONFIG"], config.to_str().unwrap());
@@ -516,29 +407,6 @@ fn entries_that_cannot_be_wrapped_are_reported_with_the_reason() {
         assert_eq!(text(&file), content);
         assert!(!home.config().exists(), "{entry}");
     }
-}
-
-#[test]
-fn doctor_knows_gone_programs_missing_servers_and_second_doors() {
-    let (home, _) = Home::of(&fixture("warp"));
-    assert!(matches!(home.states()[..], [State::Direct(None), State::Direct(None)]));
-    home.init();
-    assert!(
-        matches!(&home.states()[0], State::Stale(why) if why.contains("/opt/bin/toolward does not exist"))
-    );
-    let home = Home::new(Platform::Linux);
-    let entry = "{\"command\": \"toolward\", \"args\": [\"stdio\", \"--server\", \"gone\"]}";
-    home.write(".cursor/mcp.json", &format!("{{\"mcpServers\": {{\"a\": {entry}}}}}"));
-    assert!(matches!(&home.states()[0], State::Stale(why) if why.contains("`gone` is not in")));
-    home.write(
-        ".config/Code/User/settings.json",
-        "{\"chat.mcp.discovery.enabled\": {\"claude-desktop\": true}} // x",
-    );
-    home.write(".claude/plugins/cache/x/y/.mcp.json", "{}");
-    home.write(".continue/mcpServers/z.json", "{}");
-    let doors = second_doors(&home.machine(), &[]);
-    let clients: Vec<&str> = doors.iter().map(|door| door.client).collect();
-    assert_eq!(clients, ["vscode", "claude-code", "continue"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use toolward_config::hint_sets::{self, HintSet};
 use toolward_config::splice::Edit;
 use toolward_gateway::audit::redact::Redact;
 
@@ -23,6 +24,8 @@ pub(crate) struct WrappedServer {
     pub(crate) variables: Vec<(String, String)>,
     /// Variables of the client's environment that Toolward needs, by name.
     pub(crate) passed_on: Vec<String>,
+    /// Reviewed hints for its tools, which the definition selects.
+    pub(crate) hints: Option<&'static HintSet>,
 }
 
 impl WrappedServer {
@@ -62,8 +65,14 @@ fn of_program(program: &Program, base: Option<&Path>) -> Result<WrappedServer, &
             args.push(json!(arg));
         }
     }
-    let definition = json!({"command": command, "args": args, "inherit_env": true});
-    Ok(WrappedServer { definition, variables, passed_on: Vec::new() })
+    let mut definition = json!({"command": command, "args": args, "inherit_env": true});
+    // Arguments that moved are not the package.
+    let written: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+    let hints = hint_sets::matching(&command, &written);
+    if hints.is_some() {
+        definition["hints_from"] = "builtin".into();
+    }
+    Ok(WrappedServer { definition, variables, passed_on: Vec::new(), hints })
 }
 
 fn is_windows_path(path: &str) -> bool {
@@ -110,7 +119,7 @@ fn of_remote(remote: &Remote) -> WrappedServer {
     if remote.is_sse {
         definition["transport"] = "sse".into();
     }
-    WrappedServer { definition, variables, passed_on }
+    WrappedServer { definition, variables, passed_on, hints: None }
 }
 
 /// Whether a finding is about a variable that only a client's entry sets. Each client starts Toolward for one server,

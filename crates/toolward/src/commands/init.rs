@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolward_config::{sanitize, suggest};
+use toolward_config::{CONFIG_VARIABLE, USER_CONFIGURATION, sanitize, suggest};
 
 use crate::cli::InitArgs;
 use crate::clients::locate::Machine;
@@ -25,10 +25,12 @@ pub(crate) fn run(args: &InitArgs) -> Result<u8, Failure> {
     let program = std::env::current_exe().map_err(|error| {
         Failure::usage(format!("error: the path of this program cannot be determined: {error}"))
     })?;
+    let config = config_path(args.config.as_deref(), &machine)?;
     let request = Request {
         wanted: Wanted { clients: args.client.clone(), paths },
         program,
-        config: config_path(args.config.as_deref(), &machine)?,
+        is_default_config: is_default(&config, &machine),
+        config,
     };
     let failed = |why: String| Failure::invalid(format!("error: {}", shown(&why)));
     let mut plan = Plan::new(&machine, &request).map_err(failed)?;
@@ -113,8 +115,11 @@ fn show(out: &mut dyn Write, plan: &Plan, machine: &Machine, diff: bool) -> std:
             let name = label(&entry.name, entry.project.as_deref());
             let name = sanitize(&name);
             match &entry.outcome {
-                Outcome::Wrap { server, .. } => {
-                    writeln!(out, "  {name}: wrapped as the server `{server}`")?
+                Outcome::Wrap { server, hints, .. } => {
+                    let hints = hints.map_or_else(String::new, |set| {
+                        format!(", with reviewed hints for {}", count(set.tools.len(), "tool"))
+                    });
+                    writeln!(out, "  {name}: wrapped as the server `{server}`{hints}")?
                 }
                 Outcome::Wrapped => writeln!(out, "  {name}: wrapped already")?,
                 Outcome::Left(why) => writeln!(out, "  {name}: not changed: {}", sanitize(why))?,
@@ -148,7 +153,7 @@ fn done(out: &mut dyn Write, plan: &Plan, machine: &Machine) -> std::io::Result<
     writeln!(
         out,
         "\nEvery call is now in the audit log, and nothing is denied yet. Next: `toolward tail` shows calls, \
-         `toolward doctor` shows what is protected,\nand the policy is in {}",
+         `toolward doctor` shows what is protected,\nand the policy is in {}. After a few days, `toolward learn --as AGENT` proposes a narrower one.",
         sanitize(&home_path(&plan.gateway.path, machine))
     )
 }
@@ -157,7 +162,9 @@ fn to_json(plan: &Plan) -> Value {
     let files = plan.files.iter().map(|file| {
         let entries = file.entries.iter().map(|entry| {
             let (state, detail) = match &entry.outcome {
-                Outcome::Wrap { server, .. } => ("wrap", json!({"server": server})),
+                Outcome::Wrap { server, hints, .. } => {
+                    ("wrap", json!({"server": server, "hints": hints.map(|set| set.name)}))
+                }
                 Outcome::Wrapped => ("wrapped", json!({})),
                 Outcome::Left(why) => ("direct", json!({"reason": why})),
             };
@@ -217,9 +224,15 @@ pub(crate) fn machine(project: Option<&Path>) -> Result<Machine, Failure> {
 /// The gateway's configuration: the given one, or the user's.
 pub(crate) fn config_path(given: Option<&Path>, machine: &Machine) -> Result<PathBuf, Failure> {
     match given {
-        None => Ok(machine.home.join(".config/toolward/toolward.yaml")),
+        None => Ok(machine.home.join(USER_CONFIGURATION)),
         Some(path) => Ok(std::path::absolute(path)?),
     }
+}
+
+/// Whether `stdio --server` uses this configuration if none is named.
+fn is_default(config: &Path, machine: &Machine) -> bool {
+    let named = std::env::var_os(CONFIG_VARIABLE).filter(|file| !file.is_empty());
+    named.is_none() && config == machine.home.join(USER_CONFIGURATION)
 }
 
 fn named_path(given: &str) -> Result<(String, PathBuf), Failure> {

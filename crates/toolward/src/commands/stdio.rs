@@ -3,12 +3,13 @@
 mod bridge;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
 use tokio::sync::watch;
 use toolward_config::config::Config;
-use toolward_config::sanitize;
+use toolward_config::{CONFIG_VARIABLE, USER_CONFIGURATION, sanitize};
 use toolward_gateway::client::{Caller, Scope, ServerId};
 use toolward_gateway::downstream;
 use toolward_gateway::downstream::stdio::Ended;
@@ -28,9 +29,12 @@ use crate::reload::{Bearer, InitialLoad, ReloadContext, Restart};
 /// The variable with the token of the calling agent, set in the client's configuration.
 pub(crate) const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
 
-pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
+pub(crate) fn run(mut args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     if let Some(url) = &args.connect {
         return bridge::run(url, args.request_bytes);
+    }
+    if args.server.is_some() && args.policy.config.is_none() {
+        args.policy.config = user_configuration();
     }
     let scope = match args.server {
         // No other server is created in this process.
@@ -82,6 +86,15 @@ pub(crate) fn run(args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u8, F
             Err(failure)
         }
     }
+}
+
+/// The user's configuration, unless `TOOLWARD_CONFIG` names another one. Clients start the entries of `toolward init`
+/// in the directory of a project, whose `toolward.yaml` must not take effect: it could start any program, with the
+/// secrets of the entry. Some clients do not pass on `HOME`.
+fn user_configuration() -> Option<PathBuf> {
+    let is_named = std::env::var_os(CONFIG_VARIABLE).is_some_and(|file| !file.is_empty());
+    let home = std::env::home_dir().filter(|home| home.is_absolute() && !is_named)?;
+    Some(home.join(USER_CONFIGURATION))
 }
 
 /// Rejects an unnamed caller if the policy has agents: everything would be denied, because the agent was not

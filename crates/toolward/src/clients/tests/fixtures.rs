@@ -11,7 +11,7 @@ pub(super) struct Fixture {
     pub(super) wrapped: usize,
 }
 
-const fn fixture(
+pub(super) const fn fixture(
     client: &'static str,
     platform: Platform,
     path: &'static str,
