@@ -327,6 +327,44 @@ fn ls_shows_prompts_and_resources() {
 }
 
 #[test]
+fn a_template_is_listed_if_it_can_expand_to_an_allowed_uri() {
+    let (_folder, script) = file("server.py", LISTING);
+    let config = format!(
+        "servers: {{s: {{command: python3, args: ['{script}', note]}}}}\nbuiltin: true\nagents:\n  \
+         dev: {{allow: {{servers: [s], resources: {{s: ['note:public-*']}}}}}}\n  \
+         other: {{allow: {{servers: [s], resources: {{s: ['memo:*']}}}}}}\n  \
+         finder: {{allow: {{servers: ['*']}}, discovery: progressive}}\n"
+    );
+    let (_folder, path) = file("toolward.yaml", &config);
+    let template = |agent: &str| {
+        let run =
+            toolward(&["ls", "-c", &path, "--as", agent, "--resources", "--all", "--json"], "");
+        let rows: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let rows = rows.as_array().unwrap().iter();
+        let row = rows.clone().find(|row| row["template"] == "note:{id}").unwrap().clone();
+        (row["verdict"].as_str().unwrap().to_string(), row["listed"] == true)
+    };
+    assert_eq!(template("dev"), ("depends".into(), true));
+    assert_eq!(template("other"), ("deny".into(), false));
+    assert_eq!(template("finder"), ("deny".into(), false));
+    let ask = |agent: &str, words: &[&str]| {
+        let run = toolward(&[&["can-i", "-c", &path, "--as", agent], words].concat(), "");
+        (run.code, run.stdout)
+    };
+    let (code, said) = ask("dev", &["--resource", "s/note:{id}", "--list"]);
+    assert_eq!(
+        (code, said.starts_with("depends: no rule allows the template")),
+        (0, true),
+        "{said}"
+    );
+    assert_eq!(ask("other", &["--resource", "s/note:{id}", "--list"]).0, 1);
+    // Progressive discovery covers only tools.
+    let (code, said) = ask("finder", &["--prompt", "s/summarize"]);
+    assert_eq!((code, said.contains("which covers only tools")), (1, true), "{said}");
+    assert_eq!(ask("finder", &["--resource", "s/note:1"]).0, 1);
+}
+
+#[test]
 fn decide_and_tests_know_prompts_and_resources() {
     let policy = "agents:\n  dev:\n    allow:\n      servers: [s]\n      prompts: {s: [review]}\n      \
          resources: {s: ['note:*']}\ntests:\n  - as: dev\n    allow: ['prompt:s/review', 'resource:s/note:1']\n    \

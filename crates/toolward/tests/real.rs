@@ -18,6 +18,8 @@ mod guards;
 mod harness;
 #[path = "program/line_client.rs"]
 mod line_client;
+#[path = "real/others.rs"]
+mod others;
 #[path = "real/peers.rs"]
 mod peers;
 #[path = "real/policy.rs"]

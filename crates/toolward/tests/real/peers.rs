@@ -136,10 +136,36 @@ impl Work {
         let npm = |name: &str| self.peers.file(&format!("node_modules/.bin/mcp-server-{name}"));
         let pypi = |name: &str| self.peers.file(&format!("python/bin/{name}"));
         let plain = Path::new(DRIVERS).join("plain.py");
+        let bin = |name: &str| self.peers.file(&format!("node_modules/.bin/{name}"));
+        let env = || PathBuf::from("/usr/bin/env");
+        let sdk = self.peers.file("sdk/2025-11-25");
+        let sqlite =
+            format!("PYTHONPATH={}:{}", sdk.display(), self.peers.file("sqlite").display());
+        let run_sqlite = "from mcp_server_sqlite import main; main()";
+        let home = format!("HOME={}", self.path("home").display());
         let words = match server {
             "everything" => vec![npm("everything")],
             "files" => vec![npm("filesystem"), self.path("files")],
-            "memory" => vec!["/usr/bin/env".into(), memory.into(), npm("memory")],
+            "memory" => vec![env(), memory.into(), npm("memory")],
+            "sqlite" => vec![
+                env(),
+                sqlite.into(),
+                pypi("python"),
+                "-c".into(),
+                run_sqlite.into(),
+                "--db-path".into(),
+                self.path("sqlite.db"),
+            ],
+            "fetch" => vec![pypi("mcp-server-fetch"), "--allow-private-ips".into()],
+            "workflow" => vec![bin("git-mcp-server")],
+            "budget" => vec![bin("mcp-budget-allocator-server"), "--stdio".into()],
+            "mongodb" => vec![
+                env(),
+                home.into(),
+                "MDB_MCP_TELEMETRY=disabled".into(),
+                self.peers.file("node"),
+                self.peers.file("mongodb/node_modules/.bin/mongodb-mcp-server"),
+            ],
             "plain" => vec![pypi("python"), plain],
             _ => vec![pypi(&format!("mcp-server-{server}"))],
         };

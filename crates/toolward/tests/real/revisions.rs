@@ -1,4 +1,5 @@
-//! Clients of every protocol revision with servers of every revision, written with the official SDK of that time.
+//! Clients of every protocol revision with servers of every revision. Python clients and legacy servers are written
+//! with the official SDK of that time; the TypeScript SDK supports every revision, and is the modern server.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,19 +36,37 @@ fn server(peers: &Peers, revision: &str) -> Vec<String> {
     ["/usr/bin/env".into()].into_iter().chain(words).collect()
 }
 
+/// The SDK that a client is written with.
+#[derive(Clone, Copy, Debug)]
+enum Sdk {
+    Python,
+    TypeScript,
+}
+
 /// The output of a client of this revision.
-fn see(peers: &Peers, revision: &str, at: &At) -> Value {
+fn see(peers: &Peers, written_with: Sdk, revision: &str, at: &At) -> Value {
     let mut command = Command::new("/usr/bin/env");
-    command.arg(sdk(peers, revision)).arg(peers.file("python/bin/python"));
-    command.arg(Path::new(SCRIPTS).join("client.py"));
+    let script = |name: &str| Path::new(SCRIPTS).join(name);
+    match written_with {
+        Sdk::Python => command
+            .arg(sdk(peers, revision))
+            .arg(peers.file("python/bin/python"))
+            .arg(script("client.py")),
+        Sdk::TypeScript => command
+            .arg(format!("TOOLWARD_PEERS={}", peers.file("").display()))
+            .arg(peers.file("node"))
+            .arg(script("client.mjs"))
+            .arg(revision),
+    };
     match at {
         At::Command(words) => command.arg("--stdio").args(words),
         At::Url { url, token } => command.args(["--url", url, token]),
     };
     let output = command.stdin(Stdio::null()).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "a client of {revision} at {at:?}: {stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let client = format!("a {written_with:?} client of {revision} at {at:?}");
+    assert!(output.status.success(), "{client}: {stderr}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{client}: {error}"))
 }
 
 /// A client of one revision gets everything from a server of another.
@@ -78,7 +97,7 @@ fn assert_served(client: &str, server: &str, mut seen: Value) {
 }
 
 /// Every client with every server of these revisions, through `serve` and through `wrap`.
-fn all_pairs(revisions: &[&str]) {
+fn all_pairs(sdk: Sdk, revisions: &[&str]) {
     let Some(peers) = peers() else { return };
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("all.yaml");
@@ -103,24 +122,38 @@ fn all_pairs(revisions: &[&str]) {
         let wrapped = At::Command(words.collect());
         let served = place(&gate, "a", &format!("/mcp/{server_revision}"));
         for client_revision in revisions.iter().copied() {
-            let seen = see(&peers, client_revision, &wrapped);
+            let seen = see(&peers, sdk, client_revision, &wrapped);
             assert_served(client_revision, server_revision, seen);
             if client_revision >= STREAMABLE_HTTP {
-                let seen = see(&peers, client_revision, &served);
+                let seen = see(&peers, sdk, client_revision, &served);
                 assert_served(client_revision, server_revision, seen);
             }
         }
     }
 }
 
+const BOTH: [&str; 2] = ["2025-11-25", MODERN];
+
 #[test]
-fn clients_and_servers_of_both_protocol_versions_work_together() {
-    all_pairs(&["2025-11-25", MODERN]);
+fn python_clients_and_servers_of_both_protocol_versions_work_together() {
+    all_pairs(Sdk::Python, &BOTH);
 }
 
 #[test]
-fn clients_of_every_revision_work_with_servers_of_every_revision() {
+fn typescript_clients_and_servers_of_both_protocol_versions_work_together() {
+    all_pairs(Sdk::TypeScript, &BOTH);
+}
+
+#[test]
+fn python_clients_of_every_revision_work_with_servers_of_every_revision() {
     if full() {
-        all_pairs(&[&LEGACY[..], &[MODERN]].concat());
+        all_pairs(Sdk::Python, &[&LEGACY[..], &[MODERN]].concat());
+    }
+}
+
+#[test]
+fn typescript_clients_of_every_revision_work_with_servers_of_every_revision() {
+    if full() {
+        all_pairs(Sdk::TypeScript, &[&LEGACY[..], &[MODERN]].concat());
     }
 }
