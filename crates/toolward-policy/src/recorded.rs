@@ -19,7 +19,7 @@ pub struct RecordedSubject {
 /// Why a past call cannot be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unrecorded {
-    /// Its arguments, action or claims are not in the record.
+    /// Its arguments, action or claims were not recorded.
     Call,
     /// The tool's definition is not known, and its hints or schema decide.
     Definition,

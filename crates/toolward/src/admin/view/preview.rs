@@ -52,7 +52,7 @@ struct Form {
     wrong: Option<String>,
 }
 
-/// What a candidate would change.
+/// The effects of a candidate.
 struct Preview {
     /// Findings in a candidate that cannot be loaded.
     invalid: Vec<Finding>,
