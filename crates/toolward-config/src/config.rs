@@ -307,7 +307,7 @@ pub struct Server {
     pub mark: Mark,
 }
 
-/// What happens when a definition is not the approved one.
+/// The treatment when a definition is not the approved one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinMode {
     Off,

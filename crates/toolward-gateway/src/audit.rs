@@ -235,6 +235,13 @@ impl Audit {
         if self.required { written } else { Ok(()) }
     }
 
+    /// Adds a record that nothing waits for.
+    pub(crate) fn note(self: &Arc<Self>, kind: &str, facts: &Facts) {
+        if !UNRECORDED {
+            drop(self.push(&self.id(), kind, facts, When::Whenever));
+        }
+    }
+
     /// Writes one record: immediately if no other call of this thread is in flight, because then
     /// there is nothing to batch it with.
     async fn written(

@@ -7,6 +7,7 @@ use tokio::task::AbortHandle;
 use toolward_wire::jsonrpc::result_body;
 use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
+use toolward_wire::{ClientCapabilities, Era};
 
 use crate::active::{Active, ActiveSwap, startup};
 use crate::client::Client;
@@ -96,6 +97,9 @@ impl Gateway {
             | ("resources/read", _) => call::call(context, request, notes).await,
             ("resources/subscribe", _) => subscriptions::subscribe(context, request).await,
             ("tasks/list", _) => Some(Box::pin(tasks::list(context, &request)).await),
+            (_, PolicySubject::Task) if lacks_tasks(&request.envelope.client) => {
+                Some(responses::tasks_undeclared(id))
+            }
             (_, PolicySubject::Task) => call::call(context, request, notes).await,
             ("logging/setLevel", _) => Some(logging::set_level(context, &request)),
             ("resources/unsubscribe", _) => Some(subscriptions::unsubscribe(&request)),
@@ -162,4 +166,9 @@ impl Gateway {
             Some(views::remembered(&gateway.context, &gateway.active(), (client, kind)))
         })
     }
+}
+
+/// Whether tasks are an extension for a client, which it did not declare.
+fn lacks_tasks(client: &Client) -> bool {
+    client.era() == Era::Modern && !client.declared.contains(ClientCapabilities::TASKS)
 }

@@ -194,9 +194,9 @@ impl Permit {
         &self.limited
     }
 
-    /// Whether the gateway has to ask for a task, because the tool needs one and the client does not.
-    pub(crate) fn makes_task(&self) -> bool {
-        self.needs_task && self.message.param("task").is_none()
+    /// Whether the tool can only be called as a task.
+    pub(crate) fn needs_task(&self) -> bool {
+        self.needs_task
     }
 
     pub fn decision(&self) -> &CallDecision {

@@ -10,13 +10,14 @@ use toolward_config::{
 };
 use toolward_gateway::upstream::built_in;
 use toolward_policy::condition::{ConditionError, FUNCTIONS, VARIABLES};
-use toolward_policy::source::RulesSource;
+use toolward_policy::source::{RulesSource, Source};
 use toolward_policy::{Catalogue, CompileError, CompileProblem, Policy};
 
 use crate::cli::{Format, PolicyArgs, ToolsArgs};
 use crate::exit::Failure;
 use crate::log;
 use crate::reads::Reads;
+use crate::server_settings::ServerSettings;
 use crate::tool_lists;
 use crate::version::version;
 
@@ -24,11 +25,15 @@ use crate::version::version;
 pub(crate) struct Input {
     pub(crate) loaded: LoadedConfig,
     pub(crate) policy: Policy,
+    /// The policy with its shadow entries and layers, if it has any.
+    pub(crate) shadow: Option<Policy>,
     pub(crate) catalogue: Catalogue,
     /// How many entries the rule lists have.
     pub(crate) selectors: usize,
     /// Servers for which a file has an exposure.
     pub(crate) exposed: Vec<String>,
+    /// The settings of servers that the policy is evaluated with.
+    pub(crate) servers: ServerSettings,
     /// The policy version.
     pub(crate) version: String,
     /// Whether any layer has agents, so that the caller's identity matters.
@@ -206,7 +211,11 @@ impl Input {
         reads: Reads,
     ) -> Result<Input, Vec<Diagnostic>> {
         let source = std::mem::take(&mut loaded.source);
-        let layers: Vec<String> = source.layers.iter().map(|layer| layer.name.clone()).collect();
+        // Errors in shadow layers name them after the others.
+        let layers = source.layers.iter().chain(&source.shadow_layers);
+        let layers: Vec<String> = layers.map(|layer| layer.name.clone()).collect();
+        let opened = shadow_warnings(&loaded, &source);
+        loaded.warnings.extend(opened);
         let mut catalogue = Catalogue::default();
         for server in &source.servers {
             catalogue.insert(&server.name, None);
@@ -220,6 +229,7 @@ impl Input {
         let exposing = source.servers.iter().filter(|server| server.expose.is_some());
         let exposed = exposing.map(|server| server.name.clone()).collect();
         let selectors = source.selectors();
+        let servers = ServerSettings::of(&source);
         let version = version(&source, &loaded.config, &reads);
         let has_agents_layer =
             source.layers.iter().any(|layer| matches!(layer.rules, RulesSource::Agents(_)));
@@ -228,16 +238,18 @@ impl Input {
             _ => None,
         });
         let allowlists = allowlists.collect();
-        match Policy::compile(source) {
-            Ok(policy) => Ok(Input {
+        match Policy::compile_with_shadow(source) {
+            Ok((policy, shadow)) => Ok(Input {
                 denying: None,
                 allowlists,
                 reads,
                 loaded,
                 policy,
+                shadow,
                 catalogue,
                 selectors,
                 exposed,
+                servers,
                 version,
                 has_agents_layer,
             }),
@@ -246,6 +258,25 @@ impl Input {
             }
         }
     }
+}
+
+/// Warnings about shadow entries and layers that leave something open, because they count as not written.
+fn shadow_warnings(loaded: &LoadedConfig, source: &Source) -> Vec<Diagnostic> {
+    let opened = source.opened_by_shadow().into_iter().map(|list| {
+        let file = source.layers.get(list.layer).map_or("", |layer| layer.name.as_str());
+        let message = format!(
+            "all entries for `{}` in `{}.allow.tools` are shadow entries: every tool is allowed there, unless another list applies",
+            list.key, list.of
+        );
+        let help = "add the entries that are enforced meanwhile, for example `\"*\"`";
+        loaded.diagnostic_at(Level::Warning, file, list.place, &message).help(help)
+    });
+    let only_shadow = source.layers.is_empty() && !source.shadow_layers.is_empty();
+    let only_shadow = only_shadow.then(|| {
+        let message = "all layers are shadow layers: there is no policy, and everything is allowed";
+        Diagnostic::warning(message).help("add a layer that is enforced meanwhile")
+    });
+    opened.chain(only_shadow).collect()
 }
 
 /// An agent that no rule names.

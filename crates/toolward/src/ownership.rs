@@ -13,6 +13,7 @@ use toolward_gateway::program;
 
 use crate::exit::Failure;
 use crate::load::invalid;
+use crate::pins::PinFiles;
 
 /// Files and directories that other users could change.
 pub(crate) fn findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
@@ -51,6 +52,9 @@ pub(crate) fn findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
     }
     for path in &loaded.files {
         look("file", path, Level::Warning);
+    }
+    if let Some(pins) = PinFiles::of(loaded) {
+        look("lock file", &pins.lock, Level::Warning);
     }
     if let Some(state) = &config.state {
         look("state directory", state, Level::Warning);

@@ -63,7 +63,7 @@ impl Hasher for Bytes<'_> {
 fn without_places(source: &mut Source) {
     let servers = source.servers.iter_mut().filter_map(|server| server.expose.as_mut());
     servers.chain(&mut source.expose_everywhere).for_each(exposed);
-    for layer in &mut source.layers {
+    for layer in source.layers.iter_mut().chain(&mut source.shadow_layers) {
         match &mut layer.rules {
             RulesSource::Agents(AgentsSource { agents, roles, .. }) => {
                 for (_, agent) in agents {

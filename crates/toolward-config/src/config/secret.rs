@@ -57,6 +57,20 @@ impl Secret {
         self.value.as_deref()
     }
 
+    /// The text with its references instead of their values. Directories of files are left out.
+    pub fn with_references(&self) -> String {
+        let part = |part: &ReferencePart| match part {
+            ReferencePart::Literal(text) => text.clone(),
+            ReferencePart::Env(name) => format!("${{{name}}}"),
+            ReferencePart::EnvOr(name, default) => format!("${{{name}:-{default}}}"),
+            ReferencePart::File(path) => {
+                let name = Path::new(path).file_name().unwrap_or_default();
+                format!("${{file:{}}}", name.to_string_lossy())
+            }
+        };
+        self.parts.iter().map(part).collect()
+    }
+
     /// Whether the value is written in the file in plain text.
     pub fn is_literal(&self) -> bool {
         matches!(self.parts.as_slice(), [] | [ReferencePart::Literal(_)])

@@ -213,8 +213,10 @@ mod tests {
         assert_eq!(key("read_only")["default"], false);
         let entry = &key("allowed_tools")["items"]["anyOf"][1]["properties"];
         // The default is the only value of a key that is not built; without a default, no value is valid.
-        assert_eq!(entry["shadow"]["const"], false);
-        assert_eq!(key("approvals")["not"], json!({}));
+        let admin = &key("admins")["additionalProperties"]["properties"];
+        assert_eq!(admin["edit"]["const"], false);
+        assert_eq!(entry["shadow"]["default"], false);
+        assert_eq!(key("drain")["not"], json!({}));
         assert_eq!(key("limits")["properties"]["timeout"]["default"], "50ms");
         assert!(key("allowed_hosts")["description"].as_str().unwrap().contains("loopback names"));
         assert_eq!(schema["additionalProperties"], false);

@@ -51,6 +51,7 @@ impl CatalogueBuilder {
             hash: [0; 32],
             ttl_ms,
             server_info: self.server_info,
+            is_stored: false,
         };
         let mut tools = Vec::with_capacity(self.entries.len());
         let mut hash = Sha256::new();
@@ -95,6 +96,8 @@ pub struct Catalogue {
     hash: [u8; 32],
     ttl_ms: Option<u64>,
     server_info: Option<Bytes>,
+    /// It was sent in an earlier run.
+    is_stored: bool,
 }
 
 impl Catalogue {
@@ -117,7 +120,22 @@ impl Catalogue {
         let mut hash = Sha256::new_with_prefix(b"stored");
         hash.update(self.hash);
         self.hash = hash.finalize().into();
+        self.is_stored = true;
         self
+    }
+
+    /// Whether the list was sent in an earlier run, so that nothing is decided on it.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored
+    }
+
+    /// The same list with other entries of its kind.
+    pub(crate) fn with_entries(&self, entries: Vec<Entry>) -> Catalogue {
+        let server_info = self.server_info.clone();
+        let builder = CatalogueBuilder { entries, server_info, ..CatalogueBuilder::new(self.kind) };
+        let is_stored = self.is_stored;
+        // Its entries passed the checks for HTTP before.
+        Catalogue { is_stored, ..builder.finish(false, self.ttl_ms) }
     }
 
     /// The headers of calls of a tool over HTTP.

@@ -27,12 +27,16 @@ pub enum Unavailable {
     Evicted,
     /// It rejects the gateway's credentials, with this status.
     Refuses(u16),
+    /// Its approved definitions are not known: the lock file cannot be used.
+    Unpinned(String),
 }
 
 impl std::fmt::Display for Unavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unavailable::Down(why) | Unavailable::Unstartable(why) => f.write_str(why),
+            Unavailable::Down(why)
+            | Unavailable::Unstartable(why)
+            | Unavailable::Unpinned(why) => f.write_str(why),
             Unavailable::OtherEra => {
                 f.write_str("it supports no protocol version that the gateway supports")
             }
@@ -86,7 +90,8 @@ impl Unavailable {
             Unavailable::Unstartable(_)
             | Unavailable::OtherEra
             | Unavailable::OldTransport
-            | Unavailable::Refuses(_) => false,
+            | Unavailable::Refuses(_)
+            | Unavailable::Unpinned(_) => false,
         }
     }
 
@@ -103,6 +108,9 @@ impl Unavailable {
         match self {
             Unavailable::Down(_) => Unavailable::Down("it cannot be reached now".into()),
             Unavailable::Unstartable(_) => Unavailable::Unstartable("it cannot be started".into()),
+            Unavailable::Unpinned(_) => {
+                Unavailable::Unpinned("an operator has to approve its definitions".into())
+            }
             other => other.clone(),
         }
     }
@@ -118,6 +126,7 @@ impl Unavailable {
         match self {
             Unavailable::Down(_) | Unavailable::Unstartable(_) => "unavailable",
             Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
+            Unavailable::Unpinned(_) => "unavailable",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow | Unavailable::Taken => "starting",
             Unavailable::Full(_) | Unavailable::Evicted => "busy",

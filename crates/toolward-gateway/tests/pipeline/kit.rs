@@ -350,6 +350,12 @@ impl Gate {
         Client::connect(self.clone(), kind, (agent, None), (serde_json::json!({}), silent)).await
     }
 
+    /// A client of an agent that declares these capabilities, and responds to nothing.
+    pub async fn capable_client_of(&self, kind: Kind, agent: &str, capabilities: Value) -> Client {
+        let silent: Responder = Arc::new(|_| None);
+        Client::connect(self.clone(), kind, (agent, None), (capabilities, silent)).await
+    }
+
     /// A client that declares these capabilities, and responds to requests of servers.
     pub async fn asked_client(
         &self,

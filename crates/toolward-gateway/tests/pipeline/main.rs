@@ -26,6 +26,7 @@ mod reload;
 mod resources;
 mod revoked;
 mod roots;
+mod shadow;
 mod stages;
 mod starting;
 mod subscriptions;

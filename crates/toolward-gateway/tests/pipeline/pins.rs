@@ -70,7 +70,7 @@ async fn a_quarantined_tool_is_like_one_that_does_not_exist() {
         let gate = gate(&pinned("classify"), &server).lock(&file).start();
         let client = gate.client(kind).await;
         assert_eq!(client.list().await, ["s__echo"], "{kind:?}");
-        let missing = anonymous(&client.call("nobody").await, "nobody");
+        let missing = anonymous(&client.call("missing_one").await, "missing_one");
         for name in ["read", "fresh"] {
             let hidden = anonymous(&client.call(name).await, name);
             assert_eq!(hidden, missing, "{kind:?}");
@@ -270,7 +270,7 @@ async fn a_server_that_flips_its_annotations_gains_nothing() {
     let gate = gate(&config("classify"), &server).lock(&file).start();
     let client = gate.client(Kind::StdioLegacy).await;
     assert_eq!(client.list().await, ["s__drop"]);
-    // Between list and call, it says what it really does.
+    // Between list and call, it no longer claims to be safe.
     change(&server, vec![with(json!({"readOnlyHint": false}))]).await;
     assert!(client.call("drop").await["error"].is_object());
     assert_eq!(client.list().await, [""; 0]);
@@ -346,7 +346,7 @@ async fn prompts_and_templates_are_pinned_like_tools() {
         let answer = client.request("prompts/get", json!({"name": format!("s__{name}")})).await;
         anonymous(&answer, name)
     };
-    assert_eq!(get("fresh").await, get("nobody").await);
+    assert_eq!(get("fresh").await, get("missing_one").await);
     assert_eq!(gate1.records_of("refusal").await[0]["step"], "pin");
     let template = json!({"uriTemplate": "memo://{id}", "name": "memo://{id}"});
     let file = lock(folder.path(), ListKind::ResourceTemplates, &[template]);
