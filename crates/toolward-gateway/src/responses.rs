@@ -12,7 +12,7 @@ use toolward_wire::exchange::Failure;
 use toolward_wire::jsonrpc::{error_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code, status};
 use toolward_wire::method::PolicySubject;
-use toolward_wire::{Era, Id, Message, MessageError, MethodRow, Raw};
+use toolward_wire::{Era, Id, Message, MessageError, MethodRow, Raw, TASKS_EXTENSION};
 
 use crate::budget::Reservation;
 
@@ -330,6 +330,7 @@ pub fn wrong(
         StatusCase::UnsupportedVersion => "unsupported protocol version",
         StatusCase::UnknownMethod => "the method is not supported",
         StatusCase::BadParams => "missing or invalid parameters",
+        StatusCase::MissingCapability => "the client did not declare a capability",
         _ => "the request is not valid here",
     };
     Answer::with(case, era, why, body)
@@ -349,6 +350,14 @@ pub fn bad_request(id: &Id, era: Era, why: &str) -> Answer {
 pub fn not_available(id: &Id, era: Era, method: &str) -> Answer {
     let why = format!("`{method}` is not available through this gateway");
     wrong(StatusCase::UnknownMethod, era, id, code::METHOD_NOT_FOUND, &why, None)
+}
+
+/// The response to a request about tasks of a modern client that did not declare the extension.
+pub fn tasks_undeclared(id: &Id) -> Answer {
+    let data = json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}});
+    let why = "the client did not declare that it supports tasks";
+    let (case, code) = (StatusCase::MissingCapability, code::MISSING_CLIENT_CAPABILITY);
+    wrong(case, Era::Modern, id, code, why, Some(data))
 }
 
 /// The response to a request that is too large to be read. `id` is set if it is unambiguous.

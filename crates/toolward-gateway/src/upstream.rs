@@ -577,7 +577,8 @@ impl Servers {
         };
         let wants_task =
             permit.message().param("task").is_some() && client.revision == Revision::R2025_11_25;
-        let makes_task = permit.makes_task();
+        // The gateway asks for a task if the tool needs one and the client does not ask.
+        let makes_task = permit.needs_task() && !wants_task;
         let is_legacy = connection.era() == Era::Legacy;
         let may_be_task =
             is_legacy && (wants_task || makes_task) && Box::pin(connection.offers_tasks()).await;

@@ -47,13 +47,11 @@ pub fn admit_with(
     let Some(id) = message.id().cloned() else {
         return Ok(Incoming::Notification);
     };
-    // `task` asks for a task as in 2025-11-25; modern servers decide about it themselves. Input for a server comes only
-    // with a request that a server may ask something about.
+    // Input for a server comes only with a request that a server may ask something about.
     let rejected: &[&str] = match era {
-        Era::Legacy => &["inputResponses", "requestState"],
-        Era::Modern if row.may_request_input => &["task"],
-        Era::Modern if row.name == "tasks/update" => &["task", "requestState"],
-        Era::Modern => &["task", "inputResponses", "requestState"],
+        Era::Modern if row.may_request_input => &[],
+        Era::Modern if row.name == "tasks/update" => &["requestState"],
+        Era::Modern | Era::Legacy => &["inputResponses", "requestState"],
     };
     if let Some(member) = rejected.iter().find(|member| message.param(member).is_some()) {
         let why = format!("`params.{member}` is not available through this gateway");

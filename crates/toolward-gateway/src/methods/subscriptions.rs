@@ -16,7 +16,7 @@ use toolward_policy::uri;
 use toolward_wire::jsonrpc::{request_body, result_body};
 use toolward_wire::jsonrpc_error::{StatusCase, code};
 use toolward_wire::list::ListKind;
-use toolward_wire::{ClientCapabilities, Id, Raw, TASKS_EXTENSION, meta};
+use toolward_wire::{ClientCapabilities, Id, Raw, meta};
 
 use self::task_listener::{Changed, TaskListener};
 use super::call::{look_up_resource, resolve_and_authorize};
@@ -122,10 +122,7 @@ pub(crate) async fn listen(context: &Context, request: Request, notes: &Notes) -
     if filter.member("taskIds").is_some()
         && !envelope.client.declared.contains(ClientCapabilities::TASKS)
     {
-        let data = json!({"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}});
-        let why = "the client did not declare that it supports tasks";
-        let (case, code) = (StatusCase::MissingCapability, code::MISSING_CLIENT_CAPABILITY);
-        return Some(responses::wrong(case, envelope.client.era(), id, code, why, Some(data)));
+        return Some(responses::tasks_undeclared(id));
     }
     let (updates, mut updated) = mpsc::channel(MAX_WAITING);
     // Subscriptions end with the stream.

@@ -112,7 +112,8 @@ async fn a_task_of_another_agent_or_of_a_denied_tool_is_unknown() {
     let gate = gate(&config("slow, other"), &server).start();
     let client = capable(&gate, Kind::HttpModern).await;
     let id = task(&client).await;
-    let other = gate.client_of(Kind::HttpModern, "other").await;
+    let capabilities = json!({"extensions": {EXTENSION: {}}});
+    let other = gate.capable_client_of(Kind::HttpModern, "other", capabilities).await;
     let legacy = gate.client(Kind::StdioLegacy).await;
     let mut unknown = Vec::new();
     for (client, id) in [(&other, &*id), (&legacy, &*id), (&client, "up-1"), (&client, "made-up")] {
@@ -141,6 +142,16 @@ async fn a_client_without_the_extension_gets_no_task() {
         let client = gate.client(kind).await;
         let answer = client.call("slow").await;
         assert!(answer["result"]["content"].is_array(), "{kind:?} {answer}");
+    }
+    for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+        let client = gate.client(Kind::HttpModern).await;
+        let answer = client.request(method, json!({"taskId": "x", "inputResponses": {}})).await;
+        let code = if method == "tasks/update" { -32021 } else { -32602 };
+        assert_eq!(answer["error"]["code"], code, "{method} {answer}");
+        let answer = ask(&client, method, "x").await;
+        assert_eq!(answer["error"]["code"], -32021, "{method} {answer}");
+        let required = &answer["error"]["data"]["requiredCapabilities"];
+        assert_eq!(*required, json!({"extensions": {EXTENSION: {}}}));
     }
     // A server that answers with a task nevertheless.
     server.on("tools/call", |request| {

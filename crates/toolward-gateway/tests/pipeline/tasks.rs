@@ -107,9 +107,13 @@ async fn without_tasks_at_either_end_a_call_is_answered_at_once() {
     assert_eq!(answer["result"]["content"][0]["text"], "at once");
     // Tasks are not translated: the id of a legacy task is unknown to a modern client.
     let id = task(&gateway.client(Kind::StdioLegacy).await).await;
+    let capabilities = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    let capable = gateway.asked_client(Kind::StdioModern, capabilities, |_| None).await;
     for id in ["x", &id] {
-        let answer = ask(&modern, "tasks/get", id).await;
+        let answer = ask(&capable, "tasks/get", id).await;
         assert_eq!(answer["error"]["message"], "unknown task", "{answer}");
+        let answer = ask(&modern, "tasks/get", id).await;
+        assert_eq!(answer["error"]["code"], -32021, "{answer}");
     }
     assert!(offering.received("tasks/get").is_empty());
     // A server that does not offer tasks is not asked for one.

@@ -76,6 +76,7 @@ fn whatever_is_refused_over_http_is_counted() {
         let reply = a.post(&headers, &body);
         let why = match reply.json()["error"]["code"].as_i64() {
             Some(-32601) => "unknown method",
+            Some(-32021) => "the client did not declare a capability",
             Some(-32602) => "missing or invalid parameters",
             _ => panic!("{method}: {reply:?}"),
         };
