@@ -16,6 +16,8 @@ mod guards;
 #[allow(dead_code)]
 #[path = "serve/harness.rs"]
 mod harness;
+#[path = "real/init.rs"]
+mod init;
 #[path = "program/line_client.rs"]
 mod line_client;
 #[path = "real/others.rs"]

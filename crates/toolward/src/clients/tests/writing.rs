@@ -29,7 +29,7 @@ fn links_modes_and_owners_are_kept() {
 
 #[test]
 fn a_large_file_is_edited_in_one_place() {
-    let long = "x\\n \\\"y\\\" ".repeat(500_000);
+    let long = format!("{}\\n \\\"y\\\" ", "x".repeat(1000)).repeat(5000);
     let content = CLAUDE_CODE
         .replace("\"numStartups\":12", &format!("\"numStartups\":12,\"history\":\"{long}\""));
     assert!(content.len() > 5_000_000);
