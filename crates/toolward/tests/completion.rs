@@ -1,34 +1,53 @@
 //! Completion in a real shell, and manual pages.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use toolward_testkit::wait::eventually;
 
+/// Loads the script into bash, and completes the last of the words that follow.
+const BASH: &str = "source <(toolward completions bash)
+    COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
+    _clap_complete_toolward toolward \"${COMP_WORDS[$COMP_CWORD]}\" 2>/dev/null
+    printf '%s\\n' \"${COMPREPLY[@]}\"";
+/// The same in zsh. `_describe` gets the names of arrays, and adds a slash to the first one.
+const ZSH: &str = "compdef() { :; }
+    _describe() { local end=''; [[ $3 == dirs ]] && end=/; for one in \"${(@P)3}\"; do print -r -- \"${one%%:*}$end\"; done; }
+    source <(toolward completions zsh)
+    words=(\"$@\"); CURRENT=$#
+    _clap_dynamic_completer_toolward";
+const FISH: &str = "toolward completions fish | source
+    complete -C \"$argv\" | string split -f1 \\t";
+
 /// Completes the last of these words in bash.
 fn complete(home: &Path, words: &[&str]) -> Vec<String> {
+    complete_in(home, &["bash", "-c", BASH, "bash"], words).unwrap()
+}
+
+/// Completes the last of these words in a shell; `None` if the shell is not installed.
+fn complete_in(home: &Path, shell: &[&str], words: &[&str]) -> Option<Vec<String>> {
     let program = Path::new(env!("CARGO_BIN_EXE_toolward"));
-    let script = "source <(toolward completions bash)
-        COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9
-        _clap_complete_toolward toolward \"${COMP_WORDS[$COMP_CWORD]}\" 2>/dev/null
-        printf '%s\\n' \"${COMPREPLY[@]}\"";
     let path =
         format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let output = Command::new("bash")
-        .args(["-c", script, "bash", "toolward"])
+    let output = Command::new(shell[0])
+        .args(&shell[1..])
+        .arg("toolward")
         .args(words)
         .env_clear()
         .env("PATH", path)
         .env("HOME", home)
         .current_dir(home)
         .stdin(Stdio::null())
-        .output()
-        .unwrap();
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: {} is not installed", shell[0]);
+        return None;
+    };
     let said = String::from_utf8(output.stdout).unwrap();
     let mut found: Vec<String> = said.lines().map(|line| line.trim().into()).collect();
     found.sort();
-    found
+    Some(found)
 }
 
 fn home() -> tempfile::TempDir {
@@ -51,6 +70,24 @@ fn agents_and_servers_of_the_configuration_are_completed() {
     assert_eq!(complete(&["ls", "-c", "other.yaml", "--as", ""]), ["other", "reviewer"]);
     assert_eq!(complete(&["init", "--client", "cur"]), ["cursor"]);
     assert!(complete(&["uni"]).contains(&"uninit".into()));
+}
+
+#[test]
+fn zsh_and_fish_complete_the_same() {
+    let home = home();
+    for shell in [&["zsh", "-f", "-c", ZSH, "zsh"][..], &["fish", "-N", "-c", FISH]] {
+        let complete = |words: &[&str]| complete_in(home.path(), shell, words);
+        let Some(agents) = complete(&["ls", "--as", ""]) else { continue };
+        assert_eq!(agents, ["builder", "reviewer"], "{}", shell[0]);
+        assert_eq!(complete(&["stdio", "--server", "f"]).unwrap(), ["files"], "{}", shell[0]);
+        assert_eq!(
+            complete(&["explain", "--as", "builder", "g"]).unwrap(),
+            ["github/"],
+            "{}",
+            shell[0]
+        );
+        assert_eq!(complete(&["doctor", "--client", "cur"]).unwrap(), ["cursor"], "{}", shell[0]);
+    }
 }
 
 #[test]
@@ -91,7 +128,22 @@ fn every_command_has_a_manual_page() {
     let program = || Command::new(env!("CARGO_BIN_EXE_toolward"));
     let directory = tempfile::tempdir().unwrap();
     assert!(program().args(["man", "--dir"]).arg(directory.path()).status().unwrap().success());
-    for page in ["toolward", "toolward-init", "toolward-stdio", "toolward-audit-query"] {
+    // The help lists all commands that are not hidden.
+    let help = program().arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap().lines();
+    let commands = commands.filter_map(|line| {
+        line.split_whitespace()
+            .next()
+            .filter(|_| line.starts_with("  ") && !line.starts_with("   "))
+    });
+    let pages: Vec<String> = commands
+        .filter(|name| *name != "help")
+        .map(|name| format!("toolward-{name}"))
+        .chain(["toolward", "toolward-audit-query"].map(String::from))
+        .collect();
+    assert!(pages.len() > 20 && pages.contains(&"toolward-doctor".into()), "{pages:?}");
+    for page in pages {
         let page = directory.path().join(format!("{page}.1"));
         let text = std::fs::read_to_string(&page).unwrap_or_else(|_| panic!("{page:?}"));
         assert!(text.contains(".TH ") && text.contains(".SH SYNOPSIS"), "{text}");
