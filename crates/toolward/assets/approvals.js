@@ -23,7 +23,7 @@
   const busy = () => {
     const queue = $("queue");
     const used = document.activeElement;
-    if (queue.contains(used) && used.matches("input, select, button, summary")) return true;
+    if (queue.contains(used) && used.matches("input, select")) return true;
     return [...queue.querySelectorAll("input[name=reason]")].some((input) => input.value) ||
       [...queue.querySelectorAll("input[type=radio]")].some((input) => input.checked !== input.defaultChecked) ||
       queue.querySelector("details[open]") !== null;

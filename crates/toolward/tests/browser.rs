@@ -45,6 +45,13 @@ fn decisions_appear_as_they_happen() {
 }
 
 #[test]
+fn calls_that_wait_for_a_person_are_decided() {
+    let Some(browser) = browser() else { return };
+    let site = Site::of(worlds::asking());
+    browser.run("approvals", Facts::of_site(&site));
+}
+
+#[test]
 fn questions_are_answered_without_calling() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);
@@ -56,6 +63,13 @@ fn reloads_and_counts_show_by_themselves() {
     let Some(browser) = browser() else { return };
     let demo = running::Demo::start(&["--json"]);
     browser.run("policy", Facts::of_demo(&demo));
+}
+
+#[test]
+fn a_candidate_policy_is_previewed_and_not_applied() {
+    let Some(browser) = browser() else { return };
+    let demo = running::Demo::start(&["--json"]);
+    browser.run("preview", Facts::of_demo(&demo));
 }
 
 #[test]

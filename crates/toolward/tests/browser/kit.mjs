@@ -119,7 +119,7 @@ export function watched(context, allowed = () => false) {
 /** Elements next to a view that the admin UI did not create. */
 export const injected = page =>
     page.evaluate(() => {
-        const own = ['htmx.min.js', 'page.js', 'live.js'];
+        const own = ['htmx.min.js', 'page.js', 'approvals.js', 'live.js'];
         const scripts = [...document.scripts].filter(one => !own.includes(one.src.split('/').pop()));
         const elements = document.querySelectorAll(
             'iframe, object, embed, base, video, audio, style, [style*="url("], [onerror], [onload], [onmouseover], [onfocus], main img, main script, main link, main svg script',

@@ -50,6 +50,13 @@ pub fn mixed() -> Setup {
         .set("list_timeout", json!("60s"))
 }
 
+/// A rule that asks.
+pub fn asking() -> Setup {
+    setup().stdio("hub", "modern", tools_of("hub")).agents(json!({
+        "a": {"allow": {"servers": ["hub"], "tools": {"hub": ["hint:read-only", {"tool": "delete_*", "ask": true}]}}},
+    }))
+}
+
 /// The agents of the configuration with prompts and resources, in the policy's order.
 pub const KINDS: &[&str] = &["admin", "reader", "stepper", "nobody"];
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::support::example;
+use toolward_testkit::wait::eventually;
 
 #[test]
 fn a_limit_refuses_excess_calls_with_a_retry_time() {
@@ -48,4 +49,23 @@ fn hooks_are_asked_before_a_call() {
     let answer = writer.call("files__read_text_file", readme);
     let words = "Tool 'read_text_file' is not in the allowed list";
     assert_eq!(answer["error"]["message"], words, "{answer}");
+}
+
+#[test]
+fn a_call_waits_until_a_person_approves_it() {
+    let example = example("approvals");
+    let mut coder = example.as_agent("coder");
+    assert!(coder.list().contains(&"tracker__delete_issue".into()), "a tool that asks is listed");
+    coder.done("tracker__get_issue", json!({"number": 17}));
+    let call =
+        std::thread::spawn(move || coder.done("tracker__delete_issue", json!({"number": 17})));
+    let id = eventually("the call waits", || {
+        let (_, said) = example.shell("toolward pending --json");
+        let tickets: serde_json::Value = serde_json::from_str(said.lines().next()?).ok()?;
+        Some(tickets[0]["id"].as_str()?.to_string())
+    });
+    let (code, said) = example.shell(&format!("toolward approve {id}"));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("coder may call tracker/delete_issue once"), "{said}");
+    call.join().unwrap();
 }
