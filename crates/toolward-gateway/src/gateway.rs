@@ -11,7 +11,7 @@ use toolward_wire::{ClientCapabilities, Era};
 
 use crate::active::{Active, ActiveSwap, startup};
 use crate::client::Client;
-use crate::client::outlet::Gate;
+use crate::client::outlet::{Gate, RequestGate, TaskGate};
 use crate::context::Context;
 use crate::held::Work;
 use crate::methods::request::Request;
@@ -146,12 +146,19 @@ impl Gateway {
         initialize::ready_in_time(&self.context, &self.active(), client).await
     }
 
-    /// Decides about requests of servers to a client that belong to no call, under the configuration of the moment.
+    /// Decides about messages of servers to a client that belong to no call, under the configuration of the moment.
     pub(crate) fn client_gate(self: &Arc<Self>, client: &Client) -> Gate {
-        let (gateway, client) = (Arc::downgrade(self), client.with_scope(client.scope));
-        Box::new(move |server, asked| {
+        let copy = || (Arc::downgrade(self), client.with_scope(client.scope));
+        let (gateway, client) = copy();
+        let request: Box<RequestGate> = Box::new(move |server, asked| {
             gateway.upgrade()?.active().client_request(&client, server, asked).ok()
-        })
+        });
+        let (gateway, client) = copy();
+        let task: Box<TaskGate> = Box::new(move |server, id| {
+            let gateway = gateway.upgrade()?;
+            tasks::handle(&gateway.context, &gateway.active(), &client, (server, id))
+        });
+        Gate { request, task }
     }
 
     /// Sends `list_changed` to a client with a session whenever its view changes, until it closes the channel.

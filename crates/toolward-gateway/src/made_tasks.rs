@@ -1,4 +1,4 @@
-//! Tasks that agents made, for `tasks/list` of legacy clients.
+//! Tasks that agents made, for `tasks/list` and notifications of legacy clients.
 //!
 //! A server may list tasks of others as well, and knows tasks by its own ids only. So the gateway remembers which ones
 //! belong to whom, and the ids that their clients have.
@@ -70,6 +70,13 @@ impl MadeTasks {
             tasks.pop_front();
         }
         tasks.push_back(Entry { made, until: now + TTL, _room: room });
+    }
+
+    /// The task of a caller with a server's id.
+    pub(crate) fn find(&self, caller: &Caller, server: &str, id: &str) -> Option<MadeTask> {
+        let all = self.0.locked();
+        let mut made = all.get(&caller.holder())?.iter().rev().map(|entry| &entry.made);
+        made.find(|made| made.task.server == server && made.task.id == id).cloned()
     }
 
     /// The tasks of a caller, oldest first.

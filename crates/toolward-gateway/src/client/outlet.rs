@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
 use toolward_wire::input_requests::InputRequest;
 use toolward_wire::jsonrpc::{error_body, request_body, result_body};
-use toolward_wire::{Id, LogLevel, Message, Raw, code};
+use toolward_wire::{Id, LogLevel, Message, Raw, code, meta};
 
 use crate::budget::Reservation;
 use crate::lock::LockUnpoisoned;
@@ -30,8 +30,17 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_VISITS: usize = 64;
 const MAX_VISIT_ID_BYTES: usize = 256;
 
-/// Decides whether a request of a server may reach the client: its parameters as the client gets them.
-pub(crate) type Gate = Box<dyn Fn(&str, &InputRequest<'_>) -> Option<Option<Bytes>> + Send + Sync>;
+/// Decides what of a server may reach the client outside of its own requests.
+pub(crate) struct Gate {
+    /// A request: its parameters as the client gets them.
+    pub(crate) request: Box<RequestGate>,
+    /// A task, by the server's id: the client's id of it.
+    pub(crate) task: Box<TaskGate>,
+}
+
+pub(crate) type RequestGate =
+    dyn Fn(&str, &InputRequest<'_>) -> Option<Option<Bytes>> + Send + Sync;
+pub(crate) type TaskGate = dyn Fn(&str, &str) -> Option<String> + Send + Sync;
 
 /// Sends requests to a client with a session, outside of its own requests.
 pub struct Outlet {
@@ -108,12 +117,23 @@ impl Outlet {
         }
     }
 
-    /// Delivers a notification of a server that belongs to no call: a log message, or the end of a visit that this client
-    /// was asked for.
+    /// Delivers a notification of a server that belongs to no call: a log message, the state of a task of this client, or
+    /// the end of a visit that it was asked for.
     pub(crate) fn notified(&self, server: &str, message: &Message) {
-        if message.method().as_deref() != Some("notifications/elicitation/complete") {
-            return self.log(message);
+        match message.method().as_deref() {
+            Some("notifications/elicitation/complete") => self.visited(server, message),
+            Some("notifications/tasks/status") => {
+                let id = message.param("taskId").and_then(Raw::as_str).unwrap_or_default();
+                if let Some(handle) = (self.gate.task)(server, &id) {
+                    let edit = message.edit().remove_own_meta().remove_meta(meta::RELATED_TASK);
+                    self.notify(edit.set_param_str("taskId", &handle).finish());
+                }
+            }
+            _ => self.log(message),
         }
+    }
+
+    fn visited(&self, server: &str, message: &Message) {
         let id = message.param("elicitationId").and_then(Raw::as_str).unwrap_or_default();
         let mut visits = self.visits.locked();
         let at =
@@ -176,7 +196,7 @@ impl Outlet {
     ) {
         let Some(id) = message.id().cloned() else { return };
         let asked = InputRequest::of(message);
-        let params = asked.as_ref().and_then(|asked| (self.gate)(server, asked));
+        let params = asked.as_ref().and_then(|asked| (self.gate.request)(server, asked));
         let Some((mut pending, params)) =
             params.and_then(|params| Some((self.register()?, params)))
         else {

@@ -1,4 +1,5 @@
-//! `tasks/list` of legacy clients: the tasks that this holder of a credential made, of tools that it may still use.
+//! `tasks/list` and `notifications/tasks/status` of legacy clients: only tasks that this holder of a credential made, of tools
+//! that it may still use.
 
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use toolward_wire::{Message, Raw};
 
 use super::request::Request;
 use super::{events, refusals, views};
+use crate::active::Active;
+use crate::client::Client;
 use crate::context::Context;
 use crate::made_tasks::MadeTask;
 use crate::responses::{self, Answer};
@@ -50,6 +53,19 @@ pub(crate) async fn list(context: &Context, request: &Request) -> Answer {
         return responses::not_recorded(id, &error);
     }
     result_body(id, json!({ "tasks": shown }).to_string().as_bytes()).into()
+}
+
+/// The client's id of a task that it made, if it may still use the tool.
+pub(crate) fn handle(
+    context: &Context,
+    active: &Active,
+    client: &Client,
+    (server, id): (&str, &str),
+) -> Option<String> {
+    let made = context.tasks.find(&client.caller, server, id)?;
+    let tools = views::remembered(context, active, (client, ListKind::Tools));
+    tools.exposed_name(server, &made.task.tool)?;
+    Some(made.handle)
 }
 
 async fn connect(

@@ -202,3 +202,28 @@ async fn only_own_tasks_are_listed_and_under_the_ids_that_the_client_has() {
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_an_own_task_reaches_its_client_under_the_id_that_it_has() {
+    let changed = "notifications/tasks/status";
+    let tell = |server: &Server, id: &str, status: &str| {
+        let related = json!({"io.modelcontextprotocol/related-task": {"taskId": id}});
+        let params = json!({"taskId": id, "status": status, "_meta": related});
+        server.tell(json!({"jsonrpc": "2.0", "method": changed, "params": params}));
+    };
+    let server = server();
+    let gate = gate(&allow("slow, other"), &server).start();
+    let client = gate.client(Kind::StdioLegacy).await;
+    let id = task(&client).await;
+    for (id, status) in [("foreign", "working"), ("upstream-1", "completed")] {
+        tell(&server, id, status);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let heard = client.notifications(changed);
+    assert_eq!(heard.len(), 1, "{heard:?}");
+    assert_eq!(heard[0]["params"], json!({"taskId": id, "status": "completed"}));
+    gate.reload(&allow("other"));
+    tell(&server, "upstream-1", "failed");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(client.notifications(changed).len(), 1);
+}
