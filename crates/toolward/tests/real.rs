@@ -9,6 +9,8 @@
 mod audit_log;
 #[path = "program/bytes.rs"]
 mod bytes;
+#[path = "real/approvals.rs"]
+mod approvals;
 #[path = "real/discovery.rs"]
 mod discovery;
 #[path = "real/guards.rs"]

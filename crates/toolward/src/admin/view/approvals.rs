@@ -14,6 +14,7 @@ use toolward_wire::list::ListKind;
 use crate::admin::admins::SignedIn;
 use crate::admin::query::encoded;
 use crate::admin::view::live::{self, rows::Row};
+use crate::admin::view::moment;
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 
 /// The tickets that a page shows; the oldest come first.
@@ -282,7 +283,7 @@ fn shown_grant(grant: &Grant) -> ShownGrant {
             true => format!("{}, once", grant.scope_words()),
             false => grant.scope_words(),
         },
-        expires: time(grant.expires),
+        expires: moment(grant.expires),
         by: format!("{} ({})", grant.by, grant.channel),
     }
 }
