@@ -156,36 +156,41 @@ impl ActiveConfig {
         let checked = self.checked(active, &catalogue);
         let mut findings = findings::findings(&checked);
         findings.extend(findings::unset_secrets(&checked));
-        let outcomes =
-            toolward_policy::testing::run(&active.policy, &catalogue, &self.loaded.tests);
-        let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
-            passed: outcome.passed,
-            unknown: !outcome.passed
-                && outcome.case.family == Family::Tools
-                && catalogue.tools(&outcome.case.server).is_none(),
-            agent: policy_tests::who(outcome).into(),
-            expected: outcome.case.expect.as_str(),
-            written: outcome.case.written.clone(),
-            verdict: outcome.decision.verdict.as_str(),
-            why: policy_tests::reason(&checked, outcome),
-        };
-        let never = never_tests(&active.policy, &self.loaded.tests);
-        let never = never.iter().map(|outcome| Case {
-            passed: outcome.passed(),
-            unknown: false,
-            agent: policy_tests::whoever(outcome).into(),
-            expected: "never",
-            written: policy_tests::never_call(outcome),
-            verdict: if outcome.passed() { "never" } else { "allow" },
-            why: policy_tests::never_reasons(&active.policy, outcome).join("; "),
-        });
         Report {
             summary: findings::summary(&checked),
             findings: findings.iter().map(Finding::of).collect(),
-            tests: outcomes.iter().map(case).chain(never).collect(),
+            tests: cases(&checked),
             unknown,
         }
     }
+}
+
+/// The results of a policy's own tests.
+pub(crate) fn cases(checked: &CheckedPolicy<'_>) -> Vec<Case> {
+    let CheckedPolicy { loaded, policy, catalogue, .. } = checked;
+    let outcomes = toolward_policy::testing::run(policy, catalogue, &loaded.tests);
+    let case = |outcome: &toolward_policy::testing::TestOutcome<'_>| Case {
+        passed: outcome.passed,
+        unknown: !outcome.passed
+            && outcome.case.family == Family::Tools
+            && catalogue.tools(&outcome.case.server).is_none(),
+        agent: policy_tests::who(outcome).into(),
+        expected: outcome.case.expect.as_str(),
+        written: outcome.case.written.clone(),
+        verdict: outcome.decision.verdict.as_str(),
+        why: policy_tests::reason(checked, outcome),
+    };
+    let never = never_tests(policy, &loaded.tests);
+    let never = never.iter().map(|outcome| Case {
+        passed: outcome.passed(),
+        unknown: false,
+        agent: policy_tests::whoever(outcome).into(),
+        expected: "never",
+        written: policy_tests::never_call(outcome),
+        verdict: if outcome.passed() { "never" } else { "allow" },
+        why: policy_tests::never_reasons(policy, outcome).join("; "),
+    });
+    outcomes.iter().map(case).chain(never).collect()
 }
 
 /// The tools that servers have listed so far.

@@ -33,6 +33,8 @@ mod matrix;
 mod metrics;
 #[path = "admin/policy.rs"]
 mod policy;
+#[path = "admin/preview.rs"]
+mod preview;
 #[path = "admin/prometheus.rs"]
 mod prometheus;
 #[path = "admin/rendering.rs"]

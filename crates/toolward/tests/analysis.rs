@@ -1,7 +1,17 @@
-//! `diff`, `equal`, `can-ever` and `who-can`.
-#![allow(clippy::unwrap_used)]
+//! `diff`, `equal`, `can-ever`, `who-can`, `plan` and `learn`.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "analysis/learn.rs"]
+mod learn;
+#[path = "analysis/log.rs"]
+mod log;
+#[path = "analysis/plan.rs"]
+mod plan;
 mod program;
+#[path = "program/real_lists.rs"]
+mod real_lists;
+#[path = "analysis/week.rs"]
+mod week;
 
 use std::path::Path;
 
@@ -193,4 +203,90 @@ fn the_agents_that_may_make_a_call_are_listed() {
     assert_eq!(rows.as_array().unwrap().len(), 1);
     let nobody = ask("tracker/get_secret");
     assert_eq!((nobody.code, nobody.stdout.as_str()), (1, "[]\n"));
+}
+
+/// A policy with a `never` test.
+fn never(rules: &str, test: &str) -> String {
+    format!("agents:\n  dev: {rules}\ntests:\n  - never: {test}\n")
+}
+
+const SAFE: &str = r#"{ allow: { servers: [s] }, deny: { tools: { "*": ["hint:destructive"] } } }"#;
+const OPEN: &str = "{ allow: { servers: [s], tools: { s: [\"put_*\", get] } } }";
+const DESTRUCTIVE: &str = "{ calls: [\"*/hint:destructive\"] }";
+
+#[test]
+fn a_policy_that_breaks_a_never_test_is_shown_with_an_example_and_its_rule() {
+    let folder = folder(&[
+        ("safe.yaml", &never(SAFE, DESTRUCTIVE)),
+        ("open.yaml", &never(OPEN, "{ as: \"d*\", calls: [s/put_all, \"*/hint:destructive\"] }")),
+    ]);
+    let safe = run(folder.path(), &["test", "--policy", "safe.yaml"]);
+    let expected = "ok   everyone never */hint:destructive\n1 passed, 0 failed\n";
+    assert_eq!((safe.code, safe.stdout.as_str()), (0, expected));
+    let open = run(folder.path(), &["test", "--policy", "open.yaml"]);
+    assert_eq!(open.code, 1);
+    let line = "FAIL d* never s/put_all\n     allowed: dev: s/put_all\n     by `put_*` open.yaml:2:48 \
+                (agents.dev.allow.tools.s[0])\n";
+    assert!(open.stdout.starts_with(line), "{}", open.stdout);
+    let report = run(folder.path(), &["test", "--json", "--policy", "open.yaml"]).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let example = json!({"agent": "dev", "server": "s", "tool": "put_all"});
+    assert_eq!(report["cases"][0]["example"], example);
+    assert_eq!((&report["failed"], &report["passed"]), (&json!(2), &json!(0)));
+    let check = run(folder.path(), &["check", "--policy", "open.yaml"]);
+    assert!(check.code == 1 && check.stderr.contains("FAIL d* never s/put_all"), "{}", check.stderr);
+}
+
+#[test]
+fn an_undecided_never_test_fails_with_the_condition_that_it_depends_on() {
+    let when = r#"{ tool: drop, when: 'claims.team == "ops"' }"#;
+    let rules = format!("{{ allow: {{ servers: [s], tools: {{ s: [{when}] }} }} }}");
+    let folder = folder(&[("p.yaml", &never(&rules, "{ calls: [s/drop] }"))]);
+    let undecided = run(folder.path(), &["test", "--policy", "p.yaml"]);
+    assert_eq!(undecided.code, 1);
+    assert!(undecided.stdout.contains("undecided, perhaps allowed: dev: s/drop"), "{}", undecided.stdout);
+    assert!(undecided.stdout.contains(r#"depends on `claims.team == "ops"`"#), "{}", undecided.stdout);
+    let asks = "{ allow: { servers: [s], tools: { s: [{ tool: drop, ask: true }] } } }";
+    let asked = |unless: &str| {
+        let folder = self::folder(&[("p.yaml", &never(asks, &format!("{{ calls: [s/drop]{unless} }}")))]);
+        run(folder.path(), &["test", "--policy", "p.yaml"])
+    };
+    assert_eq!(asked(", unless: ask").code, 0);
+    let without = asked("");
+    assert!(without.stdout.contains("`unless: ask` accepts this"), "{}", without.stdout);
+}
+
+#[test]
+fn a_never_test_about_nothing_that_exists_is_reported() {
+    let folder = folder(&[
+        ("hint.yaml", &never(SAFE, "{ calls: [\"*/hint:destroy\"] }")),
+        ("agent.yaml", &never(SAFE, "{ as: dve, calls: [\"*/x\"] }")),
+    ]);
+    let hint = run(folder.path(), &["test", "--policy", "hint.yaml"]);
+    assert!(hint.code == 1 && hint.stdout.contains("no tool has the hint `destroy`"), "{}", hint.stdout);
+    let agent = run(folder.path(), &["check", "--policy", "agent.yaml"]);
+    assert!(agent.stderr.contains("a test is about the agent `dve`"), "{}", agent.stderr);
+}
+
+#[test]
+fn changed_pins_are_not_analyzed() {
+    let with = |pins: &str| format!("servers: {{ tracker: {{ command: x }} }}\npins: {pins}\n{OLD}");
+    let folder = folder(&[("old.yaml", &with("strict")), ("new.yaml", &with("warn"))]);
+    let undecided = run(folder.path(), &["diff", "old.yaml", "new.yaml"]);
+    assert_eq!(undecided.code, 4, "{}", undecided.stderr);
+    assert!(undecided.stdout.contains("not analyzed  pins changed"), "{}", undecided.stdout);
+    assert_eq!(run(folder.path(), &["diff", "--policy-only", "old.yaml", "new.yaml"]).code, 0);
+}
+
+/// A sample; `./test --full model` compares every decision of a small scope.
+#[test]
+fn the_reference_model_decides_alike() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/model/compare.py");
+    let run = std::process::Command::new("python3")
+        .args([script, env!("CARGO_BIN_EXE_toolward"), "--sample", "120"])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}{}", String::from_utf8_lossy(&run.stderr));
 }

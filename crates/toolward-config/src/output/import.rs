@@ -131,7 +131,7 @@ fn write_expose(yaml: &mut Yaml, expose: &ExposeSource) -> Result<(), Diagnostic
 }
 
 /// A pattern that matches exactly this name.
-fn escape_pattern(name: &str) -> String {
+pub fn escape_pattern(name: &str) -> String {
     name.chars().fold(String::new(), |mut pattern, c| {
         match c {
             '*' | '?' | '[' => pattern.extend(['[', c, ']']),
@@ -260,7 +260,7 @@ impl Yaml {
 }
 
 /// A string as YAML: plain if unambiguous, otherwise in double quotes.
-fn scalar(text: &str) -> String {
+pub fn scalar(text: &str) -> String {
     let plain =
         text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/'))
             && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

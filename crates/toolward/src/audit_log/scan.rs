@@ -26,6 +26,8 @@ pub(crate) struct Scan {
     pub(crate) progress: Progress,
     /// The number of lines that are not records.
     pub(crate) unreadable: u64,
+    /// The number of incomplete last lines.
+    pub(crate) torn: u64,
 }
 
 /// One stream.
@@ -60,7 +62,7 @@ impl Scan {
             StreamCursor { found, next_segment, from, reader: None, line, id }
         });
         let cursors = cursors.collect();
-        let mut scan = Scan { cursors, progress: Progress::new(total), unreadable: 0 };
+        let mut scan = Scan { cursors, progress: Progress::new(total), unreadable: 0, torn: 0 };
         for index in 0..scan.cursors.len() {
             scan.advance(index)?;
         }
@@ -125,7 +127,7 @@ impl Scan {
                 },
                 Some(Line::TooLong) => self.unreadable += 1,
                 // It is being written, or the next gateway removes it.
-                Some(Line::Torn(_)) => {}
+                Some(Line::Torn(_)) => self.torn += 1,
                 None => cursor.reader = None,
             }
         }

@@ -3,7 +3,6 @@
 pub(crate) mod can_ever;
 pub(crate) mod diff;
 pub(crate) mod equal;
-mod points;
 mod unanalyzed;
 pub(crate) mod who_can;
 

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use askama::Template;
 use tokio::sync::Semaphore;
 use toolward_policy::analyse::{self, Change, Subjects};
-use toolward_policy::{Catalogue, Family, Policy};
+use toolward_policy::{Catalogue, Policy};
 
 use self::candidate::Candidate;
 use self::cells::ChangedCells;
 use self::history::PastChanges;
-use crate::active_config::{ActiveConfig, Finding, known};
+use crate::active_config::{ActiveConfig, Case, Finding, cases, known};
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
-use crate::load::Input;
-use crate::report::{points, policy_tests};
+use crate::load::{CheckedPolicy, Input};
+use crate::report::points;
 
 /// A comparison may use much memory for a moment, so there is one at a time.
 static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
@@ -70,7 +70,7 @@ struct Comparison {
     undecided: Vec<String>,
     cells: ChangedCells,
     tests: usize,
-    failing: Vec<FailingTest>,
+    failing: Vec<Case>,
     more_failing: usize,
     past: Result<PastChanges, String>,
 }
@@ -85,15 +85,6 @@ struct Difference {
     before_rule: String,
     after_rule: String,
     depends_on: String,
-}
-
-struct FailingTest {
-    agent: String,
-    expected: &'static str,
-    call: String,
-    verdict: &'static str,
-    /// The server's tools are not known.
-    unknown: bool,
 }
 
 /// The empty form.
@@ -168,20 +159,9 @@ impl Current<'_> {
             .map(|change| (change, true))
             .chain(found.possible.iter().map(|change| (change, false)))
             .collect();
-        let outcomes =
-            toolward_policy::testing::run(&new.policy, &self.catalogue, &new.loaded.tests);
-        let failing: Vec<FailingTest> = outcomes
-            .iter()
-            .filter(|outcome| !outcome.passed)
-            .map(|outcome| FailingTest {
-                agent: policy_tests::who(outcome).into(),
-                expected: outcome.case.expect.as_str(),
-                call: outcome.case.written.clone(),
-                verdict: outcome.decision.verdict.as_str(),
-                unknown: outcome.case.family == Family::Tools
-                    && self.catalogue.tools(&outcome.case.server).is_none(),
-            })
-            .collect();
+        let tests = cases(&CheckedPolicy { catalogue: &self.catalogue, ..new.checked() });
+        let (passing, failing): (Vec<Case>, Vec<Case>) =
+            tests.into_iter().partition(|case| case.passed);
         Comparison {
             is_whole,
             warnings: new.loaded.warnings.iter().map(Finding::of).collect(),
@@ -194,7 +174,7 @@ impl Current<'_> {
                 .collect(),
             undecided: found.undecided.iter().map(points::undecided).collect(),
             cells: ChangedCells::new(self.policy, new, &self.in_force.callers, &self.catalogue),
-            tests: outcomes.len(),
+            tests: passing.len() + failing.len(),
             more_failing: failing.len().saturating_sub(MAX_TESTS),
             failing: failing.into_iter().take(MAX_TESTS).collect(),
             past: PastChanges::new(self.in_force, (self.policy, &new.policy), &self.catalogue),

@@ -126,30 +126,20 @@ fn next_step(agent: &AgentReport) -> String {
         return "nothing is denied to it yet; use it for a while, then run `toolward doctor` again"
             .into();
     }
-    if agent.unlisted == called {
-        return "nothing is denied to it yet; run `toolward doctor` without --offline to see which of these tools are \
-                read-only"
-            .into();
-    }
-    if agent.writing.is_empty() && agent.unlisted == 0 {
-        return format!(
-            "nothing is denied to it yet, and it called only read-only tools: \
-             `{name}: {{ allow: {{ servers: [\"*\"], tools: {{ \"*\": [\"hint:read-only\"] }} }} }}` would not \
-             refuse any of them"
-        );
-    }
-    if agent.writing.is_empty() {
-        return "nothing is denied to it yet; the tools that it called and that are listed now are read-only".into();
-    }
-    let shown: Vec<&str> = agent.writing.iter().take(MAX_SHOWN).map(String::as_str).collect();
-    let more = match agent.writing.len().saturating_sub(MAX_SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+    let learn = format!("`toolward learn --as {name}` proposes rules for them");
+    let writing = &agent.writing;
+    let known = if agent.unlisted == called {
+        String::new()
+    } else if writing.is_empty() {
+        " The listed ones are read-only.".into()
+    } else {
+        let shown =
+            writing.iter().take(MAX_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match writing.len().saturating_sub(MAX_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!(" Not read-only: {}{more}.", sanitize(&shown))
     };
-    let shown = shown.join(", ");
-    format!(
-        "nothing is denied to it yet; besides read-only tools it called {}{more}, so allow those and \
-         `hint:read-only`",
-        sanitize(&shown)
-    )
+    format!("nothing is denied to it yet.{known} {learn}")
 }
