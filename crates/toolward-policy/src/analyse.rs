@@ -99,12 +99,13 @@ pub fn diff(old: &Policy, new: &Policy, subjects: &Subjects<'_>) -> Differences 
         }
     };
     let shared = Shared::new(old, new);
+    let only_listed = shared.only_listed();
     for agent in &agents {
         let agent = agent.as_deref();
         if shared.is_same_for(agent) {
             continue;
         }
-        let servers = match search.servers(agent, subjects) {
+        let servers = match search.servers(agent, subjects, only_listed.as_ref()) {
             Ok(servers) => servers,
             Err(why) => {
                 found.undecided(agent, None, (why.into(), false));

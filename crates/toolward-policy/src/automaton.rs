@@ -292,15 +292,7 @@ impl Automaton {
         let mut used = 0;
         let mut at = 0;
         while at < order.len() {
-            let text = || {
-                let mut text = Vec::new();
-                let mut from = at;
-                while from != 0 {
-                    text.push(order[from].2);
-                    from = order[from].1 as usize;
-                }
-                text.iter().rev().collect()
-            };
+            let text = || written(&order, at);
             let state = order[at].0.clone();
             if let ControlFlow::Break(found) = visit(&state, &text) {
                 return Ok((Some(found), used));
@@ -371,13 +363,7 @@ impl Automaton {
             let matched: Vec<u32> = self.matched(&state).collect();
             let has = |group: &Group| matched.iter().any(|number| group.contains(number));
             if at > 0 && !has(wanted.avoid) && wanted.groups.iter().all(has) {
-                let mut text = Vec::new();
-                let mut from = at;
-                while from != 0 {
-                    text.push(order[from].2);
-                    from = order[from].1 as usize;
-                }
-                if let ControlFlow::Break(found) = visit(text.iter().rev().collect()) {
+                if let ControlFlow::Break(found) = visit(written(&order, at)) {
                     return Ok((Some(found), used));
                 }
             }
@@ -407,6 +393,42 @@ impl Automaton {
             at += 1;
         }
         Ok((None, used))
+    }
+
+    /// Visits states such that for every other state there is one of them in which fewer of the avoided patterns can
+    /// match, and the same others. Returns the memory that was used.
+    pub(crate) fn frontier(
+        &self,
+        start: State,
+        budget: usize,
+        is_avoided: impl Fn(u32) -> bool,
+        mut visit: impl FnMut(&State, String),
+    ) -> Result<usize, TooLarge> {
+        let mut known: HashMap<State, Vec<State>> = HashMap::new();
+        let mut order: Vec<(State, u32, char)> = vec![(start, 0, '\0')];
+        let (mut used, mut at) = (0, 0);
+        while at < order.len() {
+            let state = order[at].0.clone();
+            visit(&state, written(&order, at));
+            for c in self.characters(&state) {
+                let next = self.step(&state, c);
+                let (avoided, others): (Vec<u32>, Vec<u32>) =
+                    next.iter().partition(|at| is_avoided(self.owner(**at)));
+                let rivals = known.entry(others.into()).or_default();
+                if rivals.iter().any(|fewer| self.covers(&avoided, fewer)) {
+                    continue;
+                }
+                rivals.retain(|more| !self.covers(more, &avoided));
+                used += 3 * size_of_val(&*next) + 160;
+                if used > budget {
+                    return Err(TooLarge);
+                }
+                rivals.push(avoided.into());
+                order.push((next, at as u32, c));
+            }
+            at += 1;
+        }
+        Ok(used)
     }
 
     /// Whether every text that leads from `other` to a match also does from `one`.
@@ -445,6 +467,17 @@ impl Automaton {
         )?;
         Ok(found)
     }
+}
+
+/// The text that leads to a state: each one has the number of the state before it, and the character between them.
+fn written(order: &[(State, u32, char)], at: usize) -> String {
+    let mut text = Vec::new();
+    let mut from = at;
+    while from != 0 {
+        text.push(order[from].2);
+        from = order[from].1 as usize;
+    }
+    text.iter().rev().collect()
 }
 
 /// A name that two patterns both match. If that cannot be determined, any name, so that the caller reports a

@@ -28,7 +28,7 @@ pub(super) struct Focused<'p> {
     /// It also matches `SERVER.NAME`.
     pub(super) qualified: bool,
     pub(super) deny: bool,
-    /// Entries with which the subject is decided alike, with or without this one.
+    /// Entries of the list without this one, with which the subject is decided alike, with or without it.
     pub(super) same: Rc<[&'p Rule]>,
     /// Whether the change of the entry can only make the policy wider, or only narrower; `None`: both.
     pub(super) wider: Option<bool>,
@@ -174,9 +174,9 @@ fn entries<'p>(before: &[&'p Rule], after: &[&'p Rule], how: Compared) -> Option
         return None;
     }
     let asks = before.iter().chain(after).any(|rule| rule.ask.is_some());
-    let (changed, same) = match asks {
+    let changed = match asks {
         // The first matching entry decides.
-        true => (moved(before, after), Vec::new()),
+        true => moved(before, after),
         false => added_and_removed(before, after, how.deny),
     };
     // An entry that names an action of a tool also decides whether the action of the tool's calls is looked for, so
@@ -185,14 +185,19 @@ fn entries<'p>(before: &[&'p Rule], after: &[&'p Rule], how: Compared) -> Option
         let form = rule.selector.name_form().filter(|_| how.kind == Kind::Tools);
         form.is_some_and(|form| !form.splits.is_empty())
     };
-    let (same, none): (Rc<[&'p Rule]>, Rc<[&'p Rule]>) = (same.into(), Rc::default());
+    let always = |rules: &[&'p Rule]| -> Rc<[&'p Rule]> {
+        rules.iter().copied().filter(|rule| rule.when.is_none()).collect()
+    };
+    let (before, after, none) = (always(before), always(after), Rc::default());
     let Compared { case, qualified, deny, .. } = how;
     let focused = |(rule, wider): (&'p Rule, Option<bool>)| {
-        let (same, wider) = match acts(rule) {
-            true => (none.clone(), None),
-            false => (same.clone(), wider),
+        // An allow that was added, or a deny that was removed, makes the policy wider.
+        let (wider, same) = match wider.filter(|_| !acts(rule)) {
+            None => (None, &none),
+            Some(wider) if wider != deny => (Some(wider), &before),
+            Some(wider) => (Some(wider), &after),
         };
-        Focused { rule, case, qualified, deny, same, wider }
+        Focused { rule, case, qualified, deny, same: same.clone(), wider }
     };
     Some(changed.into_iter().map(focused).collect())
 }
@@ -200,13 +205,8 @@ fn entries<'p>(before: &[&'p Rule], after: &[&'p Rule], how: Compared) -> Option
 /// Entries with the direction in which each of them changes the policy.
 type Changed<'p> = Vec<(&'p Rule, Option<bool>)>;
 
-/// The entries that only one of two lists has, and those without a condition that both have.
-fn added_and_removed<'p>(
-    before: &[&'p Rule],
-    after: &[&'p Rule],
-    deny: bool,
-) -> (Changed<'p>, Vec<&'p Rule>) {
-    let (mut changed, mut same): (Changed<'p>, Vec<&'p Rule>) = Default::default();
+/// The entries that only one of two lists has.
+fn added_and_removed<'p>(before: &[&'p Rule], after: &[&'p Rule], deny: bool) -> Changed<'p> {
     let mut counts: HashMap<_, (usize, usize, &'p Rule)> = HashMap::new();
     for rule in before {
         counts.entry(key(rule)).or_insert((0, 0, *rule)).0 += 1;
@@ -214,19 +214,14 @@ fn added_and_removed<'p>(
     for rule in after {
         counts.entry(key(rule)).or_insert((0, 0, *rule)).1 += 1;
     }
-    // An entry that is written twice has the same effect as one.
-    for (before, after, rule) in counts.into_values() {
-        match before > 0 && after > 0 {
-            true if rule.when.is_none() => same.push(rule),
-            true => {}
-            // More allows and fewer denies make a policy wider.
-            false => changed.push((rule, Some((after > 0) != deny))),
-        }
-    }
+    // An entry that is written twice has the same effect as one. More allows and fewer denies make a policy wider.
+    let only_one = counts.into_values().filter(|(before, after, _)| *before == 0 || *after == 0);
+    let mut changed: Changed<'p> =
+        only_one.map(|(_, after, rule)| (rule, Some((after > 0) != deny))).collect();
     // The order of a hash map is not the same in every run.
     let order = |rule: &Rule| (rule.place.line, rule.place.column);
     changed.sort_by_key(|(rule, _)| (order(rule), rule.selector.written()));
-    (changed, same)
+    changed
 }
 
 /// The entries that are added, removed or moved. A subject that matches none of them meets the same entries in the

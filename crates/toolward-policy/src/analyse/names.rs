@@ -6,7 +6,8 @@ use hashbrown::HashSet;
 
 use super::patterns::name_globs;
 use super::search::{Search, Subjects};
-use crate::automaton::{Automaton, Space, TooLarge};
+use super::shared::{EntryKey, entry_key};
+use crate::automaton::{Automaton, Space, State, TooLarge};
 use crate::fnmatch::fnmatch;
 use crate::layer::{Agent, Layer, List, Rules};
 use crate::policy::Policy;
@@ -75,6 +76,7 @@ impl Search<'_> {
         &self,
         agent: Option<&str>,
         subjects: &Subjects<'_>,
+        only_listed: Option<&HashSet<EntryKey<'_>>>,
     ) -> Result<Vec<String>, TooLarge> {
         let mut names = Automaton::default();
         let mut only: Option<[u32; 2]> = None;
@@ -97,8 +99,11 @@ impl Search<'_> {
         let servers = names.len();
         // In an allowlist, the server's name may be the beginning of what an entry matches.
         names.space = Space::Qualified;
+        let mut changed: HashSet<u32> = HashSet::new();
         for policy in self.policies {
-            policy.layers.iter().for_each(|layer| add_qualified(&mut names, layer));
+            for layer in &policy.layers {
+                add_qualified(&mut names, layer, only_listed, &mut changed);
+            }
         }
         names.space = Space::Approvals;
         for policy in self.policies.iter().filter(|policy| policy.layers.iter().any(Layer::asks)) {
@@ -113,23 +118,34 @@ impl Search<'_> {
             let owned = |at: &u32| names.space_of(names.owner(*at)) == space;
             names.step(state, separator).iter().copied().filter(owned).collect()
         };
-        self.explore(
-            &names,
-            names.start(),
-            |_| true,
-            |state, text| {
-                let matched: Vec<u32> =
-                    names.matched(state).filter(|number| (*number as usize) < servers).collect();
-                let is_asked = only.is_none_or(|only| only.iter().any(|one| matched.contains(one)));
-                let after = [('.', Space::Qualified), ('/', Space::Approvals)]
-                    .map(|(separator, space)| after(state, separator, space));
-                let name = text();
-                if is_asked && !name.is_empty() && seen.insert((matched, after)) {
-                    found.push(name);
-                }
-                ControlFlow::<()>::Continue(())
-            },
-        )?;
+        let mut add = |state: &State, name: String| {
+            let matched: Vec<u32> =
+                names.matched(state).filter(|number| (*number as usize) < servers).collect();
+            let is_asked = only.is_none_or(|only| only.iter().any(|one| matched.contains(one)));
+            let after = [('.', Space::Qualified), ('/', Space::Approvals)]
+                .map(|(separator, space)| after(state, separator, space));
+            if is_asked && !name.is_empty() && seen.insert((matched, after)) {
+                found.push(name);
+            }
+        };
+        if only_listed.is_none() {
+            self.explore(
+                &names,
+                names.start(),
+                |_| true,
+                |state, text| {
+                    add(state, text());
+                    ControlFlow::<()>::Continue(())
+                },
+            )?;
+            return Ok(found);
+        }
+        // An entry that both policies have can only hide a difference. So a server's name with which fewer of these
+        // can match, and the same others, stands for those with which more can.
+        let is_common =
+            |number: u32| names.space_of(number) == Space::Qualified && !changed.contains(&number);
+        let used = names.frontier(names.start(), self.left(), is_common, add)?;
+        self.spend(used)?;
         Ok(found)
     }
 
@@ -156,14 +172,23 @@ fn add_servers(names: &mut Automaton, agent: &Agent) {
 
 /// The entries of an allowlist that can match `SERVER.NAME`: they contain a dot, or something that matches
 /// one.
-fn add_qualified(names: &mut Automaton, layer: &Layer) {
+fn add_qualified(
+    names: &mut Automaton,
+    layer: &Layer,
+    only_listed: Option<&HashSet<EntryKey<'_>>>,
+    changed: &mut HashSet<u32>,
+) {
     let Rules::Allowlist(allowlist) = &layer.rules else { return };
     let lists = [Some(&allowlist.tools), allowlist.prompts.as_ref(), allowlist.resources.as_ref()];
     let may_match_a_dot = |glob: &&&Glob| glob.text().contains(['.', '*', '?', '[']);
     for rule in lists.into_iter().flatten().flat_map(|list: &List| &list.rules) {
         let globs = name_globs(&rule.selector).unwrap_or_default();
+        let is_changed = only_listed.is_some_and(|listed| listed.contains(&entry_key(rule)));
         for glob in globs.iter().filter(may_match_a_dot) {
-            names.glob(glob, allowlist.case);
+            let numbers = names.glob(glob, allowlist.case);
+            if is_changed {
+                changed.extend(numbers);
+            }
         }
     }
 }

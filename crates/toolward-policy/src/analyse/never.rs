@@ -175,7 +175,7 @@ fn granted(
         }
     };
     for agent in agents.iter().map(Option::as_deref) {
-        let servers = match search.servers(agent, subjects) {
+        let servers = match search.servers(agent, subjects, None) {
             Ok(servers) => servers,
             Err(why) => {
                 found.undecided(agent, None, why.into());

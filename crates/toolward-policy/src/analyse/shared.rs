@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use crate::decision::Kind;
-use crate::layer::{Agent, List, Rule, Rules};
+use crate::layer::{Agent, AgentsLayer, Allowlist, Layer, List, Rule, Rules};
 use crate::policy::Policy;
 
 /// What two policies have in common, computed once for all agents.
@@ -37,6 +39,58 @@ impl<'p> Shared<'p> {
         Shared { old, new, is_same }
     }
 
+    /// The entries that differ, if the policies differ in one allowlist only, no entry of which asks, and none of
+    /// the changed ones depends on an action. Then an entry that both have can only hide a difference: it allows in
+    /// both, or has an action looked for in both. `None` if more may have changed.
+    pub(super) fn only_listed(&self) -> Option<HashSet<EntryKey<'p>>> {
+        let (old, new) = (self.old, self.new);
+        let names = old.server_names().chain(new.server_names()).chain([""]);
+        let lists = |layers: &'p [Layer]| -> Vec<&'p Allowlist> {
+            let lists = layers.iter().filter_map(|layer| match &layer.rules {
+                Rules::Allowlist(list) => Some(&**list),
+                _ => None,
+            });
+            lists.collect()
+        };
+        let ([one], [other]) = (&*lists(&old.layers), &*lists(&new.layers)) else { return None };
+        let other_layers = old.layers.iter().zip(&new.layers).all(|(one, other)| {
+            match (&one.rules, &other.rules) {
+                (Rules::Agents(one), Rules::Agents(other)) => same_agents(one, other),
+                (Rules::Allowlist(_), Rules::Allowlist(_)) | (Rules::ReadOnly, Rules::ReadOnly) => {
+                    true
+                }
+                _ => false,
+            }
+        });
+        let same = |kind: Kind| match (one.of(kind), other.of(kind)) {
+            (Some(one), Some(other)) => same_rules(&one.rules, &other.rules),
+            (None, None) => true,
+            _ => false,
+        };
+        let plain = |rule: &Rule| {
+            let acts = rule.selector.name_form().is_some_and(|form| !form.splits.is_empty());
+            let reads = rule.when.as_ref().is_some_and(|when| when.reads().action);
+            !acts && !reads
+        };
+        let asks = one.tools.rules.iter().chain(&other.tools.rules).any(|rule| rule.ask.is_some());
+        let rest = old.layers.len() == new.layers.len()
+            && old.approvers == new.approvers
+            && names.into_iter().all(|name| old.server(name) == new.server(name))
+            && one.case == other.case
+            && one.everything.is_some() == other.everything.is_some()
+            && same(Kind::Prompts)
+            && same(Kind::Resources);
+        if !rest || asks || !other_layers {
+            return None;
+        }
+        let keys = |list: &'p List| list.rules.iter().map(entry_key).collect::<HashSet<_>>();
+        let (before, after) = (keys(&one.tools), keys(&other.tools));
+        let changed: HashSet<EntryKey<'p>> = before.symmetric_difference(&after).copied().collect();
+        let rules = one.tools.rules.iter().chain(&other.tools.rules);
+        let mut rules = rules.filter(|rule| changed.contains(&entry_key(rule)));
+        rules.all(plain).then_some(changed)
+    }
+
     pub(super) fn is_same_for(&self, agent: Option<&str>) -> bool {
         let mut layers = self.old.layers.iter().zip(&self.new.layers);
         self.is_same
@@ -53,6 +107,24 @@ impl<'p> Shared<'p> {
                 _ => true,
             })
     }
+}
+
+/// What an entry of an allowlist does.
+pub(super) type EntryKey<'p> = (&'p str, Option<&'p str>);
+
+pub(super) fn entry_key(rule: &Rule) -> EntryKey<'_> {
+    (rule.selector.written(), rule.when.as_ref().map(|when| when.source()))
+}
+
+/// Whether two layers have the same agents with the same rules.
+fn same_agents(one: &AgentsLayer, other: &AgentsLayer) -> bool {
+    let names = |layer: &AgentsLayer| -> Vec<String> { layer.names().map(String::from).collect() };
+    let patterns =
+        |layer: &AgentsLayer| -> Vec<String> { layer.pattern_names().map(String::from).collect() };
+    names(one) == names(other)
+        && patterns(one) == patterns(other)
+        && one.agent(None) == other.agent(None)
+        && one.agents.iter().zip(&other.agents).all(|(one, other)| same_agent(one, other))
 }
 
 fn same_agent(one: &Agent, other: &Agent) -> bool {

@@ -65,3 +65,30 @@ fn patterns_built_to_explode_are_undecided_within_their_memory() {
         assert_eq!(one.is_wider(), Some(true));
     }
 }
+
+#[test]
+fn an_allowlist_with_many_patterns_is_compared() {
+    // Each of these may match the name of a server, its tool, or both.
+    let mut entries: Vec<String> = (0..400).map(|at| entry(at + at % 3 * 7)).collect();
+    entries.push("interact.navigate".into());
+    let (old, mut new) = (json!({"allowed_tools": entries}), json!({"allowed_tools": entries}));
+    new["allowed_tools"][7] = json!("put_*");
+    new["allowed_tools"].as_array_mut().unwrap().push(json!("git.*"));
+    let found = compared(&old, &new, 16 << 20);
+    assert_eq!(found.is_wider(), Some(true));
+    assert!(found.undecided.is_empty(), "{:?}", found.undecided);
+    let names: Vec<(&str, &str)> = found
+        .changes
+        .iter()
+        .map(|change| (change.point.server.as_str(), change.point.name.as_str()))
+        .collect();
+    assert!(names.iter().any(|(_, name)| *name == "git"), "{names:?}");
+    assert!(names.iter().any(|(_, name)| *name == "put_"), "{names:?}");
+    // An entry that others cover changes nothing, on any server.
+    let mut redundant = old.clone();
+    redundant["allowed_tools"].as_array_mut().unwrap().push(json!("list_issue_9_x*"));
+    redundant["allowed_tools"][0] = json!("list_*");
+    let mut same = redundant.clone();
+    same["allowed_tools"].as_array_mut().unwrap().pop();
+    assert_eq!(compared(&redundant, &same, 16 << 20).is_none(), Some(true));
+}
