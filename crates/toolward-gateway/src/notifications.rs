@@ -1,7 +1,8 @@
 //! Notifications to a client besides the response: to its connection, or to the stream of one request.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -41,6 +42,14 @@ impl Notes {
         }
     }
 
+    /// Whether nobody waits for the response any more. A lost connection without sessions ends the call itself.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            Notes::Connection(..) => false,
+            Notes::Stream(queue) => queue.is_abandoned(),
+        }
+    }
+
     /// Sends a request to the client. False if it cannot be delivered.
     pub(crate) async fn ask(&self, request: Bytes) -> bool {
         match self {
@@ -62,6 +71,19 @@ pub struct Queue {
     changed: Notify,
     /// The client reads the stream.
     has_reader: bool,
+    /// The connection was lost before there was a stream.
+    lost: AtomicBool,
+    /// Whether the client still reads the stream, once there is one.
+    is_read: OnceLock<StreamCheck>,
+}
+
+/// Checks whether a stream is read.
+struct StreamCheck(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl std::fmt::Debug for StreamCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StreamCheck")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +119,8 @@ pub struct Note {
 
 impl Queue {
     pub fn new(account: Option<Arc<Account>>) -> Queue {
-        let (waiting, changed) = Default::default();
-        Queue { account, waiting, changed, has_reader: true }
+        let (waiting, changed, lost, is_read) = Default::default();
+        Queue { account, waiting, changed, has_reader: true, lost, is_read }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -108,6 +130,22 @@ impl Queue {
     /// The same for a client that does not read streams: notifications are dropped, and it cannot be asked.
     pub fn without_stream(self) -> Queue {
         Queue { has_reader: false, ..self }
+    }
+
+    /// The connection was lost.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+
+    /// The client reads a stream from here on, as long as this is true.
+    pub(crate) fn read_while(&self, is_read: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.is_read.set(StreamCheck(Box::new(is_read)));
+    }
+
+    /// Whether nobody waits for the response. A call that waits for a person ends then.
+    fn is_abandoned(&self) -> bool {
+        let unread = self.is_read.get().is_some_and(|StreamCheck(is_read)| !is_read());
+        self.lost.load(Ordering::Acquire) || unread
     }
 
     /// Adds a notification. False if it is dropped.

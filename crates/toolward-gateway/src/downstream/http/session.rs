@@ -175,6 +175,7 @@ impl Endpoint {
             drop(in_flight);
             let _ = done.send(answer);
         }));
+        let connection = ConnectionGuard(Some(queue.clone()));
         let quiet = tokio::time::sleep(QUIET);
         tokio::pin!(quiet);
         let first = loop {
@@ -198,6 +199,9 @@ impl Endpoint {
             log.add(first.bytes.into(), Some(Arc::new(first.room)));
         }
         let events = session.read(number, &log, 0);
+        connection.answered();
+        let read = log.clone();
+        queue.read_while(move || read.is_read());
         tokio::spawn(async move {
             let answer = loop {
                 tokio::select! {
@@ -212,6 +216,23 @@ impl Endpoint {
             log.finish();
         });
         Response { cancel: Some(revoked), ..Response::new(200, Content::Stream(events)) }
+    }
+}
+
+/// Tells a call that its connection was lost before it was answered.
+struct ConnectionGuard(Option<Arc<Queue>>);
+
+impl ConnectionGuard {
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.take() {
+            queue.lose();
+        }
     }
 }
 

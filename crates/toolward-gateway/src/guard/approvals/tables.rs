@@ -38,6 +38,8 @@ pub(super) struct Tables {
     notified: Notified,
     /// Bytes of all stored arguments.
     sealed: usize,
+    /// Nothing expires before this time. Zero: it is not known.
+    earliest: u64,
     /// Changes that are not stored yet.
     changes: Vec<Change>,
 }
@@ -332,6 +334,9 @@ impl Tables {
 
     /// Removes what has expired, and returns the tickets that nobody decided.
     pub(super) fn expire(&mut self, now: u64) -> Vec<Ticket> {
+        if now < self.earliest {
+            return Vec::new();
+        }
         let over = |ticket: &&Ticket| now >= ticket.expires || now < ticket.created;
         let over: Vec<String> =
             self.tickets.values().filter(over).map(|ticket| ticket.id.clone()).collect();
@@ -344,6 +349,9 @@ impl Tables {
         let over: Vec<String> =
             self.grants.values().filter(over).map(|grant| grant.id.clone()).collect();
         over.iter().for_each(|id| self.remove_grant(id));
+        let tickets = self.tickets.values().map(|ticket| ticket.expires);
+        let grants = self.grants.values().map(|grant| grant.expires);
+        self.earliest = tickets.chain(grants).min().unwrap_or(u64::MAX);
         undecided
     }
 
@@ -370,6 +378,7 @@ impl Tables {
             self.pending.insert(ticket.binding.call, ticket.id.clone());
         }
         self.sealed += ticket.sealed.as_ref().map_or(0, Vec::len);
+        self.earliest = self.earliest.min(ticket.expires);
         self.tickets.insert(ticket.id.clone(), ticket);
     }
 
@@ -388,6 +397,7 @@ impl Tables {
         if !ids.contains(&grant.id) {
             ids.push(grant.id.clone());
         }
+        self.earliest = self.earliest.min(grant.expires);
         self.grants.insert(grant.id.clone(), grant);
     }
 

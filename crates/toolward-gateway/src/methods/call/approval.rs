@@ -214,7 +214,8 @@ pub(super) async fn approve<'e>(
     }
 }
 
-/// Waits until a ticket is decided, or for as long as the call may be held. `None`: the client cancelled.
+/// Waits until a ticket is decided, or for as long as the call may be held. `None`: the client cancelled or
+/// disconnected.
 async fn wait(
     context: &Context,
     envelope: &Envelope,
@@ -245,7 +246,14 @@ async fn wait(
         }
         tokio::select! {
             _ = changes.changed() => {}
-            () = tokio::time::sleep(POLL_INTERVAL), if is_shared => approvals.look(),
+            () = tokio::time::sleep(POLL_INTERVAL) => {
+                if attempt.notes.is_abandoned() {
+                    return None;
+                }
+                if is_shared {
+                    approvals.look();
+                }
+            }
             () = tokio::time::sleep_until(end) => break Outcome::Pending,
             _ = progress.tick(), if token.is_some() => {
                 reports += 1;

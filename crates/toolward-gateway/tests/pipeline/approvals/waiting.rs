@@ -167,6 +167,30 @@ async fn a_cancelled_call_ends_its_wait_and_is_not_carried_out_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_disconnects_ends_the_wait() {
+    for kind in [Kind::HttpLegacy, Kind::HttpModern] {
+        // Before and after the response has become a stream.
+        for seconds in [0, 30] {
+            let server = Server::both(&["echo"]);
+            let gate = gate(&asks(), &server).start();
+            let client = gate.client(kind).await;
+            let call = client.begin_call("echo", json!({"say": "hi"}));
+            let ticket = gate.ticket().await;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let approvals = &gate.gateway().context.approvals;
+            assert_eq!(approvals.waiting(&ticket.id), 1, "{kind:?} {seconds}");
+            call.disconnect().await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(approvals.waiting(&ticket.id), 0, "{kind:?} {seconds}");
+            gate.approve(&ticket, Scope::Call).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(server.received("tools/call").is_empty(), "{kind:?} {seconds}");
+            assert_eq!(gate.record("refusal").await["step"], "ask", "{kind:?} {seconds}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_uses_no_quota_while_it_waits() {
     let server = Server::legacy(&["echo", "other"]);
     let gate = gate(&(asks() + "limits: {calls: 1/h}\n"), &server).start();
