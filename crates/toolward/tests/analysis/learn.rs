@@ -73,16 +73,23 @@ agents:
     allow:
       servers: [files]
       tools: { files: ['read_*', { tool: run_it, limit: 5/min, message: ask Ann }] }
-    deny: { tools: { files: [{ tool: read_file, when: 'args.path == \"/x\"' }] } }
+      prompts: { files: [{ prompt: 'sum*', limit: 1/s }] }
+    deny: { prompts: { files: [{ prompt: summarize, shadow: true }] }, tools: { files: [{ tool: read_file, when: 'args.path == \"/x\"' }] } }
 ");
     site.called_with("coder", "files", "write_file", json!({"path": "/srv/a"}));
     site.called("coder", "files", "read_file").called("coder", "files", "run_it");
+    site.record(
+        "intent",
+        json!({"agent": "coder", "server": "files", "prompt": "summarize", "verdict": "allow"}),
+    );
     site.refused("coder", "files", "read_secret", "2-wildcard-deny");
     site.refused("coder", "files", "drop_all", "6-default-deny");
     site.write("");
     let text = site.learned(&["--as", "coder"]);
     for part in [
         "- tool: write_file #",
+        "- prompt: summarize # 1 call, last 2026-11-10\n            limit: 1/s",
+        "- prompt: summarize\n            shadow: true",
         "when: \"args.path.startsWith(\\\"/srv/\\\")\"",
         "limit: 5/min",
         "message: \"ask Ann\"",

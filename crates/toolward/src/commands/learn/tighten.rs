@@ -20,7 +20,9 @@ impl Proposal {
         let mut lists: Vec<(Family, &KeyedList, Vec<Line>)> = Vec::new();
         for (family, _) in FAMILIES {
             for list in of_family(&rules.allow, family) {
-                let lines = list.entries.iter().map(|entry| Line::new(entry.clone())).collect();
+                // A shadow entry grants nothing.
+                let entries = list.entries.iter().filter(|entry| !entry.shadow);
+                let lines = entries.map(|entry| Line::new(entry.clone())).collect();
                 lists.push((family, list, lines));
             }
         }

@@ -53,15 +53,15 @@ impl PrintedPolicy<'_> {
             yaml.line(2, "case: insensitive", "");
         }
         yaml.line(2, "allow:", "");
-        yaml.lines(3, "servers", &proposal.servers);
-        for (family, name) in FAMILIES {
+        yaml.lines(3, ("servers", ""), &proposal.servers);
+        for (family, name, word) in FAMILIES {
             let lists: Vec<_> =
                 proposal.lists.iter().filter(|((of, _), _)| *of == family).collect();
             if !lists.is_empty() {
                 yaml.line(3, &format!("{name}:"), "");
             }
             for ((_, key), lines) in lists {
-                yaml.lines(4, &yaml_scalar(key), lines);
+                yaml.lines(4, (&yaml_scalar(key), word), lines);
             }
         }
         if let Some(requests) = &proposal.client_requests {
@@ -80,15 +80,15 @@ impl PrintedPolicy<'_> {
         let note = "denied by the current policy, or not used of these servers";
         yaml.line(2, "deny:", note);
         if !servers.is_empty() {
-            yaml.entries(3, "servers", servers);
+            yaml.entries(3, ("servers", ""), servers);
         }
-        for (name, lists) in [("tools", tools), ("prompts", prompts), ("resources", resources)] {
+        for (lists, (_, name, word)) in [tools, prompts, resources].into_iter().zip(FAMILIES) {
             let merged = merged(lists);
             if !merged.is_empty() {
                 yaml.line(3, &format!("{name}:"), "");
             }
             for (key, entries) in merged {
-                yaml.entries(4, &yaml_scalar(key), &entries);
+                yaml.entries(4, (&yaml_scalar(key), word), &entries);
             }
         }
     }
@@ -110,8 +110,12 @@ impl PrintedPolicy<'_> {
     }
 }
 
-const FAMILIES: [(Family, &str); 3] =
-    [(Family::Tools, "tools"), (Family::Prompts, "prompts"), (Family::Resources, "resources")];
+/// The families, with the names of their lists and the key of an entry's selector.
+const FAMILIES: [(Family, &str, &str); 3] = [
+    (Family::Tools, "tools", "tool"),
+    (Family::Prompts, "prompts", "prompt"),
+    (Family::Resources, "resources", "resource"),
+];
 
 /// Lists by key: roles and agents may have lists under the same one.
 fn merged(lists: &[KeyedList]) -> Vec<(&str, Vec<Entry>)> {
@@ -172,33 +176,34 @@ impl Yaml {
         self.0.push_str(&format!("{}# {}\n", "  ".repeat(depth), comment(text)));
     }
 
-    fn lines(&mut self, depth: usize, key: &str, lines: &[Line]) {
+    fn lines(&mut self, depth: usize, (key, word): (&str, &str), lines: &[Line]) {
         if lines.is_empty() {
             return self.line(depth, &format!("{key}: []"), "");
         }
         self.line(depth, &format!("{key}:"), "");
         for line in lines {
             // A server's line only repeats the notes of its tools.
-            let server = key == "servers" && depth == 3;
+            let server = word.is_empty();
             let note = if server { plural(line.uses.made, "call") } else { note(line) };
-            self.entry(depth + 1, &line.entry, &note);
+            self.entry(depth + 1, (word, &line.entry), &note);
         }
     }
 
-    fn entries(&mut self, depth: usize, key: &str, entries: &[Entry]) {
+    fn entries(&mut self, depth: usize, (key, word): (&str, &str), entries: &[Entry]) {
         self.line(depth, &format!("{key}:"), "");
         for entry in entries {
-            self.entry(depth + 1, entry, "");
+            self.entry(depth + 1, (word, entry), "");
         }
     }
 
-    fn entry(&mut self, depth: usize, entry: &Entry, note: &str) {
-        let Entry { selector, when, ask, limit, message, .. } = entry;
+    fn entry(&mut self, depth: usize, (word, entry): (&str, &Entry), note: &str) {
+        let Entry { selector, when, ask, limit, message, shadow, .. } = entry;
         let selector = yaml_scalar(selector);
-        if when.is_none() && ask.is_none() && limit.is_none() && message.is_none() {
+        let plain = when.is_none() && ask.is_none() && limit.is_none() && message.is_none();
+        if plain && !shadow {
             return self.line(depth, &format!("- {selector}"), note);
         }
-        self.line(depth, &format!("- tool: {selector}"), note);
+        self.line(depth, &format!("- {word}: {selector}"), note);
         if let Some(when) = when {
             self.line(depth + 1, &format!("when: {}", yaml_scalar(when)), "");
         }
@@ -210,6 +215,9 @@ impl Yaml {
         }
         if let Some(message) = message {
             self.line(depth + 1, &format!("message: {}", yaml_scalar(message)), "");
+        }
+        if *shadow {
+            self.line(depth + 1, "shadow: true", "");
         }
     }
 }
