@@ -21,6 +21,8 @@ mod keys;
 mod model;
 mod notify;
 mod record;
+#[cfg(test)]
+mod scale;
 mod settings;
 mod store;
 mod tables;
