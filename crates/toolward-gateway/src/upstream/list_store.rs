@@ -27,7 +27,7 @@ use crate::opaque_id::derived_key;
 const PURPOSE: &str = "toolward: names of stored lists, 1";
 const DIRECTORY: &str = "lists";
 const MAX_BYTES: usize = 4 << 20;
-const MAX_FILES: usize = 256;
+const MAX_FILES: usize = 512;
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// An unchanged list is written again after this time, so that it does not expire while it is used.
 const RENEW_AGE: Duration = Duration::from_secs(24 * 3600);

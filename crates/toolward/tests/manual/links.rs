@@ -90,7 +90,7 @@ fn every_test_that_the_decision_function_names_is_there() {
 
 fn assert_tests_exist(names: &[&str]) {
     let mut sources = String::new();
-    for folder in ["toolward", "toolward-policy", "toolward-wire"] {
+    for folder in ["toolward", "toolward-gateway", "toolward-policy", "toolward-wire"] {
         read(&root().join("crates").join(folder).join("tests"), &mut sources);
     }
     for name in names {
