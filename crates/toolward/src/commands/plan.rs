@@ -30,13 +30,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<u8, Failure> {
     };
     let report = replay(history.found, history.period, rules, args.agent.as_deref())?;
     let printed = Printed { report: &report, policy: &new.policy, clock: &history.clock };
-    let text = match args.format {
-        _ if args.output.json => printed.json(),
-        ReportFormat::Json => printed.json(),
-        ReportFormat::Text => printed.text(),
-        ReportFormat::Markdown => printed.markdown(),
-    };
-    write!(anstream::stdout(), "{text}")?;
+    let mut out = std::io::BufWriter::new(anstream::stdout());
+    match args.format {
+        _ if args.output.json => printed.write_json(&mut out)?,
+        ReportFormat::Json => printed.write_json(&mut out)?,
+        ReportFormat::Text => out.write_all(printed.text().as_bytes())?,
+        ReportFormat::Markdown => out.write_all(printed.markdown().as_bytes())?,
+    }
+    out.flush()?;
     Ok(if report.is_changed() { exit::NO } else { exit::OK })
 }
 

@@ -13,7 +13,7 @@ use super::record::PastCall;
 /// The maximum number of subjects; calls of further ones are counted and not compared.
 const MAX_SUBJECTS: usize = 50_000;
 /// The maximum number of subjects whose policy is kept because calls decide; others are evaluated again.
-const MAX_KEPT: usize = 4096;
+const MAX_KEPT: usize = 2048;
 /// The maximum number of actions of a subject whose decisions are kept.
 const MAX_ACTIONS: usize = 256;
 /// The maximum number of examples of a group.

@@ -1,11 +1,14 @@
 //! The result of `plan` as text, JSON and Markdown.
 
+use std::io::{Result, Write};
+
 use anstyle::Style;
 use serde_json::{Value, json};
 use toolward_config::sanitize;
 use toolward_policy::Policy;
 
 use crate::audit_log::clock::{Clock, Precision};
+use crate::audit_log::row;
 use crate::commands::markdown;
 use crate::render::{BOLD, DIM, GREEN, RED, Table, YELLOW, paint};
 use crate::replay::record::ListedKind;
@@ -77,38 +80,10 @@ impl Printed<'_> {
         text
     }
 
-    pub(super) fn json(&self) -> String {
+    /// Writes JSON group by group: a report can have many.
+    pub(super) fn write_json(&self, out: &mut impl Write) -> Result<()> {
         let Report { changes, undecided, listing_changes, skipped, .. } = self.report;
-        let group = |group: &CallGroup| {
-            json!({
-                "change": group.direction(),
-                "agent": group.agent,
-                "server": group.server,
-                "kind": kind(ListedKind::Of(group.family)),
-                "name": group.name,
-                "action": group.action,
-                "before": group.before.as_str(),
-                "after": group.after.verdict.as_str(),
-                "step": group.after.step.as_str(),
-                "rule": group.rule(self.policy).map(|rule| rule.path),
-                "at": group.rule(self.policy).map(|rule| rule.location()),
-                "calls": group.calls,
-                "last": group.last,
-                "examples": group.examples,
-                "because": group.why_open.map(why_open),
-            })
-        };
-        let name = |((agent, name), listings): (&(Option<String>, ChangedName), &u64)| {
-            json!({
-                "change": if name.gained { "gained" } else { "lost" },
-                "agent": agent,
-                "server": name.server,
-                "kind": kind(name.kind),
-                "name": name.name,
-                "listings": listings,
-            })
-        };
-        let report = json!({
+        let head = json!({
             "changed": self.report.is_changed(),
             "records": skipped.records,
             "calls": {
@@ -122,12 +97,45 @@ impl Printed<'_> {
                 "undecided": listing_changes.open,
                 "names_unknown": listing_changes.unknown,
             },
-            "changes": changes.iter().map(group).collect::<Vec<Value>>(),
-            "undecided": undecided.iter().map(group).collect::<Vec<Value>>(),
-            "names": listing_changes.names.iter().map(name).collect::<Vec<Value>>(),
             "not_compared": skipped.to_json(),
         });
-        format!("{}\n", crate::audit_log::row::json(&report))
+        let head = head.to_string();
+        out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+        write_list(out, "changes", changes.iter().map(|group| self.group(group)))?;
+        write_list(out, "undecided", undecided.iter().map(|group| self.group(group)))?;
+        let names = listing_changes.names.iter().map(|((agent, name), listings)| {
+            json!({
+                "change": if name.gained { "gained" } else { "lost" },
+                "agent": agent,
+                "server": name.server,
+                "kind": kind(name.kind),
+                "name": name.name,
+                "listings": listings,
+            })
+        });
+        write_list(out, "names", names)?;
+        out.write_all(b"}\n")?;
+        out.flush()
+    }
+
+    fn group(&self, group: &CallGroup) -> Value {
+        json!({
+            "change": group.direction(),
+            "agent": group.agent,
+            "server": group.server,
+            "kind": kind(ListedKind::Of(group.family)),
+            "name": group.name,
+            "action": group.action,
+            "before": group.before.as_str(),
+            "after": group.after.verdict.as_str(),
+            "step": group.after.step.as_str(),
+            "rule": group.rule(self.policy).map(|rule| rule.path),
+            "at": group.rule(self.policy).map(|rule| rule.location()),
+            "calls": group.calls,
+            "last": group.last,
+            "examples": group.examples,
+            "because": group.why_open.map(why_open),
+        })
     }
 
     pub(super) fn markdown(&self) -> String {
@@ -183,6 +191,16 @@ impl Printed<'_> {
         };
         sanitize(&text).into_owned()
     }
+}
+
+/// A member with a list, after others.
+fn write_list(out: &mut impl Write, name: &str, items: impl Iterator<Item = Value>) -> Result<()> {
+    write!(out, ",\"{name}\":[")?;
+    for (at, item) in items.enumerate() {
+        let comma = if at > 0 { "," } else { "" };
+        write!(out, "{comma}{}", row::json(&item))?;
+    }
+    out.write_all(b"]")
 }
 
 fn verdict(group: &CallGroup) -> String {
