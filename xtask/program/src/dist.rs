@@ -31,8 +31,9 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// A step with its name.
 type Part = (&'static str, fn(&Dist) -> Result<()>);
 
-/// The packages that can be built one by one; the binary always comes first.
-const PARTS: [Part; 5] = [
+/// In the order in which they are made. All others package the binary that was built last.
+const PARTS: [Part; 6] = [
+    ("binary", binary::build),
     ("crates", crates::package),
     ("npm", npm::pack),
     ("debian", debian::package),
@@ -69,13 +70,11 @@ fn known(words: &[&str]) -> bool {
 fn make(commit: Option<&str>, words: &[&str]) -> Result<()> {
     let dist = Dist::new()?;
     dist.install_tools()?;
-    source::extract(&dist, commit)?;
     if words.is_empty() {
         remove(&dist.out)?;
     }
     create(&dist.out)?;
-    println!("binary");
-    binary::build(&dist)?;
+    source::copy(&dist, commit)?;
     for (name, make) in PARTS {
         if words.is_empty() || words.contains(&name) {
             println!("{name}");

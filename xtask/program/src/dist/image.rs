@@ -58,8 +58,8 @@ pub(super) fn debian(dist: &Dist) -> Result<PathBuf> {
     }
     // A package's license has to stay with it.
     command.arg("--dpkgopt=path-include=/usr/share/doc/*/copyright");
-    command.arg("--customize-hook=rm -rf \"$1\"/dev/* \"$1\"/var/log/* \"$1\"/var/cache/*");
-    command.arg(SUITE).arg(&tar);
+    let made = dist.stage.join("debian-made.tar");
+    command.arg(SUITE).arg(&made);
     for (path, suite) in [
         ("debian", SUITE.into()),
         ("debian", format!("{SUITE}-updates")),
@@ -70,12 +70,15 @@ pub(super) fn debian(dist: &Dist) -> Result<PathBuf> {
     run(&mut command)?;
     remove(&root)?;
     create(&root)?;
-    run(Command::new("tar")
-        .arg("--extract")
-        .arg("--file")
-        .arg(&tar)
-        .arg("--directory")
-        .arg(&root))?;
+    // A container has devices of its own.
+    let without = ["--exclude=./dev/*", "--exclude=./var/cache/*", "--exclude=./var/log/*"];
+    let mut extract = Command::new("tar");
+    extract
+        .args(["--extract", "--same-owner", "--same-permissions", "--numeric-owner"])
+        .args(without);
+    run(extract.arg("--file").arg(&made).arg("--directory").arg(&root))?;
+    dist.tar(&root, ".", &tar, &[])?;
+    std::fs::remove_file(&made).or_else(|error| at(&made, error))?;
     write_file(&stamp, wanted)?;
     Ok(root)
 }

@@ -101,11 +101,12 @@ fn serves(root: &Root, path: &Path, folder: &Path) -> Result<()> {
     gateway.end().map(drop)
 }
 
-/// The files of the system, without those in which dpkg keeps its own records.
+/// The files of the system, without the own records of dpkg and adduser.
 fn files(root: &Path) -> Result<String> {
     let mut find = Command::new("find");
     find.args([".", "-xdev"]);
-    for path in ["./proc", "./var/lib/dpkg", "./var/log", "./var/cache"] {
+    for path in ["./proc", "./run", "./etc/*shadow-", "./var/lib/dpkg", "./var/log", "./var/cache"]
+    {
         find.args(["-path", path, "-prune", "-o"]);
     }
     read(find.arg("-print").current_dir(root))

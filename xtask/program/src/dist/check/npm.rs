@@ -39,9 +39,10 @@ pub(super) fn check(dist: &Dist) -> Result<()> {
     }
 
     run(prefix.npm("uninstall").args(["toolward", "@toolward/linux-x64"]))?;
-    let left = read(
-        Command::new("find").arg(prefix.0.join("node_modules")).args(["-name", "*toolward*"]),
-    )?;
+    // npm keeps the directory of a scope.
+    let mut find = Command::new("find");
+    find.arg("node_modules").args(["-path", "*toolward*", "-not", "-type", "d"]);
+    let left = read(find.current_dir(&prefix.0))?;
     expect(left.is_empty(), || format!("`npm uninstall` left {left}"))?;
     without_platform(&packages[0], &folder)
 }

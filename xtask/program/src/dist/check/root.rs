@@ -42,7 +42,8 @@ impl Root {
 
     /// A command inside, as a user and group.
     pub(super) fn command(&self, user: &str, program: &str) -> Command {
-        let mut command = Command::new("chroot");
+        // By its path: the command is looked up with the PATH of the inside.
+        let mut command = Command::new("/usr/sbin/chroot");
         command.arg(format!("--userspec={user}")).arg(&self.path).arg(program);
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command

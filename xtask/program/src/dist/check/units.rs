@@ -110,9 +110,13 @@ fn used(dist: &Dist, folder: &Path) -> Result<BTreeSet<String>> {
     gateway.list()?;
     run(Command::new(dist.program()).args(["reload", "-c"]).arg(&config))?;
     let process = gateway.end()?;
-    let last = format!("{process} +++ exited");
+    let last = process.to_string();
     let lines = eventually("strace has written everything", || {
-        text(&trace).ok().filter(|lines| lines.lines().any(|line| line.starts_with(&last)))
+        let lines = text(&trace).ok()?;
+        let ended = lines.lines().any(|line| {
+            line.split_once(' ').is_some_and(|(id, what)| id == last && what.contains("+++ exited"))
+        });
+        ended.then_some(lines)
     });
     let names = lines.lines().filter_map(|line| {
         let call = line.split_once(' ')?.1.trim_start().split_once('(')?.0;
