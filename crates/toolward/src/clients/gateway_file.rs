@@ -194,6 +194,7 @@ const HEADER: &str = "\
 #   toolward tail              shows calls as they happen
 #   toolward ls --as AGENT     shows what an agent may do
 #   toolward doctor            shows what is protected
+#   toolward learn --as AGENT  proposes rules for the tools that an agent has used
 #
 # To make an agent read-only, replace its line with this one:
 #   AGENT: { allow: { servers: [\"*\"], tools: { \"*\": [\"hint:read-only\"] } } }
