@@ -19,7 +19,7 @@ use self::differences::Differences;
 use self::peers::{Peers, Server};
 use crate::process;
 
-pub const USAGE: &str = "cargo xtask conformance [--quick] [--server python|rust|typescript] \
+pub const USAGE: &str = "cargo xtask conformance [--quick] [--server python|rust|typescript|tasks] \
      [--revision DATE] [--transport http|stdio] [--toolward FILE]";
 
 /// An error message for people.
@@ -137,7 +137,8 @@ fn run(plan: &Plan) -> Result<bool> {
     let mut differences = Differences::read()?;
     let (mut combinations, mut unexpected) = (0, 0);
     for server in plan.servers.iter().copied() {
-        for revision in plan.revisions.iter().copied() {
+        let tested = |revision: &&'static str| server.is_tested_in(revision);
+        for revision in plan.revisions.iter().copied().filter(tested) {
             let direct = run.direct(server, revision)?;
             for transport in plan.transports.iter().copied() {
                 let combination = Combination { server, revision, transport };
@@ -193,7 +194,7 @@ impl Run<'_> {
     fn direct(&self, server: Server, revision: &str) -> Result<Checks> {
         let folder = self.subfolder("direct")?;
         let listening = self.peers.listen(server, &folder)?;
-        self.peers.suite(&listening.url, revision, &folder)
+        self.peers.suite(server, &listening.url, revision, &folder)
     }
 
     /// The results behind `toolward serve`.
@@ -209,7 +210,7 @@ impl Run<'_> {
             Transport::Stdio => (None, gateway::over_stdio(&self.peers.command(server))),
         };
         let gateway = gateway::start(&self.toolward, &definition, &folder)?;
-        self.peers.suite(&gateway.url, revision, &folder)
+        self.peers.suite(server, &gateway.url, revision, &folder)
     }
 
     /// A directory that nothing else uses.

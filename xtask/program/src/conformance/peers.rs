@@ -14,23 +14,44 @@ const SUITE: &str = "node_modules/@modelcontextprotocol/conformance/dist/index.j
 /// How long one run of the suite may take.
 const SUITE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A server that has everything the suite tests, written with one of the official SDKs.
+/// The scenarios of the extension for tasks, which belong to no revision and are run one by one.
+const TASK_SCENARIOS: [&str; 9] = [
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-mrtr-composition",
+    "tasks-required-task-error",
+];
+
+/// A server that has everything the suite tests, written with one of the official SDKs, or our own with tasks.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Server {
     Python,
     Rust,
     TypeScript,
+    Tasks,
 }
 
 impl Server {
-    pub(super) const ALL: [Server; 3] = [Server::Python, Server::Rust, Server::TypeScript];
+    pub(super) const ALL: [Server; 4] =
+        [Server::Python, Server::Rust, Server::TypeScript, Server::Tasks];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Server::Python => "python",
             Server::Rust => "rust",
             Server::TypeScript => "typescript",
+            Server::Tasks => "tasks",
         }
+    }
+
+    /// Whether the suite has scenarios for the server in a revision.
+    pub(super) fn is_tested_in(self, revision: &str) -> bool {
+        self != Server::Tasks || revision == "2026-07-28"
     }
 }
 
@@ -55,6 +76,7 @@ impl Peers {
             Server::Python => vec![self.0.join("python/bin/python"), script("python.py")],
             Server::Rust => vec![self.0.join("rust/release/conformance-server")],
             Server::TypeScript => vec![self.0.join("node"), script("typescript.mjs")],
+            Server::Tasks => vec![self.0.join("python/bin/python"), script("tasks.py")],
         };
         words.iter().map(|word| word.display().to_string()).collect()
     }
@@ -68,14 +90,27 @@ impl Peers {
         Listening::start(server.name(), &mut command, folder, (port, "/mcp"))
     }
 
-    /// Runs all server scenarios of a revision.
-    pub(super) fn suite(&self, url: &str, revision: &str, folder: &Path) -> Result<Checks> {
-        let (results, logs) = (folder.join("results"), folder.join("suite"));
-        std::fs::create_dir(&logs).map_err(|error| format!("the suite's log: {error}"))?;
-        let mut command = Command::new(self.0.join("node"));
-        command.arg(self.0.join(SUITE)).args(["server", "--url", url, "--suite", "all"]);
-        command.args(["--spec-version", revision, "--output-dir"]).arg(&results);
-        Process::start("the suite", &mut command, &logs)?.wait(SUITE_TIMEOUT)?;
+    /// Runs all scenarios of a server and a revision.
+    pub(super) fn suite(
+        &self,
+        server: Server,
+        url: &str,
+        revision: &str,
+        folder: &Path,
+    ) -> Result<Checks> {
+        let results = folder.join("results");
+        let all: Vec<Vec<&str>> = match server {
+            Server::Tasks => TASK_SCENARIOS.map(|one| vec!["--force", "--scenario", one]).into(),
+            _ => vec![vec!["--suite", "all"]],
+        };
+        for (at, scenarios) in all.iter().enumerate() {
+            let logs = folder.join(format!("suite-{at}"));
+            std::fs::create_dir(&logs).map_err(|error| format!("the suite's log: {error}"))?;
+            let mut command = Command::new(self.0.join("node"));
+            command.arg(self.0.join(SUITE)).args(["server", "--url", url]).args(scenarios);
+            command.args(["--spec-version", revision, "--output-dir"]).arg(&results);
+            Process::start("the suite", &mut command, &logs)?.wait(SUITE_TIMEOUT)?;
+        }
         Checks::read(&results)
     }
 }
