@@ -23,6 +23,7 @@
 
 mod flow;
 mod section;
+mod sequence;
 mod yaml_block;
 
 use std::fmt;
@@ -202,6 +203,40 @@ impl SourceText {
             }
         };
         edited.verify(self, path, Some(&meant))
+    }
+
+    /// Appends an item to a list, which is a member of the entry. Not for TOML.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use toolward_config::splice::{FileFormat, SourceText, Step};
+    ///
+    /// let file = b"agents:\n  dev:\n    tools:\n      - a   # mine\n  ops: {}\n";
+    /// let text = SourceText::decode(file, FileFormat::Yaml).unwrap();
+    /// let path = [Step::key("agents"), Step::key("dev")];
+    /// assert_eq!(
+    ///     text.append(&path, "tools", &json!("b")).unwrap().encode(),
+    ///     b"agents:\n  dev:\n    tools:\n      - a   # mine\n      - \"b\"\n  ops: {}\n"
+    /// );
+    /// ```
+    pub fn append(&self, path: &[Step], list: &str, item: &Json) -> Result<SourceText, Refused> {
+        if self.format == FileFormat::Toml {
+            return Err(Refused::Unsupported("lists of TOML files cannot be edited"));
+        }
+        let tree = self.tree()?;
+        let entry = find(&tree, path).ok_or(Refused::Missing)?;
+        let node = entry.get(list).ok_or(Refused::Missing)?;
+        let mut meant = entry.to_json();
+        if let Some(items) = meant.get_mut(list).and_then(Json::as_array_mut) {
+            items.push(item.clone());
+        }
+        let changed = sequence::append(&self.text, node, item)?.in_source(self);
+        let now = changed.tree().map_err(|_| Refused::Unsafe)?;
+        let is_meant = find(&now, path).is_some_and(|entry| entry.to_json() == meant);
+        match is_meant && without(&now, path) == without(&tree, path) {
+            true => Ok(changed.clone()),
+            false => Err(Refused::Unsafe),
+        }
     }
 
     /// Replaces the text of an entry, if it is still `expected`.

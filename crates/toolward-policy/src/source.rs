@@ -74,6 +74,7 @@ pub struct OpenedList {
     pub of: String,
     /// The server's name or pattern.
     pub key: String,
+    /// The location of its first entry.
     pub place: Place,
 }
 
@@ -99,7 +100,7 @@ impl Source {
                     layer,
                     of: format!("{section}.{name}"),
                     key: list.key.clone(),
-                    place: list.place,
+                    place: list.entries.first().map_or(list.place, |entry| entry.place),
                 }));
             }
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod allow;
 mod analysis;
 mod approvals;
 mod audit;
@@ -14,6 +15,7 @@ mod pins;
 mod token;
 mod tools;
 
+pub use allow::*;
 pub use analysis::*;
 pub use approvals::*;
 pub use audit::*;
@@ -77,6 +79,7 @@ pub enum Command {
     Test(TestArgs),
     Token(TokenArgs),
     Tools(ToolsCommandArgs),
+    Allow(AllowArgs),
     Lock(LockArgs),
     Changes(ChangesArgs),
     Accept(AcceptArgs),

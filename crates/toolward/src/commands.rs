@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub(crate) mod allow;
 pub(crate) mod analysis;
 pub(crate) mod approvals;
 pub(crate) mod audit;

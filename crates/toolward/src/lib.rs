@@ -129,6 +129,7 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Tools(args) => {
             commands::tools::run(args, matches.and_then(|matches| Some(matches.subcommand()?.1)))
         }
+        Command::Allow(args) => commands::allow::run(&args, matches),
         Command::Lock(args) => commands::pins::lock::run(&args, matches),
         Command::Changes(args) => commands::pins::changes::run(&args, matches),
         Command::Accept(args) => commands::pins::accept::run(&args, matches),

@@ -158,3 +158,17 @@ pub(crate) fn identity(server: &Server, base: &Path) -> Value {
         }
     }
 }
+
+/// The command that accepts a definition, for a shell.
+pub(crate) fn accept_command(target: &str, digest: &str) -> String {
+    format!("toolward accept {} --expect {digest}", quoted(target))
+}
+
+/// A word for a POSIX shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.:@%+=,".contains(c);
+    match word.chars().all(plain) && !word.is_empty() {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}

@@ -105,6 +105,20 @@ impl<'a> PolicyQuery<'a> {
         }
     }
 
+    /// The decision of the policy with its shadow rules in words, if it is another one.
+    pub(crate) fn would(&self, shadow: &Policy, decision: &Decision) -> Option<String> {
+        let query = if self.list { Query::List } else { Query::Call(self.call()) };
+        let explained = shadow.explain(self.caller(), self.server, self.subject()?, query);
+        let would = explained.decision;
+        if would.verdict == decision.verdict {
+            return None;
+        }
+        let rule = shadow.rule(&would);
+        let rule = rule.map(|rule| format!(" by `{}` ({})", rule.path, rule.location()));
+        let (verdict, step) = (would.verdict, would.step);
+        Some(format!("{verdict}{} at step {step}", rule.unwrap_or_default()))
+    }
+
     /// The decision, and whether it is the listing that denies: hidden means not callable, also with
     /// an action that the tool's schema does not name.
     fn decide(&self, explanation: &Explanation) -> (Decision, bool) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use toolward_gateway::active::Active;
 use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
+use toolward_gateway::guard::pins::Mode;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::Server;
 use toolward_wire::Era;
@@ -18,7 +19,12 @@ use crate::report::shared_resources;
 pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
     let gateway = reloader.gateway();
     let active = gateway.active();
-    let servers: Vec<Value> = active.servers.iter().map(|one| server(one)).collect();
+    let servers = active.servers.iter().map(|one| {
+        let mut row = server(one);
+        row["pins"] = pins(&active, one.name());
+        row
+    });
+    let servers: Vec<Value> = servers.collect();
     let audit = match gateway.context.audit.recording().await {
         Recording::Recorded => "ok",
         Recording::Refused => "failing",
@@ -67,6 +73,16 @@ fn hidden_resources(active: &Active) -> Vec<Value> {
     });
     let hidden = lists.iter().flat_map(|lists| shared_resources::hidden(lists));
     hidden.map(|one| json!({"server": one.server, "uri": one.uri, "owner": one.owner})).collect()
+}
+
+/// The pins of a server: its mode, and how many definitions changed.
+fn pins(active: &Active, server: &str) -> Value {
+    let changed = active.pins.changed(server);
+    let quarantined: usize = changed.iter().map(|list| list.quarantined().count()).sum();
+    let changed: usize = changed.iter().map(|list| list.changed.len()).sum();
+    let mode = active.pins.mode(server);
+    let refused = active.pins.refusal().filter(|_| mode != Mode::Off);
+    json!({"mode": mode.as_str(), "changed": changed, "quarantined": quarantined, "refused": refused})
 }
 
 /// The state and metrics of a server.
@@ -130,5 +146,9 @@ pub(crate) fn policy(active: &Active) -> Value {
         "hits": by_rule,
         "decided_by_no_rule": hits.of_no_rule(),
         "refused_unseen": active.unlisted.total(),
+        "would": active.shadow.is_some().then(|| {
+            let totals = active.shadowed.totals().into_iter();
+            Value::Object(totals.map(|(verdict, calls)| (verdict.into(), calls.into())).collect())
+        }),
     })
 }

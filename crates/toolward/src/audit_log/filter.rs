@@ -26,6 +26,7 @@ pub(crate) struct Filter {
     server: Option<String>,
     tool: Option<Glob>,
     verdict: Option<&'static str>,
+    would: Option<&'static str>,
     kinds: Vec<String>,
     /// As written in records.
     since: Option<String>,
@@ -49,11 +50,12 @@ impl Filter {
         };
         let since_micros = time("--since", &args.since)?;
         let until_micros = time("--until", &args.until)?;
-        let verdict = args.verdict.map(|verdict| match verdict {
+        let word = |verdict: RecordedVerdict| match verdict {
             RecordedVerdict::Allow => "allow",
             RecordedVerdict::Deny => "deny",
             RecordedVerdict::Ask => "ask",
-        });
+        };
+        let (verdict, would) = (args.verdict.map(word), args.would.map(word));
         let named = |text: &Option<String>| text.as_deref().and_then(quoted);
         let agent = named(&args.agent).filter(|_| args.agent.as_deref() != Some(""));
         let tool = args.tool.as_deref().filter(|text| !text.contains(['*', '?', '[']));
@@ -64,12 +66,14 @@ impl Filter {
             args.server.as_deref().and_then(quoted).map(|server| begin(&server)),
             tool.and_then(quoted).map(|tool| end(&tool)),
             verdict.map(|verdict| format!("\"verdict\":\"{verdict}\"")),
+            would.map(|_| "\"would\":{".to_string()),
         ];
         Ok(Filter {
             agent: args.agent,
             server: args.server,
             tool: args.tool.as_deref().map(|text| Glob::new(text, Case::Sensitive)),
             verdict,
+            would,
             kinds: args.kinds,
             since: since_micros.map(time_at),
             until: until_micros.map(time_at),
@@ -102,6 +106,7 @@ impl Filter {
             && self.server.is_none()
             && self.tool.is_none()
             && self.verdict.is_none()
+            && self.would.is_none()
             && self.sought.is_none()
     }
 
@@ -163,6 +168,7 @@ impl Filter {
             && self.server.as_ref().is_none_or(server)
             && self.tool.as_ref().is_none_or(tool)
             && self.verdict.is_none_or(|verdict| record["verdict"] == *verdict)
+            && self.would.is_none_or(|verdict| record["would"]["verdict"] == *verdict)
             // Last, because it counts what it cannot compare.
             && self.sought.as_ref().is_none_or(|sought| sought.fits(record))
     }

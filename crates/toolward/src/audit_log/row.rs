@@ -119,6 +119,22 @@ pub(crate) fn what(row: &Value) -> String {
                 }
             }
         }
+        "pin-change" => {
+            let entry = ["tool", "prompt", "template"].into_iter().find_map(text);
+            let server = text("server").unwrap_or("?");
+            let name = entry.map_or_else(
+                || format!("{server} (instructions)"),
+                |entry| format!("{server}/{entry}"),
+            );
+            let class = text("class").map(|class| format!(" ({class})")).unwrap_or_default();
+            let outcome = match text("outcome") {
+                Some("quarantined") => ", quarantined",
+                Some("approved-shown") => ", agents see the approved definition",
+                _ => "",
+            };
+            format!("definition of {name} changed{class}{outcome}")
+        }
+        "pin-approved" => format!("approved definitions loaded, {} changed", number("count")),
         "segment" => format!("segment {}", number("segment")),
         "retention" => format!("removed segments up to {}", number("removed_up_to")),
         "repair" => format!("removed an incomplete line ({} bytes)", number("bytes")),

@@ -36,6 +36,9 @@ pub struct FilterArgs {
     /// Only calls with this verdict
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub verdict: Option<RecordedVerdict>,
+    /// Only calls about which shadow rules would have decided otherwise, with this verdict
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    pub would: Option<RecordedVerdict>,
     /// Only records of this kind, e.g. intent, refusal, list, question, subscription, start; may be given
     /// several times
     #[arg(long = "kind", value_name = "KIND")]

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use serde_json::json;
 use toolward_config::config::Config;
 use toolward_config::hint_sets::HintSet;
 use toolward_config::sanitize;
@@ -43,11 +44,19 @@ pub(crate) fn run(args: ExplainArgs, matches: Option<&ArgMatches>) -> Result<u8,
     question.warn_of_unknown_agent()?;
     let mut out = anstream::stdout();
     if json {
-        writeln!(out, "{}", asked.to_json(&answer))?;
+        let mut row = asked.to_json(&answer);
+        if let Some(shadow) = &question.input.shadow {
+            row["would"] = json!(asked.would(shadow, &answer.decision));
+        }
+        writeln!(out, "{row}")?;
     } else {
         let config = &question.input.loaded.config;
         let guarded = guards::any(config, &question.input.policy);
         write!(out, "{}", to_text(&asked, &answer, config, guarded))?;
+        let shadow = question.input.shadow.as_ref();
+        if let Some(would) = shadow.and_then(|shadow| asked.would(shadow, &answer.decision)) {
+            writeln!(out, "with the shadow rules, it would be: {}", sanitize(&would))?;
+        }
     }
     Ok(if answer.decision.verdict == Verdict::Deny { exit::NO } else { exit::OK })
 }

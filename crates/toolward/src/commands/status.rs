@@ -85,6 +85,13 @@ fn text(status: &Value, clock: &Clock) -> String {
             );
         }
     }
+    let would = &status["policy"]["would"];
+    if would.is_object() {
+        text += &format!(
+            "  shadow   rules would deny {}, ask about {} and allow {} of these calls\n",
+            would["deny"], would["ask"], would["allow"]
+        );
+    }
     if let Some(why) = status["denying"].as_str() {
         let loud = "EVERY CALL IS DENIED, because the configuration was not valid at startup:";
         text += &format!("  mode     {}\n", paint(RED, loud));
@@ -141,6 +148,15 @@ fn text(status: &Value, clock: &Clock) -> String {
             if let Some(known) = known {
                 line += &format!(", {}", count(usize::try_from(known).unwrap_or(0), noun));
             }
+        }
+        match server["pins"]["quarantined"].as_u64() {
+            Some(number) if number > 0 => {
+                line += &format!(", {}", paint(RED, format!("{number} quarantined")));
+            }
+            _ => {}
+        }
+        if let Some(why) = server["pins"]["refused"].as_str() {
+            line += &format!(", {}", paint(RED, format!("refused: {}", sanitize(why))));
         }
         line += &fared(server, &time);
         text += &line;

@@ -9,6 +9,7 @@ use std::fmt;
 use serde_json::{Map, Number, Value, json};
 use sha2::{Digest as _, Sha256};
 use toolward_policy::number::Precision;
+use toolward_policy::text;
 use toolward_wire::{Raw, Shape, string};
 
 /// The SHA-256 of a value in canonical form.
@@ -266,7 +267,7 @@ pub(super) fn quoted(text: &str) -> String {
             '\\' => quoted.push_str("\\\\"),
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
-            c if c.is_control() || super::prose::is_invisible(c) => {
+            c if text::is_invisible(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     quoted.push_str(&format!("\\u{unit:04x}"));
                 }

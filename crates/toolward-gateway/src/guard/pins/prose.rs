@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use toolward_policy::text;
+
 /// A text that became longer than this, and twice as long, is not a small correction.
 const MAX_GROWTH: usize = 500;
 
@@ -270,12 +272,7 @@ fn is_address(word: &str) -> bool {
 
 /// Whether a reader does not see a character, or sees text in another order because of it.
 pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
-        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
-        || (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
+    text::is_invisible(c) && !matches!(c, '\n' | '\t' | '\r')
 }
 
 #[cfg(test)]

@@ -5,6 +5,10 @@ mod plot;
 use std::sync::Arc;
 
 use askama::Template;
+use toolward_gateway::guard::pins::Mode;
+use toolward_gateway::guard::pins::change::Change;
+use toolward_gateway::guard::pins::definition::Definition;
+use toolward_gateway::guard::pins::screen::ChangedEntry;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::{Reach, Server};
 
@@ -13,6 +17,7 @@ use crate::active_config::ToolVisibility;
 use crate::admin::view::moment;
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::audit_log::row::took;
+use crate::pins::accept_command;
 use crate::status_report::era;
 
 #[derive(Template)]
@@ -44,9 +49,44 @@ struct ServerDetails {
     revisions: Vec<&'static str>,
     /// `Some` if its tools are known.
     sees: Option<ToolCounts>,
+    /// Why its pins cannot be used.
+    refused: Option<String>,
+    /// Definitions that are not the approved ones.
+    changed: Vec<ChangedDefinition>,
     now: ServerState,
     /// The part is sent alone and swapped into an open view.
     alone: bool,
+}
+
+/// A definition that is not the approved one.
+struct ChangedDefinition {
+    noun: &'static str,
+    name: String,
+    class: &'static str,
+    outcome: &'static str,
+    changes: Vec<String>,
+    approved: Option<String>,
+    current: String,
+    command: String,
+}
+
+impl ChangedDefinition {
+    fn of(server: &str, changed: &ChangedEntry) -> ChangedDefinition {
+        let change = |one: &Change| format!("{} {} ({})", one.at, one.what, one.class.as_str());
+        ChangedDefinition {
+            noun: changed.kind.noun(),
+            name: changed.name.to_string(),
+            class: changed.class.as_str(),
+            outcome: changed.outcome.as_str(),
+            changes: changed.changes.iter().map(|one| change(one).trim().to_string()).collect(),
+            approved: changed.approved.as_ref().map(Definition::readable),
+            current: changed.current.readable(),
+            command: accept_command(
+                &format!("{server}/{}", changed.name),
+                &changed.current.digest().to_string(),
+            ),
+        }
+    }
 }
 
 struct ToolCounts {
@@ -101,6 +141,18 @@ fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
             eras,
             revisions: revisions.iter().map(|revision| revision.as_str()).collect(),
             sees: seen.map(ToolCounts::of),
+            refused: active
+                .pins
+                .refusal()
+                .filter(|_| active.pins.mode(server.name()) != Mode::Off)
+                .map(String::from),
+            changed: active
+                .pins
+                .changed(server.name())
+                .iter()
+                .flat_map(|list| &list.changed)
+                .map(|changed| ChangedDefinition::of(server.name(), changed))
+                .collect(),
             now: state(server, word),
             alone,
         }

@@ -100,14 +100,26 @@ fn accept(
         return is_expected;
     };
     for kind in PINNED_KINDS {
-        let forms = offered.list(kind).and_then(|list| list.get(entry));
-        if let Some(forms) = forms.filter(|forms| digest_of(forms) == expected) {
+        let Some(forms) = offered.list(kind).and_then(|list| list.get(entry)) else { continue };
+        let old = file.servers.get(server).and_then(|known| known.list(kind));
+        let old = old.and_then(|list| list.get(entry)).cloned().unwrap_or_default();
+        let one = forms.iter().find(|form| form.digest() == expected);
+        let accepted = match one {
+            _ if digest_of(forms) == expected => Some(forms.clone()),
+            // The admin UI shows one form; the approved ones that are still offered stay.
+            Some(form) => {
+                let others = old.into_iter().filter(|other| other != form && forms.contains(other));
+                Some(std::iter::once(form.clone()).chain(others).collect())
+            }
+            None => None,
+        };
+        if let Some(forms) = accepted {
             let known = file.servers.entry(server.into()).or_default();
             if known.identity.is_null() {
                 known.identity = offered.identity.clone();
             }
             let list = known.list_mut(kind).get_or_insert_default();
-            list.insert(entry.into(), forms.clone());
+            list.insert(entry.into(), forms);
             return true;
         }
     }

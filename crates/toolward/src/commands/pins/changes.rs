@@ -13,6 +13,7 @@ use super::diff::word_diff;
 use super::{Pinned, not_known};
 use crate::cli::ChangesArgs;
 use crate::exit::{self, Failure};
+use crate::pins::accept_command;
 use crate::pins::compare::{ChangedEntry, Comparison, compare_server};
 use crate::pins::survey::digest_of_server;
 use crate::render::{BOLD, DIM, GREEN, RED, YELLOW, count, paint};
@@ -133,12 +134,12 @@ fn print(
             writeln!(out, "{}", word_diff("", &is, 6))?;
         }
         if let Some(digest) = one.digest {
-            let target = quoted(&format!("{server}/{}", one.name));
-            let command = format!("toolward accept {target} --expect {digest}");
+            let target = format!("{server}/{}", one.name);
+            let command = accept_command(&target, &digest.to_string());
             writeln!(out, "    {}", paint(DIM, sanitize(&command)))?;
         }
     }
-    let command = format!("toolward accept {} --expect {digest}", quoted(server));
+    let command = accept_command(server, digest);
     writeln!(out, "  {}", paint(DIM, format!("all of it: {}", sanitize(&command))))?;
     Ok(())
 }
@@ -155,14 +156,5 @@ fn summary(compared: &Comparison) -> String {
     match parts.is_empty() {
         true => count(total, "change"),
         false => format!("{} ({})", count(total, "change"), parts.join(", ")),
-    }
-}
-
-/// A word for a POSIX shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/_-.:@%+=,".contains(c);
-    match word.chars().all(plain) && !word.is_empty() {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }

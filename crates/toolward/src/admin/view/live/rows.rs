@@ -19,6 +19,8 @@ pub(in crate::admin::view) struct Row {
     /// One word, and its color.
     pub(in crate::admin::view) verdict: String,
     pub(in crate::admin::view) colour: &'static str,
+    /// The verdict of shadow rules, if it is another one.
+    pub(in crate::admin::view) would: Option<String>,
     /// The policy is not enforced: denied calls are forwarded.
     pub(in crate::admin::view) unenforced: bool,
     pub(in crate::admin::view) why: Why,
@@ -66,6 +68,7 @@ impl Row {
             clock: time.get(11..23).unwrap_or(&time).into(),
             agent: text("agent"),
             what: what(row),
+            would: row["would"]["verdict"].as_str().map(String::from),
             unenforced: row["enforced"] == false,
             why: why(page, row, &kind),
             took: row["duration_us"].as_u64().map(took),
