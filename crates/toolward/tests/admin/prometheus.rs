@@ -102,7 +102,9 @@ fn every_panel_of_the_dashboard_shows_data() {
         let expression = panel["targets"][0]["expr"].as_str().unwrap();
         let expression = expression.replace("$__rate_interval", "1m");
         eventually(&format!("data for {expression}"), || {
-            ["one__read", "one__write"].map(call);
+            for tool in ["one__read", "one__write"] {
+                call(tool);
+            }
             let samples = prometheus.query(&expression);
             let is_number = |sample: &Value| sample["value"][1].as_str() != Some("NaN");
             samples.iter().any(is_number).then_some(())
