@@ -22,7 +22,7 @@ fn call(site: &Site, arguments: Value) -> JoinHandle<Value> {
     })
 }
 
-/// The id of the only ticket on the page.
+/// The id of the only ticket that is shown.
 fn ticket(site: &Site) -> String {
     eventually("a ticket is shown", || {
         let html = site.html("approvals");
@@ -105,7 +105,7 @@ fn requests_of_other_origins_decide_nothing() {
     let origin = site.origin();
     let kind = ("Content-Type", "application/x-www-form-urlencoded");
     let cookie = ("Cookie", &*site.cookie);
-    let attempts: [(&str, Vec<(&str, &str)>, u16); 5] = [
+    let attempts = [
         ("no origin", vec![cookie, kind], 403),
         ("another origin", vec![cookie, kind, ("Origin", "https://evil.example")], 403),
         ("another port", vec![cookie, kind, ("Origin", "http://127.0.0.1:1")], 403),
