@@ -33,14 +33,22 @@ pub(super) fn write(dist: &Dist) -> Result<()> {
     let program = layer(dist, "program", |root| shared_files(dist, root))?;
     let runtimes = layer(dist, "runtimes", |root| runtimes(dist, root))?;
     let [small, large] = names(&dist.version);
-    let config = config(dist, "HTTP servers only");
-    Image { name: small, layers: vec![(&own, "program, glibc, CA certificates")], config }
-        .write(dist)?;
+    let reference = format!("toolward:{}", dist.version);
+    Image {
+        name: small,
+        reference: reference.clone(),
+        layers: vec![(&own, "program, glibc, CA certificates")],
+        config: config(dist, "for HTTP servers"),
+    }
+    .write(dist)?;
     let base = dist.stage.join("debian.tar");
-    let layers = vec![(&*base, "Debian"), (&runtimes, "Node.js, npm, uv"), (&program, "program")];
-    Image { name: large, layers, config: self::config(dist, "with Node.js and Python") }
-        .write(dist)?;
-    Ok(())
+    Image {
+        name: large,
+        reference: format!("{reference}-node-python"),
+        layers: vec![(&base, "Debian"), (&runtimes, "Node.js, npm, uv"), (&program, "program")],
+        config: config(dist, "with Node.js and Python"),
+    }
+    .write(dist)
 }
 
 /// A Debian system with Python, as a tar file and unpacked. It is kept until the packages change.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use flate2::Compression;
@@ -15,6 +15,8 @@ use super::{Dist, Result, at, create, read, remove, sums, write};
 pub(super) struct Image<'a> {
     /// The archive's name.
     pub(super) name: String,
+    /// The image's name and tag, for tools that load the archive.
+    pub(super) reference: String,
     /// Uncompressed tar files, each with a description.
     pub(super) layers: Vec<(&'a Path, &'a str)>,
     /// The part of the configuration that a container is started with.
@@ -23,18 +25,17 @@ pub(super) struct Image<'a> {
 
 impl Image<'_> {
     /// Writes the archive.
-    pub(super) fn write(&self, dist: &Dist) -> Result<PathBuf> {
+    pub(super) fn write(&self, dist: &Dist) -> Result<()> {
         let layout = dist.stage.join("layout");
         remove(&layout)?;
         let time = ["--utc", "--date", &format!("@{}", dist.epoch), "+%Y-%m-%dT%H:%M:%SZ"];
         let time = read(Command::new("date").args(time))?;
-        self.write_layout(&layout, &dist.version, time.trim())?;
+        self.write_layout(&layout, time.trim())?;
         let file = dist.out.join(format!("{}.tar", self.name));
-        dist.tar(&layout, ".", &file, &["--owner=0", "--group=0"])?;
-        Ok(file)
+        dist.tar(&layout, ".", &file, &["--owner=0", "--group=0"])
     }
 
-    fn write_layout(&self, layout: &Path, version: &str, time: &str) -> Result<()> {
+    fn write_layout(&self, layout: &Path, time: &str) -> Result<()> {
         let blobs = layout.join("blobs/sha256");
         create(&blobs)?;
         let mut layers = Vec::new();
@@ -63,7 +64,7 @@ impl Image<'_> {
             "layers": layers,
         });
         let mut manifest = document(&blobs, media_type, &manifest)?;
-        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": version});
+        manifest["annotations"] = json!({"org.opencontainers.image.ref.name": self.reference});
         let index = json!({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -126,8 +127,9 @@ mod tests {
         std::fs::write(&tar, [7; 100_000]).unwrap();
         let layout = folder.path().join("layout");
         let layers = vec![(&*tar, "a layer")];
-        let image = Image { name: "one".into(), layers, config: json!({"User": "1"}) };
-        image.write_layout(&layout, "1.0", "2026-01-01T00:00:00Z").unwrap();
+        let (name, reference) = ("one".into(), "one:1".into());
+        let image = Image { name, reference, layers, config: json!({"User": "1"}) };
+        image.write_layout(&layout, "2026-01-01T00:00:00Z").unwrap();
         let json = |path: &Path| -> Value {
             serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
         };
@@ -138,7 +140,10 @@ mod tests {
             assert_eq!(descriptor["size"], path.metadata().unwrap().len());
             path
         };
-        let manifest = json(&blob(&json(&layout.join("index.json"))["manifests"][0]));
+        let index = json(&layout.join("index.json"));
+        let named = &index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"];
+        assert_eq!(named, "one:1");
+        let manifest = json(&blob(&index["manifests"][0]));
         let config = json(&blob(&manifest["config"]));
         let mut layer = Vec::new();
         let compressed = File::open(blob(&manifest["layers"][0])).unwrap();
