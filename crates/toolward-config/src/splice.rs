@@ -160,6 +160,15 @@ impl SourceText {
         self.text.get(self.region(&tree, path).ok()?)
     }
 
+    /// The part of the file that has to be parsed to work with an entry, and the path of the entry in it: the entry
+    /// alone in JSON, where the file may be large, and otherwise the whole file.
+    pub fn narrowed<'p>(&self, path: &'p [Step]) -> (SourceText, &'p [Step]) {
+        match self.entry(path).filter(|_| self.format == FileFormat::Jsonc) {
+            Some(entry) => (SourceText { text: entry.into(), has_bom: false, ..*self }, &[]),
+            None => (self.clone(), path),
+        }
+    }
+
     /// The text of an entry with some of its scalar values masked, for people to read. `is_secret` gets the keys
     /// and list positions on the way to a value, and the value.
     pub fn masked_entry(
@@ -202,7 +211,7 @@ impl SourceText {
                 edits.iter().try_fold(self.clone(), |text, edit| text.edit_once(path, edit))?
             }
         };
-        edited.verify(self, path, Some(&meant))
+        edited.verify((self, &tree), path, Some(&meant))
     }
 
     /// Appends an item to a list, which is a member of the entry. Not for TOML.
@@ -246,12 +255,13 @@ impl SourceText {
         expected: &str,
         replacement: &str,
     ) -> Result<SourceText, Refused> {
-        let region = self.region(&self.tree()?, path)?;
+        let tree = self.tree()?;
+        let region = self.region(&tree, path)?;
         if self.text.get(region.clone()) != Some(expected) {
             return Err(Refused::Changed);
         }
         let replaced = self.with(region, replacement);
-        let replaced = replaced.verify(self, path, None)?;
+        let replaced = replaced.verify((self, &tree), path, None)?;
         match replaced.entry(path) == Some(replacement) {
             true => Ok(replaced),
             false => Err(Refused::Unsafe),
@@ -310,20 +320,20 @@ impl SourceText {
     /// Checks that only the entry differs from `before`, and that it is what was meant.
     fn verify(
         self,
-        before: &SourceText,
+        (before, then): (&SourceText, &Node<'_>),
         path: &[Step],
         meant: Option<&Json>,
     ) -> Result<SourceText, Refused> {
-        let (now, then) = (self.tree().map_err(|_| Refused::Unsafe)?, before.tree()?);
+        let now = self.tree().map_err(|_| Refused::Unsafe)?;
         let entry = find(&now, path).ok_or(Refused::Unsafe)?;
         let is_meant = meant.is_none_or(|meant| *meant == entry.to_json());
         // The bytes around the entry are the same by construction; this checks the construction.
-        let (region, old) = (self.region(&now, path)?, before.region(&then, path)?);
+        let (region, old) = (self.region(&now, path)?, before.region(then, path)?);
         let same_around = self.text.get(..region.start) == before.text.get(..old.start)
             && self.text.get(region.end..) == before.text.get(old.end..);
         // In JSON, the same bytes around an entry mean the same. Files may be large, so they are not compared again.
         let is_same =
-            self.format == FileFormat::Jsonc || without(&now, path) == without(&then, path);
+            self.format == FileFormat::Jsonc || without(&now, path) == without(then, path);
         match is_same && is_meant && same_around {
             true => Ok(self),
             false => Err(Refused::Unsafe),

@@ -184,10 +184,13 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
         let outcome = match plan_entry(&found, client, &text, request, gateway) {
             Ok(None) => Outcome::Wrapped,
             Ok(Some((server, hints, edited))) => {
-                let shown = |text: &SourceText| masked_diff::masked(text, &found.path);
-                let diff = masked_diff::lines(&shown(&text), &shown(&edited));
-                let entry = |text: &SourceText| text.entry(&found.path).map(String::from);
-                match (entry(&text), entry(&edited)) {
+                let ((old, at), (new, at_new)) =
+                    (text.narrowed(&found.path), edited.narrowed(&found.path));
+                let diff = masked_diff::lines(
+                    &masked_diff::masked(&old, at),
+                    &masked_diff::masked(&new, at_new),
+                );
+                match (old.entry(at).map(String::from), new.entry(at_new).map(String::from)) {
                     (Some(old), Some(new)) => plan.records.push(Record {
                         client: client.id.into(),
                         file: plan.file.clone(),

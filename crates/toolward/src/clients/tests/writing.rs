@@ -55,6 +55,22 @@ fn files_that_cannot_be_edited_safely_are_refused() {
         assert_eq!(text(&file), content);
         assert!(matches!(home.states()[..], [State::Unreadable(_)]));
     }
+    for (path, content) in [
+        (
+            ".codex/config.toml",
+            "[mcp_servers.a]\ncommand = \"x\"\n[mcp_servers.a]\ncommand = \"y\"\n",
+        ),
+        (
+            ".config/goose/config.yaml",
+            "extensions:\n  a: { cmd: x, type: stdio }\n  a: { cmd: y, type: stdio }\n",
+        ),
+    ] {
+        let home = Home::new(Platform::Linux);
+        let file = home.write(path, content);
+        let plan = home.init();
+        assert_eq!(problems(&plan).len(), 1, "{plan:#?}");
+        assert_eq!(text(&file), content);
+    }
     let home = Home::new(Platform::Linux);
     std::fs::create_dir_all(home.path(".cursor/mcp.json")).unwrap();
     assert_eq!(problems(&home.init()), ["it is not a file"]);
