@@ -1,6 +1,7 @@
 //! Echo server: an MCP server, legacy and modern, whose calls return their arguments.
 
 pub mod http;
+pub mod others;
 pub mod stdio;
 
 use std::collections::HashSet;
@@ -10,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
+use self::others::Others;
 use crate::json::{member, quote, string};
 
 pub const MODERN: &str = "2026-07-28";
@@ -29,6 +31,9 @@ pub struct Server {
     begun: AtomicU64,
     /// Whether responses over HTTP are event streams.
     pub sse: bool,
+    /// Whether it knows only legacy protocol versions.
+    pub legacy: bool,
+    others: Option<Others>,
     /// Called with the parameters of every call, before the response.
     pub on_call: Option<CallObserver>,
 }
@@ -76,8 +81,23 @@ impl Server {
             sessions: Mutex::default(),
             begun: AtomicU64::new(1),
             sse: false,
+            legacy: false,
+            others: None,
             on_call: None,
         })
+    }
+
+    /// Adds prompts and resources, and the tools `touch`, which announces a change of the resource in its argument `uri`
+    /// (over stdio), and `ask`, which asks the client and never ends (over HTTP).
+    pub fn offer(mut self, others: Others) -> io::Result<Server> {
+        let mut tools: Vec<Value> = serde_json::from_slice(&self.tools)?;
+        for name in ["touch", "ask"] {
+            tools.push(json!({"name": name, "inputSchema": {"type": "object"}}));
+            self.names.insert(name.into());
+        }
+        self.tools = serde_json::to_vec(&tools)?;
+        self.others = Some(others);
+        Ok(self)
     }
 
     /// Appends the response to a message. Returns the kinds of the message and of the response.
@@ -85,7 +105,12 @@ impl Server {
         let method = string(message, "method").unwrap_or_default();
         let params = member(message, "params").unwrap_or(b"{}");
         let modern = member(params, "_meta").and_then(|meta| member(meta, PROTOCOL_VERSION));
-        let name = (method == b"tools/call").then(|| string(params, "name").unwrap_or_default());
+        let modern = modern.filter(|_| !self.legacy);
+        let name = match method {
+            b"tools/call" | b"prompts/get" => Some(string(params, "name").unwrap_or_default()),
+            b"resources/read" => Some(string(params, "uri").unwrap_or_default()),
+            _ => None,
+        };
         let asked = match (modern, method) {
             (Some(_), _) => RequestKind::Modern { method, name },
             (None, b"initialize") => RequestKind::Initialize,
@@ -97,7 +122,21 @@ impl Server {
         let (Some(id), false) = (member(message, "id"), method.is_empty()) else {
             return (asked, Outcome::Nothing);
         };
+        if let (b"tools/call", Some(b"touch"), Some(_)) = (method, name, &self.others) {
+            let arguments = member(params, "arguments").unwrap_or_default();
+            others::updated(string(arguments, "uri").unwrap_or_default(), out);
+        }
         let mut reply = Reply { out, id };
+        let capabilities = || match self.others {
+            Some(_) => Others::capabilities(),
+            None => json!({"tools": {}}),
+        };
+        let others = self.others.as_ref();
+        let other =
+            others.and_then(|others| others.answer(method, params, modern.is_some(), &mut reply));
+        if let Some(answered) = other {
+            return (asked, answered);
+        }
         let answered = match (method, modern.is_some()) {
             (b"tools/call", modern) => self.call(params, name, modern, &mut reply),
             (b"tools/list", modern) => {
@@ -110,7 +149,7 @@ impl Server {
                 let result = json!({
                     "resultType": "complete",
                     "supportedVersions": [MODERN],
-                    "capabilities": {"tools": {}},
+                    "capabilities": capabilities(),
                     "ttlMs": 60000,
                     "cacheScope": "private",
                     "_meta": {"io.modelcontextprotocol/serverInfo": info()},
@@ -122,7 +161,7 @@ impl Server {
                 let known = LEGACY.iter().find(|known| known.as_bytes() == wanted);
                 let result = json!({
                     "protocolVersion": known.unwrap_or(&LEGACY[0]),
-                    "capabilities": {"tools": {}},
+                    "capabilities": capabilities(),
                     "serverInfo": info(),
                 });
                 reply.result(&[result.to_string().as_bytes()])

@@ -27,6 +27,12 @@ pub enum Era {
 pub enum Kind {
     Call,
     List,
+    /// `prompts/get`
+    Prompt,
+    /// `resources/read`
+    Read,
+    /// `resources/list`, one page
+    Resources,
 }
 
 /// The server to send requests to.
@@ -36,7 +42,7 @@ pub struct Target {
     pub authority: String,
     pub path: String,
     pub token: Option<String>,
-    /// The tool to call.
+    /// The tool to call, the prompt to get, the URI to read, or the cursor of the page to list (`echo`: the first).
     pub tool: String,
 }
 

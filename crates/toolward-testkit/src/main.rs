@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Args, Parser};
+use toolward_testkit::echo::others::Others;
 use toolward_testkit::echo::{self, Server};
 use toolward_testkit::load::{self, Era, Kind, Plan, Report, Target, Until};
 
@@ -72,13 +73,27 @@ struct Tools {
     /// JSON file with an array of tools, or an object with the array in `tools`
     #[arg(long)]
     list: Option<PathBuf>,
+    /// Number of resources. With any, there are also the prompt `echo` and the tools `touch` and `ask`
+    #[arg(long, default_value_t = 0)]
+    resources: usize,
+    /// Approximate size of each entry in the list of resources, in bytes
+    #[arg(long, default_value_t = 0)]
+    resource_bytes: usize,
+    /// Support only legacy protocol versions
+    #[arg(long)]
+    legacy: bool,
 }
 
 impl Tools {
     fn server(&self) -> io::Result<Server> {
-        match &self.list {
-            Some(file) => Server::new(&std::fs::read_to_string(file)?),
-            None => Server::new(&echo::tools(self.tools, self.tool_bytes)),
+        let mut server = match &self.list {
+            Some(file) => Server::new(&std::fs::read_to_string(file)?)?,
+            None => Server::new(&echo::tools(self.tools, self.tool_bytes))?,
+        };
+        server.legacy = self.legacy;
+        match self.resources {
+            0 => Ok(server),
+            count => server.offer(Others::new(count, self.resource_bytes)),
         }
     }
 }
@@ -96,7 +111,7 @@ struct Load {
     kind: Kind,
     #[arg(long, value_enum, default_value = "modern")]
     era: Era,
-    /// Tool to call
+    /// Tool to call, prompt to get, or URI to read; with `--kind resources` the cursor of the page, if any
     #[arg(long, default_value = "echo")]
     tool: String,
     /// Print JSON

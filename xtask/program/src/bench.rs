@@ -6,7 +6,9 @@ mod build;
 mod contest;
 mod growth;
 mod guards;
+mod held;
 mod http;
+mod kinds;
 mod listing;
 mod nginx;
 mod page;
@@ -16,7 +18,9 @@ mod start;
 mod stdio;
 mod table;
 mod toolward;
+mod updates;
 mod verify;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,11 +39,15 @@ type Result<T> = std::result::Result<T, String>;
 /// A section of the benchmark, with its name for `--only`.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 14] = [
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
     ("list", listing::run),
+    ("kinds", kinds::latency),
+    ("resources", kinds::pages),
+    ("updates", updates::run),
+    ("held", held::run),
     ("start", start::run),
     ("growth", growth::run),
     ("guards", guards::run),
@@ -168,8 +176,13 @@ impl Bench {
 
     /// Starts an echo server with this many tools; returns its URL.
     fn echo(&self, tools: usize, tool_bytes: usize) -> Result<(Process, String)> {
+        self.echo_with(&["--tools", &tools.to_string(), "--tool-bytes", &tool_bytes.to_string()])
+    }
+
+    /// Starts an echo server with these options; returns its URL.
+    fn echo_with(&self, options: &[&str]) -> Result<(Process, String)> {
         let mut command = self.testkit(&["echo-http"]);
-        command.args(["--tools", &tools.to_string(), "--tool-bytes", &tool_bytes.to_string()]);
+        command.args(options);
         let mut process = Process::start_to_read("echo", &mut command, &self.subfolder("echo")?)?;
         let url = process.first_line()?;
         Ok((process, url))

@@ -6,11 +6,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::{MODERN, Outcome, RequestKind, Server, error};
 use crate::http::{Connection, Message};
+use crate::json::{member, string};
 
 /// The error code for headers that do not match the body.
 const HEADER_MISMATCH: i32 = -32020;
@@ -81,6 +83,12 @@ async fn converse(stream: TcpStream, server: &Server) -> io::Result<()> {
         body.clear();
         out.clear();
         let closes = request.closes();
+        if server.asks(&request) {
+            connection.send(question().as_bytes()).await?;
+            // The client of this server ends the call by closing the connection.
+            connection.receive().await?;
+            break;
+        }
         server.respond(&request, &mut body, &mut out);
         connection.send(&out).await?;
         if closes {
@@ -117,6 +125,14 @@ impl<'a> RelevantHeaders<'a> {
 }
 
 impl Server {
+    /// Whether a request is a call of the tool `ask`.
+    fn asks(&self, request: &Message<'_>) -> bool {
+        let params = member(request.body, "params").unwrap_or_default();
+        self.others.is_some()
+            && string(request.body, "method") == Some(b"tools/call")
+            && string(params, "name") == Some(b"ask")
+    }
+
     /// Writes the response to a request. `body` is scratch space.
     fn respond(&self, request: &Message<'_>, body: &mut Vec<u8>, out: &mut Vec<u8>) {
         let mut words = request.line.split(|byte| *byte == b' ');
@@ -171,6 +187,17 @@ impl Server {
             write(out, status, &fields, body);
         }
     }
+}
+
+/// The beginning of an event stream, with a question to the client.
+fn question() -> String {
+    let question = json!({
+        "jsonrpc": "2.0", "id": "question", "method": "elicitation/create",
+        "params": {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}},
+    });
+    let event = format!("data: {question}\n\n");
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked";
+    format!("{head}\r\n\r\n{:x}\r\n{event}\r\n", event.len())
 }
 
 const JSON: &str = "Content-Type: application/json\r\n";

@@ -60,12 +60,18 @@ impl Checker {
                     && member(result, "content")
                         .is_some_and(|content| memmem::find(content, digits).is_some())
             }
+            Kind::Prompt => member(result, "messages")
+                .is_some_and(|messages| memmem::find(messages, digits).is_some()),
             Kind::List => member(result, "tools").is_some_and(|tools| tools.starts_with(b"[{")),
+            Kind::Read => member(result, "contents").is_some_and(|parts| parts.starts_with(b"[{")),
+            Kind::Resources => {
+                member(result, "resources").is_some_and(|entries| entries.starts_with(b"[{"))
+            }
         };
         if !right {
             return wrong("unexpected result");
         }
-        if self.kind == Kind::List && answer.len() > MIN_KNOWN_BYTES {
+        if matches!(self.kind, Kind::List | Kind::Resources) && answer.len() > MIN_KNOWN_BYTES {
             self.known = answer.len();
         }
         Ok(())

@@ -202,6 +202,7 @@ pub fn once(target: &Target, kind: Kind) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::echo::others::{Others, uri};
     use crate::echo::{self, Server};
 
     fn plan(kind: Kind, era: Era) -> Plan {
@@ -224,6 +225,28 @@ mod tests {
                 assert!(once(&target, kind).is_ok());
             }
         }
+    }
+
+    #[tokio::test]
+    async fn prompts_and_resources_are_requested_like_tools() {
+        let server = Server::new(&echo::tools(1, 0)).unwrap().offer(Others::new(200, 300)).unwrap();
+        let running = echo::http::start(server).unwrap();
+        let target = Target::parse(&running.url()).unwrap();
+        for (kind, name) in [
+            (Kind::Prompt, "echo".into()),
+            (Kind::Read, uri(7)),
+            (Kind::Resources, "echo".into()),
+            (Kind::Resources, "cursor".into()),
+        ] {
+            let target = Target { tool: name, ..target.clone() };
+            for era in [Era::Modern, Era::Legacy] {
+                let report = run(&target, &plan(kind, era)).await.unwrap();
+                assert_eq!(report.first_error, None, "{kind:?} {era:?}");
+                assert_eq!((report.times.count(), report.errors), (50, 0));
+            }
+        }
+        let unknown = Target { tool: uri(200), ..target };
+        assert!(once(&unknown, Kind::Read).is_err());
     }
 
     #[tokio::test]

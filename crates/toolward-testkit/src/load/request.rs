@@ -9,6 +9,9 @@ use crate::echo::{LEGACY, MODERN};
 /// The first number. All numbers have ten digits, so the length of a request never changes.
 pub(super) const FIRST: u64 = 1_000_000_000;
 
+/// The default of the target's name: no cursor.
+const FIRST_PAGE: &str = "echo";
+
 /// A request with a replaceable number, used as its id and as the argument to be echoed.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
@@ -39,7 +42,7 @@ impl Request {
             Era::Modern => {
                 let mut fields =
                     format!("MCP-Protocol-Version: {MODERN}\r\nMcp-Method: {}\r\n", method(kind));
-                if kind == Kind::Call {
+                if matches!(kind, Kind::Call | Kind::Prompt | Kind::Read) {
                     fields += &format!("Mcp-Name: {}\r\n", target.tool);
                 }
                 fields
@@ -109,12 +112,20 @@ pub(super) fn handshake() -> [String; 2] {
 
 fn body(kind: Kind, era: Era, tool: &str) -> String {
     let mut params = json!({});
-    if kind == Kind::Call {
-        params["name"] = json!(tool);
-        params["arguments"] = json!({
-            "message": "The quick brown fox jumps over the lazy dog.",
-            "number": FIRST,
-        });
+    let message = "The quick brown fox jumps over the lazy dog.";
+    match kind {
+        Kind::Call => {
+            params["name"] = json!(tool);
+            params["arguments"] = json!({"message": message, "number": FIRST});
+        }
+        // The arguments of a prompt are strings.
+        Kind::Prompt => {
+            params["name"] = json!(tool);
+            params["arguments"] = json!({"message": message, "number": FIRST.to_string()});
+        }
+        Kind::Read => params["uri"] = json!(tool),
+        Kind::Resources if tool != FIRST_PAGE => params["cursor"] = json!(tool),
+        Kind::Resources | Kind::List => {}
     }
     if era == Era::Modern {
         params["_meta"] = json!({
@@ -130,6 +141,9 @@ fn method(kind: Kind) -> &'static str {
     match kind {
         Kind::Call => "tools/call",
         Kind::List => "tools/list",
+        Kind::Prompt => "prompts/get",
+        Kind::Read => "resources/read",
+        Kind::Resources => "resources/list",
     }
 }
 

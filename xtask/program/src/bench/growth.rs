@@ -79,8 +79,8 @@ fn ratio(many: &Measured, few: &Measured) -> Spread {
     Spread::of(rounds.map(|(many, few)| many.per_second / few.per_second))
 }
 
-/// Additional agents, each with a token, as the continuation of `agents`.
-fn other_agents(agents: usize) -> String {
+/// Additional agents, each with the token `token-of-agent-NUMBER`, as the continuation of `agents`.
+pub(super) fn other_agents(agents: usize) -> String {
     let mut text = String::new();
     for number in 1..agents {
         let hash = Sha256::digest(format!("token-of-agent-{number}"));

@@ -24,14 +24,17 @@ pub(super) enum Rules {
     All,
     /// For the server `echo`: this many names, the last of which is `echo`.
     Names(usize),
+    /// For the server `echo`: 100 rules each for tools, prompts and resources; the last ones match.
+    Kinds,
 }
 
 impl Rules {
     fn entries(self) -> Vec<String> {
         let mut rules: Vec<String> = match self {
-            Rules::Mixed => {
+            Rules::Mixed | Rules::Kinds => {
                 let names = (1..=50).map(|at| format!("other_{at:03}"));
-                names.chain((1..=49).map(|at| format!("get_{at:03}_*"))).collect()
+                let patterns = (1..=48).map(|at| format!("get_{at:03}_*"));
+                names.chain(patterns).chain(["touch".into()]).collect()
             }
             Rules::All => (1..=99).map(|at| format!("tool_{at:03}")).collect(),
             Rules::Names(rules) => (1..rules).map(|at| format!("other_{at:06}")).collect(),
@@ -43,16 +46,23 @@ impl Rules {
     /// The agent's lines, without an identity.
     fn agent(self) -> String {
         let server = match self {
-            Rules::Mixed | Rules::Names(_) => "echo",
+            Rules::Mixed | Rules::Names(_) | Rules::Kinds => "echo",
             Rules::All => "*",
         };
-        let rules: Vec<String> =
-            self.entries().iter().map(|rule| format!("          - \"{rule}\"\n")).collect();
-        format!(
-            "agents:\n  bench:\n    allow:\n      servers: [\"{server}\"]\n      tools:\n        \
-             \"{server}\":\n{}",
-            rules.concat()
-        )
+        let list = |kind: &str, rules: &[String]| {
+            let rules = rules.iter().map(|rule| format!("          - \"{rule}\"\n"));
+            let rules: String = rules.collect();
+            format!("      {kind}:\n        \"{server}\":\n{rules}")
+        };
+        let mut text = format!("agents:\n  bench:\n    allow:\n      servers: [\"{server}\"]\n");
+        text += &list("tools", &self.entries());
+        if matches!(self, Rules::Kinds) {
+            text += &list("prompts", &self.entries());
+            let names = (1..=50).map(|at| format!("bench://other/{at:03}"));
+            let rules = names.chain((1..=49).map(|at| format!("bench://more-{at:03}/*")));
+            text += &list("resources", &rules.chain(["bench://docs/*".into()]).collect::<Vec<_>>());
+        }
+        text
     }
 }
 
@@ -96,8 +106,14 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Writes the configuration of a gateway in front of these servers.
+    /// Writes the configuration of a gateway in front of these servers, which have URLs.
     pub(super) fn new(bench: &Bench, servers: &[(String, &str)], rules: Rules) -> Result<Setup> {
+        let server = |(name, url): &(String, &str)| (name.clone(), format!("url: \"{url}\""));
+        Setup::of(bench, &servers.iter().map(server).collect::<Vec<_>>(), rules)
+    }
+
+    /// The same, with the definitions of servers as the inside of a YAML flow mapping.
+    pub(super) fn of(bench: &Bench, servers: &[(String, String)], rules: Rules) -> Result<Setup> {
         let folder = bench.subfolder("toolward")?;
         let port = free_port()?;
         let hash = Sha256::digest(TOKEN).iter().fold(String::new(), |mut text, byte| {
@@ -107,8 +123,8 @@ impl Setup {
         let mut text = format!(
             "listen: 127.0.0.1:{port}\nadmin: off\nstate: state\naudit: {{ dir: audit }}\nservers:\n"
         );
-        for (name, url) in servers {
-            let _ = writeln!(text, "  {name}: {{ url: \"{url}\" }}");
+        for (name, definition) in servers {
+            let _ = writeln!(text, "  {name}: {{ {definition} }}");
         }
         text += &rules.agent();
         let _ = writeln!(text, "    tokens: [\"sha256:{hash}\"]");
