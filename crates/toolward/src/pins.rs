@@ -1,6 +1,7 @@
 //! The pins of a configuration: its lock file, and what the state directory knows about it.
 
 pub(crate) mod compare;
+pub(crate) mod quarantine;
 pub(crate) mod survey;
 
 use std::path::{Path, PathBuf};
@@ -162,6 +163,11 @@ pub(crate) fn identity(server: &Server, base: &Path) -> Value {
 /// The command that accepts a definition, for a shell.
 pub(crate) fn accept_command(target: &str, digest: &str) -> String {
     format!("toolward accept {} --expect {digest}", quoted(target))
+}
+
+/// The command that proposes a permission, for a shell.
+pub(crate) fn allow_command(agent: &str, server: &str, tool: &str) -> String {
+    format!("toolward allow --as {} {}", quoted(agent), quoted(&format!("{server}/{tool}")))
 }
 
 /// A word for a POSIX shell.

@@ -44,6 +44,8 @@ pub(crate) struct PolicyQuery<'a> {
     pub(crate) redact: &'a Redact,
     /// How the agent calls the server's tools.
     pub(crate) route: Route,
+    /// Why agents cannot use the tool, regardless of the policy.
+    pub(crate) quarantined: Option<String>,
 }
 
 /// The evaluation of all layers, and the final decision.
@@ -132,6 +134,10 @@ impl<'a> PolicyQuery<'a> {
     /// The answer if the policy allows the tool, and the agent's discovery setting does not: a tool that is
     /// called through `execute_tool` is not listed, and without that tool it cannot be called.
     fn unreachable(&self, decision: &Decision) -> Option<(Decision, String)> {
+        if let Some(why) = self.quarantined.as_ref().filter(|_| decision.verdict != Verdict::Deny) {
+            let (verdict, step) = (Verdict::Deny, Step::Pin);
+            return Some((Decision { verdict, step, layer: None, rule: None }, why.clone()));
+        }
         let note = self.route_note().filter(|_| decision.verdict != Verdict::Deny)?;
         match self.route {
             Route::Execute if !self.list => None,

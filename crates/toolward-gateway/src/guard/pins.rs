@@ -320,7 +320,7 @@ impl Pins {
     }
 
     /// The quarantined entry of this name, as the latest list has it.
-    pub(crate) fn quarantined(
+    pub fn quarantined(
         &self,
         server: &str,
         kind: ListKind,

@@ -9,7 +9,7 @@ use serde_json::json;
 use toolward_config::sanitize;
 use toolward_gateway::upstream::built_in::EXECUTE;
 use toolward_policy::reason::About;
-use toolward_policy::{Caller, Verdict};
+use toolward_policy::{Caller, Decision, Step, Verdict};
 
 use crate::cli::LsArgs;
 use crate::discovery::{Route, route};
@@ -17,6 +17,7 @@ use crate::exit::{self, Failure};
 use crate::fetch_tools;
 use crate::guards::discovery;
 use crate::load::{Input, UnknownAgent};
+use crate::pins::quarantine::Quarantine;
 use crate::query::decision_json;
 use crate::render::{BOLD, DIM, Table, count, paint, verdict};
 
@@ -57,6 +58,7 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
     let (mut shown, mut offered) = (0, 0);
     let mut rows = Vec::new();
     let mut through = 0;
+    let quarantine = Quarantine::new(&input.loaded, &input.reads);
     for (server, tools) in input.catalogue.lists() {
         if args.server.as_deref().is_some_and(|only| only != server) {
             continue;
@@ -64,7 +66,12 @@ pub(crate) fn run(args: LsArgs, matches: Option<&ArgMatches>) -> Result<u8, Fail
         let route = route(&input.policy, &input.loaded.config, agent, server);
         for (tool, cell) in input.policy.row(agent, server, tools).iter() {
             let listing = cell.list(caller);
+            let pinned = quarantine.of(server, tool).is_some();
             let decision = match route {
+                _ if pinned && listing.decision.verdict != Verdict::Deny => {
+                    let (verdict, step) = (Verdict::Deny, Step::Pin);
+                    Decision { verdict, step, layer: None, rule: None }
+                }
                 Route::Closed(denied) => denied,
                 _ => listing.decision,
             };

@@ -17,6 +17,7 @@ use crate::exit::Failure;
 use crate::fetch_tools;
 use crate::guards::discovery;
 use crate::load::Input;
+use crate::pins::quarantine::Quarantine;
 use crate::prepared;
 use crate::query::PolicyQuery;
 use crate::render::{DIM, paint};
@@ -35,6 +36,8 @@ pub(crate) struct Question {
     hints: Hints,
     naming: Option<Naming>,
     redact: Redact,
+    /// Why agents cannot use the tool, regardless of the policy.
+    quarantined: Option<String>,
     /// No tool lists were given.
     asks_servers: bool,
 }
@@ -97,7 +100,12 @@ impl Question {
             (Some(tool), Kind::Tool) => input.policy.hints(server, tool),
             _ => Hints::default(),
         };
+        let is_known = input.catalogue.tools(server).is_some();
+        let pinned = tool.as_ref().filter(|_| kind == Kind::Tool && is_known);
+        let quarantined =
+            pinned.and_then(|tool| Quarantine::new(&input.loaded, &input.reads).of(server, tool));
         Ok(Question {
+            quarantined,
             naming: naming(&input.loaded.config),
             redact: Redact::new(&input.loaded.config.audit.redact),
             asks_servers: args.tools.lists.is_empty() && kind == Kind::Tool,
@@ -131,6 +139,7 @@ impl Question {
             naming: self.naming.as_ref(),
             redact: &self.redact,
             route: self.route(self.agent.as_deref()),
+            quarantined: self.quarantined.clone(),
         }
     }
 

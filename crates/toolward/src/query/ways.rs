@@ -102,7 +102,8 @@ impl<'a> PolicyQuery<'a> {
     }
 
     fn is_listed_via(&self, via: Via) -> bool {
-        (via == Via::Execute || self.route.is_direct())
+        self.quarantined.is_none()
+            && (via == Via::Execute || self.route.is_direct())
             && self.listing().is_some_and(|listing| listing.decision.verdict != Verdict::Deny)
     }
 

@@ -229,6 +229,11 @@ impl ActiveQuestion {
                 ListKind::Tools => self.active.discovery.route(policy, agent, &self.server),
                 _ => self.active.discovery.route_to_others(agent),
             },
+            quarantined: self
+                .active
+                .pins
+                .quarantined(&self.server, self.kind, &self.name)
+                .map(|changed| format!("it is quarantined: {}", changed.summary())),
         }
     }
 
