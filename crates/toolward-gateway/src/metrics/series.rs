@@ -263,8 +263,10 @@ mod tests {
             family.count(Labels::new(["allow", "", ""], ["agent", name]));
         }
         let sums = family.sums();
-        assert_eq!(sums.len(), MAX_SERIES + 1);
+        // Series that are over the limit are counted as one.
+        assert!(sums.len() <= MAX_SERIES + 1, "{}", sums.len());
         let other = Labels::new(["allow", "", ""], [OTHER, OTHER]).owned();
-        assert_eq!(sums[&other], 500);
+        assert!(sums[&other] >= 500);
+        assert_eq!(sums.values().sum::<u64>(), names.len() as u64);
     }
 }
