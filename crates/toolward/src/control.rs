@@ -108,7 +108,10 @@ impl Control {
                     }
                     word if word.starts_with(control_approvals::WORD) => {
                         let request = &word[control_approvals::WORD.len()..];
-                        control_approvals::answer(&reloader, &peer, request).await
+                        let answer = control_approvals::answer(&reloader, &peer, request).await;
+                        let _ = to.write_all(answer.as_bytes()).await;
+                        let _ = to.write_all(b"\n").await;
+                        return;
                     }
                     "status" => status(&reloader, begun).await,
                     "tools" => lists(&reloader, ListKind::Tools),

@@ -26,10 +26,31 @@ pub(crate) struct Peer {
 }
 
 /// Answers a request, which is a JSON object.
-pub(crate) async fn answer(reloader: &Reloader, peer: &Peer, request: &str) -> Value {
-    let Ok(request) = serde_json::from_str::<Value>(request) else {
-        return json!({"error": "the request is not JSON"});
-    };
+pub(crate) async fn answer(reloader: &Reloader, peer: &Peer, request: &str) -> String {
+    match serde_json::from_str::<Value>(request) {
+        Ok(request) => respond(reloader, peer, &request).await,
+        Err(_) => json!({"error": "the request is not JSON"}).to_string(),
+    }
+}
+
+async fn respond(reloader: &Reloader, peer: &Peer, request: &Value) -> String {
+    let active = reloader.gateway().active();
+    if request["do"] == "pending"
+        && let Ok(approver) = approver(&active, peer, request["token"].as_str())
+        && let Ok(tickets) = reloader.gateway().context.approvals.pending()
+    {
+        // There may be many: they are written one by one.
+        let mut text = String::from("{\"tickets\":[");
+        for (at, one) in tickets.iter().enumerate() {
+            text += if at > 0 { "," } else { "" };
+            text += &ticket(reloader, &active, &approver, one).to_string();
+        }
+        return text + "]}";
+    }
+    decide(reloader, peer, request).await.to_string()
+}
+
+async fn decide(reloader: &Reloader, peer: &Peer, request: &Value) -> Value {
     let (context, active) = (&reloader.gateway().context, reloader.gateway().active());
     let approver = match approver(&active, peer, request["token"].as_str()) {
         Ok(approver) => approver,
@@ -41,19 +62,13 @@ pub(crate) async fn answer(reloader: &Reloader, peer: &Peer, request: &str) -> V
     }
     let id = request["id"].as_str().unwrap_or_default();
     match request["do"].as_str() {
-        Some("pending") => match context.approvals.pending() {
-            Ok(tickets) => {
-                let all = tickets.iter().map(|one| ticket(reloader, &active, &approver, one));
-                json!({"tickets": all.collect::<Vec<_>>()})
-            }
-            Err(error) => json!({"error": error.to_string()}),
-        },
+        Some("pending") => json!({"error": "tickets cannot be read"}),
         Some("grants") => match context.approvals.grants() {
             Ok(grants) => json!({"grants": grants.iter().map(grant).collect::<Vec<_>>()}),
             Err(error) => json!({"error": error.to_string()}),
         },
         Some("approve") => {
-            let scope = match scope(&request) {
+            let scope = match scope(request) {
                 Ok(scope) => scope,
                 Err(why) => return json!({"error": why}),
             };

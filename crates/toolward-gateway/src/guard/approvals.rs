@@ -334,12 +334,17 @@ impl Approvals {
 
     /// The tickets that wait for a person, the oldest first.
     pub fn pending(&self) -> io::Result<Vec<Ticket>> {
-        let tickets = |tables: &mut Tables, _| -> Vec<Ticket> {
-            tables.tickets().filter(|ticket| ticket.is_pending()).cloned().collect()
-        };
-        let mut tickets = self.read(tickets)?;
-        tickets.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
-        Ok(tickets)
+        Ok(self.oldest_pending(usize::MAX)?.0)
+    }
+
+    /// The oldest tickets that wait for a person, and how many there are.
+    pub fn oldest_pending(&self, most: usize) -> io::Result<(Vec<Ticket>, usize)> {
+        self.read(|tables, _| {
+            let mut all: Vec<&Ticket> =
+                tables.tickets().filter(|ticket| ticket.is_pending()).collect();
+            all.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
+            (all.iter().take(most).map(|ticket| (*ticket).clone()).collect(), all.len())
+        })
     }
 
     /// How many tickets wait for a person, as far as this process knows.

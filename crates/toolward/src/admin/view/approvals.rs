@@ -196,9 +196,9 @@ fn queue(page: &AdminUi, signed: &SignedIn, message: Option<String>) -> std::io:
     let (gateway, active) = (page.gateway(), page.gateway().active());
     let approvals = &gateway.context.approvals;
     let approver = approver(&active, signed);
-    let tickets = approvals.pending()?;
-    let more = tickets.len().saturating_sub(SHOWN);
-    let shown = tickets.iter().take(SHOWN).map(|ticket| {
+    let (tickets, all) = approvals.oldest_pending(SHOWN)?;
+    let more = all.saturating_sub(SHOWN);
+    let shown = tickets.iter().map(|ticket| {
         let may_decide = approver.as_ref().is_ok_and(|one| one.may_decide(&active, ticket));
         shown(page, &active, ticket, may_decide)
     });
