@@ -42,7 +42,7 @@ pub struct Target {
     pub authority: String,
     pub path: String,
     pub token: Option<String>,
-    /// The tool to call, the prompt to get, the URI to read, or the cursor of the page to list (`echo`: the first).
+    /// The tool to call, the prompt to get, the URI to read, or the cursor of a page (`echo`: no cursor).
     pub tool: String,
 }
 

@@ -111,7 +111,7 @@ struct Load {
     kind: Kind,
     #[arg(long, value_enum, default_value = "modern")]
     era: Era,
-    /// Tool to call, prompt to get, or URI to read; with `--kind resources` the cursor of the page, if any
+    /// Tool to call, prompt to get, or URI to read; with `--kind resources` the cursor, if any
     #[arg(long, default_value = "echo")]
     tool: String,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! What listings show of prompts, resources and templates, for `ls`, `can-i`, `explain` and the admin UI.
+//! Listing decisions about prompts, resources and templates, for `ls`, `can-i`, `explain` and the admin UI.
 
 use std::borrow::Cow;
 

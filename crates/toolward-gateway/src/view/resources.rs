@@ -186,7 +186,7 @@ impl ResourceViews {
         let view = &self.resources;
         let of = owner.and_then(|at| Some((at, view.servers.get(at)?)));
         let Some((at, of)) = of else { return Err(unlisted(message)) };
-        // What was computed for the listing applies to the URI as listed; other spellings are decided as they are.
+        // The decision of the listing applies to the URI as listed; other spellings are decided as they are.
         let listed = view.shown.get(&key(uri));
         if let Some(listed) = listed.filter(|listed| listed.at == at && *listed.original == *uri) {
             return view.decide_entry(rules, caller, (uri, listed), message);

@@ -62,7 +62,7 @@ pub(super) fn latency(bench: &Bench) -> Result<Table> {
     Ok(table)
 }
 
-/// What the gateway adds to the median of a request, round by round.
+/// The time that the gateway adds to the median of a request, round by round.
 fn added(direct: &Measured, through: &Measured) -> Vec<f64> {
     let rounds = direct.samples.iter().zip(&through.samples);
     rounds.map(|(direct, through)| through.p50 - direct.p50).collect()

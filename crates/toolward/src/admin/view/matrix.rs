@@ -9,6 +9,7 @@ mod folds;
 mod group;
 mod owners;
 pub(super) mod table;
+mod verdict;
 
 use std::sync::Arc;
 

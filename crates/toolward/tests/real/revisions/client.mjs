@@ -3,7 +3,7 @@
 //     client.mjs REVISION --stdio COMMAND ARGS…
 //     client.mjs REVISION --url URL TOKEN
 //
-// It offers REVISION and, if that is a legacy one, older ones. Prints what it got as JSON.
+// It offers REVISION and, if that is a legacy one, older ones. Prints the results as JSON.
 import { createRequire } from 'node:module';
 
 const require = createRequire(`${process.env.TOOLWARD_PEERS}/`);

@@ -7,9 +7,10 @@ use toolward_gateway::client::ServerId;
 use toolward_gateway::lock::LockUnpoisoned;
 use toolward_wire::list::ListKind;
 
-use super::group::{Group, ListOf};
+use super::group::{Group, ListOf, PreviousTable};
 use super::owners::Owners;
-use super::table::{Agents, MatrixTable, PreviousTable};
+use super::table::MatrixTable;
+use super::verdict::Agents;
 use crate::admin::lists::List;
 use crate::reload::Reloader;
 

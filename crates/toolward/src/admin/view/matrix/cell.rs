@@ -6,7 +6,8 @@ use toolward_wire::list::ListKind;
 
 use super::filter::{At, MatrixFilter};
 use super::group::{EntryLine, Group};
-use super::table::{self, MatrixCell, MatrixTable};
+use super::table::MatrixTable;
+use super::verdict::{self, MatrixCell};
 use crate::admin::view::words::{plural, singular};
 use crate::discovery::Route;
 
@@ -106,7 +107,7 @@ pub(super) fn drawn<'a>(
 impl Mark {
     fn of(group: &Group, column: usize, cell: MatrixCell, owner: Option<&str>) -> Mark {
         let (word, sign) = sign(cell.verdict);
-        let through = cell.verdict != table::DENY && group.route(column) == Route::Execute;
+        let through = cell.verdict != verdict::DENY && group.route(column) == Route::Execute;
         let mut label = String::from(word);
         let (mut limit, mut hook) = (None, None);
         if through {
@@ -141,9 +142,9 @@ impl Mark {
 /// The verdict as a word and as a symbol.
 pub(in crate::admin::view) fn sign(verdict: u8) -> (&'static str, &'static str) {
     match verdict {
-        table::ALLOW => ("allow", "✓"),
-        table::DEPENDS => ("depends", "≈"),
-        table::ASK => ("ask", "?"),
+        verdict::ALLOW => ("allow", "✓"),
+        verdict::DEPENDS => ("depends", "≈"),
+        verdict::ASK => ("ask", "?"),
         _ => ("deny", "–"),
     }
 }
@@ -199,12 +200,12 @@ impl Legend {
 
     fn add(&mut self, group: &Group, column: usize, cell: MatrixCell) {
         match cell.verdict {
-            table::ALLOW => self.allow = true,
-            table::DEPENDS => self.depends = true,
-            table::ASK => self.ask = true,
+            verdict::ALLOW => self.allow = true,
+            verdict::DEPENDS => self.depends = true,
+            verdict::ASK => self.ask = true,
             _ => self.deny = true,
         }
-        self.through |= cell.verdict != table::DENY && group.route(column) == Route::Execute;
+        self.through |= cell.verdict != verdict::DENY && group.route(column) == Route::Execute;
         self.changed |= cell.before.is_some();
         if let Some(guards) = group.guards(cell) {
             self.limits |= !guards.limits.is_empty();

@@ -7,7 +7,8 @@ use toolward_wire::list::ListKind;
 
 use super::folds::Folds;
 use super::group::Group;
-use super::table::{self, MatrixCell, MatrixTable};
+use super::table::MatrixTable;
+use super::verdict::{self, MatrixCell};
 use crate::admin::Query;
 use crate::admin::query::encoded;
 use crate::admin::view::words::{kind_of, singular};
@@ -230,4 +231,4 @@ pub(super) fn address_without(query: &Query, left_out: &str) -> String {
 }
 
 // The order of the words is that of the bytes.
-const _: () = assert!(table::ALLOW == 0 && table::DEPENDS == 1 && table::ASK == 2);
+const _: () = assert!(verdict::ALLOW == 0 && verdict::DEPENDS == 1 && verdict::ASK == 2);

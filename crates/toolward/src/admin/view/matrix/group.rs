@@ -14,7 +14,7 @@ use toolward_policy::exposure::Exposure;
 use toolward_policy::{Caller, Hints, Tool};
 use toolward_wire::list::{Entry, ListKind};
 
-use super::table::{DENY, MatrixCell, PreviousTable, byte};
+use super::verdict::{Agents, DENY, MatrixCell, byte};
 use crate::admin::query::encoded;
 use crate::admin::view::words::plural;
 use crate::discovery::Route;
@@ -43,6 +43,16 @@ pub(super) struct Group {
     pub(super) allowed: Vec<usize>,
     /// How many cells the last reload changed.
     pub(super) changed: usize,
+}
+
+/// The table before a reload.
+pub(super) struct PreviousTable {
+    /// The time of the reload, in microseconds since 1970.
+    pub(super) at: u64,
+    /// The policy that the reload replaced.
+    pub(super) serial: u64,
+    pub(super) agents: Agents,
+    pub(super) groups: Vec<Arc<Group>>,
 }
 
 /// A tool, prompt, resource or template.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toolward_wire::list::ListKind;
 
 use super::group::Group;
-use super::table::DENY;
+use super::verdict::DENY;
 
 /// The cells of resources that another server owns. Groups are identified by their index in the table.
 #[derive(Default)]

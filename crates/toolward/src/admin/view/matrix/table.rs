@@ -2,29 +2,12 @@
 
 use std::sync::Arc;
 
-use toolward_policy::Verdict;
 use toolward_wire::list::ListKind;
 
 use super::group::Group;
 use super::owners::Owners;
+use super::verdict::{Agents, DENY};
 use crate::discovery::Route;
-
-pub(super) const ALLOW: u8 = 0;
-pub(super) const DEPENDS: u8 = 1;
-pub(super) const ASK: u8 = 2;
-pub(super) const DENY: u8 = 3;
-
-pub(super) fn byte(verdict: Verdict) -> u8 {
-    match verdict {
-        Verdict::Allow => ALLOW,
-        Verdict::Depends => DEPENDS,
-        Verdict::Ask => ASK,
-        Verdict::Deny => DENY,
-    }
-}
-
-/// The callers that have a column; `None`: unnamed callers.
-pub(super) type Agents = Arc<Vec<Option<String>>>;
 
 pub(super) struct MatrixTable {
     pub(super) agents: Agents,
@@ -34,26 +17,6 @@ pub(super) struct MatrixTable {
     /// The time of the last reload, if the table before it is known, and the agents that it added.
     pub(super) reloaded: Option<u64>,
     pub(super) added: Vec<bool>,
-}
-
-/// The table before a reload.
-pub(super) struct PreviousTable {
-    /// The time of the reload, in microseconds since 1970.
-    pub(super) at: u64,
-    /// The policy that the reload replaced.
-    pub(super) serial: u64,
-    pub(super) agents: Agents,
-    pub(super) groups: Vec<Arc<Group>>,
-}
-
-/// One entry for one agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct MatrixCell {
-    pub(super) verdict: u8,
-    /// The index of its guards among those of the group; 0: none.
-    pub(super) guards: u16,
-    /// The verdict before the last reload, if it was different.
-    pub(super) before: Option<u8>,
 }
 
 impl MatrixTable {
