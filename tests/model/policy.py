@@ -89,13 +89,18 @@ class Tool:
         return isinstance(properties, dict) and any(key in properties for key in self.action_keys)
 
     def action_enum(self):
-        """The enum of the first action key that the schema declares."""
+        """The values of the action with a key for each, if every action key that the schema declares has an enum."""
         properties = (self.request.schema or {}).get("properties") or {}
+        found = {}
         for key in self.action_keys:
-            if key in properties:
-                values = properties[key].get("enum")
-                return (key, values) if isinstance(values, list) else None
-        return None
+            if key not in properties:
+                continue
+            values = properties[key].get("enum")
+            if not isinstance(values, list):
+                return None
+            for value in values:
+                found.setdefault(value, key)
+        return found
 
 
 def action_keys(server, name):
@@ -332,10 +337,11 @@ class AllowlistLayer:
             key, values = f"allowed_{kind}s", self.others[kind]
         elif kind != "tool":
             # Not named: allowed only beside an allowlist that does not narrow.
-            values = [value for value in values if value == "*"][:1]
-            if values:
-                return Decision("allow", "5-implicit-grant")
-        list_ = List(entries_of(values, key), insensitive=self.insensitive, qualified=kind == "tool")
+            everything = [index for index, value in enumerate(values) if value in ("*", {"tool": "*"})]
+            if everything:
+                return Decision("allow", "allowlist-match", rule=f"allowed_tools[{everything[0]}]")
+            values = []
+        list_ = List(entries_of(values, key), insensitive=self.insensitive, qualified=True)
         ordered = [
             (list_, entry, Decision("ask" if entry.ask else "allow", "allowlist-match", rule=entry.path))
             for entry in list_.entries
@@ -351,16 +357,18 @@ class ReadOnlyLayer:
 
 
 def is_agents_layer(policy):
+    """In the main file, agents without rules only define identities. A file without servers is a policy file."""
     rules = ("allow", "deny", "roles")
-    return any(key in agent for agent in (policy.get("agents") or {}).values() for key in rules)
+    has_rules = any(key in agent for agent in (policy.get("agents") or {}).values() for key in rules)
+    is_main = "servers" in policy or "read_only" in policy
+    return has_rules or "agents" in policy and not is_main or set(policy) <= {"defaults"}
 
 
 class Policy:
     def __init__(self, policy):
         self.servers = policy.get("servers") or {}
         self.layers = []
-        only = set(policy) <= {"agents", "defaults", "roles"}
-        if is_agents_layer(policy) or only:
+        if is_agents_layer(policy):
             self.layers.append(AgentsLayer(policy))
         if "allowed_tools" in policy:
             self.layers.append(AllowlistLayer(policy))
@@ -392,15 +400,14 @@ class Policy:
         tool = self.tool(request)
         enum = tool.action_enum() if request.kind == "tool" else None
         if enum and self.exposed(request) and any(names_action(layer, tool) for layer in self.layers):
-            key, values = enum
+            # Each value as a call with that action; its other arguments are not known.
             decisions = [
-                self.decide(Request(**{**vars(request), "arguments": {key: value}})) for value in values
+                self.combine(request, lambda *step, value=value: decide_listing(*step, action=value)) for value in enum
             ]
-            allowed = [decision for decision in decisions if decision.verdict != "deny"]
-            if decisions and len(allowed) < len(decisions) and allowed:
-                return Decision("depends", allowed[0].step, allowed[0].layer, allowed[0].rule)
-            if decisions:
-                return max(decisions, key=lambda decision: STRICTNESS[decision.verdict])
+            open_ = [decision for decision in decisions if decision.verdict != "deny"]
+            if open_ and len(open_) < len(decisions):
+                return Decision("depends", open_[0].step, open_[0].layer, open_[0].rule)
+            return max(decisions, key=lambda decision: STRICTNESS[decision.verdict])
         return self.combine(request, decide_listing)
 
     def combine(self, request, walk):
@@ -449,37 +456,43 @@ def decide_call(tool, lists, ordered, last):
     return last
 
 
-def decide_listing(tool, lists, ordered, last):
+UNKNOWN = object()
+
+
+def decide_listing(tool, lists, ordered, last, action=UNKNOWN):
     """All outcomes: each uncertain entry matches or does not, independently of the others."""
-    call = Call(None, variables(tool, None))
-    definite, first_uncertain = [], None
+    known = action is not UNKNOWN and any(
+        list_.action_patterns(entry, tool) for list_ in lists for entry in list_.entries
+    )
+    if known and not isinstance(action, str):
+        return Decision("deny", "ambiguous-action")
+    if not known:
+        action = None
+    call = Call(action, variables(tool, action))
+    outcomes, ending, first_uncertain = [], last, None
     for list_, entry, decision in ordered:
-        by_name = list_.matches_name(entry, tool)
-        if not by_name and not list_.action_patterns(entry, tool):
+        certain = list_.covers(entry, tool, action)
+        if not certain and (known or not list_.action_patterns(entry, tool)):
             continue
-        reads = entry.when is not None and (cel.reads(entry.when, "args") or cel.reads(entry.when, "action"))
-        if by_name and not reads:
-            if list_.applies(entry, tool, call):
-                definite.append((decision, False))
-        else:
-            definite.append((decision, True))
-    outcomes, ending = [], last
-    for decision, uncertain in definite:
+        reads_args = entry.when is not None and cel.reads(entry.when, "args")
+        reads_action = entry.when is not None and cel.reads(entry.when, "action") and not known
+        if not reads_args and not reads_action:
+            # This condition can be evaluated.
+            value = True if entry.when is None else cel.evaluate(entry.when, call.variables)
+            if not (list_.deny if value is cel.ERROR else value):
+                continue
         outcomes.append(decision)
-        if uncertain:
-            first_uncertain = first_uncertain or decision
-        else:
+        if certain and not reads_args and not reads_action:
             ending = decision
             break
+        first_uncertain = first_uncertain or decision
     else:
         outcomes.append(last)
     verdicts = {decision.verdict for decision in outcomes}
-    if verdicts == {"deny"} or len(outcomes) == 1:
+    if len(verdicts) == 1:
         return ending
     if "deny" in verdicts:
         return Decision("depends", first_uncertain.step, rule=first_uncertain.rule)
     # No outcome is a deny: the strictest of them.
     strictest = max(verdicts, key=STRICTNESS.get)
-    if verdicts == {"allow"}:
-        return ending
     return next(decision for decision in outcomes if decision.verdict == strictest)

@@ -3,7 +3,7 @@
 
     tests/model/referee.py PROGRAM --pairs N [--seed S]
 
-Needs the package z3-solver. A policy is turned into a formula over a tool's name, one hint, whether its schema declares
+Needs the package z3-solver. A policy is turned into a formula over a tool's name, two hints, whether its schema declares
 an action key, and the action of a call; z3 looks for a call that becomes wider, or that must never be allowed. Examples
 that `toolward` or z3 find are decided by `toolward decide`.
 """
@@ -53,19 +53,20 @@ class Call:
     def __init__(self):
         self.name = z3.String("name")
         self.read_only = z3.Bool("read_only")
+        self.destructive = z3.Bool("destructive")
         self.declares = z3.Bool("declares")
         self.has_action = z3.Bool("has_action")
         self.ambiguous = z3.Bool("ambiguous")
         self.action = z3.String("action")
         self.sane = z3.And(
             z3.Length(self.name) > 0, z3.Length(self.name) < 8, z3.Length(self.action) < 8,
-            z3.Not(z3.And(self.has_action, self.ambiguous)),
+            z3.Not(z3.And(self.has_action, self.ambiguous)), z3.Not(z3.And(self.read_only, self.destructive)),
             plain(self.name), plain(self.action),
         )
 
 
 def plain(text):
-    return z3.InRe(text, z3.Star(z3.Union(z3.Range("a", "z"), z3.Re("_"), z3.Re("."))))
+    return z3.InRe(text, z3.Star(z3.Union(z3.Range("a", "z"), *[z3.Re(char) for char in "_.[]!*?"])))
 
 
 def matches(text, value):
@@ -74,7 +75,7 @@ def matches(text, value):
 
 def names_tool(selector, call, names):
     if selector.startswith("hint:"):
-        return call.read_only if selector == "hint:read-only" else z3.Not(call.read_only)
+        return call.read_only if selector == "hint:read-only" else call.destructive
     texts = [selector] + ([selector[:-2]] if selector.endswith(".*") else [])
     return z3.Or(*[matches(text, name) for text in texts for name in names])
 
@@ -191,7 +192,8 @@ def example_of(model, call):
         arguments["action"] = text(call.action)
     elif true(call.ambiguous):
         arguments["action"] = 1
-    definition = {"annotations": {"readOnlyHint": true(call.read_only)}}
+    annotations = {"readOnlyHint": true(call.read_only), "destructiveHint": true(call.destructive)}
+    definition = {"annotations": annotations}
     if true(call.declares):
         definition["inputSchema"] = {"properties": {"action": {}}}
     return {

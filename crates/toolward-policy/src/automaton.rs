@@ -362,10 +362,12 @@ impl Automaton {
             let state = order[at].0.clone();
             let matched: Vec<u32> = self.matched(&state).collect();
             let has = |group: &Group| matched.iter().any(|number| group.contains(number));
-            if at > 0 && !has(wanted.avoid) && wanted.groups.iter().all(has) {
-                if let ControlFlow::Break(found) = visit(written(&order, at)) {
-                    return Ok((Some(found), used));
-                }
+            if at > 0
+                && !has(wanted.avoid)
+                && wanted.groups.iter().all(has)
+                && let ControlFlow::Break(found) = visit(written(&order, at))
+            {
+                return Ok((Some(found), used));
             }
             for c in self.characters(&state) {
                 let next = self.step(&state, c);

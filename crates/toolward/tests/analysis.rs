@@ -225,7 +225,7 @@ fn a_policy_that_breaks_a_never_test_is_shown_with_an_example_and_its_rule() {
     assert_eq!((safe.code, safe.stdout.as_str()), (0, expected));
     let open = run(folder.path(), &["test", "--policy", "open.yaml"]);
     assert_eq!(open.code, 1);
-    let line = "FAIL d* never s/put_all\n     allowed: dev: s/put_all\n     by `put_*` open.yaml:2:48 \
+    let line = "FAIL d* never s/put_all\n     allowed: dev: s/put_all\n     by `put_*` open.yaml:2:46 \
                 (agents.dev.allow.tools.s[0])\n";
     assert!(open.stdout.starts_with(line), "{}", open.stdout);
     let report = run(folder.path(), &["test", "--json", "--policy", "open.yaml"]).stdout;
@@ -234,7 +234,11 @@ fn a_policy_that_breaks_a_never_test_is_shown_with_an_example_and_its_rule() {
     assert_eq!(report["cases"][0]["example"], example);
     assert_eq!((&report["failed"], &report["passed"]), (&json!(2), &json!(0)));
     let check = run(folder.path(), &["check", "--policy", "open.yaml"]);
-    assert!(check.code == 1 && check.stderr.contains("FAIL d* never s/put_all"), "{}", check.stderr);
+    assert!(
+        check.code == 1 && check.stderr.contains("FAIL d* never s/put_all"),
+        "{}",
+        check.stderr
+    );
 }
 
 #[test]
@@ -244,11 +248,20 @@ fn an_undecided_never_test_fails_with_the_condition_that_it_depends_on() {
     let folder = folder(&[("p.yaml", &never(&rules, "{ calls: [s/drop] }"))]);
     let undecided = run(folder.path(), &["test", "--policy", "p.yaml"]);
     assert_eq!(undecided.code, 1);
-    assert!(undecided.stdout.contains("undecided, perhaps allowed: dev: s/drop"), "{}", undecided.stdout);
-    assert!(undecided.stdout.contains(r#"depends on `claims.team == "ops"`"#), "{}", undecided.stdout);
+    assert!(
+        undecided.stdout.contains("undecided, perhaps allowed: dev: s/drop"),
+        "{}",
+        undecided.stdout
+    );
+    assert!(
+        undecided.stdout.contains(r#"depends on `claims.team == "ops"`"#),
+        "{}",
+        undecided.stdout
+    );
     let asks = "{ allow: { servers: [s], tools: { s: [{ tool: drop, ask: true }] } } }";
     let asked = |unless: &str| {
-        let folder = self::folder(&[("p.yaml", &never(asks, &format!("{{ calls: [s/drop]{unless} }}")))]);
+        let folder =
+            self::folder(&[("p.yaml", &never(asks, &format!("{{ calls: [s/drop]{unless} }}")))]);
         run(folder.path(), &["test", "--policy", "p.yaml"])
     };
     assert_eq!(asked(", unless: ask").code, 0);
@@ -263,14 +276,19 @@ fn a_never_test_about_nothing_that_exists_is_reported() {
         ("agent.yaml", &never(SAFE, "{ as: dve, calls: [\"*/x\"] }")),
     ]);
     let hint = run(folder.path(), &["test", "--policy", "hint.yaml"]);
-    assert!(hint.code == 1 && hint.stdout.contains("no tool has the hint `destroy`"), "{}", hint.stdout);
+    assert!(
+        hint.code == 1 && hint.stdout.contains("no tool has the hint `destroy`"),
+        "{}",
+        hint.stdout
+    );
     let agent = run(folder.path(), &["check", "--policy", "agent.yaml"]);
     assert!(agent.stderr.contains("a test is about the agent `dve`"), "{}", agent.stderr);
 }
 
 #[test]
 fn changed_pins_are_not_analyzed() {
-    let with = |pins: &str| format!("servers: {{ tracker: {{ command: x }} }}\npins: {pins}\n{OLD}");
+    let with =
+        |pins: &str| format!("servers: {{ tracker: {{ command: x }} }}\npins: {pins}\n{OLD}");
     let folder = folder(&[("old.yaml", &with("strict")), ("new.yaml", &with("warn"))]);
     let undecided = run(folder.path(), &["diff", "old.yaml", "new.yaml"]);
     assert_eq!(undecided.code, 4, "{}", undecided.stderr);

@@ -144,9 +144,23 @@ impl<'p> Search<'p> {
         keep: impl FnMut(&State) -> bool,
         visit: impl FnMut(&State, &dyn Fn() -> String) -> ControlFlow<B>,
     ) -> Result<Option<B>, TooLarge> {
-        let (found, used) = automaton.explore(start, self.left(), keep, visit)?;
-        self.spend(used)?;
-        Ok(found)
+        let left = self.left();
+        self.spent(automaton.explore(start, left, keep, visit), left)
+    }
+
+    /// Counts the memory of a search; one that was given up has used all that it may.
+    pub(super) fn spent<B>(
+        &self,
+        searched: Result<(Option<B>, usize), TooLarge>,
+        budget: usize,
+    ) -> Result<Option<B>, TooLarge> {
+        match searched {
+            Ok((found, used)) => self.spend(used).map(|()| found),
+            Err(TooLarge) => {
+                self.left.set(self.left.get().saturating_sub(budget));
+                Err(TooLarge)
+            }
+        }
     }
 }
 

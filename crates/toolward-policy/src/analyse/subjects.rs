@@ -83,6 +83,11 @@ impl Search<'_> {
                     if certain && overview.denied_tags.iter().all(denies) {
                         continue;
                     }
+                    // A question about hints is about tools that have them.
+                    let is_asked = asked_tags.iter().all(|tag| hints.contains(tag));
+                    if certain && !is_asked {
+                        continue;
+                    }
                     let tags = overview.tags.iter().chain(asked_tags);
                     let carried: Vec<bool> = match overview.reads_hints {
                         true => {
@@ -190,6 +195,11 @@ impl Looks<'_> {
         }
         let mut language = Language::default();
         self.narrow(&mut language, &own);
+        // An entry that matches nothing of what the question is about is not searched.
+        let asked = self.asked.only.and_then(name_globs);
+        if asked.is_some_and(|globs| !globs.into_iter().any(|glob| language.meets(glob, None))) {
+            return Ok(ControlFlow::Continue(()));
+        }
         // A deny matters only for names that the policy without it allows. One allowing pattern at a time keeps
         // the search small.
         let lenient = match entry.wider.filter(|_| entry.deny && self.asked.skips_denied) {
@@ -361,7 +371,8 @@ impl Looks<'_> {
         let wanted = Wanted { groups: &classes.groups, avoid };
         let ways = self.ways(&classes.texts, classes.claims, classes.wider);
         let names = &classes.patterns.names;
-        let (answered, used) = names.seek(&classes.start, self.search.left(), &wanted, |name| {
+        let left = self.search.left();
+        let sought = names.seek(&classes.start, left, &wanted, |name| {
             found = true;
             if !self.is_asked(&name) {
                 return ControlFlow::Continue(());
@@ -373,8 +384,8 @@ impl Looks<'_> {
                     ControlFlow::Break(())
                 }
             }
-        })?;
-        self.search.spend(used)?;
+        });
+        let answered = self.search.spent(sought, left)?;
         match (failed, answered, found) {
             (Some(why), _, _) => Err(why),
             (None, Some(()), _) => Ok(ControlFlow::Break(())),

@@ -1,7 +1,8 @@
 //! Large policies: what did not change is not searched.
 
 use serde_json::{Value, json};
-use toolward_policy::analyse::{Differences, Subjects, diff};
+use toolward_policy::Family;
+use toolward_policy::analyse::{Differences, Ever, Subjects, diff, never};
 
 use crate::{agent, random};
 
@@ -91,4 +92,22 @@ fn an_allowlist_with_many_patterns_is_compared() {
     let mut same = redundant.clone();
     same["allowed_tools"].as_array_mut().unwrap().pop();
     assert_eq!(compared(&redundant, &same, 16 << 20).is_none(), Some(true));
+}
+
+#[test]
+fn never_is_decided_for_a_thousand_entries() {
+    let entries: Vec<String> = (0..1000).map(entry).collect();
+    let policy = random::policy(&agent(json!(entries), json!(["hint:destructive", "*secret*"])));
+    let subjects = Subjects { memory: Some(1 << 20), ..Subjects::default() };
+    for (selector, holds) in [
+        ("hint:destructive", true),
+        ("zap", true),
+        ("get_secret", true),
+        ("list_*", false),
+        ("hint:read-only", false),
+    ] {
+        let answer = never(&policy, &subjects, Family::Tools, selector, false);
+        assert_eq!(matches!(answer, Ever::Never), holds, "{selector}: {answer:?}");
+        assert_eq!(matches!(answer, Ever::Yes(_)), !holds, "{selector}: {answer:?}");
+    }
 }

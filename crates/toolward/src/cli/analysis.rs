@@ -31,7 +31,7 @@ pub struct DiffArgs {
     /// Exit with 0 even if something becomes wider
     #[arg(long)]
     pub allow_wider: bool,
-    /// Ignore changes of limits, hooks and identities, which are not analyzed; otherwise they make the answer
+    /// Ignore changes of limits, hooks, pins and identities, which are not analyzed; otherwise they make the answer
     /// undecided
     #[arg(long)]
     pub policy_only: bool,

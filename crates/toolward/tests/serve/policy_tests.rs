@@ -26,6 +26,13 @@ fn tests_that_need_no_list_run_before_the_gateway_starts() {
     fails(only(&["read"]), allow("other/read"), "FAIL a allow other/read");
     let hidden = json!([{"as": "a", "hidden": ["s/read"]}]);
     fails(only(&["read"]), hidden, "FAIL a hidden s/read");
+    let never = json!([{"never": {"calls": ["*/hint:destructive"]}}]);
+    fails(everything(), never.clone(), "FAIL everyone never */hint:destructive");
+    let claims = json!({"a": {"allow": {"servers": ["s"], "tools": {"s": [
+        {"tool": "drop", "when": "claims.team == 'ops'"}
+    ]}}}});
+    // An undecided one prevents the start, too.
+    fails(claims, never, "undecided, perhaps allowed: a: s/drop");
 }
 
 #[test]

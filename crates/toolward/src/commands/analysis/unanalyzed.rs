@@ -1,4 +1,4 @@
-//! Parts of a configuration that decide about calls and are not analyzed: limits, hooks and identities.
+//! Parts of a configuration that decide about calls and are not analyzed: limits, hooks, pins and identities.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,7 +11,8 @@ type Part = (&'static str, fn(&Input) -> String);
 
 /// The parts that differ.
 pub(super) fn changed(old: &Input, new: &Input) -> Vec<&'static str> {
-    let parts: [Part; 3] = [("limits", limits), ("hooks", hooks), ("identities", identities)];
+    let parts: [Part; 4] =
+        [("limits", limits), ("hooks", hooks), ("pins", pins), ("identities", identities)];
     parts.into_iter().filter(|(_, of)| of(old) != of(new)).map(|(name, _)| name).collect()
 }
 
@@ -29,6 +30,12 @@ fn limits(input: &Input) -> String {
         })
         .collect();
     format!("{:?} {agents:?} {servers:?} {entries:?}", config.limits.rates)
+}
+
+fn pins(input: &Input) -> String {
+    let config = &input.loaded.config;
+    let servers: Vec<_> = config.servers.iter().map(|one| (&one.name, &one.pins)).collect();
+    format!("{:?} {servers:?}", config.pins)
 }
 
 fn hooks(input: &Input) -> String {
@@ -49,10 +56,6 @@ fn identities(input: &Input) -> String {
     let config = &input.loaded.config;
     let agent = |agent: &Agent| {
         let Agent { name, tokens, claims, uids, certificates, .. } = agent;
-        let token = |token: &Token| match token {
-            Token::Sha256(hash) => format!("{hash:?}"),
-            Token::Reference(secret) => written(secret),
-        };
         let tokens: Vec<String> = tokens.iter().map(token).collect();
         format!("{name} {tokens:?} {claims:?} {uids:?} {certificates:?}")
     };
@@ -71,7 +74,18 @@ fn identities(input: &Input) -> String {
             jwt.agent_claim
         )
     });
-    format!("{agents} {jwt:?} {}", config.deny_on_missing_agent)
+    // What admins may approve is part of the policy.
+    let admins = config.admins.iter().flatten();
+    let admins: Vec<(&str, Vec<String>)> =
+        admins.map(|one| (one.name.as_str(), one.tokens.iter().map(token).collect())).collect();
+    format!("{agents} {jwt:?} {admins:?} {}", config.deny_on_missing_agent)
+}
+
+fn token(token: &Token) -> String {
+    match token {
+        Token::Sha256(hash) => format!("{hash:?}"),
+        Token::Reference(secret) => written(secret),
+    }
 }
 
 /// A secret as it is written, with its references as such. Its text is not shown anywhere.
