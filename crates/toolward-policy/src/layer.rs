@@ -349,9 +349,7 @@ impl Agent {
         match at.kind {
             Kind::Servers => origin(&lists.servers_from, at.entry).0,
             Kind::ClientRequests => origin(&self.requests_from, at.entry).0,
-            kind => {
-                lists.of(kind).get(at.key as usize).and_then(|list| list.role.as_deref())
-            }
+            kind => lists.of(kind).get(at.key as usize).and_then(|list| list.role.as_deref()),
         }
     }
 

@@ -4,13 +4,13 @@
 //! `TOOLWARD_FULL` is set.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
+#[path = "real/approvals.rs"]
+mod approvals;
 #[allow(dead_code)]
 #[path = "program/audit_log.rs"]
 mod audit_log;
 #[path = "program/bytes.rs"]
 mod bytes;
-#[path = "real/approvals.rs"]
-mod approvals;
 #[path = "real/discovery.rs"]
 mod discovery;
 #[path = "real/guards.rs"]

@@ -1,10 +1,10 @@
 //! `toolward serve` and `toolward stdio` from outside: scripted servers behind, raw bytes in front.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
 
-#[path = "program/audit_log.rs"]
-mod audit_log;
 #[path = "serve/approvals.rs"]
 mod approvals;
+#[path = "program/audit_log.rs"]
+mod audit_log;
 #[path = "serve/audit_records.rs"]
 mod audit_records;
 #[path = "serve/bridge.rs"]

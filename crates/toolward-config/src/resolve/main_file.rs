@@ -1,8 +1,8 @@
 //! Resolves the main file: from the validated tree to typed configuration values.
 
 use crate::config::{
-    PinMode,     Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
-    Secret, Server, Sink, Telemetry, Tls,
+    Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
+    PinMode, Secret, Server, Sink, Telemetry, Tls,
 };
 use crate::formats::rules::deny_on_missing_agent;
 use crate::io::Directories;

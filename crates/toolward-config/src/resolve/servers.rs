@@ -3,8 +3,8 @@
 use toolward_policy::source::{ActionKeysSource, ServerSource};
 
 use crate::config::{
-    PinMode, ServerPins,     BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, ResultBytes, Secret,
-    Server, ServerTls, Start, Timeout, Transport,
+    BUILTIN_SERVER, CommandTemplate, Connect, EnvFile, InheritEnv, OAuth, PinMode, ResultBytes,
+    Secret, Server, ServerPins, ServerTls, Start, Timeout, Transport,
 };
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
@@ -173,12 +173,14 @@ fn pins(reader: &mut Reader<'_>, node: &Node<'_>) -> ServerPins {
     for item in ignore {
         let Some(pointer) = item.as_str() else { continue };
         let tildes = pointer.split('~').skip(1);
-        let valid = pointer.starts_with('/') && tildes.into_iter().all(|t| t.starts_with(['0', '1']));
+        let valid =
+            pointer.starts_with('/') && tildes.into_iter().all(|t| t.starts_with(['0', '1']));
         if !valid {
             let message = format!("{} is not a JSON Pointer", quoted(pointer));
             reader.error(item.span, message, "write a pointer such as `/description`");
         } else if ["/name", "/uriTemplate"].contains(&pointer) {
-            let message = format!("{} identifies a definition and cannot be ignored", quoted(pointer));
+            let message =
+                format!("{} identifies a definition and cannot be ignored", quoted(pointer));
             reader.error(item.span, message, "remove it");
         }
     }

@@ -320,12 +320,7 @@ impl Pins {
     }
 
     /// The quarantined entry of this name, as the latest list has it.
-    pub fn quarantined(
-        &self,
-        server: &str,
-        kind: ListKind,
-        name: &str,
-    ) -> Option<ChangedEntry> {
+    pub fn quarantined(&self, server: &str, kind: ListKind, name: &str) -> Option<ChangedEntry> {
         if self.servers.is_empty() {
             return None;
         }

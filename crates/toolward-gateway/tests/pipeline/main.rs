@@ -5,8 +5,8 @@
 //! how busy the machine is.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod bad_input;
 mod approvals;
+mod bad_input;
 mod cancel;
 mod denied;
 mod failing;
@@ -17,8 +17,8 @@ mod kit;
 mod listing;
 mod logging;
 mod memory;
-mod pins;
 mod modern_tasks;
+mod pins;
 mod prompts;
 mod questions;
 mod record;
