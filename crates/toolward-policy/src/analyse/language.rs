@@ -66,7 +66,7 @@ impl Shape {
     /// What is left of the names after `start`; `None` if no name starts with it.
     fn after(&self, start: &str) -> Option<Shape> {
         match self.prefix.strip_prefix(start) {
-            // A suffix that is longer than what is left says nothing about it.
+            // A suffix that is longer than the rest does not restrict it.
             Some(rest) if self.exact => {
                 Some(Shape { prefix: rest.into(), suffix: rest.into(), exact: true })
             }

@@ -141,7 +141,7 @@ impl Search<'_> {
             return Ok(found);
         }
         // An entry that both policies have can only hide a difference. So a server's name with which fewer of these
-        // can match, and the same others, stands for those with which more can.
+        // can match, and the same others, represents those with which more can.
         let is_common =
             |number: u32| names.space_of(number) == Space::Qualified && !changed.contains(&number);
         let used = names.frontier(names.start(), self.left(), is_common, add)?;

@@ -223,7 +223,7 @@ impl Patterns {
         }
     }
 
-    /// The patterns of `SERVER/NAME` that admins may approve: an entry that asks denies where nobody can answer.
+    /// The patterns of `SERVER/NAME` that admins may approve: an entry that asks denies if no one can answer.
     fn approvals(&mut self, policy: &Policy) {
         self.names.space = Space::Approvals;
         for glob in policy.approvers.globs() {

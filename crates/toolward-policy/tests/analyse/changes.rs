@@ -95,7 +95,7 @@ fn a_member_of_a_member_of_an_argument_may_be_missing() {
 
 #[test]
 fn a_changed_approver_is_seen() {
-    // Where nobody can approve, an entry that asks denies.
+    // If no one can approve, an entry that asks denies.
     let with = |approve: &str| {
         let mut policy = agent(json!([{"tool": "*", "ask": true}]), json!([]));
         policy["admins"] = json!({"ann": [approve]});

@@ -18,7 +18,7 @@ fn entry(at: usize) -> String {
     }
 }
 
-/// A policy with so many entries, ten of which are changed.
+/// A policy with this number of entries, ten of which are changed.
 fn policies(rules: usize) -> (Value, Value) {
     let entries: Vec<String> = (0..rules).map(entry).collect();
     let (allow, deny) = entries.split_at(rules * 4 / 5);
