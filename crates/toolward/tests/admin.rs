@@ -1,5 +1,5 @@
 //! The admin UI from outside: raw requests to the `admin` address of the real program.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, dead_code)]
 
 #[path = "admin/agent.rs"]
 mod agent;
