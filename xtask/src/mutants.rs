@@ -20,7 +20,7 @@ const PARTS: [(&str, &[&str]); 6] = [
 pub(crate) fn main(words: &[&str]) -> ExitCode {
     let ["--shard", shard, parts @ ..] = words else { return usage() };
     let known = |part: &&str| PARTS.iter().any(|(name, _)| name == part);
-    if !parts.iter().all(|part| known(part)) {
+    if !parts.iter().all(known) {
         return usage();
     }
     let chosen = PARTS.iter().filter(|(name, _)| parts.is_empty() || parts.contains(name));

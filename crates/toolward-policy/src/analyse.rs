@@ -11,6 +11,7 @@
 //!
 //! Calls are decided as [`Policy::decide`] does. Limits, hooks and listings are not part of the analysis.
 
+mod applied;
 mod conditions;
 mod focus;
 mod language;

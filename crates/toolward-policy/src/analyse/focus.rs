@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::patterns::Applied;
+use super::applied::Applied;
 use crate::decision::{Kind, Verdict};
 use crate::layer::{Agent, Allowlist, Layer, List, Rule, Rules};
 use crate::policy::Policy;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
+use super::applied::Applied;
 use super::conditions::Reading;
 use super::language::Language;
 use super::search::{Asked, Search};
@@ -14,16 +15,6 @@ use crate::policy::Policy;
 use crate::selector::{Glob, Selector, fold};
 use crate::source::Case;
 use crate::view::{narrows_tools, server_step};
-
-/// A rule that applies to an agent on a server.
-#[derive(Clone, Copy)]
-pub(super) struct Applied<'p> {
-    pub(super) rule: &'p Rule,
-    pub(super) case: Case,
-    /// It also matches `SERVER.NAME`.
-    pub(super) qualified: bool,
-    pub(super) deny: bool,
-}
 
 /// The rules of a layer that apply to an agent on a server.
 pub(super) fn for_each_rule<'p>(

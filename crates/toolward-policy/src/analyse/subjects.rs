@@ -8,9 +8,10 @@ use std::ops::ControlFlow;
 
 use hashbrown::HashSet;
 
+use super::applied::Applied;
 use super::focus::{Focus, Focused};
 use super::language::{Language, after_server, only_name};
-use super::patterns::{Applied, Overview, Patterns, granting, name_globs, sorted};
+use super::patterns::{Overview, Patterns, granting, name_globs, sorted};
 use super::search::{Asked, Search, Visit, WhyUndecided};
 use super::ways::Ways;
 use crate::automaton::{Group, State, Wanted};
