@@ -154,7 +154,7 @@ table! { GUARDS:
     "approvals": Keys(&[APPROVALS]), main_only =>
         "How calls wait for a person's approval.";
     "pins": Word(&PIN_MODES), default("off; classify with a lock file"), main_only =>
-        "What happens when the definition of a tool, prompt or resource template is not the approved one. `warn` \
+        "How to treat a tool, prompt or resource template whose definition is not the approved one. `warn` \
          reports it, `classify` hides what may do more than before and otherwise shows the approved definition, \
          `strict` hides every changed one.";
     "builtin": Bool, default("false"), main_only =>

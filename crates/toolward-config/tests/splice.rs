@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 use toolward_config::splice::{Edit, FileFormat, Refused, SourceText, Step};
 
-/// What `init` does to a stdio entry.
+/// The edits that `init` makes to a stdio entry.
 fn stdio() -> Vec<Edit> {
     vec![
         Edit::set("command", json!("/usr/local/bin/toolward")),
@@ -13,7 +13,7 @@ fn stdio() -> Vec<Edit> {
     ]
 }
 
-/// What `init` does to an HTTP entry.
+/// The edits that `init` makes to an HTTP entry.
 fn http() -> Vec<Edit> {
     let mut edits = stdio();
     edits.push(Edit::Set(

@@ -108,7 +108,7 @@ type Slots = HashMap<u128, (Option<Arc<str>>, Slot)>;
 #[derive(Clone, Default)]
 pub struct HeldCalls(Arc<Mutex<Slots>>);
 
-/// What a state leads to.
+/// The result of looking up a state.
 pub(crate) enum Found {
     Call(Box<HeldCall>),
     Result(Body),

@@ -42,7 +42,7 @@ impl Notes {
         }
     }
 
-    /// Whether nobody waits for the response any more. A lost connection without sessions ends the call itself.
+    /// Whether no one waits for the response any more. A lost connection without sessions ends the call itself.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
             Notes::Connection(..) => false,
@@ -142,7 +142,7 @@ impl Queue {
         let _ = self.is_read.set(StreamCheck(Box::new(is_read)));
     }
 
-    /// Whether nobody waits for the response. A call that waits for a person ends then.
+    /// Whether no one waits for the response. A call that waits for a person ends then.
     fn is_abandoned(&self) -> bool {
         let unread = self.is_read.get().is_some_and(|StreamCheck(is_read)| !is_read());
         self.lost.load(Ordering::Acquire) || unread

@@ -23,7 +23,7 @@ pub struct CallDecision {
     pub original: Box<str>,
     pub decision: Decision,
     pub explanation: Arc<Explanation>,
-    /// What shadow rules would have decided, if that differs.
+    /// The decision of shadow rules, if it differs.
     pub would: Option<Box<Would>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Would {
 }
 
 impl Would {
-    /// What the shadow rules would have decided instead of `actual`; `None` if the verdict is the same.
+    /// The decision of the shadow rules instead of `actual`; `None` if the verdict is the same.
     pub(crate) fn instead_of(
         actual: &Decision,
         shadow: &Policy,
@@ -172,7 +172,7 @@ impl Permit {
             action,
             decision,
             limited,
-            // Decisions that are not enforced ask nobody.
+            // Decisions that are not enforced do not ask for approval.
             asks: if enforced { call.asks } else { Asks::default() },
             needs_task,
             made_by,

@@ -35,7 +35,7 @@ impl Policy {
         self.approvers.trusts_ui(agent)
     }
 
-    /// Denies calls of callers without a name if an entry asks: nobody could tell whose call it is.
+    /// Denies calls of callers without a name if an entry asks: no one could tell whose call it is.
     pub fn ask_for_named_callers_only(&mut self) {
         self.approvers.named_only = true;
     }

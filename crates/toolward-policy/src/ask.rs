@@ -1,9 +1,9 @@
-//! Who can approve the calls of entries that `ask`.
+//! Approvers of the calls of entries that `ask`.
 
 use crate::selector::Glob;
 use crate::source::{AdminSource, ApproversSource, Ask, Case};
 
-/// Who can approve calls, compiled.
+/// The approvers of calls, compiled.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Approvers {
     admins: Option<Vec<(Box<str>, Vec<Glob>)>>,
@@ -36,7 +36,7 @@ impl Approvers {
         admins.flat_map(|(_, globs)| globs).any(|glob| glob.matches(&subject))
     }
 
-    /// What admins may approve, as patterns of `SERVER/NAME`.
+    /// The patterns of `SERVER/NAME` that admins may approve.
     pub(crate) fn globs(&self) -> impl Iterator<Item = &Glob> {
         self.admins.iter().flatten().flat_map(|(_, globs)| globs)
     }
@@ -73,7 +73,7 @@ impl Approvers {
         }
     }
 
-    /// Why nobody could approve any call of an entry; `None` if someone could approve some.
+    /// Why no one could approve any call of an entry; `None` if someone could approve some.
     pub(crate) fn problem(&self, ask: &Ask) -> Option<String> {
         let Some(admins) = &self.admins else {
             let missing = ask.approvers.first()?;

@@ -25,11 +25,11 @@ pub(crate) struct Automaton {
     by_text: HashMap<(Box<str>, bool, bool, Space), u32>,
     /// By what may be before and after the text.
     by_part: HashMap<(bool, Box<str>, bool), u32>,
-    /// What the patterns that are added next are compared with. Equal patterns of other spaces are kept apart.
+    /// The space of the patterns that are added next. Equal patterns of other spaces are kept apart.
     pub(crate) space: Space,
 }
 
-/// What a pattern is compared with.
+/// The kind of text that a pattern is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) enum Space {
     #[default]

@@ -254,13 +254,13 @@ impl Linter<'_> {
         }
     }
 
-    /// Entries that ask when nobody could approve: they deny.
+    /// Entries that ask when no one could approve: they deny.
     fn approvable(&mut self, list: &List, at: &dyn Fn(u32) -> RuleRef) {
         for (entry, rule) in list.rules.iter().enumerate() {
             let problem = rule.ask.as_ref().and_then(|ask| self.policy.approvers.problem(ask));
             if let Some(problem) = problem {
                 let message = format!(
-                    "nobody can approve `{}`, so it is denied: {problem}",
+                    "no one can approve `{}`, so it is denied: {problem}",
                     rule.selector.written()
                 );
                 self.push(LintKind::NobodyApproves, at(entry as u32), message, None);

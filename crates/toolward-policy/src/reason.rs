@@ -126,7 +126,7 @@ impl Policy {
                 if decision.verdict == Verdict::Deny =>
             {
                 format!(
-                    "`{selector}` asks for approval, and nobody could approve `{what}` ({place})"
+                    "`{selector}` asks for approval, and no one could approve `{what}` ({place})"
                 )
             }
             Step::ExactAllow | Step::WildcardAllow => {

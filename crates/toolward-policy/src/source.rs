@@ -22,7 +22,7 @@ pub struct Source {
     pub shadow_layers: Vec<LayerSource>,
     /// The texts that refusals include.
     pub refusals: RefusalsSource,
-    /// Who can approve calls.
+    /// The approvers of calls.
     pub approvers: ApproversSource,
 }
 
@@ -314,7 +314,7 @@ pub struct Ask {
     pub approvers: Vec<String>,
 }
 
-/// Who can approve calls.
+/// The approvers of calls.
 #[derive(Debug, Clone, Default)]
 pub struct ApproversSource {
     /// `None`: there are no admins, and the user who runs the gateway approves.

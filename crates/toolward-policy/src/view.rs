@@ -29,7 +29,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The verdict of an entry that matches. An entry that asks when nobody could approve denies.
+    /// The verdict of an entry that matches. An entry that asks when no one could approve denies.
     pub(crate) fn verdict(&self, side: Side, rule: &Rule) -> Verdict {
         let subject = (self.server, self.name);
         match (side, &rule.ask) {

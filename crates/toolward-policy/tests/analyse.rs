@@ -175,7 +175,7 @@ fn differ(old: Value, new: Value) -> Differences {
     compare(&random::policy(&old), &random::policy(&new))
 }
 
-/// What becomes wider: `agent server/name verdict->verdict`.
+/// The changes that become wider: `agent server/name verdict->verdict`.
 fn wider(old: Value, new: Value) -> Vec<String> {
     let found = differ(old, new);
     let text = |change: &Change| {

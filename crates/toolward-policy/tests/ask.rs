@@ -1,4 +1,4 @@
-//! Entries that ask: who can approve, and what the verdict is if nobody can.
+//! Entries that ask: who can approve, and what the verdict is if no one can.
 
 #![allow(clippy::unwrap_used)]
 

@@ -89,7 +89,7 @@ pub(crate) fn configuration(input: &Input) -> String {
     files.iter().map(absolute).collect::<Vec<_>>().join("\n")
 }
 
-/// Tickets and grants: in the state directory, so that they survive a restart, or in memory if there is none.
+/// Tickets and grants: in the state directory, so that they survive a restart, or in memory without one.
 pub(crate) fn open(state: Option<&Path>, configuration: &str) -> Result<Arc<Approvals>, Failure> {
     let opened = match state {
         Some(state) => Approvals::in_state(state, configuration),

@@ -413,7 +413,7 @@ pub struct QuestionArgs {
     pub output: OutputArgs,
 }
 
-/// What a query is about: a tool, unless `--prompt` or `--resource` is given.
+/// The kind of name that a query is about: a tool, unless `--prompt` or `--resource` is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Tool,

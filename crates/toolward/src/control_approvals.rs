@@ -93,7 +93,7 @@ async fn decide(reloader: &Reloader, peer: &Peer, request: &Value) -> Value {
     }
 }
 
-/// The approver behind a request. The error is why there is none.
+/// The approver behind a request. The error is the reason why there is no approver.
 fn approver(active: &Active, peer: &Peer, token: Option<&str>) -> Result<Approver, &'static str> {
     let (channel, uid) = ("cli", Some(peer.uid));
     let Some(admins) = &active.admins else {

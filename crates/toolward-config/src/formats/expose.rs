@@ -13,7 +13,7 @@ use crate::read::reader::Reader;
 /// A kind of list.
 pub(crate) struct ExposeList {
     key: &'static str,
-    /// What an entry is, and the key of its name.
+    /// The kind of an entry, and the key of its name.
     noun: &'static str,
     /// Entries are names, even if they contain `*`.
     literal: bool,

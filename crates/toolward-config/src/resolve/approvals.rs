@@ -99,12 +99,12 @@ pub(crate) fn admins(
     }
     if admins.is_empty() {
         let help = "name an admin, or remove the key";
-        reader.error(table.span, "`admins` is empty: nobody could approve anything", help);
+        reader.error(table.span, "`admins` is empty: no one could approve anything", help);
     }
     Some(admins)
 }
 
-/// Who can approve calls, for the policy.
+/// The approvers of calls, for the policy.
 pub(crate) fn approvers(root: &Node<'_>) -> ApproversSource {
     let admin = |(name, approve): (String, Vec<String>)| AdminSource { name, approve };
     let admins = root.get("admins").map(|table| {

@@ -73,7 +73,7 @@ pub struct Approvals {
     changed: watch::Sender<u64>,
     /// The number of calls that wait for each ticket in this process.
     waiting: Mutex<HashMap<String, usize>>,
-    /// Tickets that nobody decided, until they are recorded.
+    /// Tickets that no one decided, until they are recorded.
     expired: Mutex<Vec<Ticket>>,
     /// The same moment on two clocks.
     begun: (u64, Instant),
@@ -98,7 +98,7 @@ pub(crate) struct Waiting {
     pub(crate) notify: bool,
 }
 
-/// What became of a ticket.
+/// The outcome of a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Pending,
@@ -317,7 +317,7 @@ impl Approvals {
         }))
     }
 
-    /// What became of a ticket.
+    /// The outcome of a ticket.
     pub(crate) fn outcome(&self, ticket: &str) -> Outcome {
         let (store, now) = (self.store(), self.now());
         // Another process' changes are read by `look`.

@@ -197,7 +197,7 @@ pub async fn revoke(
     context.approvals.revoke(grant).map_err(Rejected::Store)
 }
 
-/// Records tickets that nobody decided.
+/// Records tickets that no one decided.
 pub(crate) async fn record_expired(context: &Context, active: &Active) {
     for ticket in context.approvals.take_expired() {
         let facts = decided(context, active, &ticket, "expired");

@@ -43,7 +43,7 @@ pub struct Envelope {
 pub(crate) struct ApprovalAttempt {
     /// For progress while the call waits.
     pub(crate) notes: Notes,
-    /// The number of times that the client was told to repeat the call.
+    /// The number of times that the client was asked to repeat the call.
     pub(crate) round: u8,
     /// The call continues one that was approved.
     pub(crate) continues: Option<Nonce>,

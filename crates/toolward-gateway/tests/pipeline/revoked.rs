@@ -24,7 +24,7 @@ async fn client(gate: &Gate, kind: Kind) -> crate::kit::Client {
     gate.asked_client(kind, json!({"elicitation": {}}), |_: &Value| None).await
 }
 
-/// Whether the server was told within a second that its call is canceled.
+/// Whether the server is notified within a second that its call is canceled.
 async fn is_canceled(server: &Server) -> bool {
     let canceled = server.arrival("notifications/cancelled");
     tokio::time::timeout(Duration::from_secs(1), canceled).await.is_ok()
@@ -37,7 +37,7 @@ async fn a_held_call_of_a_revoked_token_is_canceled() {
     let client = client(&gate, Kind::HttpModern).await;
     let answer = client.call("drop").await;
     assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
-    // Nothing happens to it while its token is valid, whoever else loses one.
+    // Nothing happens to it while its token is valid, even if another agent's token is revoked.
     gate.reload_revoking(RULES, &["other"]);
     assert!(!is_canceled(&server).await);
     gate.reload_revoking(RULES, &[AGENT]);

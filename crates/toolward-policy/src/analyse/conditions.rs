@@ -1,4 +1,4 @@
-//! What conditions depend on, and arguments that lead to every outcome of them.
+//! The inputs of conditions, and arguments that lead to every outcome of them.
 //!
 //! A condition made of comparisons of single arguments with constants has finitely many outcomes, and the
 //! arguments built here reach all of them: a missing argument, each type of value, each class of texts that
@@ -23,7 +23,7 @@ const INEXACT: &str = "100.00000000000000001";
 /// The variables whose comparisons with constants are decided, besides arguments.
 pub(super) const NAMES: [&str; 4] = ["agent", "server", "tool", "action"];
 
-/// What one condition reads.
+/// The inputs that one condition reads.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     paths: Vec<(Vec<Box<str>>, Constants)>,

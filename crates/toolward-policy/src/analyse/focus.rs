@@ -276,7 +276,7 @@ fn longest_in_order(pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     kept
 }
 
-/// What an entry does.
+/// The effect of an entry: equal keys have equal effects.
 fn key(rule: &Rule) -> (&str, Option<&str>, Option<&Ask>) {
     (rule.selector.written(), rule.when.as_ref().map(|when| when.source()), rule.ask.as_deref())
 }

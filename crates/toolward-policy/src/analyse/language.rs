@@ -12,7 +12,7 @@ use crate::source::Case;
 #[derive(Default)]
 pub(super) struct Language(Vec<Vec<Shape>>);
 
-/// What every match of a pattern begins and ends with, in lower case.
+/// The prefix and suffix of every match of a pattern, in lower case.
 struct Shape {
     prefix: String,
     suffix: String,
@@ -63,7 +63,7 @@ impl Shape {
         Shape { prefix: prefix.to_ascii_lowercase(), suffix: suffix.to_ascii_lowercase(), exact }
     }
 
-    /// What is left of the names after `start`; `None` if no name starts with it.
+    /// The rest of the names after `start`; `None` if no name starts with it.
     fn after(&self, start: &str) -> Option<Shape> {
         match self.prefix.strip_prefix(start) {
             // A suffix that is longer than the rest does not restrict it.

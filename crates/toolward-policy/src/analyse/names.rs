@@ -113,7 +113,7 @@ impl Search<'_> {
         }
         let mut seen: HashSet<(Vec<u32>, [Vec<u32>; 2])> = HashSet::new();
         let mut found = Vec::new();
-        // What the server's name and a separator have in common with what rules match.
+        // The positions, in patterns of `space`, after the server's name and a separator.
         let after = |state: &[u32], separator: char, space: Space| -> Vec<u32> {
             let owned = |at: &u32| names.space_of(names.owner(*at)) == space;
             names.step(state, separator).iter().copied().filter(owned).collect()

@@ -49,7 +49,7 @@ pub(super) fn for_each_rule<'p>(
     }
 }
 
-/// What matters about all rules together, whatever the name.
+/// The properties of all rules together that matter for every name.
 #[derive(Default)]
 pub(super) struct Overview {
     /// Tags that some rule reads.

@@ -75,7 +75,7 @@ impl std::fmt::Display for WhyUndecided {
     }
 }
 
-/// What a question is about.
+/// The subjects of a query.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Subjects<'a> {
     /// Exactly this agent.
@@ -191,7 +191,7 @@ pub(super) struct PointRef<'a> {
     pub(super) claims: Annotations,
     pub(super) declared: &'a [&'a str],
     pub(super) arguments: Option<&'a TestArguments>,
-    /// What the search looks for: only what becomes wider, or only what becomes narrower.
+    /// The direction that the search looks for: only wider decisions, or only narrower ones.
     pub(super) wider: Option<bool>,
 }
 
@@ -220,7 +220,7 @@ impl PointRef<'_> {
     }
 }
 
-/// What a search on one server looks for.
+/// The parameters of a search on one server.
 pub(super) struct Asked<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) server: &'a str,

@@ -1,4 +1,4 @@
-//! What two policies have in common: agents whose rules did not change are not searched.
+//! The common parts of two policies: agents whose rules did not change are not searched.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::decision::Kind;
 use crate::layer::{Agent, AgentsLayer, Allowlist, Layer, List, Rule, Rules};
 use crate::policy::Policy;
 
-/// What two policies have in common, computed once for all agents.
+/// The common parts of two policies, computed once for all agents.
 pub(super) struct Shared<'p> {
     old: &'p Policy,
     new: &'p Policy,
@@ -109,7 +109,7 @@ impl<'p> Shared<'p> {
     }
 }
 
-/// What an entry of an allowlist does.
+/// The effect of an entry of an allowlist: equal keys have equal effects.
 pub(super) type EntryKey<'p> = (&'p str, Option<&'p str>);
 
 pub(super) fn entry_key(rule: &Rule) -> EntryKey<'_> {

@@ -112,7 +112,7 @@ impl Search<'_> {
     }
 }
 
-/// What one search looks at.
+/// The scope of one search.
 struct Looks<'a> {
     search: &'a Search<'a>,
     overview: Overview,

@@ -94,7 +94,7 @@ pub struct CanEverArgs {
 
 /// List the agents that may make a call, with the rule that allows each
 ///
-/// Exits with 1 if nobody may.
+/// Exits with 1 if no agent may.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   toolward who-can github/delete_repo

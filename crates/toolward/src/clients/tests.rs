@@ -173,7 +173,7 @@ fn all_clients_of_a_machine_are_wrapped_together_under_one_configuration() {
     assert!(!home.config().exists());
 }
 
-/// What the client starts, by its own fields.
+/// The command that the client starts, by its own fields.
 fn starts(file: &Path, client: &str, name: &str) -> (Value, Vec<String>) {
     let format = match file.extension().unwrap().to_str().unwrap() {
         "toml" => FileFormat::Toml,

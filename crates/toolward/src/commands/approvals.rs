@@ -69,7 +69,7 @@ pub(crate) fn approve(args: &ApproveArgs) -> Result<u8, Failure> {
     if args.write_rule {
         return write_rule(args, &request);
     }
-    // A wrong scope is wrong usage, whatever the gateway says.
+    // A wrong scope is wrong usage, regardless of the gateway's response.
     crate::control_approvals::scope(&request)
         .map_err(|why| Failure::usage(format!("error: {why}")))?;
     let answer = decided(&args.running, request, "approved")?;

@@ -69,7 +69,7 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// What the gateway sends back for a POST.
+/// The gateway's response to a POST.
 enum Reply {
     Json(Message),
     Events(Box<Events>),

@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// What an approval is bound to, besides the argument.
+/// The subject that an approval is bound to, besides the argument.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ModelSubject {
     agent: u8,

@@ -12,7 +12,7 @@ pub(super) const MAX_PENDING: usize = 20;
 /// Maximum number of notifications about an agent's calls in [`NOTIFY_WINDOW`].
 const MAX_NOTIFIED: usize = 10;
 const NOTIFY_WINDOW: u64 = 60 * SECOND;
-/// After this many denials of an agent's calls of a tool in [`FATIGUE_WINDOW`], nobody is asked.
+/// After this many denials of an agent's calls of a tool in [`FATIGUE_WINDOW`], no one is asked.
 const MAX_DENIALS: usize = 5;
 const FATIGUE_WINDOW: u64 = 600 * SECOND;
 /// How long the grant for a single call is valid.
@@ -86,7 +86,7 @@ pub(super) struct Asked {
     pub(super) notify: bool,
 }
 
-/// Why nobody is asked.
+/// Why no one is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotAsked {
     /// Too many calls of this agent wait already.
@@ -332,7 +332,7 @@ impl Tables {
         Some(grant)
     }
 
-    /// Removes what has expired, and returns the tickets that nobody decided.
+    /// Removes what has expired, and returns the tickets that no one decided.
     pub(super) fn expire(&mut self, now: u64) -> Vec<Ticket> {
         if now < self.earliest {
             return Vec::new();

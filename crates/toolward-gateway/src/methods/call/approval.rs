@@ -4,8 +4,8 @@
 //! call waits for a while. Once the ticket is decided, the call is attempted again from the beginning, under the
 //! configuration of the moment: it may have changed while the call waited.
 //!
-//! A call that has waited long enough is answered: a modern client repeats it by itself, with a sealed state; for a
-//! legacy client the answer says so. An approval that comes later covers the repeated call.
+//! A call that has waited long enough is answered: a modern client repeats it by itself, with a sealed state; a
+//! legacy client is asked to in the answer. An approval that comes later covers the repeated call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -35,7 +35,7 @@ use crate::opaque_id::Kind;
 use crate::permit::Permit;
 use crate::responses::{self, Answer};
 
-/// Maximum number of times that a modern client is told to repeat a call. SDKs give up after ten.
+/// Maximum number of times that a modern client is asked to repeat a call. SDKs give up after ten.
 const MAX_ROUNDS: u8 = 8;
 /// How long the state of such a client is valid.
 const STATE_SECONDS: u64 = 900;
@@ -78,7 +78,7 @@ pub(super) async fn call(context: &Context, request: Request, notes: &Notes) -> 
     }
 }
 
-/// What a modern client presents when it repeats a call.
+/// The state that a modern client presents when it repeats a call.
 #[derive(Default)]
 struct ClientState {
     round: u8,
@@ -367,7 +367,7 @@ impl<'a> Asking<'a> {
         let (error, reason, retryable) = match refused {
             Refused::Denied { .. } => ("approval_denied", "a person denied this call", false),
             Refused::NotAsked(NotAsked::Fatigue) => {
-                let why = "people have denied such calls repeatedly, so nobody was asked again";
+                let why = "people have denied such calls repeatedly, so no one was asked again";
                 ("approval_denied", why, false)
             }
             Refused::NotAsked(NotAsked::TooMany | NotAsked::Full) => {
@@ -415,10 +415,10 @@ impl<'a> Asking<'a> {
         self.answer(context, about, (error, retryable), text, |_| {}).await
     }
 
-    /// The answer to a call about which nobody has decided yet.
+    /// The answer to a call that no one has decided yet.
     async fn answer_later(&self, context: &Context, round: u8, waiting: &Waiting) -> Answer {
         let Envelope { client, row, .. } = self.envelope;
-        let about = ("ask", "nobody has decided yet", Some(&*waiting.ticket));
+        let about = ("ask", "no one has decided yet", Some(&*waiting.ticket));
         let is_modern = client.era() == Era::Modern && row.may_request_input;
         if is_modern && round < MAX_ROUNDS && client_repeats(client) {
             let payload = ClientState::round(round + 1);

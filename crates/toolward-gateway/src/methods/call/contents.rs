@@ -70,7 +70,7 @@ impl Completes {
     }
 }
 
-/// What is known of the URI that a value completes.
+/// The known part of the URI that a value completes.
 enum Expanded {
     Uri(String),
     Template(String),

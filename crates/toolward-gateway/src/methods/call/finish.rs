@@ -132,7 +132,7 @@ fn translate(
 ) -> Option<(Answer, &'static str)> {
     let era = envelope.client.era();
     let marks = Marks::of(message);
-    // What a task asks was decided already.
+    // The requests of a task were decided already.
     if marks.question && envelope.row.subject != PolicySubject::Task {
         return None;
     }

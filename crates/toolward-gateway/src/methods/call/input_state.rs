@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-/// What is wrong with the state of a call.
+/// A problem with the state of a call.
 pub(super) enum StateError {
     Unusable(&'static str),
     /// The user did not visit the URL that the server requires.

@@ -167,7 +167,7 @@ fn with_input(
     name: &str,
     message: Message,
 ) -> Result<(Message, Option<String>), End> {
-    // What a task is sent is decided when it is forwarded.
+    // A message to a task is decided when it is forwarded.
     if envelope.row.subject == PolicySubject::Task {
         return Ok((message, None));
     }

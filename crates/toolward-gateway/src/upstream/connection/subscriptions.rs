@@ -31,7 +31,7 @@ const REOPEN_AFTER: Duration = Duration::from_secs(2);
 /// Called with each update.
 pub(crate) type Deliver = Arc<dyn Fn(Update<'_>) + Send + Sync>;
 
-/// What a client can subscribe to.
+/// The target of a client's subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subscribed {
     /// A resource, by its URI.

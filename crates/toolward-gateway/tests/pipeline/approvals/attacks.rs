@@ -1,4 +1,4 @@
-//! Attempts to execute something that nobody approved.
+//! Attempts to execute something that no one approved.
 
 use super::*;
 use serde_json::json;
@@ -180,7 +180,7 @@ async fn after_five_denials_nobody_is_asked_for_a_while() {
     }
     let answer = client.call_with("echo", json!({"n": 6})).await;
     assert_eq!(data(&answer)["error"], "approval_denied", "{answer}");
-    assert!(text(&answer).contains("nobody was asked"), "{answer}");
+    assert!(text(&answer).contains("no one was asked"), "{answer}");
     assert!(gate.tickets().is_empty());
     tokio::time::sleep(Duration::from_secs(600)).await;
     let answer = client.call_with("echo", json!({"n": 7})).await;

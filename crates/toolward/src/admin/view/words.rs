@@ -39,7 +39,7 @@ pub(crate) fn subject(kind: ListKind) -> Kind {
     }
 }
 
-/// The kind that a word in a URL stands for.
+/// The kind that a word in a URL means.
 pub(crate) fn kind_of(word: &str) -> Option<ListKind> {
     ListKind::ALL.into_iter().find(|kind| singular(*kind) == word)
 }

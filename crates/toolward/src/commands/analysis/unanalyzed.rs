@@ -74,7 +74,7 @@ fn identities(input: &Input) -> String {
             jwt.agent_claim
         )
     });
-    // What admins may approve is part of the policy.
+    // The calls that admins may approve are part of the policy.
     let admins = config.admins.iter().flatten();
     let admins: Vec<(&str, Vec<String>)> =
         admins.map(|one| (one.name.as_str(), one.tokens.iter().map(token).collect())).collect();

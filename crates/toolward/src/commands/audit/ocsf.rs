@@ -76,7 +76,7 @@ pub(super) fn event(record: &Value) -> Value {
     event
 }
 
-/// What is read, changed or called. Whether a call reads or writes is not recorded, so it is `Other`.
+/// The OCSF activity. Whether a call reads or writes is not recorded, so it is `Other`.
 fn activity(record: &Value) -> (u64, &'static str) {
     match record["kind"].as_str() {
         Some("list") => (2, "Read"),
