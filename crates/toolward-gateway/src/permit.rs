@@ -23,7 +23,7 @@ pub struct CallDecision {
     pub original: Box<str>,
     pub decision: Decision,
     pub explanation: Arc<Explanation>,
-    /// The decision of shadow rules, if it differs.
+    /// The decision that shadow rules would have made, if it differs.
     pub would: Option<Box<Would>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Would {
 }
 
 impl Would {
-    /// The decision of the shadow rules instead of `actual`; `None` if the verdict is the same.
+    /// The decision that the shadow rules would have made instead of `actual`; `None` if the verdict is the same.
     pub(crate) fn instead_of(
         actual: &Decision,
         shadow: &Policy,

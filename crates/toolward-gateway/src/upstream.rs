@@ -120,7 +120,7 @@ pub struct Server {
     evicted: Arc<EvictedSessions>,
     searches: Searches,
     eras: Mutex<Eras>,
-    /// The eras that earlier runs of the gateway detected, and the server's name there.
+    /// The protocol versions that earlier runs of the gateway detected, and the server's name there.
     memory: Option<(Arc<EraMemory>, String)>,
     /// The response to the latest handshake.
     greeting: Mutex<Option<(Message, Era)>>,

@@ -64,7 +64,7 @@ impl Facts {
         self.would(decided);
     }
 
-    /// The decision of shadow rules, if it differs.
+    /// The decision that shadow rules would have made, if it differs.
     fn would(&mut self, decided: &CallDecision) {
         if let Some(would) = &decided.would {
             let Decision { verdict, step, layer, .. } = would.decision;

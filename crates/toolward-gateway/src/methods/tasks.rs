@@ -77,7 +77,7 @@ async fn connect(
     context.servers.connect(server, client, active.declared(client, server)).await.ok()
 }
 
-/// The states of tasks that a server reports, with the ids that the client has. A task that the server has forgotten is missing.
+/// The states of tasks at a server, with the ids that the client has. A task that the server has forgotten is missing.
 async fn states(connection: &Arc<ServerConnection>, made: &[&MadeTask]) -> Vec<Value> {
     let pages = connection.task_pages().await;
     if pages.is_empty() {

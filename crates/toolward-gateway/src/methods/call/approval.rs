@@ -4,8 +4,8 @@
 //! call waits for a while. Once the ticket is decided, the call is attempted again from the beginning, under the
 //! configuration of the moment: it may have changed while the call waited.
 //!
-//! A call that has waited long enough is answered: a modern client repeats it by itself, with a sealed state; a
-//! legacy client is asked to in the answer. An approval that comes later covers the repeated call.
+//! A call that has waited long enough is answered: a modern client repeats it by itself, with a sealed state; the
+//! answer to a legacy client asks for it. An approval that comes later covers the repeated call.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -274,7 +274,8 @@ impl FollowedCall<'_> {
     }
 
     /// A modern server needs input. Requests that the configuration answers are answered by the gateway itself, in a
-    /// repeated call. The rest is relayed to a modern client; a legacy client is asked, and the call repeated with its responses.
+    /// repeated call. The rest is relayed to a modern client; a legacy client is asked, and the call repeated with its
+    /// responses.
     async fn input_required(
         &mut self,
         mut opened: Opened,
