@@ -52,7 +52,7 @@ fn it_does_not_wait_for_calls_in_flight() {
 }
 
 #[test]
-fn whoever_asks_twice_finds_nothing_left_either() {
+fn a_second_signal_leaves_nothing_behind_either() {
     let mut demo = Demo::start(&[]);
     let params = json!({"name": "tracker__weekly_report", "arguments": {"seconds": 20}});
     let _call = demo.agent("reader").open("tools/call", params);

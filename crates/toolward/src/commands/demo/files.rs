@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -115,9 +116,20 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        // A thread that still runs may create a file while the directory is removed.
+        for _ in 0..REMOVE_ATTEMPTS {
+            match std::fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    std::thread::sleep(REMOVE_INTERVAL);
+                }
+                _ => return,
+            }
+        }
     }
 }
+
+const REMOVE_ATTEMPTS: u32 = 50;
+const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Creates a private directory, which must not exist.
 fn make_private(folder: &Path) -> io::Result<()> {
