@@ -157,6 +157,26 @@ fn allow_adds_a_server_with_one_tool_only() {
 }
 
 #[test]
+fn allow_shows_what_else_becomes_allowed_and_does_not_write_it_unseen() {
+    // A list for all agents: the other agent gains the tool, too.
+    let place = Place::new(
+        "agents:\n  dev: { allow: { servers: [files], tools: { files: [read] } } }\n  other: { allow: { servers: [files] } }\npolicies: [company.yaml]\n",
+    );
+    let company = place.path("company.yaml");
+    std::fs::write(&company, "allowed_tools: [read]\n").unwrap();
+    let (code, text) = place.run(&["allow", "--as", "dev", "files/echo", "--yes"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("the change also allows:\n  other: files/echo"), "{text}");
+    assert_eq!(std::fs::read_to_string(&company).unwrap(), "allowed_tools: [read]\n");
+    // A server that is opened for a tool has prompts that an old rule allows.
+    let place =
+        Place::new("agents:\n  dev: { allow: { servers: [], prompts: { files: [\"*\"] } } }\n");
+    let (code, text) = place.run(&["allow", "--as", "dev", "files/echo", "--yes"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("dev: prompt files/"), "{text}");
+}
+
+#[test]
 fn allow_names_the_deny_and_fails_with_the_tests() {
     let rules = "agents:\n  dev:\n    allow: { servers: [files], tools: { files: [read] } }\n    deny: { tools: { files: [\"e*\"] } }\n";
     let place = Place::new(rules);

@@ -8,6 +8,7 @@ use clap::ArgMatches;
 use serde_json::json;
 use similar::TextDiff;
 use toolward_config::sanitize;
+use toolward_policy::analyse::{self, Point, PointKind, Subjects};
 use toolward_policy::{Caller, Policy, Verdict};
 
 use self::proposal::{FileChange, Proposal};
@@ -20,6 +21,7 @@ use crate::load::{Input, invalid, options};
 use crate::policy_gate;
 use crate::reads::Reads;
 use crate::render::{GREEN, RED, paint};
+use crate::report::points;
 
 pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let Some((server, tool)) = args
@@ -54,6 +56,7 @@ pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, 
         writeln!(anstream::stderr(), "error: {why}\n  help: run `toolward explain`")?;
         return Ok(exit::NO);
     }
+    let others = others(&input.policy, &after.policy, &args.agent, (server, tool));
     let mut out = anstream::stdout();
     if args.output.json {
         let files = changes.iter().map(|one| json!({"file": one.path, "diff": one.diff()}));
@@ -62,7 +65,8 @@ pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, 
         let row = json!({
             "files": files.collect::<Vec<_>>(),
             "gained": gained.collect::<Vec<_>>(),
-            "written": args.yes,
+            "also_wider": others,
+            "written": args.yes && others.is_empty(),
         });
         writeln!(out, "{row}")?;
     } else {
@@ -73,7 +77,19 @@ pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, 
         for (name, verdict) in &gained {
             writeln!(out, "  {} ({verdict})", sanitize(name))?;
         }
+        if !others.is_empty() {
+            writeln!(out, "the change also allows:")?;
+        }
+        for other in &others {
+            writeln!(out, "  {}", sanitize(other))?;
+        }
         writeln!(out, "all tests of the policy pass")?;
+    }
+    if args.yes && !others.is_empty() {
+        let help = "review it on a terminal, without --yes, or edit the policy by hand";
+        let why = "error: nothing was written: the change also allows other calls";
+        writeln!(anstream::stderr(), "{why}\n  help: {help}")?;
+        return Ok(exit::NO);
     }
     let write = match args.yes {
         true => true,
@@ -127,6 +143,29 @@ fn gained(before: &Policy, after: &Input, agent: &str) -> Vec<(String, Verdict)>
         }
     }
     gained
+}
+
+/// Calls that a change allows besides those of the tool that it is for, such as calls of other agents.
+fn others(
+    before: &Policy,
+    after: &Policy,
+    agent: &str,
+    (server, tool): (&str, &str),
+) -> Vec<String> {
+    let found = analyse::diff(before, after, &Subjects::default());
+    let is_meant = |point: &Point| {
+        let named = point.agent.as_deref() == Some(agent) && point.server == server;
+        // Requests of a server to the client come with the use of its tools.
+        let of_tool = point.kind == PointKind::Tool && point.name == tool;
+        named && (of_tool || point.kind == PointKind::ClientRequest)
+    };
+    let changes = found.changes.iter().chain(&found.possible);
+    let wider = changes.filter(|change| change.is_wider() && !is_meant(&change.point));
+    let mut others: Vec<String> = wider.map(|change| points::text(&change.point)).collect();
+    if found.undecided.iter().any(|one| !one.narrower_only) {
+        others.push("perhaps more: the change could not be analyzed completely".into());
+    }
+    others
 }
 
 fn sanitize_lines(text: &str) -> String {
