@@ -5,6 +5,8 @@
 mod doctor;
 #[path = "init/entries.rs"]
 mod entries;
+#[path = "init/left_alone.rs"]
+mod left_alone;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

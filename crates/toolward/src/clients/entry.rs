@@ -54,16 +54,30 @@ impl Entry {
             );
         }
         if let Some(program) = program(entry, fields) {
-            return match program {
-                Ok(program) => program.or_wrapped(),
+            return match program.map(Program::or_wrapped) {
+                Ok(Entry::Program(_)) if sets_own_variables(entry, fields) => {
+                    Entry::Other(OWN_VARIABLES)
+                }
+                Ok(entry) => entry,
                 Err(why) => Entry::Other(why),
             };
+        }
+        if sets_own_variables(entry, fields) {
+            return Entry::Other(OWN_VARIABLES);
         }
         match fields.urls.iter().find_map(|name| entry[*name].as_str()) {
             Some(url) => remote(entry, fields, url),
             None => Entry::Other("it is built into the client or managed by it"),
         }
     }
+}
+
+const OWN_VARIABLES: &str = "its environment has a variable whose name starts with `TOOLWARD_`, which Toolward would use itself";
+
+/// Variables such as `TOOLWARD_ARG_1` would be overwritten, or change which configuration Toolward uses.
+fn sets_own_variables(entry: &Value, fields: &Fields) -> bool {
+    let mut env = entry[fields.env].as_object().into_iter().flatten();
+    env.any(|(name, _)| name.starts_with("TOOLWARD_"))
 }
 
 fn program(entry: &Value, fields: &Fields) -> Option<Result<Program, &'static str>> {
@@ -130,6 +144,10 @@ fn remote(entry: &Value, fields: &Fields, url: &str) -> Entry {
     {
         return Entry::Other("its URL is not http or https");
     }
+    let host = url.split("://").nth(1).unwrap_or_default();
+    if host.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
+        return Entry::Other("its URL contains a user or a password, which belong in a header");
+    }
     let mut headers = Vec::new();
     for (name, value) in entry[fields.headers].as_object().into_iter().flatten() {
         let Some(value) = value.as_str() else { return Entry::Other("a header is not a text") };
@@ -148,7 +166,6 @@ fn remote(entry: &Value, fields: &Fields, url: &str) -> Entry {
             headers.push(HeaderSource::Variable { name: name.clone(), prefix: "", variable });
         }
     }
-    let host = url.split("://").nth(1).unwrap_or_default();
     let is_here = ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| host.starts_with(own));
     if headers.is_empty() && !is_here {
         return Entry::Other("it has no headers, so its client may log in to it (OAuth)");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use toolward_config::splice::{Edit, FileFormat, SourceText};
-use toolward_config::{Disk, Files, Loader, Options, ProcessEnv};
+use toolward_config::{Diagnostic, Disk, Files, Level, Loader, Options, ProcessEnv};
 
 use crate::clients::replace_file;
 
@@ -39,6 +39,18 @@ const RESERVED: &str = "toolward";
 /// The keys that decide which server it is.
 const CONNECTING: [&str; 8] =
     ["command", "args", "env", "inherit_env", "cwd", "url", "headers", "transport"];
+
+/// The keys that can deny something to all agents.
+const RESTRICTING: [&str; 8] = [
+    "allowed_tools",
+    "allowed_prompts",
+    "allowed_resources",
+    "policies",
+    "read_only",
+    "hooks",
+    "limits",
+    "pins",
+];
 
 impl GatewayFile {
     pub(crate) fn load(path: &Path, home: &Path) -> Result<GatewayFile, String> {
@@ -94,12 +106,21 @@ impl GatewayFile {
 
     /// Whether the rules of an agent are those that `init` writes, which allow everything.
     pub(crate) fn observes(&self, agent: &str) -> bool {
-        let tree = self.before.as_ref().and_then(|(_, text)| Some(text.tree().ok()?.to_json()));
-        let restricts = ["allowed_tools", "policies", "read_only"];
-        tree.is_some_and(|tree| {
-            tree["agents"][agent] == allow_all()
-                && restricts.iter().all(|key| tree.get(key).is_none())
-        })
+        self.tree().is_some_and(|tree| tree["agents"][agent] == allow_all() && !restricts(&tree))
+    }
+
+    /// Whether nothing is denied to an agent, in the configuration with its additions.
+    pub(crate) fn denies_nothing(&self, agent: &str) -> bool {
+        let is_new = self.new_agents.iter().any(|new| new == agent) || !self.has_agents();
+        match self.tree() {
+            None => self.is_new(),
+            Some(tree) if is_new => !restricts(&tree),
+            Some(_) => self.observes(agent),
+        }
+    }
+
+    fn tree(&self) -> Option<Value> {
+        self.before.as_ref().and_then(|(_, text)| Some(text.tree().ok()?.to_json()))
     }
 
     /// Whether the configuration distinguishes agents.
@@ -175,16 +196,26 @@ impl GatewayFile {
     }
 
     fn validate(&self, after: &[u8]) -> Result<(), String> {
-        let files = Overlay { path: &self.path, content: after };
-        let options = Options { main: Some(self.path.clone()), ..Options::default() };
-        match (Loader { files, env: ProcessEnv }).load(&options) {
-            Ok(_) => Ok(()),
-            Err(failed) => {
-                let texts = failed.diagnostics.iter().map(|found| found.render(false));
-                Err(texts.collect::<Vec<_>>().join("\n"))
-            }
-        }
+        load(&self.path, after).map_err(|found| {
+            found.iter().map(|one| one.render(false)).collect::<Vec<_>>().join("\n")
+        })
     }
+}
+
+/// Whether a configuration can have this server. The reason does not name a place in it, because the user's text is
+/// in a client's file.
+pub(crate) fn check_server(definition: &Value) -> Result<(), String> {
+    let alone = json!({"servers": {"server": definition}}).to_string();
+    load(Path::new("server.json"), alone.as_bytes()).map_err(|found| {
+        let errors = found.iter().filter(|one| one.level == Level::Error);
+        errors.map(|one| one.message()).collect::<Vec<_>>().join("; ")
+    })
+}
+
+fn load(path: &Path, content: &[u8]) -> Result<(), Vec<Diagnostic>> {
+    let options = Options { main: Some(path.into()), ..Options::default() };
+    let loader = Loader { files: Overlay { path, content }, env: ProcessEnv };
+    loader.load(&options).map(|_| ()).map_err(|failed| failed.diagnostics)
 }
 
 const HEADER: &str = "\
@@ -199,11 +230,16 @@ const HEADER: &str = "\
 # To make an agent read-only, replace its line with this one:
 #   AGENT: { allow: { servers: [\"*\"], tools: { \"*\": [\"hint:read-only\"] } } }
 #
-# `inherit_env: true` passes on the environment that the client gives to a server, as before. Secrets stay in the
-# client's file. `hints_from: builtin` uses reviewed hints (read-only, destructive, …) for the tools of a well-known
+# `inherit_env: true` passes on the environment that the client gives to a server, as before: `env` and headers stay
+# in the client's file. `hints_from: builtin` uses reviewed hints (read-only, destructive, …) for the tools of a well-known
 # server, instead of those that it sends.
 
 ";
+
+/// Whether a configuration may deny something to all agents.
+fn restricts(tree: &Value) -> bool {
+    RESTRICTING.iter().any(|key| tree.get(key).is_some())
+}
 
 /// The rules of a new agent.
 fn allow_all() -> Value {

@@ -137,6 +137,7 @@ impl Plan {
             }
             if let Err(why) = replace_file::replace(&file.file, &file.before, &file.after) {
                 file.problem = Some(why.to_string());
+                file.entries.retain(|entry| !matches!(entry.outcome, Outcome::Wrap { .. }));
                 let gone = std::mem::take(&mut file.records);
                 self.journal.records.retain(|record| !gone.contains(record));
             }
@@ -165,7 +166,13 @@ impl Plan {
 
 fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> FilePlan {
     let ClientFile { client, file, format, content, entries } = file;
-    let (before, source, problem) = match content {
+    let is_direct =
+        |found: &FoundEntry| matches!(found.entry, Entry::Program(_) | Entry::Remote(_));
+    let writable = match entries.iter().any(is_direct) {
+        true => replace_file::check_writable(&file).map_err(|why| why.to_string()),
+        false => Ok(()),
+    };
+    let (before, source, problem) = match content.and_then(|content| writable.map(|()| content)) {
         Ok((bytes, text)) => (bytes, Some(text), None),
         Err(why) => (Vec::new(), None, Some(why)),
     };

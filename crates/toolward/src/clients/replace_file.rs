@@ -60,6 +60,18 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, NotReplaced> {
     Ok(std::fs::read(path)?)
 }
 
+/// Refuses a file that [`replace`] would not replace because it is read-only.
+pub(crate) fn check_writable(path: &Path) -> Result<(), NotReplaced> {
+    match is_writable(path, &path.metadata()?) {
+        true => Ok(()),
+        false => Err(NotReplaced::ReadOnly),
+    }
+}
+
+fn is_writable(path: &Path, found: &Metadata) -> bool {
+    !found.permissions().readonly() && OpenOptions::new().append(true).open(path).is_ok()
+}
+
 /// Replaces the content of a file, if it still is `expected`.
 pub(crate) fn replace(path: &Path, expected: &[u8], new: &[u8]) -> Result<(), NotReplaced> {
     replace_in_steps(path, expected, new, &mut |_| Ok(()))
@@ -77,7 +89,7 @@ pub(crate) fn replace_in_steps(
     if !found.is_file() {
         return Err(NotReplaced::NotAFile);
     }
-    if found.permissions().readonly() || OpenOptions::new().append(true).open(&path).is_err() {
+    if !is_writable(&path, &found) {
         return Err(NotReplaced::ReadOnly);
     }
     if std::fs::read(&path)? != expected {

@@ -163,8 +163,6 @@ fn state(found: &FoundEntry, gateway: Option<&GatewayFile>, is_edited: bool) -> 
                 _ => State::Wrapped,
             }
         }
-        entry => {
-            State::Direct(WrappedServer::of(entry, found.base.as_deref()).err().map(String::from))
-        }
+        entry => State::Direct(WrappedServer::of(entry, found.base.as_deref()).err()),
     }
 }

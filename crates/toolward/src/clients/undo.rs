@@ -75,6 +75,12 @@ impl Undo {
         self.undone.iter().filter(restored).count()
     }
 
+    /// Whether entries stay wrapped, so that the gateway's configuration stays too.
+    pub(crate) fn is_partial(&self) -> bool {
+        let stays = |outcome: &Outcome| matches!(outcome, Outcome::Edited(_) | Outcome::Failed(_));
+        self.undone.iter().any(|undone| stays(&undone.outcome))
+    }
+
     /// Makes the changes. Records of entries that stay are kept.
     pub(crate) fn apply(&mut self) -> Result<(), String> {
         for (file, before, after) in &self.files {

@@ -1,6 +1,6 @@
 //! How an entry is changed so that its client starts Toolward, and which server of the gateway it becomes.
 //!
-//! Secrets stay in the client's file. The environment of a program is not changed: Toolward gets it from the
+//! Known secrets stay in the client's file. The environment of a program is not changed: Toolward gets it from the
 //! client and passes it on. Values that may be secrets or contain the client's references (`${input:token}`),
 //! in headers, URLs and arguments, move into the environment of the same entry, where every client that
 //! replaces references replaces them too. The gateway's file refers to them by name.
@@ -13,6 +13,7 @@ use toolward_config::splice::Edit;
 use toolward_gateway::audit::redact::Redact;
 
 use crate::clients::entry::{Entry, HeaderSource, Program, Remote};
+use crate::clients::gateway_file::check_server;
 use crate::clients::table::Fields;
 
 /// A server of the gateway, and the values that its client's entry has to provide.
@@ -30,13 +31,15 @@ pub(crate) struct WrappedServer {
 
 impl WrappedServer {
     /// The server of an entry. `base`: the directory in which the client starts the program, if that is known.
-    pub(crate) fn of(entry: &Entry, base: Option<&Path>) -> Result<WrappedServer, &'static str> {
-        match entry {
-            Entry::Program(program) => of_program(program, base),
-            Entry::Remote(remote) => Ok(of_remote(remote)),
-            Entry::Wrapped { .. } => Err("it is wrapped already"),
-            Entry::Other(why) => Err(why),
-        }
+    pub(crate) fn of(entry: &Entry, base: Option<&Path>) -> Result<WrappedServer, String> {
+        let server = match entry {
+            Entry::Program(program) => of_program(program, base)?,
+            Entry::Remote(remote) => of_remote(remote),
+            Entry::Wrapped { .. } => return Err("it is wrapped already".into()),
+            Entry::Other(why) => return Err((*why).into()),
+        };
+        check_server(&server.definition)?;
+        Ok(server)
     }
 }
 

@@ -147,12 +147,17 @@ fn done(out: &mut dyn Write, plan: &Plan, machine: &Machine) -> std::io::Result<
         count(plan.changes(), "server"),
         count(changed.len(), "file")
     )?;
-    for file in changed {
+    for file in &changed {
         writeln!(out, "  {}: {}", file.client.name, file.client.restart)?;
     }
+    let is_open = changed.iter().all(|file| plan.gateway.denies_nothing(file.client.id));
+    let denied = match is_open {
+        true => "and nothing is denied yet",
+        false => "and the rules that the policy already had apply to these servers too",
+    };
     writeln!(
         out,
-        "\nEvery call is now in the audit log, and nothing is denied yet. Next: `toolward tail` shows calls, \
+        "\nEvery call is now in the audit log, {denied}. Next: `toolward tail` shows calls, \
          `toolward doctor` shows what is protected,\nand the policy is in {}. After a few days, `toolward learn --as AGENT` proposes a narrower one.",
         sanitize(&home_path(&plan.gateway.path, machine))
     )
@@ -240,7 +245,11 @@ fn named_path(given: &str) -> Result<(String, PathBuf), Failure> {
         return Err(Failure::usage("error: --path is written CLIENT=FILE"));
     };
     check_clients(&[id.into()])?;
-    Ok((id.into(), std::path::absolute(file)?))
+    let path = std::path::absolute(file)?;
+    if let Err(error) = path.symlink_metadata() {
+        return Err(Failure::usage(format!("error: --path: {}: {error}", sanitize(file))));
+    }
+    Ok((id.into(), path))
 }
 
 /// A path with `~` for the home directory.

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use toolward_config::{Loader, Options, PolicyFile, PolicyFlag, sanitize};
 use toolward_policy::Family;
 use toolward_policy::analyse::{self, Differences, Subjects};
+use toolward_policy::fnmatch::is_pattern;
 
 use self::current::CurrentPolicy;
 use self::proposal::{Line, Proposal};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &LearnArgs) -> Result<u8, Failure> {
     let seen = SeenCalls::read(&mut history, &args.agent)?;
     let agent = args.agent.as_str();
     if seen.uses.is_empty() {
-        return Err(no_calls(&history, args));
+        return Err(no_calls(&history, args, &seen));
     }
     let current = CurrentPolicy::new(&history.current, &history.loaded, agent);
     let mut proposal = match args.tighten {
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &LearnArgs) -> Result<u8, Failure> {
     let left_out = learning.check_tests(&proposal, &mut tests)?;
     let differences = learning.differences(&proposal)?;
     let mut head = heading(args, &seen);
-    head.extend(learning.wider(&differences, args.refused));
+    head.extend(learning.wider(&differences, &proposal, args.refused));
     let printed = PrintedPolicy { agent, head, proposal: &proposal, tests: &tests };
     let text = printed.text();
     // It is printed only if it loads and its tests pass.
@@ -85,8 +86,19 @@ pub(crate) fn run(args: &LearnArgs) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn no_calls(history: &History, args: &LearnArgs) -> Failure {
+fn no_calls(history: &History, args: &LearnArgs, seen: &SeenCalls) -> Failure {
     let agent = sanitize(&args.agent);
+    if is_pattern(&args.agent) {
+        let names: Vec<String> =
+            seen.matching.iter().map(|name| format!("`{}`", sanitize(name))).collect();
+        let help = match names.is_empty() {
+            true => "the log has no calls of an agent that it matches".into(),
+            false => format!("it matches {}, which made calls", names.join(", ")),
+        };
+        return Failure::usage(format!(
+            "error: `{agent}` is a pattern, and --as needs the name of one agent\n  help: {help}"
+        ));
+    }
     let help = match history.current.unknown_agent(&args.agent) {
         Some(unknown) => unknown.help,
         None => "a longer --since, or `toolward audit query --agent`, may find some".into(),
@@ -168,7 +180,7 @@ impl Learning<'_> {
     }
 
     /// Comments about calls that become allowed.
-    fn wider(&self, found: &Differences, refused: bool) -> Vec<String> {
+    fn wider(&self, found: &Differences, proposal: &Proposal, refused: bool) -> Vec<String> {
         let example = |change: &analyse::Change| format!("  {}", points::text(&change.point));
         match found.is_wider() {
             Some(false) => {
@@ -177,17 +189,34 @@ impl Learning<'_> {
             Some(true) => {
                 let changes = found.changes.iter().filter(|change| change.is_wider());
                 let title = match refused {
-                    true => "It allows calls that the current policy refuses, for example:",
+                    true => "It allows calls that the current policy refuses, for example:".into(),
                     false => {
-                        "WIDER than the current policy, because of its other layers, for example:"
+                        let why = self.why_wider(proposal);
+                        format!("WIDER than the current policy{why}, for example:")
                     }
                 };
                 let examples = changes.take(MAX_EXAMPLES).map(example);
-                std::iter::once(title.into()).chain(examples).collect()
+                std::iter::once(title).chain(examples).collect()
             }
             None => {
                 vec!["Undecided whether it allows more than the current policy: compare with `toolward diff`.".into()]
             }
+        }
+    }
+
+    /// The reasons why exact names can allow more than the rules that allowed the calls.
+    fn why_wider(&self, proposal: &Proposal) -> String {
+        let is_name = |line: &&Line| !line.entry.selector.starts_with("hint:");
+        let mut targets =
+            proposal.lists.values().flatten().filter(is_name).flat_map(|line| &line.targets);
+        let by_hints = targets.any(|target| self.current.is_allowed_by_hints(target));
+        let by_hints = by_hints.then_some("a name also covers the tool if its hints change");
+        let by_layers =
+            self.current.has_other_layers.then_some("its other layers are not in the proposal");
+        let reasons: Vec<&str> = by_hints.into_iter().chain(by_layers).collect();
+        match reasons.is_empty() {
+            true => String::new(),
+            false => format!(", because {}", reasons.join(", and ")),
         }
     }
 

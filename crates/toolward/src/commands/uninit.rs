@@ -46,9 +46,7 @@ pub(crate) fn run(args: &UninitArgs) -> Result<u8, Failure> {
         undo.apply().map_err(failed)?;
     }
     report(&mut out, &undo)?;
-    let stays = |outcome: &Outcome| matches!(outcome, Outcome::Edited(_) | Outcome::Failed(_));
-    let is_whole = !undo.undone.iter().any(|undone| stays(&undone.outcome));
-    Ok(if is_whole { exit::OK } else { exit::NO })
+    Ok(if undo.is_partial() { exit::NO } else { exit::OK })
 }
 
 fn show(out: &mut dyn Write, undo: &Undo, machine: &Machine) -> std::io::Result<()> {
@@ -73,6 +71,10 @@ fn show(out: &mut dyn Write, undo: &Undo, machine: &Machine) -> std::io::Result<
         }
     }
     match &undo.created {
+        Some((path, _)) if undo.is_partial() => {
+            let path = home_path(path, machine);
+            writeln!(out, "{}: kept, because an entry may still use it", sanitize(&path))
+        }
         Some((path, true)) => writeln!(out, "{}: removed", sanitize(&home_path(path, machine))),
         Some((path, false)) => {
             writeln!(out, "{}: kept, because it was edited", sanitize(&home_path(path, machine)))

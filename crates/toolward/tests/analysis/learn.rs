@@ -270,3 +270,46 @@ fn an_agent_without_calls_is_an_error() {
         run.stderr
     );
 }
+
+#[test]
+fn a_name_for_a_rule_with_hints_is_called_wider_for_the_true_reason() {
+    let mut site = Site::new(
+        "servers: { tracker: { command: 'false' } }
+agents: { coder: { allow: { servers: [tracker], tools: { tracker: ['hint:read-only'] } } } }
+",
+    );
+    tracker(&site);
+    site.called("coder", "tracker", "get_issue").write("");
+    let text = site.learned(&["--as", "coder"]);
+    let reason = "WIDER than the current policy, because a name also covers the tool if its hints change, for example:";
+    assert!(text.contains(reason) && !text.contains("layers"), "{text}");
+}
+
+#[test]
+fn calls_with_and_without_an_action_are_all_counted() {
+    let mut site = Site::new(OBSERVED);
+    let schema = json!({"type": "object", "properties": {"action": {"enum": ["add", "clear"]}}});
+    let list = json!({"server": "tracker", "tools": [{"name": "board", "inputSchema": schema}]});
+    site.file("tools/tracker.json", &list.to_string());
+    site.called_with("coder", "tracker", "board", json!({"action": "add"}));
+    site.called_with("coder", "tracker", "board", json!({"action": "clear"}));
+    site.called_with("coder", "tracker", "board", json!({}));
+    site.write("");
+    let text = site.learned(&["--as", "coder"]);
+    assert!(text.contains("- board # 3 calls, last"), "{text}");
+    assert!(text.contains("- tracker # 3 calls"), "{text}");
+}
+
+#[test]
+fn a_pattern_of_agents_is_refused_with_the_names_that_it_matches() {
+    let mut site = Site::new(
+        "servers: { tracker: { command: 'false' } }
+agents: { 'ci-*': { allow: { servers: ['*'] } } }
+",
+    );
+    site.called("ci-7", "tracker", "get_issue").called("other", "tracker", "get_issue").write("");
+    let run = site.run(&["learn", "--as", "ci-*"]);
+    let said = "error: `ci-*` is a pattern, and --as needs the name of one agent\n  help: it matches `ci-7`, which made calls";
+    assert_eq!((run.code, run.stderr.contains(said)), (2, true), "{}", run.stderr);
+    assert!(site.learned(&["--as", "ci-7"]).contains("- get_issue # 1 call"));
+}

@@ -18,6 +18,8 @@ pub(super) struct CurrentPolicy<'a> {
     pub(super) agent: &'a str,
     /// The agent's rules in each layer with agents, with its roles' in front.
     pub(super) rules: Vec<(&'a str, AgentSource)>,
+    /// The policy has several layers, or one without agents.
+    pub(super) has_other_layers: bool,
 }
 
 /// How the current policy decides about a target.
@@ -37,8 +39,10 @@ impl<'a> CurrentPolicy<'a> {
             RulesSource::Agents(agents) => Some((layer.name.as_str(), own_rules(agents, agent)?)),
             _ => None,
         };
-        let rules = loaded.source.layers.iter().filter_map(of_layer).collect();
-        CurrentPolicy { input, agent, rules }
+        let layers = &loaded.source.layers;
+        let rules: Vec<_> = layers.iter().filter_map(of_layer).collect();
+        let has_other_layers = layers.len() > 1 || rules.len() < layers.len();
+        CurrentPolicy { input, agent, rules, has_other_layers }
     }
 
     /// The tool as its server describes it, or by its name alone.
@@ -135,6 +139,13 @@ impl<'a> CurrentPolicy<'a> {
             }
         }
         found
+    }
+
+    /// Whether a target is allowed only because of its hints.
+    pub(super) fn is_allowed_by_hints(&self, target: &Target) -> bool {
+        let entries = self.covering(target);
+        let is_hint = |(entry, _): &(Entry, usize)| entry.selector.starts_with("hint:");
+        !entries.is_empty() && entries.iter().all(is_hint)
     }
 
     /// Everything that rules deny to the agent, in all layers.

@@ -201,10 +201,23 @@ impl Proposal {
                 .filter(|target| target.action.is_none())
                 .map(|target| target.name.clone())
                 .collect();
-            lines.retain(|line| {
+            let is_covered = |line: &Line| {
                 let target = line.targets.first();
-                !target.is_some_and(|one| one.action.is_some() && bare.contains(&one.name))
-            });
+                target.is_some_and(|one| one.action.is_some() && bare.contains(&one.name))
+            };
+            let (covered, kept) = std::mem::take(lines).into_iter().partition(is_covered);
+            *lines = kept;
+            for line in &covered {
+                let Line { targets, uses, attention, .. }: &Line = line;
+                let Some(target) = targets.first() else { continue };
+                let is_bare = |one: &&mut Line| {
+                    let first = one.targets.first();
+                    one.is_plain() && first.is_some_and(|first| first.name == target.name)
+                };
+                if let Some(bare) = lines.iter_mut().find(is_bare) {
+                    bare.cover(target, uses, attention.clone());
+                }
+            }
         }
     }
 

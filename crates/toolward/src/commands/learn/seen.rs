@@ -1,9 +1,10 @@
 //! The recorded calls of an agent.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use serde_json::{Map, Value};
+use toolward_policy::fnmatch::{Pattern, is_pattern};
 use toolward_policy::recorded::RecordedAction;
 use toolward_policy::{Family, Policy};
 
@@ -19,6 +20,8 @@ const MAX_SUBJECTS: usize = 20_000;
 const MAX_ACTIONS: usize = 64;
 /// The maximum number of calls whose arguments are kept for tests, for each subject.
 const MAX_SAMPLES: usize = 2;
+/// The maximum number of agents that a message about a pattern names.
+const MAX_MATCHING: usize = 5;
 /// Larger arguments are not used in tests.
 const MAX_SAMPLE_BYTES: usize = 1024;
 
@@ -73,6 +76,8 @@ impl Uses {
 pub(super) struct SeenCalls {
     pub(super) uses: BTreeMap<Target, Uses>,
     pub(super) skipped: Skipped,
+    /// Other agents with calls whose names the given one matches as a pattern, the first few.
+    pub(super) matching: BTreeSet<String>,
     /// The times of the first and the last call.
     pub(super) first: Option<String>,
     pub(super) last: Option<String>,
@@ -83,6 +88,7 @@ impl SeenCalls {
         let found = std::mem::take(&mut history.found);
         let (mut seen, mut not_compared) = (SeenCalls::default(), Skipped::default());
         let mut actions = ActionKeys::default();
+        let pattern = is_pattern(agent).then(|| Pattern::new(agent));
         let current = &history.current;
         let skipped = each_record(found, history.period, |record| {
             match Past::of(record) {
@@ -90,6 +96,12 @@ impl SeenCalls {
                     let by_action = actions.of(&current.policy, &current.catalogue, &call);
                     let time = record["time"].as_str().unwrap_or_default();
                     seen.add(&call, by_action, time, &mut not_compared);
+                }
+                Past::Call(PastCall { agent: Some(other), .. })
+                    if seen.matching.len() < MAX_MATCHING
+                        && pattern.as_ref().is_some_and(|pattern| pattern.matches(other)) =>
+                {
+                    seen.matching.insert(other.to_string());
                 }
                 Past::NotCompared(why) if record["agent"].as_str() == Some(agent) => {
                     not_compared.add(why);
