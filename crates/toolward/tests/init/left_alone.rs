@@ -20,8 +20,7 @@ impl Home {
 #[test]
 fn an_entry_that_cannot_be_a_server_is_reported_and_the_others_are_wrapped() {
     let header = json!({"url": "https://mcp.example/", "headers": {"A b": "x"}});
-    let header_of_env =
-        json!({"command": "x", "env": {"TOOLWARD_ARG_1": "mine"}, "args": ["${a}"]});
+    let own_variable = json!({"command": "x", "env": {"TOOLWARD_ARG_1": "mine"}, "args": ["${a}"]});
     let password = json!({"url": "https://u:p@mcp.example/", "headers": {"A": "x"}});
     for (entry, reason) in [
         (json!({"command": "", "args": []}), ""),
