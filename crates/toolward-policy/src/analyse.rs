@@ -29,7 +29,7 @@ use std::ops::ControlFlow;
 use hashbrown::HashMap;
 
 use self::focus::Focus;
-pub use self::never::{Ever, NeverOutcome, Witness, can_ever, never, never_tests};
+pub use self::never::{Ever, NeverOutcome, Witness, can_ever, impossible_hint, never, never_tests};
 use self::search::{Asked, PointRef, Search};
 pub use self::search::{Point, PointKind, Subjects, Undecided, WhyUndecided};
 use self::shared::Shared;

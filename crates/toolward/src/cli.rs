@@ -31,7 +31,8 @@ pub use tools::*;
 #[command(name = "toolward", version, arg_required_else_help = true, subcommand_required = true)]
 #[command(
     after_help = "Exit codes: 0 success or allowed, 1 denied or a failed test, 2 wrong usage, \
-3 invalid configuration, 4 undecided (`diff`, `equal`, `can-ever`)."
+3 invalid configuration, 4 undecided (`diff`, `equal`, `can-ever`), 5 no running gateway, \
+141 the output is a closed pipe."
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -21,6 +21,10 @@ pub(crate) const UNDECIDED: u8 = 4;
 /// No gateway can be reached.
 pub(crate) const UNREACHABLE: u8 = 5;
 
+/// The output could not be written, because its reader has closed the pipe: what a shell reports for a
+/// program that SIGPIPE (13) ended.
+const CLOSED_PIPE: u8 = 128 + 13;
+
 /// The error of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -93,12 +97,13 @@ impl Failure {
     }
 }
 
-/// A closed pipe ends the command silently; any other write error is reported.
+/// A closed pipe ends the command without a message, but not successfully: with `pipefail`, a script would
+/// take an unknown answer for a yes. Any other write error is reported.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {
             std::io::ErrorKind::BrokenPipe => {
-                Failure { code: OK, message: String::new(), brief: None }
+                Failure { code: CLOSED_PIPE, message: String::new(), brief: None }
             }
             _ => Failure::usage(format!("error: cannot write: {error}")),
         }

@@ -61,14 +61,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let matches = match Cli::command().try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => {
-            // Help and version are not errors; everything else is wrong usage. A closed pipe is ignored.
+            // Help and version are not errors; everything else is wrong usage.
             let text = error.render().to_string();
-            match toolward_config::sanitize(&text.replace('\n', "")) {
-                std::borrow::Cow::Borrowed(_) => drop(error.print()),
+            let printed = match toolward_config::sanitize(&text.replace('\n', "")) {
+                std::borrow::Cow::Borrowed(_) => error.print(),
                 // An argument contains control characters.
-                harmless => drop(writeln!(std::io::stderr(), "{harmless}")),
-            }
-            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { exit::OK });
+                harmless => writeln!(std::io::stderr(), "{harmless}"),
+            };
+            return match printed {
+                _ if error.use_stderr() => ExitCode::from(exit::USAGE),
+                Ok(()) => ExitCode::from(exit::OK),
+                Err(error) => Failure::from(error).report(),
+            };
         }
     };
     let outcome = match Cli::from_arg_matches(&matches) {

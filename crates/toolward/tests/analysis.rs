@@ -194,6 +194,30 @@ fn what_an_agent_can_ever_call_is_shown_with_its_rule() {
 }
 
 #[test]
+fn a_misspelled_server_or_hint_of_can_ever_is_warned_about() {
+    let config = format!("servers: {{ tracker: {{ command: unused }} }}\n{OLD}");
+    let folder = folder(&[("toolward.yaml", &config), ("old.yaml", OLD)]);
+    let ask = |flag: &str, file: &str, subject: &str| {
+        let seen = run(folder.path(), &["can-ever", flag, file, subject]);
+        (seen.code, seen.stdout, seen.stderr)
+    };
+    for (subject, warning) in [
+        ("trakcer/*", "warning: there is no server named `trakcer`; did you mean `tracker`?\n"),
+        (
+            "tracker/hint:destuctive",
+            "warning: no tool has the hint `destuctive`, and no server's `hints` define it\n",
+        ),
+    ] {
+        assert_eq!(ask("-c", "toolward.yaml", subject), (1, "never\n".into(), warning.into()));
+    }
+    for subject in ["tracker/delete_*", "tr*/delete_*"] {
+        assert_eq!(ask("-c", "toolward.yaml", subject), (1, "never\n".into(), String::new()));
+    }
+    // A policy without a configuration does not say which servers exist.
+    assert_eq!(ask("--policy", "old.yaml", "trakcer/*"), (1, "never\n".into(), String::new()));
+}
+
+#[test]
 fn the_agents_that_may_make_a_call_are_listed() {
     let folder = folder(&[("old.yaml", OLD)]);
     let ask = |tool: &str| run(folder.path(), &["who-can", "--json", "--policy", "old.yaml", tool]);

@@ -47,6 +47,49 @@ fn seen_in(folder: &tempfile::TempDir, line: &str) -> String {
     seen(line).replace(folder.path().to_str().unwrap(), "DIR")
 }
 
+/// The exit code if no one reads standard output.
+fn unread(arguments: &[&str]) -> Option<i32> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let home = tempfile::tempdir().unwrap();
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_toolward"));
+    program.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).args(arguments);
+    program.env_clear().env("HOME", home.path()).stdin(std::process::Stdio::null());
+    program.stdout(writer).status().unwrap().code()
+}
+
+#[test]
+fn output_that_no_one_reads_is_not_success() {
+    let (_one, open) = file("open.yaml", "agents: { dev: { allow: { servers: [tracker] } } }\n");
+    let (_other, closed) = file("closed.yaml", "agents: { dev: { allow: { servers: [] } } }\n");
+    let test = "  - { as: dev, allow: [tracker/get_issue] }\n";
+    let failing = format!("agents: {{ dev: {{ allow: {{ servers: [] }} }} }}\ntests:\n{test}");
+    let (_third, failing) = file("failing.yaml", &failing);
+    let (log, _) = file("audit.jsonl", "not a record\n");
+    let log = log.path().to_str().unwrap();
+    for line in [
+        format!("can-i --policy {closed} --as dev tracker/get_issue"),
+        format!("who-can --policy {closed} tracker/get_issue"),
+        format!("can-ever --policy {closed} tracker/get_issue"),
+        format!("test --policy {failing}"),
+        format!("check --policy {failing}"),
+        format!("diff {closed} {open}"),
+        format!("diff --format markdown {closed} {open}"),
+        format!("diff --json {closed} {open}"),
+        format!("equal {closed} {open}"),
+        format!("audit verify --dir {log}"),
+        format!("plan --dir {log} -c {closed} {open}"),
+        format!("ls --policy {open} --as dev --tools examples/first-policy/tools"),
+        "doctor".into(),
+        "schema".into(),
+        "man".into(),
+        "--help".into(),
+        "--version".into(),
+    ] {
+        assert_eq!(unread(&words(&line)), Some(141), "{line}");
+    }
+}
+
 #[test]
 fn help_has_examples() {
     for command in [
@@ -65,13 +108,15 @@ fn help_has_examples() {
         "import",
         "schema",
         "completions",
+        "token",
+        "tools",
     ] {
         let help = toolward(&[command, "--help"], "").stdout;
         assert!(help.contains("Examples:"), "{command}");
         assert!(
             command == "completions"
                 || help.contains("--json")
-                || ["schema", "decide"].contains(&command),
+                || ["schema", "decide", "token", "tools"].contains(&command),
             "{command}"
         );
     }

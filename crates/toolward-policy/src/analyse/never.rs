@@ -101,14 +101,14 @@ pub fn never_tests<'t>(policy: &Policy, tests: &'t [PolicyTest]) -> Vec<NeverOut
                 memory: Some(MEMORY),
             };
             let answer = never(policy, &subjects, call.family, &call.selector, test.unless_ask);
-            NeverOutcome { test, call, answer, vacuous: unknown_tag(policy, call) }
+            NeverOutcome { test, call, answer, vacuous: impossible_hint(policy, &call.selector) }
         })
         .collect()
 }
 
-/// A hint that no tool can have: the test would hold for any policy.
-fn unknown_tag(policy: &Policy, call: &NeverCall) -> Option<String> {
-    let selector = Selector::new(&call.selector, Case::Sensitive);
+/// Says that a selector has a hint that no tool can have: the answer is "never" for any policy.
+pub fn impossible_hint(policy: &Policy, selector: &str) -> Option<String> {
+    let selector = Selector::new(selector, Case::Sensitive);
     let stated = policy.stated_tags();
     let known = |tag: &str| BUILT_IN.contains(&tag) || stated.iter().any(|own| own == tag);
     let unknown = selector.tags()?.iter().find(|tag| !known(tag))?;

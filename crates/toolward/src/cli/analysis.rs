@@ -10,7 +10,8 @@ use super::{OutputArgs, PolicyArgs, ToolsArgs};
 ///
 /// Compares the policies of two files: configurations, or policies in any supported format. The answer covers
 /// every agent, server, tool name, action, set of hints and argument that the policies distinguish. Each
-/// difference is shown with an example that `can-i` confirms, and the rules that decide before and after.
+/// difference is shown with an example and the rules that decide before and after. Changes of a server's
+/// command, URL or environment, and of the audit log, are not compared.
 ///
 /// Exit codes: 0 nothing becomes wider, 1 something does, 4 undecided.
 #[derive(Debug, Args)]

@@ -7,6 +7,8 @@ use super::OutputArgs;
 /// Create credentials for agents
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "Examples:
+  toolward token new reviewer")]
 pub struct TokenArgs {
     #[command(subcommand)]
     pub command: TokenCommand,

@@ -10,6 +10,8 @@ use super::PolicyArgs;
 /// Work with the tool lists of servers
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "Examples:
+  toolward tools save")]
 pub struct ToolsCommandArgs {
     #[command(subcommand)]
     pub command: ToolsCommand,

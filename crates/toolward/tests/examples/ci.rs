@@ -61,3 +61,43 @@ fn a_pull_request_that_widens_is_refused_and_one_that_narrows_passes() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("no difference"), "{said}");
 }
+
+#[test]
+fn the_configuration_is_found_on_the_base_branch_by_any_path() {
+    let example = repository(&[("widens", "[\"delete_*\"]", "[delete_issue]")]);
+    let check = |line: &str| example.shell(&format!("git checkout -q widens && {line}"));
+    for line in [
+        "./check-policy.sh main \"$PWD/toolward.yaml\"",
+        "mkdir -p sub && cd sub && TOOL_LISTS=../tools ../check-policy.sh main ../toolward.yaml",
+        "./check-policy.sh main ./toolward.yaml",
+    ] {
+        let (code, said) = check(line);
+        assert_eq!(code, 1, "{line}: {said}");
+        assert!(said.contains("refused: the change allows more"), "{line}: {said}");
+    }
+    // Without a version on the base branch, nothing is checked.
+    for line in [
+        "cp toolward.yaml .. && ./check-policy.sh main ../toolward.yaml",
+        "git init -q ../other && cp toolward.yaml ../other && ./check-policy.sh main ../other/toolward.yaml",
+        "./check-policy.sh no-such-branch",
+    ] {
+        let (code, said) = check(line);
+        assert_ne!(code, 0, "{line}: {said}");
+        assert!(!said.contains("is new"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn the_commands_of_the_readme_work() {
+    let example = example("ci");
+    let readme = example.file("README.md");
+    let commands =
+        readme.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let commands = commands.replace("origin/main", "main");
+    let repository =
+        "git init -q -b main && git config user.name t && git config user.email t@example.com";
+    let (code, said) = example
+        .shell(&format!("set -e\n{repository}\ngit add -A\ngit commit -qm policy\n{commands}"));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("no difference"), "{said}");
+}

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use clap::ArgMatches;
 use serde_json::json;
-use toolward_config::sanitize;
+use toolward_config::{sanitize, suggest};
 use toolward_policy::Family;
 use toolward_policy::analyse::{self, Ever, Subjects, Witness};
-use toolward_policy::fnmatch::is_pattern;
+use toolward_policy::fnmatch::{fnmatch, is_pattern};
 
 use crate::cli::{CanEverArgs, ToolsArgs};
 use crate::exit::{self, Failure};
@@ -25,6 +25,10 @@ pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8
         )));
     };
     let input = Input::load(&args.policy, &ToolsArgs { lists: Vec::new() }, matches)?;
+    let hint = analyse::impossible_hint(&input.policy, selector);
+    for warning in unknown_server(&input, server).into_iter().chain(hint) {
+        writeln!(anstream::stderr(), "warning: {}", sanitize(&warning))?;
+    }
     let agent = args.agent.as_deref();
     let subjects = Subjects {
         agent: agent.filter(|agent| !is_pattern(agent)),
@@ -69,6 +73,19 @@ pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8
         writeln!(out, "  {}", points::undecided(why))?;
     }
     Ok(code)
+}
+
+/// Says that the configuration has no such server, which is most likely a typo.
+fn unknown_server(input: &Input, server: &str) -> Option<String> {
+    let names = || input.loaded.config.servers.iter().map(|known| known.name.as_str());
+    if names().next().is_none() || names().any(|name| name == server || fnmatch(server, name)) {
+        return None;
+    }
+    let help = match suggest::nearest(server, names()) {
+        Some(nearest) => format!("did you mean `{nearest}`?"),
+        None => format!("there are {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    Some(format!("there is no server named `{server}`; {help}"))
 }
 
 fn details(input: &Input, witness: &Witness) -> String {
