@@ -106,7 +106,7 @@ pub fn never_tests<'t>(policy: &Policy, tests: &'t [PolicyTest]) -> Vec<NeverOut
         .collect()
 }
 
-/// Says that a selector has a hint that no tool can have: the answer is "never" for any policy.
+/// Reports that a selector has a hint that no tool can have: the answer is "never" for any policy.
 pub fn impossible_hint(policy: &Policy, selector: &str) -> Option<String> {
     let selector = Selector::new(selector, Case::Sensitive);
     let stated = policy.stated_tags();

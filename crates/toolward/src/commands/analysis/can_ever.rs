@@ -75,7 +75,7 @@ pub(crate) fn run(args: &CanEverArgs, matches: Option<&ArgMatches>) -> Result<u8
     Ok(code)
 }
 
-/// Says that the configuration has no such server, which is most likely a typo.
+/// Reports that the configuration has no such server, which is most likely a typo.
 fn unknown_server(input: &Input, server: &str) -> Option<String> {
     let names = || input.loaded.config.servers.iter().map(|known| known.name.as_str());
     if names().next().is_none() || names().any(|name| name == server || fnmatch(server, name)) {
