@@ -98,7 +98,7 @@ fn a_named_file_that_does_not_exist_is_an_error() {
     home.is_untouched(&before);
 }
 
-/// The manual says where secrets are, and for whom.
+/// As the manual states.
 #[test]
 fn the_journal_is_for_this_user_only_and_goes_with_the_undo() {
     let home = Home::new();
