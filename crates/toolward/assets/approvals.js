@@ -7,6 +7,8 @@
   const TOO_SOON = 500;
   const appeared = new Map();
   let selected = null;
+  // A decision was sent, and the page with its result is about to be shown.
+  let leaving = false;
 
   const tickets = () => [...document.querySelectorAll(".ticket")];
   const note = () => {
@@ -28,12 +30,15 @@
       [...queue.querySelectorAll("input[type=radio]")].some((input) => input.checked !== input.defaultChecked) ||
       queue.querySelector("details[open]") !== null;
   };
-  const refresh = async () => {
+  const refresh = async (wanted) => {
     const answer = await fetch("approvals", { headers: { "HX-Request": "true" } }).catch(() => null);
     if (answer?.status === 401) return location.reload();
     if (!answer?.ok) return;
-    const queue = $("queue");
-    queue.outerHTML = await answer.text();
+    const text = await answer.text();
+    // Someone may have begun to decide since the request was sent.
+    if (leaving) return;
+    if (!wanted && busy()) return void ($("arrived").hidden = false);
+    $("queue").outerHTML = text;
     htmx.process($("queue"));
     note();
     if (selected) {
@@ -42,12 +47,15 @@
     }
   };
   document.body.addEventListener("changed", () => {
+    if (leaving) return;
     if (busy()) $("arrived").hidden = false;
-    else refresh();
+    else refresh(false);
   });
   document.addEventListener("click", (event) => {
-    if (event.target.id === "refresh") refresh();
+    if (event.target.id === "refresh") refresh(true);
   });
+  document.addEventListener("submit", () => (leaving = true));
+  window.addEventListener("pageshow", () => (leaving = false));
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.matches("input, select, textarea")) return;

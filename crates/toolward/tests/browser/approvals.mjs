@@ -40,7 +40,7 @@ await browse(async ({ page, open, context }) => {
     await page.locator('details summary', { hasText: 'Definition' }).click();
     await page.screenshot({ path: `${facts.shots}/approvals.png`, fullPage: true });
 
-    // Another call appears while nobody is deciding.
+    // Another call appears while no one is deciding.
     const second = call('hub__delete_repo', { repo: 'acme/site' });
     await until('the second ticket appears', async () => (await ticket.count()) === 2);
 
