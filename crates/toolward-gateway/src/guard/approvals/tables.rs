@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::{HashMap, HashSet};
 
 use super::keys::Tag;
-use super::ticket::{AskedBy, Binding, Grant, GrantScope, Ticket, TicketState};
+use super::ticket::{AskedBy, Binding, CLOCK_TOLERANCE, Grant, GrantScope, Ticket, TicketState};
 
 /// Maximum number of an agent's tickets that wait for a person.
 pub(super) const MAX_PENDING: usize = 20;
@@ -268,7 +268,11 @@ impl Tables {
         let ticket = self.tickets.get(id).ok_or(NotDecided::Unknown)?;
         match ticket.is_pending() {
             false => Err(NotDecided::Decided),
-            true if now >= ticket.expires || now < ticket.created => Err(NotDecided::Expired),
+            true if now >= ticket.expires
+                || now.saturating_add(CLOCK_TOLERANCE) < ticket.created =>
+            {
+                Err(NotDecided::Expired)
+            }
             true => Ok(ticket),
         }
     }
@@ -337,7 +341,8 @@ impl Tables {
         if now < self.earliest {
             return Vec::new();
         }
-        let over = |ticket: &&Ticket| now >= ticket.expires || now < ticket.created;
+        let early = now.saturating_add(CLOCK_TOLERANCE);
+        let over = |ticket: &&Ticket| now >= ticket.expires || early < ticket.created;
         let over: Vec<String> =
             self.tickets.values().filter(over).map(|ticket| ticket.id.clone()).collect();
         let mut undecided = Vec::new();
@@ -345,7 +350,7 @@ impl Tables {
             self.changes.push(Change::Ticket(id.clone()));
             undecided.extend(self.remove_ticket(&id).filter(Ticket::is_pending));
         }
-        let over = |grant: &&Grant| now >= grant.expires || now < grant.created;
+        let over = |grant: &&Grant| now >= grant.expires || early < grant.created;
         let over: Vec<String> =
             self.grants.values().filter(over).map(|grant| grant.id.clone()).collect();
         over.iter().for_each(|id| self.remove_grant(id));

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use super::keys::{Keys, Tag};
 
+/// A record that is this much newer than the clock, in microseconds, was made before the clock was turned back, and is
+/// void: it could live longer than it should. Less than that is a difference between the clocks of two gateways.
+pub(super) const CLOCK_TOLERANCE: u64 = 60_000_000;
+
 /// The subject of an approval: whose call of what, under which definition and rules. A grant is valid for exactly one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
@@ -167,7 +171,7 @@ impl Grant {
             }
             GrantScope::Tool => true,
         };
-        self.created <= now
+        self.created <= now.saturating_add(CLOCK_TOLERANCE)
             && now < self.expires
             && self.subject_tag == binding.subject_tag
             && in_scope()
