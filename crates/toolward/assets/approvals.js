@@ -7,7 +7,7 @@
   const TOO_SOON = 500;
   const appeared = new Map();
   let selected = null;
-  // A decision was sent, and the page with its result is about to be shown.
+  // A decision was sent, and its result is about to be shown.
   let leaving = false;
 
   const tickets = () => [...document.querySelectorAll(".ticket")];
