@@ -184,7 +184,7 @@ pub(crate) fn cases(checked: &CheckedPolicy<'_>) -> Vec<Case> {
     let never = never.iter().map(|outcome| Case {
         passed: outcome.passed(),
         unknown: false,
-        agent: policy_tests::whoever(outcome).into(),
+        agent: policy_tests::agent_of(outcome).into(),
         expected: "never",
         written: policy_tests::never_call(outcome),
         verdict: if outcome.passed() { "never" } else { "allow" },

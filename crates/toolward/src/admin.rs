@@ -1,4 +1,4 @@
-//! The admin UI: who sees what, live decisions, and explanations. Read-only.
+//! The admin UI: who sees what, live decisions, explanations, and the queue of approvals, its only way to change something.
 //!
 //! It listens on the `admin` address, apart from the agents' endpoint, and has its own thread and runtime, so
 //! that no call waits for it. Requests to servers run on the runtime that owns their connections.

@@ -52,7 +52,7 @@ pub(crate) fn reason(input: &CheckedPolicy<'_>, outcome: &TestOutcome<'_>) -> St
 }
 
 /// The agents that a `never` test is about.
-pub(crate) fn whoever<'a>(outcome: &NeverOutcome<'a>) -> &'a str {
+pub(crate) fn agent_of<'a>(outcome: &NeverOutcome<'a>) -> &'a str {
     outcome.test.agents.as_deref().filter(|agents| *agents != "*").unwrap_or("everyone")
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn never_call(outcome: &NeverOutcome<'_>) -> String {
 }
 
 pub(crate) fn never_to_line(policy: &Policy, outcome: &NeverOutcome<'_>) -> String {
-    let said = format!("{} never {}", whoever(outcome), never_call(outcome));
+    let said = format!("{} never {}", agent_of(outcome), never_call(outcome));
     let mut line = format!("{} {}", mark(outcome.passed()), sanitize(&said));
     for reason in never_reasons(policy, outcome) {
         line.push_str(&format!("\n     {reason}"));
