@@ -29,6 +29,7 @@ use self::gzip::Coding;
 use self::origin::Origin;
 use self::pool::Pool;
 pub use self::tls::ClientTls;
+pub(crate) use self::tls::connector;
 
 /// A client for one origin, with its idle connections.
 pub(crate) struct Client {

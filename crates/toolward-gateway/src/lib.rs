@@ -23,6 +23,7 @@
 //! | [`audit`] | the audit log: an intent before forwarding, an outcome after |
 //! | [`upstream`] | servers and connections to them: child processes, HTTP, HTTP+SSE |
 //! | [`http_client`] | the HTTP client for servers, hooks, signing keys and token endpoints |
+//! | `postgres` | connections to PostgreSQL, for the audit sink and the shared stores |
 //! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`budget`], [`log`] | shared types |
 //! | [`ownership`], [`truncated`], [`program`], [`groups`] | files that other users could change, or that were truncated; child processes and process groups |
 
@@ -51,6 +52,8 @@ pub mod opaque_id;
 pub mod ownership;
 mod parse;
 mod permit;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod program;
 mod random;
 mod responses;

@@ -59,7 +59,7 @@ impl std::fmt::Debug for ClientTls {
 
 /// The connector for an origin: its own, or one with the system's certificates, which are read
 /// once.
-pub(super) fn connector(own: Option<&ClientTls>) -> io::Result<TlsConnector> {
+pub(crate) fn connector(own: Option<&ClientTls>) -> io::Result<TlsConnector> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = own.map(|own| &own.config).or_else(|| CONFIG.get()) {
         return Ok(config.clone().into());
