@@ -1,7 +1,9 @@
 //! `cargo xtask mutants`: mutation testing of the policy engine with cargo-mutants.
 //!
-//! Each mutant changes one expression of the engine; a test of the engine must fail. A whole run takes hours, so it is
-//! started by hand, in shards. cargo-mutants works on a copy of the tree.
+//! Each mutant changes one expression of the engine; a test of the policy crate must fail. A whole run takes hours, so it
+//! is started by hand, in shards; each shard is a sample of every file. cargo-mutants works on a copy of the tree, in
+//! `target/mutants`. Quick tests run first, and properties are checked with fewer cases than in `./test`: a mutant that
+//! survives here may still be caught there.
 
 use std::process::{Command, ExitCode};
 
@@ -28,11 +30,23 @@ pub(crate) fn main(words: &[&str]) -> ExitCode {
     let files =
         files.flat_map(|file| ["--file".to_owned(), format!("crates/toolward-policy/src/{file}")]);
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let copy = "target/mutants/copy";
+    let copy = match std::fs::create_dir_all(copy).and_then(|()| std::fs::canonicalize(copy)) {
+        Ok(copy) => copy,
+        Err(error) => {
+            eprintln!("{copy}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut command = Command::new(cargo);
     command.args(["mutants", "--package", "toolward-policy", "--test-package", "toolward-policy"]);
     // One job: a mutant that loops forever is ended by its timeout, which other load would distort.
-    command.args(["--jobs", "1", "--baseline", "run", "--shard", shard]);
+    command.args(["--jobs", "1", "--baseline", "run"]);
+    command.args(["--shard", shard, "--sharding", "round-robin"]);
+    command.args(["--profile", "mutants", "--test-tool", "nextest"]);
     command.args(["--output", "target/mutants"]).args(files);
+    command.env("TMPDIR", copy).env("NEXTEST_PROFILE", "mutants");
+    command.env("PROPTEST_CASES", "300").env("PAIRS", "20");
     match command.status() {
         Ok(status) => {
             ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1))

@@ -206,8 +206,13 @@ fn one_tool(request: &Request) -> ToolSet {
     ToolSet::new(vec![request.tool.clone()])
 }
 
+/// Fewer for mutation tests.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(3000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_fast_path_and_the_plain_matcher_agree(value in any_policy(), request in request()) {
