@@ -9,6 +9,9 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Args, Parser};
+use toolward_testkit::authorization_server::{
+    AuthorizationServer, ProtectedServer, ProtectedSwitches, Switches,
+};
 use toolward_testkit::echo::others::Others;
 use toolward_testkit::echo::{self, Server};
 use toolward_testkit::load::{self, Era, Kind, Plan, Report, Target, Until};
@@ -34,6 +37,25 @@ enum Testkit {
     EchoStdio {
         #[command(flatten)]
         tools: Tools,
+    },
+    /// Serve a fake authorization server and an MCP server that it protects
+    ///
+    /// The first line of output is the issuer, the second the MCP server's URL. Requests to
+    /// `/control/…` change switches and return what was seen; see the module
+    /// `authorization_server`.
+    AuthorizationServer {
+        /// Address of the authorization server; port 0 selects a free port
+        #[arg(long, default_value = "127.0.0.1:0")]
+        listen: SocketAddr,
+        /// Address of the MCP server
+        #[arg(long, default_value = "127.0.0.1:0")]
+        protected_listen: SocketAddr,
+        /// JSON object with switches of the authorization server
+        #[arg(long, default_value = "{}")]
+        switches: String,
+        /// JSON object with switches of the MCP server
+        #[arg(long, default_value = "{}")]
+        protected_switches: String,
     },
     /// Run as a persistent hook that allows everything
     Hook,
@@ -157,6 +179,17 @@ fn run(testkit: Testkit) -> io::Result<()> {
         Testkit::EchoStdio { tools } => {
             let server = tools.server()?;
             echo::stdio::serve(&server, BufReader::new(io::stdin()), io::stdout())
+        }
+        Testkit::AuthorizationServer { listen, protected_listen, switches, protected_switches } => {
+            let (mut own, mut protected) = (Switches::default(), ProtectedSwitches::default());
+            own.apply(&serde_json::from_str(&switches)?)?;
+            protected.apply(&serde_json::from_str(&protected_switches)?)?;
+            let server = AuthorizationServer::listen(listen, own)?;
+            let protected = ProtectedServer::listen(protected_listen, &server, protected)?;
+            println!("{}\n{}", server.issuer(), protected.url());
+            loop {
+                std::thread::park();
+            }
         }
         Testkit::Hook => hook(io::stdin().lock(), io::stdout()),
         Testkit::Load { url, token, connections, fixed_id, load } => {

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::{MODERN, Outcome, RequestKind, Server, error};
-use crate::http::{Connection, Message};
+use crate::http::{Connection, Frame, Message, frame};
 use crate::json::{member, string};
 
 /// The error code for headers that do not match the body.
@@ -133,6 +133,32 @@ impl Server {
             && string(params, "name") == Some(b"ask")
     }
 
+    /// The status, header lines and body of the response to a request at `/mcp`, for servers that
+    /// put something in front of this one.
+    pub(crate) fn exchange<'a>(
+        &self,
+        method: &str,
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+        body: &str,
+    ) -> io::Result<(u16, String, Vec<u8>)> {
+        let mut text = format!("{method} /mcp HTTP/1.1\r\n");
+        for (name, value) in fields.filter(|(name, _)| *name != "content-length") {
+            text += &format!("{name}: {value}\r\n");
+        }
+        text += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+        let (mut room, mut scratch, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        let incomplete = || io::Error::from(io::ErrorKind::InvalidData);
+        let Frame::Whole(layout) = frame(text.as_bytes())? else { return Err(incomplete()) };
+        self.respond(&layout.message(text.as_bytes(), &mut room), &mut scratch, &mut out);
+        let Frame::Whole(layout) = frame(&out)? else { return Err(incomplete()) };
+        let response = layout.message(&out, &mut room);
+        let lines = response.fields().filter(|(name, _)| *name != b"Content-Length");
+        let lines = lines.map(|(name, value)| {
+            format!("{}: {}\r\n", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
+        });
+        Ok((response.status().unwrap_or(500), lines.collect(), response.body.to_vec()))
+    }
+
     /// Writes the response to a request. `body` is scratch space.
     fn respond(&self, request: &Message<'_>, body: &mut Vec<u8>, out: &mut Vec<u8>) {
         let mut words = request.line.split(|byte| *byte == b' ');
@@ -235,7 +261,6 @@ fn stream(out: &mut Vec<u8>, fields: &str, body: &[u8]) {
 mod tests {
     use super::super::tools;
     use super::*;
-    use crate::http::{Frame, frame};
 
     /// Status, session and body of a response.
     fn ask(server: &Server, line: &str, fields: &str, body: &str) -> (u16, Option<String>, String) {
