@@ -5,17 +5,23 @@
 pub(crate) mod approvals;
 pub(crate) mod env_file;
 pub(crate) mod guards;
+pub(crate) mod replicas;
 pub(crate) mod secret;
+
+mod observe;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use self::observe::{MetricLabels, Metrics, Sink, SinkKind, Telemetry};
 
 pub use crate::config::approvals::{Admin, Approvals, Notify, NotifyChannel, NotifyFormat};
 pub use crate::config::env_file::EnvFile;
 pub use crate::config::guards::{
     AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
 };
+pub use crate::config::replicas::{Drain, SharedState};
 pub use crate::config::secret::Secret;
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::text::Mark;
@@ -42,6 +48,8 @@ pub struct Config {
     pub admin_stated: bool,
     /// `None` if neither `state` nor the home directory is known.
     pub state: Option<PathBuf>,
+    pub shared: SharedState,
+    pub drain: Drain,
     pub naming: Naming,
     pub separator: String,
     pub list_timeout: Duration,
@@ -49,7 +57,8 @@ pub struct Config {
     pub servers: Vec<Server>,
     pub agents: Vec<Agent>,
     pub deny_on_missing_agent: bool,
-    pub jwt: Option<Jwt>,
+    /// The issuers of JWTs.
+    pub jwt: Vec<Jwt>,
     pub limits: Limits,
     /// The limits of agents, from all files that have some.
     pub agent_limits: Vec<AgentLimits>,
@@ -79,6 +88,8 @@ impl Default for Config {
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 7411))),
             admin_stated: false,
             state: None,
+            shared: SharedState::default(),
+            drain: Drain::default(),
             naming: Naming::Prefix,
             separator: "__".into(),
             list_timeout: Duration::from_secs(20),
@@ -86,7 +97,7 @@ impl Default for Config {
             servers: Vec::new(),
             agents: Vec::new(),
             deny_on_missing_agent: true,
-            jwt: None,
+            jwt: Vec::new(),
             limits: Limits::default(),
             agent_limits: Vec::new(),
             hooks: Vec::new(),
@@ -110,10 +121,15 @@ impl Config {
         })
     }
 
+    /// The store of tickets and grants that gateways share.
+    pub fn approvals_store(&self) -> Option<&Secret> {
+        self.approvals.store.as_ref().or(self.shared.store.as_ref())
+    }
+
     /// Whether callers over HTTP can authenticate.
     pub fn authenticates(&self) -> bool {
-        let by_claims = self.jwt.is_some();
-        if self.jwt.as_ref().is_some_and(|jwt| jwt.agent_claim.is_some()) {
+        let by_claims = !self.jwt.is_empty();
+        if self.jwt.iter().any(|jwt| jwt.agent_claim.is_some()) {
             return true;
         }
         let by_certificate = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -163,7 +179,7 @@ impl Config {
                     all.extend(args.iter_mut().map(|value| (value, SecretKind::Variable)));
                     all.extend(env.iter_mut().map(|(_, value)| (value, SecretKind::Variable)));
                 }
-                Connect::Http { url, headers, headers_for, oauth, .. } => {
+                Connect::Http { url, headers, headers_for, oauth, login, .. } => {
                     all.push((url, SecretKind::Url));
                     let of_agents = headers_for.iter_mut().flat_map(|(_, headers)| headers);
                     let headers = headers.iter_mut().chain(of_agents);
@@ -172,6 +188,10 @@ impl Config {
                         all.push((&mut oauth.token_url, SecretKind::Url));
                         all.push((&mut oauth.client_id, SecretKind::Header));
                         all.push((&mut oauth.client_secret, SecretKind::Header));
+                    }
+                    if let Some(login) = login {
+                        let client = login.client_id.iter_mut().chain(&mut login.client_secret);
+                        all.extend(client.map(|value| (value, SecretKind::Header)));
                     }
                 }
             }
@@ -183,12 +203,19 @@ impl Config {
                 Token::Sha256(_) => None,
             }));
         }
-        if let Some(jwt) = &mut self.jwt {
+        for jwt in &mut self.jwt {
             all.push((&mut jwt.issuer, SecretKind::Url));
+            if let Some(login) = &mut jwt.login {
+                all.push((&mut login.client_id, SecretKind::Header));
+                all.extend(login.client_secret.iter_mut().map(|it| (it, SecretKind::Header)));
+            }
             if let Jwks::Url(url) = &mut jwt.jwks {
                 all.push((url, SecretKind::Url));
             }
         }
+        all.extend(self.shared.keys.iter_mut().map(|secret| (secret, SecretKind::SealKey)));
+        let stores = self.shared.store.iter_mut().chain(&mut self.approvals.store);
+        all.extend(stores.map(|secret| (secret, SecretKind::Variable)));
         if let LimitStore::Redis(url) = &mut self.limits.store {
             all.push((url, SecretKind::Variable));
         }
@@ -203,11 +230,23 @@ impl Config {
                 all.push((url, SecretKind::Url));
             }
         }
-        all.extend(self.telemetry.otlp.as_mut().map(|secret| (secret, SecretKind::Url)));
-        all.extend(self.audit.sinks.iter_mut().filter_map(|sink| match sink {
-            Sink::Otlp(secret) | Sink::Postgres(secret) => Some((secret, SecretKind::Variable)),
-            Sink::Stdout | Sink::Syslog => None,
-        }));
+        let telemetry = &mut self.telemetry;
+        all.extend(telemetry.otlp.as_mut().map(|secret| (secret, SecretKind::Url)));
+        all.extend(telemetry.headers.iter_mut().map(|(_, value)| (value, SecretKind::Header)));
+        if let Some(Token::Reference(secret)) = &mut telemetry.metrics_token {
+            all.push((secret, SecretKind::Token));
+        }
+        for sink in &mut self.audit.sinks {
+            match &mut sink.kind {
+                SinkKind::Stdout => {}
+                SinkKind::Syslog { address, .. } => all.push((address, SecretKind::Variable)),
+                SinkKind::Otlp { url, headers, .. } => {
+                    all.push((url, SecretKind::Url));
+                    all.extend(headers.iter_mut().map(|(_, value)| (value, SecretKind::Header)));
+                }
+                SinkKind::Postgres { url, .. } => all.push((url, SecretKind::Variable)),
+            }
+        }
         all
     }
 }
@@ -218,11 +257,15 @@ enum SecretKind {
     Variable,
     Header,
     Token,
+    /// A secret from which a key is derived.
+    SealKey,
     Url,
 }
 
 /// Shorter tokens could be guessed.
 const MIN_TOKEN_CHARACTERS: usize = 16;
+/// A key of 192 bits in Base64.
+const MIN_KEY_CHARACTERS: usize = 32;
 
 impl SecretKind {
     fn misfit(self, secret: &Secret) -> Option<Diagnostic> {
@@ -235,6 +278,11 @@ impl SecretKind {
                 secret
                     .error(format!("the token is shorter than {MIN_TOKEN_CHARACTERS} characters"))
                     .help("make one with `toolward token new`"),
+            ),
+            SecretKind::SealKey if value.chars().count() < MIN_KEY_CHARACTERS => Some(
+                secret
+                    .error(format!("the key is shorter than {MIN_KEY_CHARACTERS} characters"))
+                    .help("make one with `openssl rand -base64 32`"),
             ),
             SecretKind::Header | SecretKind::Token if value.chars().any(char::is_control) => {
                 Some(secret.error("the resolved value contains a line break or control character"))
@@ -268,6 +316,8 @@ pub struct LimitsOf {
     pub request_bytes: u64,
     pub response_bytes: u64,
     pub buffered_bytes: u64,
+    /// Of one agent.
+    pub waiting_requests: u32,
     pub streams: u32,
 }
 
@@ -277,6 +327,7 @@ impl Default for LimitsOf {
             request_bytes: 4 << 20,
             response_bytes: 64 << 20,
             buffered_bytes: 512 << 20,
+            waiting_requests: 2_000,
             streams: 10_000,
         }
     }
@@ -386,6 +437,7 @@ pub enum Connect {
         /// By agent, instead of those of the same name.
         headers_for: Vec<(String, Vec<(String, Secret)>)>,
         oauth: Option<Box<OAuth>>,
+        login: Option<Box<Login>>,
         tls: Option<ServerTls>,
         transport: Option<Transport>,
     },
@@ -456,6 +508,43 @@ pub struct OAuth {
     pub scope: Option<String>,
 }
 
+/// The login of a person at a server (OAuth).
+#[derive(Debug, Clone)]
+pub struct Login {
+    pub client_id: Option<Secret>,
+    pub client_secret: Option<Secret>,
+    pub scope: Option<String>,
+    pub flow: LoginFlow,
+    pub of: LoginOf,
+    pub resource: LoginResource,
+    pub redirect: Option<String>,
+    pub client_metadata_url: Option<String>,
+    pub issuer: Option<String>,
+}
+
+/// How a person logs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginFlow {
+    Browser,
+    Device,
+    Paste,
+}
+
+/// Whose login a call uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginOf {
+    Gateway,
+    Agent,
+}
+
+/// The resource that tokens are requested for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginResource {
+    Discovered,
+    Omitted,
+    Url(String),
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Streamable,
@@ -523,11 +612,22 @@ pub struct Jwt {
     pub leeway: Duration,
     /// The claim that names the agent.
     pub agent_claim: Option<String>,
+    /// The gateway's client at the issuer, for the connect page.
+    pub login: Option<JwtLogin>,
+}
+
+/// The gateway's client at an issuer of JWTs.
+#[derive(Debug, Clone)]
+pub struct JwtLogin {
+    pub client_id: Secret,
+    pub client_secret: Option<Secret>,
 }
 
 /// The source of the issuer's keys.
 #[derive(Debug, Clone)]
 pub enum Jwks {
+    /// At the address that the issuer's metadata has.
+    Discovered,
     Url(Secret),
     File(PathBuf),
 }
@@ -548,6 +648,10 @@ pub struct Audit {
     /// Free disk space in bytes below which a warning is logged.
     pub reserve: u64,
     pub sinks: Vec<Sink>,
+    /// The key that signs the end of the log.
+    pub sign: Option<PathBuf>,
+    /// A second place for signatures.
+    pub anchor: Option<PathBuf>,
 }
 
 impl Default for Audit {
@@ -568,6 +672,8 @@ impl Default for Audit {
             },
             reserve: 256 << 20,
             sinks: Vec::new(),
+            sign: None,
+            anchor: None,
         }
     }
 }
@@ -584,33 +690,6 @@ pub enum Arguments {
     Hash,
     Redacted,
     Full,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Sink {
-    Stdout,
-    Syslog,
-    Otlp(Secret),
-    Postgres(Secret),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Telemetry {
-    pub otlp: Option<Secret>,
-    pub metrics: bool,
-    pub log_format: LogFormat,
-    pub log_level: LogLevel,
-}
-
-impl Default for Telemetry {
-    fn default() -> Self {
-        Telemetry {
-            otlp: None,
-            metrics: true,
-            log_format: LogFormat::Text,
-            log_level: LogLevel::Info,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,9 +21,9 @@ pub(crate) use lookup::{advice, homes, is_main_key, server_keys, top_keys, walk}
 
 use crate::keys::shape::KeySpec;
 use crate::keys::shape::Shape::{
-    self, AddressOrOff, Any, Bool, Certificate, Duration, DurationOr, Either, Integer, IpRange,
-    Keys, Leeway, List, Listen, Message, Name, OnOff, OneOrList, Origin, Path, Rate, Scalar,
-    Secret, SecretUrl, Size, Table, Text, Token, Url, Word,
+    self, AddressOrOff, AddressOrSwitch, Any, Bool, Certificate, Duration, DurationOr, Either,
+    Integer, IpRange, Keys, Leeway, List, Listen, Message, Name, OneOrList, Origin, Path, Rate,
+    Ratio, Scalar, Secret, SecretUrl, Size, Table, Text, Token, Url, Word,
 };
 
 const fn key(name: &'static str, shape: Shape, doc: &'static str) -> KeySpec {
@@ -98,11 +98,11 @@ table! { GATEWAY:
     "admins": Table { key: "admin", value: &Keys(&[ADMIN]) }, main_only =>
         "People who may use the admin UI, with their tokens and what they may approve. With `admins`, the token that \
          is logged at startup is read-only, and `toolward approve` needs an admin's token.";
-    "state": Path, default("~/.local/state/toolward"), main_only =>
+    "state": Either(&Path, &Keys(&[STATE])), default("~/.local/state/toolward"), main_only =>
         "State directory: the key that encrypts session ids, ended sessions, the admin UI's token, the protocol \
-         versions and last lists of servers, and the control socket.";
-    "drain": Any, main_only, not_yet =>
-        "How a graceful shutdown waits for calls in flight.";
+         versions and last lists of servers, and the control socket; or a mapping, for several gateways.";
+    "drain": Keys(&[DRAIN]), main_only =>
+        "How the gateway shuts down after SIGTERM.";
     "naming": Word(&["prefix", "flat"]), default("prefix"), main_only =>
         "How tools of several servers are named: `SERVER__TOOL`, or by their own names.";
     "separator": Name("a separator"), default("__"), main_only =>
@@ -199,6 +199,25 @@ table! { SERVER_TLS:
         "Private key of the client certificate, PEM.";
 }
 
+table! { STATE:
+    "dir": Path, default("~/.local/state/toolward") =>
+        "State directory; each gateway has its own.";
+    "keys": List(&Secret), default("the directory's own") =>
+        "Secrets that gateways share, each at least 32 characters long: `${NAME}` or `${file:PATH}`. Session ids, \
+         cursors, task ids and the like are sealed with the first one and opened with all, so that they are valid at \
+         every gateway, and keys can be rotated by reloads.";
+    "store": Secret, default("the directory") =>
+        "The `postgres://` URL of a database with the tickets and grants of several gateways, which must have the \
+         same `keys`. Tables are created at the first start.";
+}
+
+table! { DRAIN:
+    "delay": Leeway, default("5s; 0s if all listeners are on loopback or Unix sockets") =>
+        "How long the gateway still accepts requests while `/readyz` answers 503, so that load balancers notice.";
+    "wait": Duration, default("30s") =>
+        "How long requests in flight may take afterwards. Those that take longer are aborted, and recorded as such.";
+}
+
 table! { LIMITS_OF:
     "request_bytes": Size, default("4 MiB") =>
         "The largest request.";
@@ -206,6 +225,9 @@ table! { LIMITS_OF:
         "The largest response of a server.";
     "buffered_bytes": Size, default("512 MiB") =>
         "Memory for everything buffered for clients: requests, results, queued notifications, replay logs. One agent can use a quarter of it.";
+    "waiting_requests": COUNT, default("2000") =>
+        "Maximum number of requests of one agent over HTTP that wait for their response. Further ones are rejected with \
+         429 and `Retry-After`, before anything is forwarded.";
     "streams": COUNT, default("10000") =>
         "Maximum number of client connections. At the limit, unauthenticated ones are closed first.";
 }
@@ -232,8 +254,8 @@ table! { pub(crate) SERVER:
         "Headers for one agent's requests; they replace those of the same name in `headers`.";
     "oauth": Keys(&[OAUTH]) =>
         "Gets tokens from the server's authorization server with client credentials.";
-    "login": Any, not_yet =>
-        "OAuth login towards the server, for each agent.";
+    "login": Keys(&[LOGIN]) =>
+        "The server needs a person to log in (OAuth): `toolward login SERVER`. `{}` discovers everything.";
     "exchange": Any, not_yet =>
         "Exchanges the agent's token for one that the server accepts.";
     "tls": Keys(&[SERVER_TLS]) =>
@@ -298,6 +320,28 @@ table! { OAUTH:
         "The client secret: `${NAME}` or `${file:PATH}`.";
     "scope": Name("a scope") =>
         "Scopes to request, separated by spaces.";
+}
+
+table! { LOGIN:
+    "client_id": Secret, default("registered at login") =>
+        "The id of an OAuth client that is registered at the provider.";
+    "client_secret": Secret =>
+        "Its secret: `${NAME}` or `${file:PATH}`.";
+    "scope": Name("a scope"), default("what the server asks for") =>
+        "Scopes to request, separated by spaces.";
+    "flow": Word(&["browser", "device", "paste"]), default("browser") =>
+        "How a person logs in: `browser` on this machine, `device` with a code in any browser, or `paste` with any \
+         browser and the address that it ends at.";
+    "of": Word(&["gateway", "agent"]), default("gateway") =>
+        "Whose login a call uses: one for all agents, or one for each agent (`toolward login SERVER --as AGENT`).";
+    "resource": Either(&Bool, &Url), default("discovered") =>
+        "The resource that tokens are requested for (RFC 8707); `false` if the provider rejects that parameter.";
+    "redirect": Url, default("http://127.0.0.1:7411/oauth/callback") =>
+        "The address that the provider redirects the browser to.";
+    "client_metadata_url": Url =>
+        "A client id metadata document, for providers that support it.";
+    "issuer": Url, default("discovered") =>
+        "The authorization server. Two servers with the same one must state it.";
 }
 
 // Keys that MCP clients use in `mcpServers` in addition to the keys above.
@@ -404,8 +448,9 @@ table! { APPROVALS:
         "How long a person may take. Afterwards the call has to be made again.";
     "max_grant": Duration, default("7d") =>
         "The longest grant that an approver can give.";
-    "store": Secret, default("state"), not_yet =>
-        "Where tickets and grants are kept: the state directory, or a Redis or PostgreSQL server that replicas share.";
+    "store": Secret, default("state.store, or the state directory") =>
+        "Where tickets and grants are kept, if gateways share them: the URL of a PostgreSQL database \
+         (`postgres://…`) or of a single Redis server (`redis://…`). The gateways must have the same `state.keys`.";
     "notify": List(&Keys(&[NOTIFY])) =>
         "How approvers learn about a call that waits for them.";
 }
@@ -426,8 +471,9 @@ table! { ADMIN:
         "Tokens of the admin: `sha256:HASH`, `${NAME}` or `${file:PATH}`. They are not accepted from agents.";
     "approve": List(&Name("a server/tool pattern")), default("[]") =>
         "Calls that the admin may approve: `SERVER/TOOL`, each may be a pattern.";
-    "edit": Bool, default("false"), not_yet =>
-        "Whether the admin may change the policy in the admin UI.";
+    "edit": Bool, default("false") =>
+        "Whether the admin may save proposed changes of what agents may use, and accept changed definitions, in the \
+         admin UI.";
 }
 
 table! { AGENT:
@@ -441,6 +487,9 @@ table! { AGENT:
     "certificates": List(&Certificate), main_only =>
         "Client certificates of this agent: by `CN=NAME`, `DNS:HOST` or `URI:URI` in the certificate, \
          or by its fingerprint `sha256:HASH`.";
+    "trusted_ui": Bool, default("false"), main_only =>
+        "Whether the agent's client is trusted to show requests for approval to a person. If so, calls of entries with \
+         `ask` and without `approvers` can be approved in the client.";
     "allow": Keys(&[SIDE, ALLOW_ONLY]) =>
         "Servers, tools, prompts and resources that the agent may use.";
     "deny": Keys(&[SIDE]) =>
@@ -499,14 +548,14 @@ table! { DEFAULTS:
 }
 
 table! { IDENTITY:
-    "jwt": Keys(&[JWT]) =>
-        "Identity from JSON Web Tokens.";
+    "jwt": OneOrList(&Keys(&[JWT])) =>
+        "Identity from JSON Web Tokens: an issuer, or a list of several.";
 }
 
 table! { JWT:
     "issuer": SecretUrl, required =>
         "The `iss` claim.";
-    "jwks": Secret, required =>
+    "jwks": Secret, default("from the issuer's metadata") =>
         "The issuer's keys: a URL, or a file.";
     "audience": OneOrList(&Name("an audience")), default("public_url and path") =>
         "Accepted `aud` claims.";
@@ -517,6 +566,16 @@ table! { JWT:
         "Allowed clock skew.";
     "agent_claim": Name("a claim") =>
         "The claim that names the agent, for JWTs that match no agent's `claims`.";
+    "login": Keys(&[JWT_LOGIN]) =>
+        "The gateway's client at the issuer, with which the connect page signs people in. Without it, the gateway uses \
+         its client id metadata document, or registers.";
+}
+
+table! { JWT_LOGIN:
+    "client_id": Secret, required =>
+        "The id of the client. Its redirect URI is `public_url` with the path `/oauth/callback`.";
+    "client_secret": Secret =>
+        "The secret of the client, if it has one.";
 }
 
 table! { RATES:
@@ -603,12 +662,39 @@ table! { AUDIT:
         "How many refusals and listings of an agent are recorded individually; further ones are aggregated.";
     "reserve": Size, default("256 MiB") =>
         "Free space on the disk of the log below which `/readyz` and the log warn.";
-    "sinks": List(&Secret), default("[]"), not_yet =>
-        "Further sinks: `stdout`, `syslog`, an OTLP URL, a `postgres://` URL.";
-    "sign": Any, not_yet =>
-        "The key that signs the head of the log.";
-    "anchor": Any, not_yet =>
-        "A second place for signed heads.";
+    "sinks": List(&Either(&Word(&["stdout"]), &Keys(&[SINK]))), default("[]") =>
+        "Systems that get a copy of every record: `stdout`, or a mapping with `syslog`, `otlp` or `postgres`. A sink reads \
+         the files behind the gateway, so that a slow one costs no call.";
+    "sign": Path =>
+        "A file with an Ed25519 key (`toolward audit key new`), with which the end of the log is signed every minute and \
+         when a segment is closed.";
+    "anchor": Path =>
+        "A second place for signatures, such as a mounted disk of another machine: a file to which they are appended.";
+}
+
+table! { SINK:
+    "syslog": Secret =>
+        "A syslog receiver (RFC 5424): `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.";
+    "otlp": SecretUrl =>
+        "A receiver of OTLP logs over HTTP with protobuf. `/v1/logs` is added to a URL without it.";
+    "postgres": Secret =>
+        "A PostgreSQL database: `postgres://USER:PASSWORD@HOST/DATABASE`. Beyond loopback it needs TLS, unless the URL has \
+         `sslmode=disable`; `sslrootcert=PATH` names a private CA.";
+    "name": NAME, default("the kind") =>
+        "The sink's name in logs, metrics and the files with its position. Two sinks of one kind need names.";
+    "max_lag": Duration, default("none") =>
+        "Calls are refused while the sink is further behind than this. Without it, a sink never refuses a call.";
+    "facility": Word(&[
+        "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp",
+        "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+    ]), default("audit") =>
+        "The facility of syslog messages.";
+    "headers": Table { key: "header", value: &Secret } =>
+        "Headers of OTLP requests; `${NAME}` and `${file:PATH}` are replaced.";
+    "table": NAME, default("toolward_audit") =>
+        "The table in PostgreSQL, which is created if it does not exist.";
+    "tls": Keys(&[SERVER_TLS]) =>
+        "A private CA, and a client certificate, for `tls://` and `https://`.";
 }
 
 table! { ROTATE:
@@ -619,18 +705,35 @@ table! { ROTATE:
 }
 
 table! { TELEMETRY:
-    "otlp": SecretUrl, not_yet =>
-        "Where traces are sent.";
-    "metrics": OnOff, default("on") =>
-        "Whether the `admin` address serves metrics at `/metrics`.";
-    "sample": Any, not_yet =>
-        "The ratio of traces that are sampled.";
-    "labels": Any, not_yet =>
-        "Labels that are removed from metrics.";
+    "otlp": SecretUrl =>
+        "Where traces are sent: an OTLP receiver over HTTP with protobuf. `/v1/traces` is added to a URL without it.";
+    "headers": Table { key: "header", value: &Secret } =>
+        "Headers of OTLP requests; `${NAME}` and `${file:PATH}` are replaced.";
+    "sample": Ratio, default("0") =>
+        "The ratio of requests that are traced, among those whose client does not trace. A client that sends a sampled \
+         `traceparent` is always followed.";
+    "metrics": AddressOrSwitch, default("on") =>
+        "Whether the `admin` address serves metrics at `/metrics`; or an address that serves nothing else. Beyond loopback, \
+         that address needs `metrics_token`.";
+    "metrics_token": Token =>
+        "The bearer token that `telemetry.metrics` requires: its SHA-256 or a reference.";
+    "labels": Keys(&[LABELS]) =>
+        "Labels that metrics have.";
+    "max_series": COUNT, default("10000") =>
+        "Maximum number of series of each metric; beyond it, names become `_OTHER`.";
     "log_format": Word(&["text", "json"]), default("text") =>
         "How log entries are written to standard error: lines of text, or one JSON object per line.";
     "log_level": Word(&["error", "warn", "info", "debug", "trace"]), default("info") =>
         "The least severe log entries that are written.";
+}
+
+table! { LABELS:
+    "agent": Bool, default("true") =>
+        "Whether metrics distinguish agents.";
+    "tool": Bool, default("true") =>
+        "Whether metrics distinguish tools and prompts.";
+    "server": Bool, default("true") =>
+        "Whether metrics of calls and decisions distinguish servers.";
 }
 
 table! { TEST:

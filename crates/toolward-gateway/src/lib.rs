@@ -21,8 +21,11 @@
 //! | [`view`] | what an agent may see and call: views, names, the search index |
 //! | [`guard`] | rate limits and hooks in front of calls that the policy allows |
 //! | [`audit`] | the audit log: an intent before forwarding, an outcome after |
+//! | [`sinks`] | copies of the audit log for syslog, OTLP and PostgreSQL |
 //! | [`upstream`] | servers and connections to them: child processes, HTTP, HTTP+SSE |
+//! | [`login`] | OAuth logins of people at servers: discovery, flows, grants, refresh |
 //! | [`http_client`] | the HTTP client for servers, hooks, signing keys and token endpoints |
+//! | `otlp` | sends OTLP over HTTP |
 //! | `postgres` | connections to PostgreSQL, for the audit sink and the shared stores |
 //! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`budget`], [`log`] | shared types |
 //! | [`ownership`], [`truncated`], [`program`], [`groups`] | files that other users could change, or that were truncated; child processes and process groups |
@@ -44,11 +47,14 @@ mod in_flight;
 pub mod links;
 pub mod lock;
 pub mod log;
+pub mod login;
 pub mod made_tasks;
 pub mod methods;
 pub mod metrics;
 mod notifications;
 pub mod opaque_id;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod ownership;
 mod parse;
 mod permit;
@@ -57,6 +63,7 @@ pub mod postgres;
 pub mod program;
 mod random;
 mod responses;
+pub mod sinks;
 pub mod truncated;
 pub mod upstream;
 mod validate;

@@ -19,10 +19,12 @@
 pub mod approvals;
 pub(crate) mod call;
 mod capabilities;
+pub mod edits;
 pub mod events;
 pub(crate) mod initialize;
 pub(crate) mod list;
 pub(crate) mod logging;
+pub mod logins;
 pub(crate) mod meta_tools;
 mod refusals;
 pub mod request;

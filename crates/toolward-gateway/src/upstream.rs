@@ -14,7 +14,9 @@ mod era_memory;
 mod error;
 mod evicted;
 pub(crate) mod handshake;
+mod identity;
 mod list_store;
+mod login_watch;
 mod negotiate;
 mod oauth;
 pub(crate) mod remote;
@@ -59,6 +61,7 @@ use self::era_memory::EraMemory;
 use self::evicted::EvictedSessions;
 use self::handshake::Opening;
 use self::list_store::ListStore;
+use self::login_watch::LoginWatch;
 use self::negotiate::{MAX_ATTEMPTS, Searches};
 use self::stalls::Stalls;
 use self::transport::environment::WithheldReport;
@@ -66,6 +69,8 @@ use self::transport::reusable_process::Spare;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, Owner, Scope, ServerId};
 use crate::lock::LockUnpoisoned;
+use crate::login::grant::Grant;
+use crate::login::{LoginEvent, NeedsLogin};
 use crate::metrics::calls::Calls;
 use crate::metrics::lifecycle::Life;
 use crate::permit::{Outgoing, Permit};
@@ -114,6 +119,8 @@ pub struct Definition {
 pub struct Server {
     pub id: ServerId,
     pub definition: Definition,
+    /// A digest of its command line or URL.
+    pub(crate) identity: String,
     connections: ConnectionPool,
     /// Held by the session that is next to get a process; the others queue for it.
     line: tokio::sync::Mutex<()>,
@@ -133,6 +140,7 @@ pub struct Server {
     /// Starts and failures.
     pub life: Arc<Life>,
     changes: Changes,
+    login_watch: LoginWatch,
 }
 
 /// Identifies a connection: connections are shared between clients with the same key.
@@ -187,6 +195,9 @@ impl Server {
         if self.is_own() {
             return ("up", Vec::new());
         }
+        if self.missing_login().is_some() {
+            return ("needs login", Vec::new());
+        }
         let mut spoken = self.connections.spoken_in();
         spoken.sort_by_key(|revision| revision.as_str());
         spoken.dedup();
@@ -198,6 +209,37 @@ impl Server {
             (false, false) if self.has_ended() => ("down", spoken),
             (false, false) => ("up", spoken),
         }
+    }
+
+    /// The source of tokens, if the server has one.
+    fn oauth(&self) -> Option<&Arc<OAuth>> {
+        match &self.definition.reach {
+            Reach::Http(remote) => remote.oauth.as_ref(),
+            Reach::Child(_) | Reach::InMemory(_) | Reach::Own => None,
+        }
+    }
+
+    /// The login without which the server cannot be used.
+    pub fn missing_login(&self) -> Option<NeedsLogin> {
+        self.oauth()?.needs_login()
+    }
+
+    /// The same for requests of one agent.
+    pub(crate) fn missing_login_of(&self, agent: Option<&str>) -> Option<NeedsLogin> {
+        match &self.definition.reach {
+            Reach::Http(remote) => remote.of(agent).oauth?.needs_login(),
+            Reach::Child(_) | Reach::InMemory(_) | Reach::Own => None,
+        }
+    }
+
+    /// The logins for the server.
+    pub fn logins(&self) -> Vec<Grant> {
+        self.oauth().map(|oauth| oauth.grants()).unwrap_or_default()
+    }
+
+    /// Events of logins that have not been recorded yet.
+    pub(crate) fn take_login_events(&self) -> Vec<LoginEvent> {
+        self.oauth().map(|oauth| oauth.take_events()).unwrap_or_default()
     }
 
     /// Whether the server's only process has ended.
@@ -378,6 +420,7 @@ impl Servers {
         let only = memory.as_ref().and_then(|(memory, identity)| memory.only(identity));
         Server {
             eras: Mutex::new(Eras::new(definition.reach.is_stdio(), only)),
+            identity: identity::of(&definition.reach),
             memory,
             withheld: Arc::default(),
             id: id.unwrap_or_else(|| ServerId::new(self.next_id.fetch_add(1, Ordering::Relaxed))),
@@ -392,6 +435,7 @@ impl Servers {
             calls,
             life,
             changes: self.changes.clone(),
+            login_watch: LoginWatch::default(),
         }
     }
 
@@ -491,6 +535,9 @@ impl Servers {
         }
         let keys = keys(server, client, declared);
         let listed = self.fetch_list((server, kind), client, &keys, patience).await;
+        if let Err(Unavailable::NeedsLogin(_)) = &listed {
+            login_watch::watch(server, client, &keys);
+        }
         if let Some(lists) = &self.lists {
             let list = listed.as_ref().map(|listed| &listed.catalogue);
             // Clients that were shown the stored list learn that the server failed.
@@ -652,6 +699,9 @@ impl Servers {
         for end in ended {
             end.await;
         }
+        for oauth in servers.iter().filter_map(|server| server.oauth()) {
+            oauth.settled().await;
+        }
     }
 }
 
@@ -714,6 +764,14 @@ impl Opened {
             Carrier::Child(call) => call.stalls().clone(),
             // Each call has a connection of its own.
             Carrier::Http(_) => Stalls::default(),
+        }
+    }
+
+    /// Whether the server responded with a stream.
+    pub(crate) fn is_streamed(&self) -> bool {
+        match &self.carrier {
+            Carrier::Child(_) => self.busy.streams(),
+            Carrier::Http(call) => call.is_streamed(),
         }
     }
 

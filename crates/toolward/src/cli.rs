@@ -11,6 +11,7 @@ mod audit;
 mod demo;
 mod history;
 mod init;
+mod login;
 mod pins;
 mod token;
 mod tools;
@@ -22,6 +23,7 @@ pub use audit::*;
 pub use demo::*;
 pub use history::*;
 pub use init::*;
+pub use login::*;
 pub use pins::*;
 pub use token::*;
 pub use tools::*;
@@ -72,6 +74,9 @@ pub enum Command {
     Deny(DenyArgs),
     Grants(GrantsArgs),
     Revoke(RevokeArgs),
+    Login(LoginArgs),
+    Logins(LoginsArgs),
+    Logout(LogoutArgs),
     Status(StatusArgs),
     Reload(ReloadArgs),
     Audit(AuditArgs),

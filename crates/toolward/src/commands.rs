@@ -15,6 +15,7 @@ mod history;
 pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod learn;
+pub(crate) mod login;
 pub(crate) mod ls;
 pub(crate) mod man;
 mod markdown;

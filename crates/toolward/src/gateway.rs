@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolward_config::config::{Arguments, Config, Durability};
+use toolward_config::config::{Arguments, Config, Durability, Secret};
 use toolward_config::sanitize;
 use toolward_gateway::active::Active;
 use toolward_gateway::audit::arguments::{HashKey, RecordedArguments};
@@ -22,6 +22,7 @@ use crate::exit::Failure;
 use crate::load::Input;
 use crate::prepared::{Predecessor, Prepare, Prepared};
 use crate::render::count;
+use crate::sinks;
 
 /// The log lines about a policy, for when it becomes active.
 pub(crate) struct Announcement {
@@ -81,11 +82,17 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
         let help = "servers are defined under `servers`, as in a client's `.mcp.json`";
         return Err(Failure::invalid(format!("error: there are no servers\n  help: {help}")));
     }
+    let sinks = sinks::configured(&config)?;
+    let mut recording = audit_setup(&config.audit, config.state.as_deref())?;
+    recording.sinks = sinks.iter().map(|sink| sink.state.clone()).collect();
+    let audit = open_audit(recording)?;
+    sinks::start(&audit, sinks)?;
+    let sealer = Arc::new(sealer(&config)?);
     let context = Context {
         servers: Arc::new(servers),
-        audit: open_audit(audit_setup(&config.audit, config.state.as_deref())?)?,
-        sealer: sealer(config.state.as_deref())?,
-        approvals: approvals::open(config.state.as_deref(), &configuration)?,
+        audit,
+        sealer: sealer.clone(),
+        approvals: approvals::open(&config, &configuration, &sealer)?,
         held: Default::default(),
         links: Default::default(),
         tasks: Default::default(),
@@ -102,9 +109,12 @@ pub(crate) fn servers(state: Option<&Path>) -> Servers {
     state.map_or_else(Servers::new, Servers::remembering)
 }
 
-/// Encrypts session ids and event ids, with the key of the state directory if there is one.
-pub(crate) fn sealer(state: Option<&Path>) -> Result<Arc<Sealer>, Failure> {
-    let sealer = match state {
+/// Encrypts session ids and event ids: with the keys that gateways share, with that of the state directory, or with
+/// one that is lost when the process exits. The secrets of the configuration are resolved.
+pub(crate) fn sealer(config: &Config) -> Result<Sealer, Failure> {
+    let keys: Vec<&str> = config.shared.keys.iter().filter_map(Secret::value).collect();
+    let sealer = match &config.state {
+        _ if !keys.is_empty() => Sealer::shared(&keys),
         Some(state) => Sealer::in_directory(state),
         None => Sealer::random(),
     };
@@ -113,11 +123,11 @@ pub(crate) fn sealer(state: Option<&Path>) -> Result<Arc<Sealer>, Failure> {
             "error: the key that encrypts session ids cannot be used: {error}"
         ))
     };
-    sealer.map(Arc::new).map_err(failed)
+    sealer.map_err(failed)
 }
 
 /// The audit log settings of the configuration.
-fn audit_setup(
+pub(crate) fn audit_setup(
     audit: &toolward_config::config::Audit,
     state: Option<&Path>,
 ) -> Result<audit::Setup, Failure> {
@@ -139,6 +149,7 @@ fn audit_setup(
             rotate_age: audit.rotate_age,
             retain: audit.retain,
         },
+        sinks: Vec::new(),
     })
 }
 
@@ -175,17 +186,25 @@ pub(crate) fn state_folder(config: &Config) -> Result<PathBuf, Failure> {
     })
 }
 
+/// How the process is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Terminate,
+    /// Ctrl-C: a person waits.
+    Interrupt,
+}
+
 /// Resolves when the process is asked to end.
-pub(crate) async fn terminated() {
+pub(crate) async fn terminated() -> Signal {
     use tokio::signal::unix::{SignalKind, signal};
     let kinds = [SignalKind::terminate(), SignalKind::quit()];
     let [Ok(mut terminate), Ok(mut quit)] = kinds.map(signal) else {
         return std::future::pending().await;
     };
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = quit.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => Signal::Terminate,
+        _ = quit.recv() => Signal::Terminate,
+        _ = tokio::signal::ctrl_c() => Signal::Interrupt,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod active_config;
 mod admin;
+mod allow;
 mod approvals;
 mod arguments;
 mod audit_log;
@@ -24,8 +25,10 @@ mod identity;
 mod listing;
 mod load;
 mod log;
+mod logins;
 mod metrics;
 mod ownership;
+mod pin_review;
 mod pins;
 mod policy_gate;
 mod prepared;
@@ -37,6 +40,7 @@ mod replay;
 mod report;
 mod running;
 mod server_settings;
+mod sinks;
 mod startup;
 mod status_report;
 mod tool_lists;
@@ -124,6 +128,9 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Deny(args) => commands::approvals::deny(&args),
         Command::Grants(args) => commands::approvals::grants(&args),
         Command::Revoke(args) => commands::approvals::revoke(&args),
+        Command::Login(args) => commands::login::run(&args, matches),
+        Command::Logins(args) => commands::login::list(&args, matches),
+        Command::Logout(args) => commands::login::logout(&args, matches),
         Command::Status(args) => commands::status::run(&args),
         Command::Reload(args) => commands::reload::run(&args),
         Command::Audit(args) => commands::audit::run(args),

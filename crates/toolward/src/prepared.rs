@@ -2,7 +2,7 @@
 //!
 //! Every error in a configuration is found here, before any of it becomes active.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use toolward_config::config::{
@@ -27,6 +27,7 @@ use crate::exit::Failure;
 use crate::guards;
 use crate::identity::{identities, reachable};
 use crate::load::{Input, invalid};
+use crate::logins::{self, LoginOfServer};
 use crate::pins;
 
 /// How a process uses its configurations.
@@ -145,12 +146,14 @@ pub(crate) fn definitions(
     let answer_bytes = usize::try_from(config.limits_of.response_bytes).unwrap_or(usize::MAX);
     let own = config.builtin.then(|| Ok(built_in::definition()));
     let servers = config.servers.iter();
-    servers.map(|server| definition(server, answer_bytes, files)).chain(own).collect()
+    let state = config.state.as_deref();
+    servers.map(|server| definition(server, answer_bytes, state, files)).chain(own).collect()
 }
 
 fn definition(
     server: &toolward_config::config::Server,
     answer_bytes: usize,
+    state: Option<&Path>,
     files: &impl Files,
 ) -> Result<Definition, Failure> {
     let name = &server.name;
@@ -186,28 +189,38 @@ fn definition(
             }
             .resolved(),
         ),
-        Connect::Http { url, headers, headers_for, oauth, tls, transport } => Reach::Http(Remote {
-            address: Address::parse(&value(url)?).map_err(|why| {
-                Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
-            })?,
-            headers: resolved(headers)?,
-            headers_for: headers_for
-                .iter()
-                .map(|(agent, headers)| Ok((agent.clone(), resolved(headers)?)))
-                .collect::<Result<_, Failure>>()?,
-            oauth: match oauth {
-                Some(oauth) => Some(Arc::new(credentials(name, oauth, &value(url)?, &value)?)),
-                None => None,
-            },
-            tls: match tls {
-                Some(tls) => Some(client_tls(name, tls, files)?),
-                None => None,
-            },
-            transport: transport.map(|transport| match transport {
-                Transport::Streamable => Wire::Streamable,
-                Transport::Sse => Wire::Sse,
-            }),
-        }),
+        Connect::Http { url, headers, headers_for, oauth, login, tls, transport } => {
+            Reach::Http(Remote {
+                address: Address::parse(&value(url)?).map_err(|why| {
+                    Failure::invalid(format!("error: the URL of the server `{name}`: {why}"))
+                })?,
+                headers: resolved(headers)?,
+                headers_for: headers_for
+                    .iter()
+                    .map(|(agent, headers)| Ok((agent.clone(), resolved(headers)?)))
+                    .collect::<Result<_, Failure>>()?,
+                oauth: match (oauth, login) {
+                    (Some(oauth), _) => {
+                        Some(Arc::new(credentials(name, oauth, &value(url)?, &value)?))
+                    }
+                    (None, Some(login)) => {
+                        let tls =
+                            tls.as_ref().map(|tls| client_tls(name, tls, files)).transpose()?;
+                        let about = LoginOfServer { name, login, url: &value(url)?, tls, state };
+                        Some(Arc::new(OAuth::login(logins::settings(about)?)))
+                    }
+                    (None, None) => None,
+                },
+                tls: match tls {
+                    Some(tls) => Some(client_tls(name, tls, files)?),
+                    None => None,
+                },
+                transport: transport.map(|transport| match transport {
+                    Transport::Streamable => Wire::Streamable,
+                    Transport::Sse => Wire::Sse,
+                }),
+            })
+        }
     };
     let by_tool = server.timeout.by_tool.iter();
     let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);

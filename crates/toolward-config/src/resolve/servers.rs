@@ -15,9 +15,9 @@ use crate::keys::value_syntax::{duration, header_name, in_the_clear, reference_p
 use crate::read::node::{Key, Node};
 use crate::read::reader::Reader;
 use crate::resolve::guards::rates;
-use crate::resolve::hints;
 use crate::resolve::process::{variables, warn_of_plain_secret};
 use crate::resolve::resources::{roots, schemes};
+use crate::resolve::{hints, logins};
 
 /// Headers that the gateway sets itself on requests to servers.
 const OWNED: [&str; 10] = [
@@ -260,7 +260,7 @@ fn connect(
         (Some((_, command)), None) => {
             reader.reject_keys(
                 node,
-                &["url", "headers", "headers_for", "oauth", "tls", "transport"],
+                &["url", "headers", "headers_for", "oauth", "login", "tls", "transport"],
                 "a server with `command` is not reached over HTTP",
             );
             Some(Connect::Stdio {
@@ -302,11 +302,16 @@ fn connect(
                 let help = "keep one of them; `headers_for` may set another one for an agent";
                 reader.error(key.span, "both `oauth` and `headers` set `Authorization`", help);
             }
+            let login = map.entry("login");
+            if let Some((key, _)) = login {
+                logins::check(reader, (map, key.span), url, &headers);
+            }
             Some(Connect::Http {
                 url: Secret::read(reader, url, directories)?,
                 headers,
                 headers_for: headers_for(reader, node, directories),
                 oauth,
+                login: login.map(|(_, node)| Box::new(logins::read(reader, node, directories))),
                 tls: map.entry("tls").map(|(_, node)| tls(reader, node, url, directories)),
                 transport,
             })
@@ -419,6 +424,15 @@ fn tls(
             "use `https`",
         );
     }
+    tls_files(reader, node, directories)
+}
+
+/// The files of a `tls` key towards another system.
+pub(super) fn tls_files(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    directories: &Directories<'_>,
+) -> ServerTls {
     let path = |key: &str| node.get(key).and_then(Node::as_str).map(|path| directories.path(path));
     let identity = match (path("cert"), path("key")) {
         (Some(cert), Some(key)) => Some((cert, key)),
@@ -453,7 +467,7 @@ fn oauth(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>
     })
 }
 
-fn headers(
+pub(super) fn headers(
     reader: &mut Reader<'_>,
     node: Option<&Node<'_>>,
     directories: &Directories<'_>,

@@ -23,6 +23,7 @@ use super::http::Endpoint;
 use super::peer::Peer;
 use super::timer_keepalive;
 use super::tls::Tls;
+use crate::methods::logins;
 
 /// Pause after a failed `accept`, such as for lack of file descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -190,7 +191,9 @@ async fn worker(
                 tokio::time::sleep(SWEEP.min(endpoint.sessions.idle_time())).await;
                 endpoint.sessions.sweep(&endpoint.gateway);
                 let gateway = &endpoint.gateway;
-                gateway.context.servers.sweep(&gateway.active().servers);
+                let active = gateway.active();
+                gateway.context.servers.sweep(&active.servers);
+                active.servers.iter().for_each(|server| logins::record(&gateway.context, server));
             }
         });
     }
@@ -201,7 +204,11 @@ async fn worker(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let _ = tokio::time::timeout(grace.otherwise, drained).await;
+    let mut aborting = ending.clone();
+    tokio::select! {
+        _ = tokio::time::timeout(grace.otherwise, drained) => {}
+        _ = aborting.wait_for(|ending| *ending == Ending::AtOnce) => {}
+    }
     if *ending.borrow() == Ending::HandedOver {
         // Idle connections are no longer waited for; in-flight requests are.
         let finished = async {
@@ -211,7 +218,7 @@ async fn worker(
         };
         tokio::select! {
             _ = tokio::time::timeout(grace.handed_over.saturating_sub(grace.otherwise), finished) => {}
-            _ = ending.wait_for(|ending| *ending == Ending::Now) => {}
+            _ = ending.wait_for(|ending| ending.is_final()) => {}
         }
     }
     if sweeps {
@@ -219,7 +226,10 @@ async fn worker(
         let gateway = &endpoint.gateway;
         let servers = gateway.active().servers.clone();
         let closed = gateway.context.servers.close(&servers);
-        let _ = tokio::time::timeout(grace.otherwise, closed).await;
+        tokio::select! {
+            _ = tokio::time::timeout(grace.otherwise, closed) => {}
+            _ = aborting.wait_for(|ending| *ending == Ending::AtOnce) => {}
+        }
     }
 }
 
@@ -228,7 +238,7 @@ async fn worker(
 fn look_after_credentials(endpoint: &Arc<Endpoint>) {
     let keys = endpoint.clone();
     tokio::spawn(async move {
-        if let Some(issuer) = &keys.gateway.active().identities.issuer {
+        for issuer in &keys.gateway.active().identities.issuers {
             issuer.prepare().await;
         }
     });

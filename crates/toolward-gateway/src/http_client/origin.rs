@@ -2,6 +2,7 @@
 //! verified.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine;
@@ -9,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use toolward_wire::http::{HeadLimits, read_response};
 
 use super::connection::{Connection, Stream};
@@ -24,12 +25,24 @@ pub(super) struct Origin {
     pub(super) address: Address,
     tls: Option<ClientTls>,
     proxy: Option<Result<Proxy, String>>,
+    /// The addresses of the host, if it is resolved already.
+    resolved: Option<Vec<SocketAddr>>,
 }
 
 impl Origin {
     pub(super) fn new(address: Address, tls: Option<ClientTls>) -> Origin {
         let proxy = proxy::from_environment().of(&address);
-        Origin { address, tls, proxy }
+        Origin { address, tls, proxy, resolved: None }
+    }
+
+    /// The same, with connections only to these addresses.
+    pub(super) fn resolved(self, to: Option<&[SocketAddr]>) -> Origin {
+        Origin { resolved: to.map(<[SocketAddr]>::to_vec), ..self }
+    }
+
+    /// Whether a proxy is on the way.
+    pub(super) fn is_proxied(&self) -> bool {
+        self.proxy.is_some()
     }
 
     /// The head of a request. A proxy gets requests for `http://` with the whole URL as their
@@ -66,10 +79,13 @@ impl Origin {
     async fn open(&self) -> io::Result<Stream> {
         let address = &self.address;
         let tcp = match &self.proxy {
-            None => connect_tcp(&address.host, address.port).await?,
+            None => match &self.resolved {
+                Some(to) => connect_tcp(&to[..]).await?,
+                None => connect_tcp((&*address.host, address.port)).await?,
+            },
             Some(Err(why)) => return Err(io::Error::other(why.clone())),
             Some(Ok(proxy)) => {
-                let tcp = connect_tcp(&proxy.host, proxy.port).await.map_err(|error| {
+                let tcp = connect_tcp((&*proxy.host, proxy.port)).await.map_err(|error| {
                     let why = format!("the proxy {} cannot be reached: {error}", proxy.host);
                     io::Error::new(error.kind(), why)
                 })?;
@@ -85,8 +101,8 @@ impl Origin {
     }
 }
 
-async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let tcp = TcpStream::connect((host, port)).await?;
+async fn connect_tcp(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(to).await?;
     tcp.set_nodelay(true)?;
     Ok(tcp)
 }

@@ -10,6 +10,7 @@ use toolward_wire::list::ListKind;
 use crate::active::Active;
 use crate::client::{Client, Scope};
 use crate::context::Context;
+use crate::methods::logins;
 use crate::upstream::{Listed, Server, ServerConnection, Unavailable};
 use crate::view::View;
 use crate::view::cache::{FetchedList, ViewVersion, Viewer};
@@ -312,6 +313,9 @@ async fn fetch_lists(
         {
             one.list = list;
         }
+    }
+    for one in &lists {
+        logins::record(context, &one.server);
     }
     lists
 }

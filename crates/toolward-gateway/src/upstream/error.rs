@@ -1,7 +1,11 @@
 //! Errors of connections to servers.
 
+use std::io;
+
 use toolward_wire::Id;
 
+use super::oauth;
+use crate::login::NeedsLogin;
 use crate::responses::{self, Answer};
 
 /// Why a server cannot be used now.
@@ -27,6 +31,8 @@ pub enum Unavailable {
     Evicted,
     /// It rejects the gateway's credentials, with this status.
     Refuses(u16),
+    /// A person has to log in first.
+    NeedsLogin(NeedsLogin),
     /// Its approved definitions are not known: the lock file cannot be used.
     Unpinned(String),
 }
@@ -47,6 +53,7 @@ impl std::fmt::Display for Unavailable {
             Unavailable::Refuses(status) => {
                 write!(f, "it rejects the gateway's credentials ({status})")
             }
+            Unavailable::NeedsLogin(needs) => needs.fmt(f),
             Unavailable::Evicted => f.write_str(
                 "the session's process was evicted in favor of another session; start a new session",
             ),
@@ -58,6 +65,14 @@ impl std::fmt::Display for Unavailable {
 }
 
 impl Unavailable {
+    /// An error of a connection.
+    pub(super) fn down(error: &io::Error, why: String) -> Unavailable {
+        match oauth::needs_login(error) {
+            Some(needs) => Unavailable::NeedsLogin(needs.clone()),
+            None => Unavailable::Down(why),
+        }
+    }
+
     /// Whether the server may be reachable in another protocol version or over another transport.
     pub(super) fn is_otherwise(&self) -> bool {
         matches!(
@@ -73,7 +88,11 @@ impl Unavailable {
     pub(super) fn is_pending(&self) -> bool {
         matches!(
             self,
-            Unavailable::Slow | Unavailable::Taken | Unavailable::Full(_) | Unavailable::Evicted
+            Unavailable::Slow
+                | Unavailable::Taken
+                | Unavailable::Full(_)
+                | Unavailable::Evicted
+                | Unavailable::NeedsLogin(_)
         )
     }
 
@@ -91,6 +110,7 @@ impl Unavailable {
             | Unavailable::OtherEra
             | Unavailable::OldTransport
             | Unavailable::Refuses(_)
+            | Unavailable::NeedsLogin(_)
             | Unavailable::Unpinned(_) => false,
         }
     }
@@ -118,7 +138,15 @@ impl Unavailable {
     /// The error response to a request that needs the server. It is not a policy decision.
     pub(crate) fn response(&self, id: &Id, server: &str) -> Answer {
         let message = format!("{server}: {self}");
-        responses::internal(id, "server_unavailable", &message, self.is_retryable())
+        responses::internal(id, self.reason(), &message, self.is_retryable())
+    }
+
+    /// The reason in the error response.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Unavailable::NeedsLogin(_) => "needs_login",
+            _ => "server_unavailable",
+        }
     }
 
     /// One word for `_meta` and the audit record.
@@ -127,6 +155,7 @@ impl Unavailable {
             Unavailable::Down(_) | Unavailable::Unstartable(_) => "unavailable",
             Unavailable::Unclear | Unavailable::Refuses(_) => "unavailable",
             Unavailable::Unpinned(_) => "unavailable",
+            Unavailable::NeedsLogin(_) => "needs_login",
             Unavailable::OtherEra | Unavailable::OldTransport => "unknown-revision",
             Unavailable::Slow | Unavailable::Taken => "starting",
             Unavailable::Full(_) | Unavailable::Evicted => "busy",

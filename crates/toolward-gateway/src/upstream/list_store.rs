@@ -127,7 +127,8 @@ impl ListStore {
             Reach::Http(remote) => {
                 let remote = remote.of(key.agent.as_deref());
                 add(format!("{:?} {:?}", remote.headers, remote.tls).as_bytes());
-                add(remote.oauth.as_deref().map_or("", |oauth| oauth.credentials()).as_bytes());
+                let credentials = remote.oauth.as_deref().map(|oauth| oauth.credentials());
+                add(credentials.unwrap_or_default().as_bytes());
             }
             Reach::InMemory(_) | Reach::Own => {}
         }

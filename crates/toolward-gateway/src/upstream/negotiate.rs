@@ -5,8 +5,9 @@
 //! client's protocol version first. A server that rejects that is tried in the other protocol
 //! version. A server that does not respond may be slow, or may ignore requests it does not know:
 //! after a while it is tried in the other protocol version as well, and the first response wins. A
-//! stdio server is asked on the process that was started first, unless that has ended. Only
-//! handshake requests are ever sent twice.
+//! stdio server is asked on the process that was started first, unless that has ended; if that process
+//! then serves the other protocol version only, so does the gateway. Only handshake requests are ever
+//! sent twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -80,7 +81,7 @@ struct Search {
 type SearchResult = Result<Arc<ServerConnection>, Unavailable>;
 
 /// How to contact a server in one protocol version.
-struct Way {
+pub(super) struct Way {
     key: Key,
     opening: Opening,
 }
@@ -186,7 +187,7 @@ impl Server {
         let (number, began) = (running.number, Instant::now());
         let (sender, found) = watch::channel(None);
         let wants_list = Arc::new(AtomicBool::new(wait.is_some() || purpose == Purpose::Check));
-        let ways = keys.clone().map(|key| Way { opening: self.opening(&key, client), key });
+        let ways = self.ways(client, keys);
         let (server, lists, ended) = (self.clone(), wants_list.clone(), id.clone());
         let task = tokio::spawn(async move {
             let result = match purpose {
@@ -273,6 +274,19 @@ impl Server {
         Err(why)
     }
 
+    /// The ways to reach the server for a client.
+    pub(super) fn ways(&self, client: &Client, keys: &[Key; 2]) -> [Way; 2] {
+        keys.clone().map(|key| Way { opening: self.opening(&key, client), key })
+    }
+
+    /// Connects, and fetches the list of tools, while no client waits.
+    pub(super) async fn prepare(self: &Arc<Self>, ways: &[Way; 2], timeout: Duration) {
+        if let Ok(connection) = self.find(ways, None).await {
+            self.connections.keep(&connection);
+            let _ = connection.list(ListKind::Tools, timeout).await;
+        }
+    }
+
     /// Checks whether a server that is connected in the other protocol version supports the
     /// client's own by now.
     async fn check(self: &Arc<Self>, [own, _]: &[Way; 2]) -> Result<Busy, Unavailable> {
@@ -322,12 +336,18 @@ impl Server {
                 },
                 answer = &mut other_asked, if other_failed.is_none() => match answer {
                     Ok(connection) => {
+                        if own_failed == Some(Unavailable::Taken) {
+                            self.eras().displaced(own.era(), Instant::now());
+                        }
                         if own_failed.is_none() {
                             let longer = begun.elapsed().min(MAX_EXTRA_WAIT);
                             match timeout(longer, &mut own_asked).await {
                                 Ok(Ok(own)) => {
                                     self.connections.remove_silent(&other.key);
                                     return Ok(own);
+                                }
+                                Ok(Err(Unavailable::Taken)) => {
+                                    self.eras().displaced(own.era(), Instant::now());
                                 }
                                 // Its process is still starting, and serves later requests.
                                 Err(_) if self.is_stdio() => return Ok(connection),

@@ -1,4 +1,4 @@
-//! OAuth client credentials: tokens of the gateway itself for a server.
+//! Tokens of the gateway for a server: from client credentials, or from the login of a person.
 //!
 //! A client's token is never used here.
 
@@ -10,8 +10,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use toolward_wire::Raw;
 
+use crate::clock;
 use crate::http_client::{Address, fetch};
 use crate::lock::LockUnpoisoned;
+use crate::login::form::encoded;
+use crate::login::grant::{Grant, Tokens};
+use crate::login::source::{GrantSource, GrantSources, SourceError};
+use crate::login::{LoginEvent, LoginSettings, NeedsLogin, Of, Secret};
 
 /// The maximum size of a token endpoint's response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
@@ -19,27 +24,88 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// The lifetime of a token without `expires_in`.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// The maximum time for which a token is cached.
+const MAX_LIFETIME: Duration = Duration::from_secs(86_400);
 /// A token is renewed this long before it expires, or after three quarters of its lifetime if that
 /// is later.
 const RENEW_AHEAD: Duration = Duration::from_secs(30);
-/// The time between attempts after a failure.
+/// The time between attempts after a failure. It doubles with each failure, up to the maximum.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// How often the login of a cached token is read again: someone may have logged out, or in as somebody else.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A server that rejects every token must not cause a refresh with each request.
+const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The source of tokens for a server.
 pub struct OAuth {
-    endpoint: Address,
-    /// The gateway's client credentials, as an `Authorization` header.
-    client: String,
-    form: String,
+    source: Source,
     held: Mutex<TokenState>,
     /// Serializes token requests.
     asking: tokio::sync::Mutex<()>,
 }
 
+enum Source {
+    ClientCredentials(ClientCredentials),
+    /// The logins of agents. Requests use the source of one of them.
+    Logins(GrantSources, Mutex<Vec<(Option<String>, Arc<OAuth>)>>),
+    Login(Arc<GrantSource>),
+}
+
+/// Client credentials of the gateway.
+#[derive(PartialEq)]
+struct ClientCredentials {
+    endpoint: Address,
+    /// As an `Authorization` header.
+    client: String,
+    form: String,
+}
+
 #[derive(Default)]
 struct TokenState {
     token: Option<Token>,
-    failed: Option<(Instant, String)>,
+    failed: Option<Failure>,
+    /// A token of a login that the server rejected.
+    rejected: Option<Secret>,
+    /// When a token was rejected for the last time.
+    rejected_at: Option<Instant>,
+}
+
+#[derive(Clone)]
+struct Failure {
+    at: Instant,
+    count: u32,
+    why: AskError,
+}
+
+impl Failure {
+    fn is_recent(&self) -> bool {
+        let interval = RETRY_INTERVAL * 2_u32.saturating_pow(self.count.min(6));
+        self.at.elapsed() < interval.min(MAX_RETRY_INTERVAL)
+    }
+}
+
+#[derive(Clone)]
+enum AskError {
+    NeedsLogin(NeedsLogin),
+    Failed(String),
+}
+
+impl From<AskError> for io::Error {
+    fn from(error: AskError) -> io::Error {
+        match error {
+            AskError::NeedsLogin(needs) => io::Error::new(io::ErrorKind::PermissionDenied, needs),
+            AskError::Failed(why) => {
+                let why = format!("failed to get a token for it: {why}");
+                io::Error::new(io::ErrorKind::PermissionDenied, why)
+            }
+        }
+    }
+}
+
+/// The missing login that caused an error, if that is its cause.
+pub(super) fn needs_login(error: &io::Error) -> Option<&NeedsLogin> {
+    error.get_ref()?.downcast_ref()
 }
 
 #[derive(Clone)]
@@ -48,14 +114,11 @@ struct Token {
     header: Arc<str>,
     renew: Instant,
     until: Instant,
+    /// The login that it belongs to, and when that was read.
+    login: Option<(Arc<str>, Instant)>,
 }
 
 impl OAuth {
-    /// The gateway's client credentials.
-    pub(super) fn credentials(&self) -> &str {
-        &self.client
-    }
-
     /// `resource` is the address of the server that the tokens are for.
     pub fn new(
         endpoint: Address,
@@ -70,12 +133,101 @@ impl OAuth {
         if let Some(scope) = scope {
             form += &format!("&scope={}", encoded(scope));
         }
-        OAuth {
-            endpoint,
-            client: format!("Basic {}", STANDARD.encode(pair)),
-            form,
-            held: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+        let client = format!("Basic {}", STANDARD.encode(pair));
+        OAuth::from(Source::ClientCredentials(ClientCredentials { endpoint, client, form }))
+    }
+
+    /// Tokens of logins, in the state directory of the settings.
+    pub fn login(settings: LoginSettings) -> OAuth {
+        OAuth::from(Source::Logins(GrantSources::new(settings), Mutex::default()))
+    }
+
+    fn from(source: Source) -> OAuth {
+        OAuth { source, held: Mutex::default(), asking: tokio::sync::Mutex::default() }
+    }
+
+    /// The settings of the login, if tokens come from one.
+    pub fn login_settings(&self) -> Option<&LoginSettings> {
+        match &self.source {
+            Source::ClientCredentials(_) => None,
+            Source::Logins(sources, _) => Some(sources.settings()),
+            Source::Login(source) => Some(source.settings()),
+        }
+    }
+
+    /// Whether each agent has a login of its own.
+    pub(super) fn is_personal(&self) -> bool {
+        self.login_settings().is_some_and(|settings| settings.of == Of::Agent)
+    }
+
+    /// The source of an agent's tokens.
+    pub(super) fn of(self: &Arc<Self>, agent: Option<&str>) -> Arc<OAuth> {
+        let Source::Logins(sources, known) = &self.source else { return self.clone() };
+        let source = sources.of(agent);
+        let mut known = known.locked();
+        let owner = source.owner();
+        if let Some((_, oauth)) = known.iter().find(|(known, _)| known.as_deref() == owner) {
+            return oauth.clone();
+        }
+        let owner = owner.map(str::to_owned);
+        let oauth = Arc::new(OAuth::from(Source::Login(source)));
+        known.push((owner, oauth.clone()));
+        oauth
+    }
+
+    /// Identifies the credentials, for the names of stored lists.
+    pub(super) fn credentials(&self) -> String {
+        match &self.source {
+            Source::ClientCredentials(credentials) => credentials.client.clone(),
+            Source::Logins(..) => String::new(),
+            Source::Login(source) => {
+                source.grant().ok().flatten().map(|grant| grant.id).unwrap_or_default()
+            }
+        }
+    }
+
+    /// The logins that exist, for reports.
+    pub fn grants(&self) -> Vec<Grant> {
+        let sources = match &self.source {
+            Source::Logins(sources, _) => sources.all(),
+            Source::Login(source) => vec![source.clone()],
+            Source::ClientCredentials(_) => Vec::new(),
+        };
+        sources.iter().filter_map(|source| source.grant().ok().flatten()).collect()
+    }
+
+    /// The login that is missing. With a login for each agent, that of an agent that used the server.
+    pub fn needs_login(&self) -> Option<NeedsLogin> {
+        match &self.source {
+            Source::ClientCredentials(_) => None,
+            Source::Login(source) => source.needs_login(),
+            Source::Logins(sources, _) => {
+                let all = match sources.settings().of {
+                    Of::Gateway => vec![sources.of(None)],
+                    Of::Agent => sources.all(),
+                };
+                all.iter().find_map(|source| source.needs_login())
+            }
+        }
+    }
+
+    /// Events of logins that have not been recorded yet.
+    pub(super) fn take_events(&self) -> Vec<LoginEvent> {
+        match &self.source {
+            Source::Logins(sources, _) => {
+                sources.all().iter().flat_map(|source| source.events.take()).collect()
+            }
+            Source::Login(source) => source.events.take(),
+            Source::ClientCredentials(_) => Vec::new(),
+        }
+    }
+
+    /// Waits until no login is being refreshed, so that none is lost when the process ends.
+    pub(super) async fn settled(&self) {
+        if let Source::Logins(sources, _) = &self.source {
+            for source in sources.all() {
+                source.settled().await;
+            }
         }
     }
 
@@ -93,32 +245,30 @@ impl OAuth {
         if let Some(header) = self.fresh() {
             return Ok(header);
         }
-        let recently = |(at, _): &(Instant, String)| at.elapsed() < RETRY_INTERVAL;
-        let failed = self.held().failed.clone().filter(recently);
+        let failed = self.held().failed.clone().filter(Failure::is_recent);
         let asked = match failed {
-            Some((_, why)) => Err(why),
-            None => match tokio::time::timeout(FETCH_TIMEOUT, self.ask()).await {
-                Ok(asked) => asked,
-                Err(_) => Err("the token endpoint timed out".into()),
-            },
+            Some(failed) => Err((failed.why, false)),
+            None => self.ask().await,
         };
         let mut held = self.held();
         match asked {
             Ok(token) => {
                 let header = token.header.clone();
-                *held = TokenState { token: Some(token), failed: None };
+                (held.token, held.failed, held.rejected) = (Some(token), None, None);
                 Ok(header)
             }
-            Err(why) => {
-                if held.failed.as_ref().is_none_or(|failed| !recently(failed)) {
-                    held.failed = Some((Instant::now(), why.clone()));
+            Err((why, is_new)) => {
+                if is_new {
+                    let count = held.failed.as_ref().map_or(0, |failed| failed.count + 1);
+                    held.failed = Some(Failure { at: Instant::now(), count, why: why.clone() });
+                }
+                if matches!(why, AskError::NeedsLogin(_)) {
+                    held.token = None;
+                    return Err(why.into());
                 }
                 // The old token is valid until it expires.
                 let old = held.token.as_ref().filter(|token| Instant::now() < token.until);
-                old.map(|token| token.header.clone()).ok_or_else(|| {
-                    let why = format!("failed to get a token for it: {why}");
-                    io::Error::new(io::ErrorKind::PermissionDenied, why)
-                })
+                old.map(|token| token.header.clone()).ok_or_else(|| why.into())
             }
         }
     }
@@ -130,20 +280,84 @@ impl OAuth {
         Some(token.header.clone())
     }
 
-    fn fresh(&self) -> Option<Arc<str>> {
-        let held = self.held();
-        let token = held.token.as_ref().filter(|token| Instant::now() < token.renew)?;
+    /// The login that the cached token belongs to.
+    pub(super) fn login_id(&self) -> Option<Arc<str>> {
+        Some(self.held().token.as_ref()?.login.as_ref()?.0.clone())
+    }
+
+    /// The value of `Authorization`, if a token is cached and need not be renewed yet.
+    pub(super) fn fresh(&self) -> Option<Arc<str>> {
+        let mut held = self.held();
+        let now = Instant::now();
+        let token = held.token.as_mut().filter(|token| now < token.renew)?;
+        if let (Some((id, read)), Source::Login(source)) = (&mut token.login, &self.source)
+            && now.duration_since(*read) >= CHECK_INTERVAL
+        {
+            *read = now;
+            let grant = source.grant().ok().flatten().filter(|grant| grant.lost().is_none());
+            if grant.is_none_or(|grant| *grant.id != **id) {
+                held.token = None;
+                return None;
+            }
+        }
         Some(token.header.clone())
     }
 
     /// Discards a token that the server rejected.
     pub(crate) fn refused(&self, header: &str) {
         let mut held = self.held();
-        if held.token.as_ref().is_some_and(|token| *token.header == *header) {
-            held.token = None;
+        if held.token.as_ref().is_none_or(|token| *token.header != *header) {
+            return;
         }
+        if matches!(self.source, Source::Login(_)) {
+            let recently = held.rejected_at.is_some_and(|at| at.elapsed() < REJECTION_INTERVAL);
+            if recently {
+                return;
+            }
+            held.rejected = header.strip_prefix("Bearer ").map(Secret::new);
+            held.rejected_at = Some(Instant::now());
+            held.failed = None;
+        }
+        held.token = None;
     }
 
+    /// Gets a token. The error tells whether the same request should not be repeated at once.
+    async fn ask(&self) -> Result<Token, (AskError, bool)> {
+        match &self.source {
+            Source::ClientCredentials(credentials) => {
+                let asked = tokio::time::timeout(FETCH_TIMEOUT, credentials.ask()).await;
+                let late = |_| Err("the token endpoint timed out".into());
+                asked.unwrap_or_else(late).map_err(|why| (AskError::Failed(why), true))
+            }
+            Source::Login(source) => {
+                let rejected = self.held().rejected.clone();
+                match source.tokens(rejected).await {
+                    Ok((tokens, id)) => Ok(Token::of_login(&tokens, id.into())),
+                    Err(SourceError::NeedsLogin(needs, asked)) => {
+                        Err((AskError::NeedsLogin(needs), asked))
+                    }
+                    Err(SourceError::Failed(why)) => Err((AskError::Failed(why), true)),
+                }
+            }
+            Source::Logins(..) => {
+                let why = "internal error: the agent of the login is not known";
+                Err((AskError::Failed(why.into()), true))
+            }
+        }
+    }
+}
+
+impl Token {
+    fn of_login(tokens: &Tokens, id: Arc<str>) -> Token {
+        let now = Instant::now();
+        let (renew, until) = tokens.remaining(clock::seconds());
+        let after = |seconds: u64| now + Duration::from_secs(seconds).min(MAX_LIFETIME);
+        let header = format!("Bearer {}", tokens.access.expose()).into();
+        Token { header, renew: after(renew), until: after(until), login: Some((id, now)) }
+    }
+}
+
+impl ClientCredentials {
     async fn ask(&self) -> Result<Token, String> {
         let fields = [("Authorization", self.client.as_str())];
         let answer = fetch::post_form(&self.endpoint, &fields, &self.form, MAX_RESPONSE_BYTES);
@@ -163,13 +377,14 @@ impl OAuth {
         let token = token.ok_or_else(|| bad("has no token"))?;
         let seconds = body.member("expires_in").and_then(Raw::as_i64);
         let lasts = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let lasts =
-            lasts.map_or(DEFAULT_LIFETIME, |seconds| Duration::from_secs(seconds.min(86_400)));
+        let lasts = lasts
+            .map_or(DEFAULT_LIFETIME, |seconds| Duration::from_secs(seconds).min(MAX_LIFETIME));
         let now = Instant::now();
         Ok(Token {
             header: format!("Bearer {token}").into(),
             renew: now + lasts - RENEW_AHEAD.min(lasts / 4),
             until: now + lasts,
+            login: None,
         })
     }
 }
@@ -177,7 +392,10 @@ impl OAuth {
 /// Equal if they request the same token from the same endpoint; cached tokens do not matter.
 impl PartialEq for OAuth {
     fn eq(&self, other: &OAuth) -> bool {
-        (&self.endpoint, &self.client, &self.form) == (&other.endpoint, &other.client, &other.form)
+        match (&self.source, &other.source) {
+            (Source::ClientCredentials(one), Source::ClientCredentials(two)) => one == two,
+            _ => self.login_settings() == other.login_settings(),
+        }
     }
 }
 
@@ -188,32 +406,18 @@ impl std::fmt::Debug for OAuth {
     }
 }
 
-/// Percent-encodes a value of a form.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
-        match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'*' => {
-                out.push(byte.into());
-            }
-            b' ' => out.push('+'),
-            other => out += &format!("%{other:02X}"),
-        }
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn forms_hold_any_text() {
-        assert_eq!(encoded("a b&c=d/ü:~"), "a+b%26c%3Dd%2F%C3%BC%3A%7E");
+    fn client_credentials_are_form_encoded() {
         let endpoint = Address::parse("https://id.example/token").unwrap();
         let oauth = OAuth::new(endpoint, "gate:1", "s p", Some("a b"), "https://s.example/mcp");
-        assert_eq!(oauth.client, format!("Basic {}", STANDARD.encode("gate%3A1:s+p")));
+        let Source::ClientCredentials(credentials) = &oauth.source else { panic!() };
+        assert_eq!(credentials.client, format!("Basic {}", STANDARD.encode("gate%3A1:s+p")));
         assert_eq!(
-            oauth.form,
+            credentials.form,
             "grant_type=client_credentials&resource=https%3A%2F%2Fs.example%2Fmcp&scope=a+b"
         );
     }

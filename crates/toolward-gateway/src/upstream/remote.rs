@@ -29,7 +29,7 @@ impl Remote {
 
     /// Whether agents have their own credentials, so that connections cannot be shared by everyone.
     pub(crate) fn is_personal(&self) -> bool {
-        !self.headers_for.is_empty()
+        !self.headers_for.is_empty() || self.oauth.as_ref().is_some_and(|oauth| oauth.is_personal())
     }
 
     /// The server with the headers of one agent.
@@ -43,15 +43,25 @@ impl Remote {
         if remote.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
             remote.oauth = None;
         }
+        remote.oauth = remote.oauth.map(|oauth| oauth.of(agent));
         remote
     }
 
     /// The value of `Authorization`, if it comes from a token. Fetches a token if necessary.
     pub(super) async fn token(&self) -> io::Result<Option<Arc<str>>> {
         match &self.oauth {
-            Some(oauth) => Ok(Some(Box::pin(oauth.authorization()).await?)),
+            Some(oauth) => match oauth.fresh() {
+                Some(header) => Ok(Some(header)),
+                // Boxed because it is rare: the future of every call would have to hold it otherwise.
+                None => Ok(Some(Box::pin(oauth.authorization()).await?)),
+            },
             None => Ok(None),
         }
+    }
+
+    /// The login that the token of requests belongs to.
+    pub(super) fn login_id(&self) -> Option<Arc<str>> {
+        self.oauth.as_ref()?.login_id()
     }
 
     /// Replaces a token that the server rejected, once; true if there is a new one.

@@ -18,8 +18,8 @@ use crate::budget::Reservation;
 use crate::client::Scope;
 use crate::context::Context;
 use crate::in_flight::Cancel;
-use crate::methods::meta_tools;
 use crate::methods::request::Envelope;
+use crate::methods::{logins, meta_tools};
 use crate::notifications::Notes;
 use crate::permit::Permit;
 use crate::responses::{Answer, Body};
@@ -40,6 +40,8 @@ pub(super) struct Done<'s> {
     pub(super) completes: Option<Completes>,
     /// The server's own name of the tool, if the call may become a task.
     pub(super) task_of: Option<Box<str>>,
+    /// The server responded with a stream.
+    pub(super) streamed: bool,
     pub(super) end: DoneBy,
 }
 
@@ -81,6 +83,7 @@ pub(super) async fn forward<'s>(
         PolicySubject::Completion => Completes::of(permit.message()),
         _ => None,
     };
+    let mut streamed = false;
     let end = if server.is_own() {
         tokio::select! {
             answer = Box::pin(meta_tools::answer(context, envelope, view, &permit)) => {
@@ -100,12 +103,13 @@ pub(super) async fn forward<'s>(
             Ok(permit) => context.servers.open(server, permit, (client, declared), row, room).await,
             Err(declined) => {
                 let end = DoneBy::Declined(declined);
-                return Done { forwarded, exposed, max_bytes, completes, task_of, end };
+                return Done { forwarded, exposed, max_bytes, completes, task_of, streamed, end };
             }
         };
         match opened {
             Ok(mut opened) => {
-                let mut call = FollowedCall { questions, cancel, limits, room };
+                let mut call =
+                    FollowedCall { questions, cancel, limits, room, streamed: &mut streamed };
                 match call.follow(&mut opened).await {
                     Ok(ExchangeEnd::InputRequired(asked)) => {
                         let about = (&*exposed, request);
@@ -142,7 +146,17 @@ pub(super) async fn forward<'s>(
             Err(why) => DoneBy::Unreachable(why),
         }
     };
-    Done { forwarded, exposed, max_bytes, completes, task_of, end }
+    let agent = client.caller.agent.as_deref();
+    let end = match end {
+        DoneBy::Server(ExchangeEnd::Failed(Failure::Unsent), _)
+            if let Some(needs) = server.missing_login_of(agent) =>
+        {
+            DoneBy::Unreachable(Unavailable::NeedsLogin(needs))
+        }
+        end => end,
+    };
+    logins::record(context, server);
+    Done { forwarded, exposed, max_bytes, completes, task_of, streamed, end }
 }
 
 /// The request for the result of a task that the gateway made for a client without tasks.
@@ -179,6 +193,8 @@ struct FollowedCall<'a> {
     cancel: &'a Cancel,
     limits: TimeLimits,
     room: &'a Reservation,
+    /// Set if the server responds with a stream.
+    streamed: &'a mut bool,
 }
 
 /// The event that ends a wait for the server.
@@ -198,7 +214,7 @@ impl FollowedCall<'_> {
     /// While the result waits for memory, or behind another such result on the same pipe, the server has done
     /// its part: only the total timeout applies. So it is while a person is being asked.
     async fn follow(&mut self, opened: &mut Opened) -> Result<ExchangeEnd, Declined> {
-        let FollowedCall { questions, cancel, limits, room } = self;
+        let FollowedCall { questions, cancel, limits, room, streamed } = self;
         let last = Instant::now() + limits.total;
         let next_deadline = || last.min(Instant::now() + limits.idle);
         let deadline = tokio::time::sleep_until(next_deadline());
@@ -240,7 +256,12 @@ impl FollowedCall<'_> {
                     questions.notes.send(body).await;
                     deadline.as_mut().reset(next_deadline());
                 }
+                Next::Event(Event::StreamClosed(retry)) => {
+                    questions.notes.close_stream(retry);
+                    deadline.as_mut().reset(next_deadline());
+                }
                 Next::Event(Event::Done(done)) => {
+                    **streamed = opened.is_streamed();
                     if !questions.is_empty() {
                         Box::pin(questions.finish()).await;
                     }

@@ -61,6 +61,8 @@ pub(in crate::upstream) struct HttpSession {
     again: AtomicBool,
     /// The task that follows the server's own messages.
     follower: Follower,
+    /// The server's latest response was a stream.
+    streams: AtomicBool,
 }
 
 /// The result of a handshake.
@@ -69,6 +71,8 @@ struct HandshakeResult {
     session: Option<String>,
     /// The protocol version that the server chose.
     revision: String,
+    /// The login that the session belongs to.
+    login: Option<Arc<str>>,
 }
 
 /// The response to a POST.
@@ -92,6 +96,10 @@ struct PostError {
 impl PostError {
     fn unsent(error: io::Error) -> PostError {
         PostError { error, sent: false }
+    }
+
+    fn unavailable(&self) -> Unavailable {
+        Unavailable::down(&self.error, self.to_string())
     }
 }
 
@@ -133,6 +141,7 @@ impl HttpSession {
             greeted: Mutex::default(),
             again: AtomicBool::new(false),
             follower: Follower::default(),
+            streams: AtomicBool::new(false),
         })
     }
 
@@ -144,13 +153,27 @@ impl HttpSession {
         &self.signal
     }
 
+    /// Whether the server responds with streams, by its latest response.
+    pub(in crate::upstream) fn streams(&self) -> bool {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    fn responds_with_stream(&self, streams: bool) {
+        self.streams.store(streams, Ordering::Relaxed);
+    }
+
     pub(in crate::upstream) async fn hello(self: &Arc<Self>) -> Result<Message, Unavailable> {
         Ok(self.greeted().await?.hello.clone())
     }
 
     async fn greeted(self: &Arc<Self>) -> Result<Arc<HandshakeResult>, Unavailable> {
+        // Also tells whether somebody has to log in, or has logged in as somebody else.
+        let token = self.remote.token().await;
+        token.map_err(|error| Unavailable::down(&error, unreachable(&error)))?;
         let mut greeted = self.greeted.lock().await;
-        if let Some(greeted) = &*greeted {
+        if let Some(greeted) = &*greeted
+            && self.remote.login_id().is_none_or(|id| greeted.login.as_ref() == Some(&id))
+        {
             return Ok(greeted.clone());
         }
         // Boxed because it is rare: the future of every call would have to hold it otherwise.
@@ -185,7 +208,8 @@ impl HttpSession {
         let chosen = answer.result_member("protocolVersion").and_then(Raw::as_str);
         let revision =
             chosen.map_or_else(|| self.revision.as_str().into(), |text| text.into_owned());
-        let greeted = HandshakeResult { hello: answer, session, revision };
+        let login = self.remote.login_id();
+        let greeted = HandshakeResult { hello: answer, session, revision, login };
         if self.era() == Era::Legacy {
             let body = request_body(None, "notifications/initialized", None);
             let _ = self.post(&body, &[], Some(&greeted), self.longest).await;
@@ -208,7 +232,7 @@ impl HttpSession {
             Era::Modern => modern_headers(opening.method(), None),
         };
         let (reply, session) =
-            self.post(&body, &more, None, self.longest).await.map_err(|e| down(e.to_string()))?;
+            self.post(&body, &more, None, self.longest).await.map_err(|e| e.unavailable())?;
         let answer = match reply {
             Reply::Json(message) => message,
             Reply::Events(mut events) => loop {
@@ -267,7 +291,9 @@ impl HttpSession {
             let mut connection = self.client.send(&request).await?;
             let head = connection.response().await?;
             // An expired token is replaced once: a rejected request was not processed.
-            if head.status != 401 || !self.remote.renewed(&mut token).await? {
+            if head.status != 401
+                || !self.remote.renewed(&mut token).await.map_err(PostError::unsent)?
+            {
                 break (connection, head);
             }
         };
