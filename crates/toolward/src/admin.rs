@@ -1,4 +1,5 @@
-//! The admin UI: who sees what, live decisions, explanations, and the queue of approvals, its only way to change something.
+//! The admin UI: who sees what, live decisions, explanations, and the queue of approvals. With
+//! the approvals, proposed policy changes and changed definitions are the only things that it can change.
 //!
 //! It listens on the `admin` address, apart from the agents' endpoint, and has its own thread and runtime, so
 //! that no call waits for it. Requests to servers run on the runtime that owns their connections.
@@ -9,6 +10,7 @@ mod assets;
 mod auth;
 mod connection;
 mod connection_limit;
+pub(crate) mod editor;
 pub(crate) mod escape;
 mod events;
 pub(crate) mod layout;

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolward_config::config::{Config, NotifyChannel, NotifyFormat, Token};
+use sha2::{Digest, Sha256};
+use toolward_config::config::{Config, NotifyChannel, NotifyFormat, Secret, Token};
 use toolward_config::sanitize;
 use toolward_gateway::authn::{Identities, Tokens};
 use toolward_gateway::guard::approvals::{self, Approvals, Notifier, Settings};
 use toolward_gateway::http_client::Address;
+use toolward_gateway::opaque_id::Sealer;
 
 use crate::exit::Failure;
 use crate::load::Input;
@@ -38,7 +40,36 @@ pub(crate) fn settings(config: &Config) -> Result<Settings, Failure> {
             Ok(notifier.with_arguments(notify.arguments))
         })
         .collect();
-    Ok(Settings::new((approvals.hold, approvals.ttl, approvals.max_grant), notify?))
+    let times = (approvals.hold, approvals.ttl, approvals.max_grant);
+    Ok(Settings::new(times, notify?).with_credentials(credentials(config)))
+}
+
+/// A digest of each agent's credentials: an agent that was revoked and created again has no approvals. It does not depend
+/// on the listener, because gateways with the same configuration share approvals.
+fn credentials(config: &Config) -> impl Iterator<Item = (Box<str>, Box<str>)> {
+    config.agents.iter().map(|agent| {
+        let token = |token: &Token| match token {
+            Token::Sha256(digest) => digest.to_vec(),
+            Token::Reference(secret) => match secret.value() {
+                Some(value) => Sha256::digest(value).to_vec(),
+                None => secret.with_references().into_bytes(),
+            },
+        };
+        let mut parts: Vec<Vec<u8>> = agent.tokens.iter().map(token).collect();
+        parts.extend(agent.uids.iter().map(|uid| format!("uid {uid}").into_bytes()));
+        parts.extend(agent.certificates.iter().map(|mark| format!("{mark:?}").into_bytes()));
+        parts.extend(agent.claims.iter().map(|claim| format!("{claim:?}").into_bytes()));
+        // Their order means nothing.
+        parts.sort();
+        let mut hash = Sha256::new();
+        for part in &parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let digest: String =
+            hash.finalize().iter().take(16).map(|one| format!("{one:02x}")).collect();
+        (agent.name.as_str().into(), digest.into())
+    })
 }
 
 fn wrong(why: &str) -> Failure {
@@ -47,7 +78,6 @@ fn wrong(why: &str) -> Failure {
 
 /// The tokens of admins. None of them may belong to an agent: it could approve its own calls.
 pub(crate) fn admins(config: &Config, identities: &Identities) -> Result<Option<Tokens>, Failure> {
-    use sha2::{Digest, Sha256};
     let Some(admins) = &config.admins else { return Ok(None) };
     let mut tokens = Tokens::default();
     for admin in admins {
@@ -89,9 +119,17 @@ pub(crate) fn configuration(input: &Input) -> String {
     files.iter().map(absolute).collect::<Vec<_>>().join("\n")
 }
 
-/// Tickets and grants: in the state directory, so that they survive a restart, or in memory without one.
-pub(crate) fn open(state: Option<&Path>, configuration: &str) -> Result<Arc<Approvals>, Failure> {
-    let opened = match state {
+/// Tickets and grants: in a store that gateways share; in the state directory, so that they survive a restart; or in
+/// memory. The secrets of the configuration are resolved.
+pub(crate) fn open(
+    config: &Config,
+    configuration: &str,
+    sealer: &Arc<Sealer>,
+) -> Result<Arc<Approvals>, Failure> {
+    if let Some(store) = config.approvals_store() {
+        return shared(store, sealer);
+    }
+    let opened = match &config.state {
         Some(state) => Approvals::in_state(state, configuration),
         None => Approvals::in_memory(),
     };
@@ -100,4 +138,29 @@ pub(crate) fn open(state: Option<&Path>, configuration: &str) -> Result<Arc<Appr
         Failure::invalid(format!("error: approvals cannot be stored: {}", sanitize(&why)))
     };
     opened.map(Arc::new).map_err(failed)
+}
+
+fn shared(store: &Secret, sealer: &Arc<Sealer>) -> Result<Arc<Approvals>, Failure> {
+    let wrong =
+        |why: &str| Failure::invalid(format!("error: the store of approvals: {}", sanitize(why)));
+    let url = store.value().ok_or_else(|| wrong("its URL is not resolved"))?;
+    let ca = match root_certificates(url) {
+        Some(path) => Some(
+            std::fs::read(&path).map_err(|error| wrong(&format!("{}: {error}", path.display())))?,
+        ),
+        None => None,
+    };
+    let opened = Approvals::shared(url, ca.as_deref(), sealer.clone());
+    opened.map(Arc::new).map_err(|error| wrong(&error.to_string()))
+}
+
+/// The certificates of a database, if its URL names some.
+fn root_certificates(url: &str) -> Option<std::path::PathBuf> {
+    #[cfg(feature = "postgres")]
+    return toolward_gateway::postgres::root_certificates(url);
+    #[cfg(not(feature = "postgres"))]
+    {
+        let _ = url;
+        None
+    }
 }

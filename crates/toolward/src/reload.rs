@@ -193,6 +193,11 @@ impl Reloader {
         &self.gateway
     }
 
+    /// How the configuration is loaded.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The configuration at start.
     pub(crate) fn begun(&self) -> &Config {
         &self.again.begun
@@ -383,7 +388,7 @@ impl Reloader {
         ready: PreparedReload,
         by: &'static str,
     ) -> Result<String, ReloadError> {
-        let PreparedReload { setup, in_force, protection, announced, reads } = ready;
+        let PreparedReload { setup, sealer, in_force, protection, announced, reads } = ready;
         let gateway = &self.gateway;
         let before = gateway.active();
         let active = Active::replacing(&before, setup);
@@ -410,6 +415,9 @@ impl Reloader {
         if let Some(replacing) = self.replacing.get().cloned() {
             let before = before.clone();
             let _ = tokio::task::spawn_blocking(move || replacing(&before)).await;
+        }
+        if let Some(sealer) = sealer {
+            gateway.context.sealer.replace(sealer);
         }
         gateway.activate(active);
         announced.log("reloaded");

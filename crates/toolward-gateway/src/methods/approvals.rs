@@ -12,7 +12,7 @@ use crate::audit::facts::Facts;
 use crate::audit::line::time;
 use crate::audit::redact::outside;
 use crate::context::Context;
-use crate::guard::approvals::{Failed, Grant, NotDecided, Scope, Ticket, supported};
+use crate::guard::approvals::{AskingEntries, Failed, Grant, NotDecided, Scope, Subject, Ticket};
 
 /// The longest reason of a denial, in characters.
 const MAX_REASON_CHARS: usize = 500;
@@ -22,16 +22,25 @@ const MAX_REASON_CHARS: usize = 500;
 pub struct Approver {
     /// The name of an admin; `None`: the user who runs the gateway.
     pub admin: Option<String>,
-    /// How the decision arrived: `cli`, `admin-ui`.
+    /// How the decision arrived: `cli`, `admin-ui`, `elicitation`.
     pub channel: &'static str,
     /// The user id of the peer, if it is known.
     pub uid: Option<u32>,
 }
 
+/// The channel of decisions in the client of an agent.
+const ELICITATION: &str = "elicitation";
+
 impl Approver {
+    /// The person at the client of an agent. They may decide only if the operator trusts the client.
+    pub(crate) fn at_client() -> Approver {
+        Approver { admin: None, channel: ELICITATION, uid: None }
+    }
+
     /// The name in records.
     pub fn name(&self) -> String {
         match (&self.admin, self.uid) {
+            (None, None) if self.channel == ELICITATION => "the person at the client".into(),
             (Some(admin), _) => admin.clone(),
             (None, Some(uid)) => format!("uid {uid}"),
             (None, None) => "the operator".into(),
@@ -47,6 +56,10 @@ impl Approver {
                 rule.approvers.is_empty() || rule.approvers.iter().any(|one| one == name)
             })
         };
+        if self.channel == ELICITATION {
+            let anyone = ticket.rules.iter().all(|rule| rule.approvers.is_empty());
+            return anyone && active.policy.trusts_ui(subject.agent.as_deref());
+        }
         match (&self.admin, active.policy.has_admins()) {
             (Some(admin), true) => {
                 active.policy.may_approve(admin, &subject.server, &subject.name) && listed(admin)
@@ -112,7 +125,7 @@ pub async fn approve(
     approver: &Approver,
 ) -> Result<Grant, Rejected> {
     let approvals = &context.approvals;
-    let ticket = approvals.decidable(ticket)?;
+    let ticket = approvals.decidable(ticket).await?;
     if !approver.may_decide(active, &ticket) {
         return Err(Rejected::Forbidden);
     }
@@ -142,7 +155,7 @@ pub async fn approve(
         }
     }
     record(context, &facts).await?;
-    Ok(approvals.approve(&ticket.id, scope, (&approver.name(), approver.channel))?)
+    Ok(approvals.approve(&ticket.id, scope, (&approver.name(), approver.channel)).await?)
 }
 
 /// Denies a ticket.
@@ -152,7 +165,7 @@ pub async fn deny(
     (ticket, reason): (&str, Option<&str>),
     approver: &Approver,
 ) -> Result<(), Rejected> {
-    let ticket = context.approvals.decidable(ticket)?;
+    let ticket = context.approvals.decidable(ticket).await?;
     if !approver.may_decide(active, &ticket) {
         return Err(Rejected::Forbidden);
     }
@@ -164,7 +177,7 @@ pub async fn deny(
         facts.text("reason", &outside(reason));
     }
     record(context, &facts).await?;
-    Ok(context.approvals.deny(&ticket.id, reason)?)
+    Ok(context.approvals.deny(&ticket.id, reason).await?)
 }
 
 /// Revokes a grant. `None` if there is no such grant.
@@ -174,7 +187,7 @@ pub async fn revoke(
     grant: &str,
     approver: &Approver,
 ) -> Result<Option<Grant>, Rejected> {
-    let grants = context.approvals.grants().map_err(Rejected::Store)?;
+    let grants = context.approvals.grants().await.map_err(Rejected::Store)?;
     let Some(found) = grants.into_iter().find(|one| one.id == grant) else { return Ok(None) };
     let subject = &found.subject;
     let may = match (&approver.admin, active.policy.has_admins()) {
@@ -194,7 +207,7 @@ pub async fn revoke(
     by(&mut facts, approver);
     facts.text("policy", &active.version);
     record(context, &facts).await?;
-    context.approvals.revoke(grant).map_err(Rejected::Store)
+    context.approvals.revoke(grant).await.map_err(Rejected::Store)
 }
 
 /// Records tickets that no one decided.
@@ -207,15 +220,27 @@ pub(crate) async fn record_expired(context: &Context, active: &Active) {
 
 /// Removes the tickets and grants that a configuration does not support.
 pub(crate) fn activated(context: &Context, active: &Arc<Active>) {
-    match context.approvals.retain(supported(&active.policy)) {
+    let (entries, active) = (AskingEntries::of(&active.policy), active.clone());
+    let stays = move |subject: &Subject| {
+        entries.support(&active.policy, subject) && is_origin(&active, subject)
+    };
+    context.approvals.retain(stays, |removed| match removed {
         Ok(0) => {}
         Ok(count) => {
-            tracing::info!(target: "approvals", "{count} tickets and grants are void: their rules have changed");
+            tracing::info!(target: "approvals", "{count} tickets and grants are void: their rules, servers or agents have changed");
         }
         Err(error) => {
             tracing::error!(target: "approvals", "tickets and grants cannot be stored: {error}");
         }
-    }
+    });
+}
+
+/// Whether the server is the same program or address, and the agent has the same credentials, as when someone was asked.
+fn is_origin(active: &Active, subject: &Subject) -> bool {
+    let server = active.server(&subject.server);
+    let origin =
+        server.map(|server| active.approvals.origin(&server.identity, subject.agent.as_deref()));
+    origin.is_some_and(|origin| origin == subject.origin)
 }
 
 fn decided(context: &Context, active: &Active, ticket: &Ticket, decision: &str) -> Facts {

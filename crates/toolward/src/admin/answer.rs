@@ -7,6 +7,7 @@ use std::time::Duration;
 use askama::Template;
 use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
+use toolward_config::config::Metrics;
 use toolward_gateway::downstream::response::{Content, Response};
 use toolward_wire::http::{Method, RequestHead};
 
@@ -24,6 +25,9 @@ const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(250);
 /// The maximum number of requests with a wrong token that are delayed at a time.
 const MAX_DELAYED: usize = 8;
 
+/// Views that depend on who is logged in. Their forms change something.
+const PERSONAL: [&str; 3] = ["approvals", "allow", "changes"];
+
 /// The target of an admitted request.
 #[derive(Debug)]
 pub(super) enum AdminRoute {
@@ -37,10 +41,10 @@ pub(super) enum AdminRoute {
     View(String),
     /// The form of a view.
     Ask,
-    /// The queue of approvals, by its path, for the person who is logged in.
-    Approvals(String, SignedIn),
-    /// A decision about a call that waits for approval.
-    Decide(SignedIn),
+    /// A view that depends on the person who is logged in, by its path.
+    Personal(String, SignedIn),
+    /// An action of the person who is logged in, by the path of its form.
+    Act(String, SignedIn),
     /// A candidate policy.
     Preview,
 }
@@ -100,7 +104,9 @@ impl AdminUi {
             ("/login", true) => Ok(AdminRoute::Login),
             (path @ ("/status" | "/metrics"), false) => match self.door.bearer(head) {
                 auth::TokenCheck::Valid if path == "/status" => Ok(AdminRoute::Status),
-                auth::TokenCheck::Valid if self.reloader.begun().telemetry.metrics => {
+                auth::TokenCheck::Valid
+                    if self.reloader.begun().telemetry.metrics != Metrics::Off =>
+                {
                     Ok(AdminRoute::Metrics)
                 }
                 auth::TokenCheck::Valid => Err(Response::empty(404)),
@@ -120,9 +126,11 @@ impl AdminUi {
                 let under = path.strip_prefix('/').and_then(|path| path.split_once('/'));
                 match under.filter(|(prefix, _)| **prefix == *self.door.prefix) {
                     Some((_, "ask")) if posted => Ok(AdminRoute::Ask),
-                    Some((_, "approvals")) if posted => Ok(AdminRoute::Decide(signed)),
-                    Some((_, path)) if is_approvals(path) && !posted => {
-                        Ok(AdminRoute::Approvals(path.into(), signed))
+                    Some((_, path)) if posted && PERSONAL.contains(&path) => {
+                        Ok(AdminRoute::Act(path.into(), signed))
+                    }
+                    Some((_, path)) if !posted && is_personal(path) => {
+                        Ok(AdminRoute::Personal(path.into(), signed))
                     }
                     Some((_, "preview")) if posted => Ok(AdminRoute::Preview),
                     Some(_) if posted => Err(Response::empty(405).field("Allow", "GET")),
@@ -179,17 +187,27 @@ impl AdminUi {
                 };
                 self.shown(shown).await
             }
-            AdminRoute::Approvals(path, signed) => {
-                let rest = path.split_once('/').map_or("", |(_, rest)| rest);
+            AdminRoute::Personal(path, signed) => {
+                let (view, rest) = path.split_once('/').unwrap_or((&path, ""));
                 let fields = head.query.as_deref().unwrap_or_default();
                 let Some(query) = Query::read(head, fields, rest) else { return unreadable() };
-                self.shown(view::approvals::show(self, &query, &signed).await).await
+                let shown = match view {
+                    "approvals" => view::approvals::show(self, &query, &signed).await,
+                    "allow" => view::allow::show(self, &query, &signed).await,
+                    _ => view::changes::show(self, &query, &signed).await,
+                };
+                self.shown(shown).await
             }
-            AdminRoute::Decide(signed) => {
+            AdminRoute::Act(path, signed) => {
                 let form = std::str::from_utf8(&body).ok();
                 let query = form.and_then(|form| Query::read(head, form, ""));
                 let Some(query) = query else { return unreadable() };
-                self.shown(view::approvals::decide(self, &query, &signed).await).await
+                let shown = match &*path {
+                    "approvals" => view::approvals::decide(self, &query, &signed).await,
+                    "allow" => view::allow::save(self, &query, &signed).await,
+                    _ => view::changes::accept(self, &query, &signed).await,
+                };
+                self.shown(shown).await
             }
             place @ (AdminRoute::Ask | AdminRoute::Preview) => {
                 let form = std::str::from_utf8(&body).ok();
@@ -281,8 +299,8 @@ fn is_own_site(head: &RequestHead) -> bool {
     head.headers.values("sec-fetch-site").all(said)
 }
 
-fn is_approvals(path: &str) -> bool {
-    path == "approvals" || path.starts_with("approvals/")
+fn is_personal(path: &str) -> bool {
+    PERSONAL.contains(&path.split('/').next().unwrap_or(path))
 }
 
 /// Headers of every response.

@@ -9,9 +9,11 @@ use toolward_gateway::downstream::response::{Content, Response};
 pub(super) const PATH: &str = "/assets/";
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
-const ASSETS: [(&str, &str, &[u8]); 6] = [
+const ASSETS: [(&str, &str, &[u8]); 8] = [
     ("page.css", "text/css; charset=utf-8", include_bytes!("../../assets/page.css")),
     ("page.js", SCRIPT, include_bytes!("../../assets/page.js")),
+    ("review.css", "text/css; charset=utf-8", include_bytes!("../../assets/review.css")),
+    ("review.js", SCRIPT, include_bytes!("../../assets/review.js")),
     ("approvals.js", SCRIPT, include_bytes!("../../assets/approvals.js")),
     ("live.js", SCRIPT, include_bytes!("../../assets/live.js")),
     ("htmx.min.js", SCRIPT, include_bytes!("../../assets/htmx.min.js")),

@@ -111,8 +111,8 @@ impl AdminClient<'_> {
         if matches!(
             place,
             Ok(AdminRoute::View(_)
-                | AdminRoute::Approvals(..)
-                | AdminRoute::Decide(_)
+                | AdminRoute::Personal(..)
+                | AdminRoute::Act(..)
                 | AdminRoute::Ask
                 | AdminRoute::Preview
                 | AdminRoute::Status
@@ -121,9 +121,9 @@ impl AdminClient<'_> {
             self.open.set_priority(Priority::Authenticated);
         }
         let most = match &place {
-            Ok(
-                AdminRoute::Login | AdminRoute::Decide(_) | AdminRoute::Ask | AdminRoute::Preview,
-            ) => MAX_FORM_BYTES,
+            Ok(AdminRoute::Login | AdminRoute::Act(..) | AdminRoute::Ask | AdminRoute::Preview) => {
+                MAX_FORM_BYTES
+            }
             _ => 0,
         };
         let reader = match BodyReader::new(head.body, most) {

@@ -1,8 +1,10 @@
 //! The views, one module each.
 
 pub(crate) mod agent;
+pub(crate) mod allow;
 pub(crate) mod approvals;
 pub(crate) mod ask;
+pub(crate) mod changes;
 pub(crate) mod explain;
 pub(crate) mod live;
 pub(crate) mod matrix;

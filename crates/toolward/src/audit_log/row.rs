@@ -134,6 +134,15 @@ pub(crate) fn what(row: &Value) -> String {
             };
             format!("definition of {name} changed{class}{outcome}")
         }
+        "policy-edit" => {
+            let (by, agent) = (text("by").unwrap_or("?"), text("agent").unwrap_or("?"));
+            let (server, tool) = (text("server").unwrap_or("?"), text("tool").unwrap_or("?"));
+            format!("{by} allows {agent} to call {server}/{tool}")
+        }
+        "pin-approved" if row["accepts"].is_string() => {
+            let (by, target) = (text("by").unwrap_or("?"), text("accepts").unwrap_or("?"));
+            format!("{by} accepts the definition of {target}")
+        }
         "pin-approved" => format!("approved definitions loaded, {} changed", number("count")),
         "segment" => format!("segment {}", number("segment")),
         "retention" => format!("removed segments up to {}", number("removed_up_to")),

@@ -1,27 +1,20 @@
 //! `toolward allow`: the narrowest change of a policy that permits a tool to an agent.
 
-mod proposal;
-
 use std::io::{IsTerminal, Write};
 
 use clap::ArgMatches;
 use serde_json::json;
-use similar::TextDiff;
 use toolward_config::sanitize;
-use toolward_policy::analyse::{self, Point, PointKind, Subjects};
-use toolward_policy::{Caller, Policy, Verdict};
 
-use self::proposal::{FileChange, Proposal};
+use crate::allow::proposal::{FileChange, Proposal};
+use crate::allow::{Effect, load_changed, unified_diff};
 use crate::cli::AllowArgs;
 use crate::clients::replace_file;
 use crate::commands::init::ask;
 use crate::exit::{self, Failure};
 use crate::fetch_tools;
-use crate::load::{Input, invalid, options};
-use crate::policy_gate;
-use crate::reads::Reads;
+use crate::load::{Input, options};
 use crate::render::{GREEN, RED, paint};
-use crate::report::points;
 
 pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let Some((server, tool)) = args
@@ -48,15 +41,14 @@ pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, 
             return Ok(exit::NO);
         }
     };
-    let after = load_changed(args, matches, &changes, &input)?;
-    let gained = gained(&input.policy, &after, &args.agent);
-    let reached = gained.iter().any(|(name, _)| *name == args.subject);
-    if !reached {
+    let after = load_changed(&options(&args.policy, matches), &changes, &input.catalogue)?;
+    let effect = Effect::new(&input.policy, &after, &args.agent, (server, tool));
+    if !effect.reaches((server, tool)) {
         let why = "the change would not be enough: the agent still could not use the tool";
         writeln!(anstream::stderr(), "error: {why}\n  help: run `toolward explain`")?;
         return Ok(exit::NO);
     }
-    let others = others(&input.policy, &after.policy, &args.agent, (server, tool));
+    let Effect { gained, others } = effect;
     let mut out = anstream::stdout();
     if args.output.json {
         let files = changes.iter().map(|one| json!({"file": one.path, "diff": one.diff()}));
@@ -113,61 +105,6 @@ pub(crate) fn run(args: &AllowArgs, matches: Option<&ArgMatches>) -> Result<u8, 
     Ok(exit::OK)
 }
 
-/// The configuration with the changed files, whose tests pass.
-fn load_changed(
-    args: &AllowArgs,
-    matches: Option<&ArgMatches>,
-    changes: &[FileChange],
-    input: &Input,
-) -> Result<Input, Failure> {
-    let reads = Reads::default();
-    changes.iter().for_each(|change| reads.assume(&change.path, &change.after));
-    let after = Input::from(&options(&args.policy, matches), Vec::new(), &reads);
-    let mut after = after.map_err(|diagnostics| invalid(&diagnostics))?;
-    after.catalogue = input.catalogue.clone();
-    policy_gate::passes(&after)?;
-    Ok(after)
-}
-
-/// The tools that an agent sees in addition.
-fn gained(before: &Policy, after: &Input, agent: &str) -> Vec<(String, Verdict)> {
-    let caller = Caller::named(agent);
-    let mut gained = Vec::new();
-    for (server, tools) in after.catalogue.lists() {
-        for tool in tools.tools() {
-            let verdict = |policy: &Policy| policy.list(caller, server, tool).decision.verdict;
-            let (was, is) = (verdict(before), verdict(&after.policy));
-            if is < was {
-                gained.push((format!("{server}/{}", tool.name()), is));
-            }
-        }
-    }
-    gained
-}
-
-/// Calls that a change allows besides those of the tool that it is for, such as calls of other agents.
-fn others(
-    before: &Policy,
-    after: &Policy,
-    agent: &str,
-    (server, tool): (&str, &str),
-) -> Vec<String> {
-    let found = analyse::diff(before, after, &Subjects::default());
-    let is_meant = |point: &Point| {
-        let named = point.agent.as_deref() == Some(agent) && point.server == server;
-        // Requests of a server to the client come with the use of its tools.
-        let of_tool = point.kind == PointKind::Tool && point.name == tool;
-        named && (of_tool || point.kind == PointKind::ClientRequest)
-    };
-    let changes = found.changes.iter().chain(&found.possible);
-    let wider = changes.filter(|change| change.is_wider() && !is_meant(&change.point));
-    let mut others: Vec<String> = wider.map(|change| points::text(&change.point)).collect();
-    if found.undecided.iter().any(|one| !one.narrower_only) {
-        others.push("perhaps more: the change could not be analyzed completely".into());
-    }
-    others
-}
-
 fn sanitize_lines(text: &str) -> String {
     text.lines().map(|line| sanitize(line).into_owned()).collect::<Vec<_>>().join("\n")
 }
@@ -190,7 +127,6 @@ impl FileChange {
         let name = self.path.display().to_string();
         let (before, after) =
             (String::from_utf8_lossy(&self.before), String::from_utf8_lossy(&self.after));
-        let diff = TextDiff::from_lines(&*before, &*after);
-        diff.unified_diff().context_radius(2).header(&name, &name).to_string()
+        unified_diff(&name, &before, &after)
     }
 }

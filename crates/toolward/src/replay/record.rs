@@ -9,7 +9,7 @@ use toolward_policy::{Family, Verdict};
 const MAX_RECORDED_CHARS: usize = 256;
 
 /// Kinds of records that are neither calls nor listings.
-const OTHER_KINDS: [&str; 17] = [
+const OTHER_KINDS: [&str; 18] = [
     "outcome",
     "subscription",
     "question",
@@ -27,6 +27,7 @@ const OTHER_KINDS: [&str; 17] = [
     "approval",
     "pin-change",
     "pin-approved",
+    "policy-edit",
 ];
 
 /// Steps at which the policy itself denies. A refusal with another step is that of a limit, a hook, a pin or a person.

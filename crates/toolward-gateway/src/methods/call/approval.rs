@@ -7,41 +7,33 @@
 //! A call that has waited long enough is answered: a modern client repeats it by itself, with a sealed state; the
 //! answer to a legacy client asks for it. An approval that comes later covers the repeated call.
 
+mod asking;
+mod elicitation;
+mod wait;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use memchr::memmem;
-use serde_json::json;
-use tokio::time::{Instant, interval_at};
-use toolward_policy::refusal::in_words;
-use toolward_wire::jsonrpc::result_body;
-use toolward_wire::{Era, Id, Message, Sender, string};
+use toolward_wire::{Era, Message, Sender, string};
 
+use self::asking::{Asking, Refused};
+use self::wait::{Waited, wait};
 use super::{End, stages};
-use crate::audit::line::hex;
-use crate::audit::redact::outside;
-use crate::client::Client;
 use crate::context::Context;
-use crate::guard::approvals::{
-    AskingEntry, Nonce, NotAsked, Outcome, POLL_INTERVAL, Question, Subject, Waiting,
-};
-use crate::guard::{GuardedCall, OnDisconnect, Passed};
+use crate::guard::approvals::{Nonce, Outcome, Waiting};
+use crate::guard::{GuardedCall, Passed};
+use crate::methods::approvals;
 use crate::methods::request::{ApprovalAttempt, Envelope, Request};
-use crate::methods::{approvals, events, refusals};
 use crate::notifications::Notes;
 use crate::opaque_id::Kind;
-use crate::permit::Permit;
 use crate::responses::{self, Answer};
 
 /// Maximum number of times that a modern client is asked to repeat a call. SDKs give up after ten.
 const MAX_ROUNDS: u8 = 8;
 /// How long the state of such a client is valid.
 const STATE_SECONDS: u64 = 900;
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-/// Progress reports of the gateway are far below those of a server, because progress must increase.
-const PROGRESS_STEP: f64 = 1e-6;
 
 /// Makes a call of a policy that asks: again, if it had to wait for a person.
 pub(super) async fn call(context: &Context, request: Request, notes: &Notes) -> Option<Answer> {
@@ -65,7 +57,7 @@ pub(super) async fn call(context: &Context, request: Request, notes: &Notes) -> 
         };
         let end = stages(context, this, None, notes).await.unwrap_or_else(|end| end);
         if !attempt.released.load(Ordering::Acquire) {
-            return continuable(context, &envelope, &message, &attempt, end);
+            return continuable(context, &envelope, &message, &attempt, end).await;
         }
         // The call is decided again, by the configuration of the moment.
         let active = context.current.get()?;
@@ -125,7 +117,7 @@ impl ClientState {
 }
 
 /// The answer to an approved call whose server needs input: the approval covers the repeated call, once.
-fn continuable(
+async fn continuable(
     context: &Context,
     envelope: &Envelope,
     message: &Message,
@@ -147,6 +139,7 @@ fn continuable(
     let inner = parsed.result_member("requestState").and_then(|raw| raw.as_str());
     let Some(inner) = inner else { return Some(answer) };
     let nonce = context.approvals.permit_continuation(subject.clone(), message, approved);
+    let nonce = nonce.await;
     let sealed = nonce.and_then(|nonce| {
         let payload = ClientState::continuation(&nonce, &inner);
         context.sealer.seal(Kind::Approval, &envelope.client.caller, STATE_SECONDS, &payload)
@@ -176,7 +169,7 @@ pub(super) async fn approve<'e>(
     };
     let message = call.permit.message();
     let continues = attempt.continues.as_ref();
-    let binding = match context.approvals.redeem(subject.clone(), message, continues) {
+    let binding = match context.approvals.redeem(subject.clone(), message, continues).await {
         Ok(Ok(redeemed)) => {
             // Only a modern client repeats a call with the input that its server needs.
             if envelope.client.era() == Era::Modern {
@@ -196,7 +189,7 @@ pub(super) async fn approve<'e>(
     }
     // While it waits, the call uses no quota.
     drop(passed);
-    let asked = context.approvals.ask(&binding, message, asking.question());
+    let asked = context.approvals.ask(&binding, message, asking.question()).await;
     approvals::record_expired(context, &envelope.active).await;
     let waiting = match asked {
         Ok(Ok(waiting)) => waiting,
@@ -206,87 +199,15 @@ pub(super) async fn approve<'e>(
     if waiting.notify {
         notify(context, envelope, &waiting.ticket);
     }
-    let outcome = match wait(context, envelope, call.permit, attempt, &waiting, asking.hold).await {
-        Some(outcome) => outcome,
-        None => return Err(None),
-    };
-    match outcome {
-        // The active configuration may have changed what the call needs.
-        Outcome::Approved | Outcome::Gone => {
-            attempt.released.store(true, Ordering::Release);
-            Err(None)
+    let elicited = elicitation::ask(context, &asking, attempt, &waiting).await;
+    match wait(context, &asking, attempt, &waiting, elicited).await {
+        None => Err(None),
+        // A client that was asked to repeat the call would show the request again.
+        Some(Waited::Dismissed) => Err(Some(asking.answer_later(context, None, &waiting).await)),
+        Some(Waited::Outcome(outcome)) => {
+            Err(asking.end(context, attempt, &waiting, outcome).await)
         }
-        Outcome::Denied(reason) => {
-            let denied = Refused::Denied { ticket: &waiting.ticket, reason };
-            Err(Some(asking.refuse(context, &denied).await))
-        }
-        Outcome::Pending => Err(Some(asking.answer_later(context, attempt.round, &waiting).await)),
     }
-}
-
-/// Waits until a ticket is decided, or for as long as the call may be held. `None`: the client cancelled or
-/// disconnected.
-async fn wait(
-    context: &Context,
-    envelope: &Envelope,
-    permit: &Permit,
-    attempt: &ApprovalAttempt,
-    waiting: &Waiting,
-    hold: Duration,
-) -> Option<Outcome> {
-    let (approvals, audit) = (&context.approvals, &context.audit);
-    let disconnect = OnDisconnect::new(|| {
-        let reason = "its client disconnected while it waited for approval";
-        let about = ("ask", reason, Some(&*waiting.ticket));
-        let facts = events::unapproved(envelope, permit, &audit.arguments, about);
-        audit.note_ticket(envelope.agent(), "refusal", permit.exposed(), &facts);
-    });
-    let _waits = approvals.wait(&waiting.ticket);
-    let (mut changes, is_shared) = (approvals.changes(), approvals.is_shared());
-    let begun = Instant::now();
-    let end = begun + hold.min(waiting.left);
-    let token = permit.message().progress_token();
-    let mut progress = interval_at(begun + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
-    let mut reports = 0;
-    let outcome = loop {
-        changes.borrow_and_update();
-        match approvals.outcome(&waiting.ticket) {
-            Outcome::Pending => {}
-            decided => break decided,
-        }
-        tokio::select! {
-            _ = changes.changed() => {}
-            () = tokio::time::sleep(POLL_INTERVAL) => {
-                if attempt.notes.is_abandoned() {
-                    return None;
-                }
-                if is_shared {
-                    approvals.look();
-                }
-            }
-            () = tokio::time::sleep_until(end) => break Outcome::Pending,
-            _ = progress.tick(), if token.is_some() => {
-                reports += 1;
-                if let Some(token) = &token {
-                    attempt.notes.send(report(token, reports).into()).await;
-                }
-            }
-            () = envelope.cancel.cancelled() => return None,
-        }
-    };
-    disconnect.answered();
-    Some(outcome)
-}
-
-/// A progress notification.
-fn report(token: &Id, number: u32) -> Vec<u8> {
-    let mut note = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":".to_vec();
-    note.extend_from_slice(token.raw());
-    let progress = f64::from(number) * PROGRESS_STEP;
-    let rest =
-        format!(",\"progress\":{progress:.6},\"message\":\"waiting for a person to approve\"}}}}");
-    note.extend_from_slice(rest.as_bytes());
-    note
 }
 
 /// Notifies approvers in the background.
@@ -303,210 +224,28 @@ fn notify(context: &Context, envelope: &Envelope, ticket: &str) {
     });
 }
 
-/// A call that a person has to approve.
-struct Asking<'a> {
-    envelope: &'a Envelope,
-    permit: &'a Permit,
-    subject: Subject,
-    entries: Vec<Arc<AskingEntry>>,
-    hold: Duration,
-    ttl: Duration,
-}
-
-/// Why a call that needs approval is refused.
-enum Refused<'a> {
-    Denied {
-        ticket: &'a str,
-        reason: Option<String>,
-    },
-    NotAsked(NotAsked),
-    /// The approval was used for an identical call, or is void.
-    Used,
-    Store(std::io::Error),
-    /// The rules that ask are not known. This cannot happen.
-    Unknown,
-}
-
-impl<'a> Asking<'a> {
-    fn new(envelope: &'a Envelope, call: &GuardedCall<'a>) -> Asking<'a> {
-        let (active, permit) = (&envelope.active, call.permit);
-        let calls = call.through.into_iter().map(|outer| outer.permit).chain([permit]);
-        let rules = calls.flat_map(|permit| permit.asks().rules.iter().copied());
-        let entry = |rule| active.approvals.entry(&active.policy, rule);
-        let entries: Vec<Arc<AskingEntry>> = rules.filter_map(entry).collect();
-        let (decision, caller) = (permit.decision(), &envelope.client.caller);
-        let subject = Subject {
-            agent: caller.agent.clone(),
-            holder: caller.claims.as_ref().map(|claims| hex(claims.digest())),
-            server: decision.server.to_string(),
-            method: envelope.row.name.into(),
-            name: decision.original.to_string(),
-            definition: permit.asks().definition.as_deref().unwrap_or_default().into(),
-            entries: entries.iter().map(|entry| entry.digest.clone()).collect(),
-        };
-        // If several rules ask, the shortest times count.
-        let shortest = |of: fn(&AskingEntry) -> Option<Duration>, otherwise| {
-            entries.iter().map(|entry| of(entry).unwrap_or(otherwise)).min().unwrap_or(otherwise)
-        };
-        let hold = shortest(|entry| entry.hold, active.approvals.hold);
-        let ttl = shortest(|entry| entry.ttl, active.approvals.ttl);
-        Asking { envelope, permit, subject, entries, hold, ttl }
-    }
-
-    fn question(&self) -> Question {
-        Question {
-            exposed: self.permit.exposed().into(),
-            holder_name: self.envelope.client.caller.subject().map(|name| outside(name).into()),
-            rules: self.entries.iter().map(|entry| entry.rule.clone()).collect(),
-            ttl: self.ttl,
-        }
-    }
-
-    /// Refuses the call, and records that.
-    async fn refuse(&self, context: &Context, refused: &Refused<'_>) -> Answer {
-        let (error, reason, retryable) = match refused {
-            Refused::Denied { .. } => ("approval_denied", "a person denied this call", false),
-            Refused::NotAsked(NotAsked::Fatigue) => {
-                let why = "people have denied such calls repeatedly, so no one was asked again";
-                ("approval_denied", why, false)
-            }
-            Refused::NotAsked(NotAsked::TooMany | NotAsked::Full) => {
-                let why = "too many calls of this agent wait for a person already";
-                ("approvals_full", why, true)
-            }
-            Refused::Used => {
-                let why = "the approval was used by an identical call, or no longer applies";
-                ("approval_used", why, true)
-            }
-            Refused::Store(_) | Refused::Unknown => {
-                ("approvals_unavailable", "approvals cannot be checked now", true)
-            }
-        };
-        let (ticket, said) = match refused {
-            Refused::Denied { ticket, reason } => (Some(*ticket), reason.as_deref()),
-            _ => (None, None),
-        };
-        let recorded = match (refused, said) {
-            (Refused::Store(error), _) => {
-                tracing::error!(target: "approvals", "tickets and grants cannot be stored: {error}");
-                format!("{reason}: {error}")
-            }
-            (_, Some(said)) => format!("{reason}: {said}"),
-            _ => reason.into(),
-        };
-        let agent = self.envelope.agent().map(|agent| &**agent);
-        let (explains, message) = self.envelope.active.policy.wording(agent);
-        let mut text = format!("{} is not permitted", self.permit.exposed());
-        if explains {
-            text += &format!(": {reason}.");
-            if let Some(said) = said {
-                text += &format!("\nThe reason given: {}", outside(said));
-            }
-            text += match refused {
-                Refused::Used => "\nRepeat the call to ask again.",
-                _ if retryable => "\nTry again later.",
-                _ => "\nRepeating the same call will not help.",
-            };
-        }
-        if let Some(message) = message {
-            text += &format!("\n{message}");
-        }
-        let about = ("deny", &*recorded, ticket);
-        self.answer(context, about, (error, retryable), text, |_| {}).await
-    }
-
-    /// The answer to a call that no one has decided yet.
-    async fn answer_later(&self, context: &Context, round: u8, waiting: &Waiting) -> Answer {
-        let Envelope { client, row, .. } = self.envelope;
-        let about = ("ask", "no one has decided yet", Some(&*waiting.ticket));
-        let is_modern = client.era() == Era::Modern && row.may_request_input;
-        if is_modern && round < MAX_ROUNDS && client_repeats(client) {
-            let payload = ClientState::round(round + 1);
-            let sealed =
-                context.sealer.seal(Kind::Approval, &client.caller, STATE_SECONDS, &payload);
-            if let Ok(state) = sealed {
-                return self.answer_with_state(context, about, &state).await;
-            }
-        }
-        let name = self.permit.exposed();
-        let reference = &waiting.reference;
-        let left = in_words(waiting.left.saturating_sub(self.hold));
-        let text = format!(
-            "{name} is not permitted yet: it needs a person's approval. A person has been asked and \
-             has not decided yet.\nRepeat the identical call later, within {left}: once the person \
-             approves, it is carried out. Do not change the arguments, and do not try another way.\n\
-             Reference {reference}. It approves nothing; a person can find the request by it.",
-        );
-        let kind = ("approval_pending", true);
-        self.answer(context, about, kind, text, |data| data["reference"] = json!(reference)).await
-    }
-
-    async fn answer_with_state(
+impl Asking<'_> {
+    /// The end of an attempt whose wait is over. An approved call is attempted again.
+    async fn end(
         &self,
         context: &Context,
-        about: (&str, &str, Option<&str>),
-        state: &str,
-    ) -> Answer {
-        let mut result = b"{\"resultType\":\"input_required\",\"requestState\":".to_vec();
-        string::write(state, &mut result);
-        result.push(b'}');
-        match self.record(context, about, "").await {
-            Ok(_) => result_body(&self.envelope.id, &result).into(),
-            Err(answer) => *answer,
+        attempt: &ApprovalAttempt,
+        waiting: &Waiting,
+        outcome: Outcome,
+    ) -> End {
+        match outcome {
+            // The active configuration may have changed what the call needs.
+            Outcome::Approved | Outcome::Gone => {
+                attempt.released.store(true, Ordering::Release);
+                None
+            }
+            Outcome::Denied(reason) => {
+                let denied = Refused::Denied { ticket: &waiting.ticket, reason };
+                Some(self.refuse(context, &denied).await)
+            }
+            Outcome::Pending => {
+                Some(self.answer_later(context, Some(attempt.round), waiting).await)
+            }
         }
     }
-
-    async fn answer(
-        &self,
-        context: &Context,
-        about: (&str, &str, Option<&str>),
-        (error, retryable): (&'static str, bool),
-        mut text: String,
-        add: impl FnOnce(&mut serde_json::Value),
-    ) -> Answer {
-        let Envelope { active, client, id, row, cancel, .. } = self.envelope;
-        let decision = match self.record(context, about, &text).await {
-            Ok(decision) => decision,
-            Err(answer) => return *answer,
-        };
-        let mut data = json!({
-            "error": error, "message": text, "tool": self.permit.exposed(),
-            "retryable": retryable, "decision_id": decision,
-        });
-        add(&mut data);
-        text += &format!("\nDecision {decision} (a person can run: toolward explain {decision})");
-        let answer = responses::error_text(id, client.era(), row.subject, &text, &data);
-        let answer = answer.error(error);
-        match about.0 {
-            "deny" => refusals::delayed(active, self.envelope.agent(), cancel, answer)
-                .await
-                .unwrap_or_else(|| {
-                    responses::internal(id, "cancelled", "the call was cancelled", false)
-                }),
-            _ => answer,
-        }
-    }
-
-    /// Records the refusal, and returns its decision id.
-    async fn record(
-        &self,
-        context: &Context,
-        about: (&str, &str, Option<&str>),
-        text: &str,
-    ) -> Result<String, Box<Answer>> {
-        let audit = &context.audit;
-        let ticket = audit.ticket(self.envelope.agent());
-        let mut facts = events::unapproved(self.envelope, self.permit, &audit.arguments, about);
-        facts.text("refusal", text);
-        let recorded = audit.record_ticket(&ticket, "refusal", self.permit.exposed(), &facts);
-        match recorded.await {
-            Ok(()) => Ok(ticket.id),
-            Err(error) => Err(Box::new(responses::not_recorded(&self.envelope.id, &error))),
-        }
-    }
-}
-
-/// Whether the client repeats calls by itself. A call inside `execute_tool` would be repeated under another name.
-fn client_repeats(client: &Client) -> bool {
-    client.scope != crate::client::Scope::Discovery
 }

@@ -13,6 +13,7 @@ use toolward_wire::list::{Entry, ListKind};
 use crate::admin::AdminUi;
 use crate::admin::lists::List;
 use crate::admin::query::encoded;
+use crate::admin::view::allow;
 use crate::admin::view::prose::{Piece, pieces};
 use crate::admin::view::words::{noun, subject};
 use crate::arguments::ArgumentsText;
@@ -64,6 +65,8 @@ pub(crate) struct AnswerDetails {
     /// The URLs of this answer and of the form with this query.
     pub(crate) link: String,
     pub(crate) form: String,
+    /// The URL of a proposal that permits it.
+    pub(crate) allow: Option<String>,
 }
 
 /// The tool, prompt or resource as the agent sees it.
@@ -292,6 +295,10 @@ impl ActiveQuestion {
             sees,
             link: self.address("explain", arguments.as_deref()),
             form: self.address("ask", arguments.as_deref()),
+            allow: self.agent.as_deref().and_then(|agent| {
+                let subject = (&*self.server, &*self.name);
+                allow::address(agent, subject, answer.decision.step.as_str())
+            }),
             arguments,
         }
     }

@@ -7,17 +7,16 @@ use std::sync::Arc;
 use askama::Template;
 use toolward_gateway::guard::pins::Mode;
 use toolward_gateway::guard::pins::change::Change;
-use toolward_gateway::guard::pins::definition::Definition;
 use toolward_gateway::guard::pins::screen::ChangedEntry;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::{Reach, Server};
 
 use self::plot::Plot;
 use crate::active_config::ToolVisibility;
+use crate::admin::query::encoded;
 use crate::admin::view::moment;
 use crate::admin::{AdminUi, Layout, Query, ViewResponse};
 use crate::audit_log::row::took;
-use crate::pins::accept_command;
 use crate::status_report::era;
 
 #[derive(Template)]
@@ -44,6 +43,8 @@ struct ServerDetails {
     /// Its index, used in element ids.
     number: usize,
     name: String,
+    /// Its name in URLs.
+    address: String,
     kind: String,
     eras: Vec<&'static str>,
     revisions: Vec<&'static str>,
@@ -65,13 +66,10 @@ struct ChangedDefinition {
     class: &'static str,
     outcome: &'static str,
     changes: Vec<String>,
-    approved: Option<String>,
-    current: String,
-    command: String,
 }
 
 impl ChangedDefinition {
-    fn of(server: &str, changed: &ChangedEntry) -> ChangedDefinition {
+    fn of(changed: &ChangedEntry) -> ChangedDefinition {
         let change = |one: &Change| format!("{} {} ({})", one.at, one.what, one.class.as_str());
         ChangedDefinition {
             noun: changed.kind.noun(),
@@ -79,12 +77,6 @@ impl ChangedDefinition {
             class: changed.class.as_str(),
             outcome: changed.outcome.as_str(),
             changes: changed.changes.iter().map(|one| change(one).trim().to_string()).collect(),
-            approved: changed.approved.as_ref().map(Definition::readable),
-            current: changed.current.readable(),
-            command: accept_command(
-                &format!("{server}/{}", changed.name),
-                &changed.current.digest().to_string(),
-            ),
         }
     }
 }
@@ -137,6 +129,7 @@ fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
         ServerDetails {
             number,
             name: server.name().into(),
+            address: encoded(server.name()),
             kind: kind(server),
             eras,
             revisions: revisions.iter().map(|revision| revision.as_str()).collect(),
@@ -151,7 +144,7 @@ fn told(page: &AdminUi, alone: bool) -> Vec<ServerDetails> {
                 .changed(server.name())
                 .iter()
                 .flat_map(|list| &list.changed)
-                .map(|changed| ChangedDefinition::of(server.name(), changed))
+                .map(ChangedDefinition::of)
                 .collect(),
             now: state(server, word),
             alone,

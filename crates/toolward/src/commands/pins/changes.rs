@@ -10,9 +10,10 @@ use toolward_gateway::guard::pins::change::Class;
 use toolward_gateway::guard::pins::screen::Outcome;
 
 use super::diff::word_diff;
-use super::{Pinned, not_known};
+use super::load;
 use crate::cli::ChangesArgs;
 use crate::exit::{self, Failure};
+use crate::pin_review::not_known;
 use crate::pins::accept_command;
 use crate::pins::compare::{ChangedEntry, Comparison, compare_server};
 use crate::pins::survey::digest_of_server;
@@ -20,7 +21,7 @@ use crate::render::{BOLD, DIM, GREEN, RED, YELLOW, count, paint};
 
 pub(crate) fn run(args: &ChangesArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     let servers: Vec<String> = args.server.iter().cloned().collect();
-    let pinned = Pinned::load(&args.policy, matches, (&servers, args.timeout))?;
+    let pinned = load(&args.policy, matches, (&servers, args.timeout))?;
     let approved = pinned.approved()?;
     let is_locked = matches!(pinned.approved, Approved::Locked { .. });
     let Some((approved, path)) = approved.filter(|_| is_locked || !args.locked) else {

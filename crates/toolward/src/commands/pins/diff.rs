@@ -1,36 +1,23 @@
 //! Word diffs of definitions and policies, with escapes visible.
 
-use similar::{ChangeTag, TextDiff};
+use similar::ChangeTag;
 use toolward_config::sanitize;
 
+use crate::pin_review::word_diff::{DiffLine, changed_lines};
 use crate::render::{DIM, GREEN, RED, paint};
-
-/// Unchanged lines around a change.
-const CONTEXT: usize = 1;
 
 /// The differences between two texts: changed lines, with the changed words marked as `[-old-]{+new+}`. Control and
 /// invisible characters are escaped.
 pub(crate) fn word_diff(old: &str, new: &str, indent: usize) -> String {
-    let lines = lines(old, new);
-    let is_changed = |at: usize| {
-        let pieces = lines.get(at).map(Vec::as_slice).unwrap_or_default();
-        pieces.iter().any(|(tag, _)| *tag != ChangeTag::Equal)
-    };
     let space = " ".repeat(indent);
-    let mut out = Vec::new();
-    let mut skipped = false;
-    for (at, line) in lines.iter().enumerate() {
-        if !(at.saturating_sub(CONTEXT)..=at + CONTEXT).any(is_changed) {
-            skipped = true;
-            continue;
+    let line = |line: &DiffLine| match line {
+        None => format!("{space}{}", paint(DIM, "…")),
+        Some(pieces) => {
+            let shown: String = pieces.iter().map(|(tag, text)| marked(*tag, text)).collect();
+            format!("{space}{shown}").trim_end().to_string()
         }
-        if std::mem::take(&mut skipped) {
-            out.push(format!("{space}{}", paint(DIM, "…")));
-        }
-        let shown: String = line.iter().map(|(tag, text)| marked(*tag, text)).collect();
-        out.push(format!("{space}{shown}").trim_end().to_string());
-    }
-    out.join("\n")
+    };
+    changed_lines(old, new).iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn marked(tag: ChangeTag, text: &str) -> String {
@@ -40,25 +27,6 @@ fn marked(tag: ChangeTag, text: &str) -> String {
         ChangeTag::Delete => paint(RED, format!("[-{text}-]")),
         ChangeTag::Insert => paint(GREEN, format!("{{+{text}+}}")),
     }
-}
-
-/// The lines of both texts, each as pieces that are unchanged, removed or added.
-fn lines(old: &str, new: &str) -> Vec<Vec<(ChangeTag, String)>> {
-    let mut lines: Vec<Vec<(ChangeTag, String)>> = vec![Vec::new()];
-    for change in TextDiff::from_words(old, new).iter_all_changes() {
-        for (at, piece) in change.value().split('\n').enumerate() {
-            if at > 0 {
-                lines.push(Vec::new());
-            }
-            let Some(line) = lines.last_mut().filter(|_| !piece.is_empty()) else { continue };
-            match line.last_mut() {
-                // Neighboring words of the same kind are one piece.
-                Some((tag, text)) if *tag == change.tag() => text.push_str(piece),
-                _ => line.push((change.tag(), piece.into())),
-            }
-        }
-    }
-    lines
 }
 
 #[cfg(test)]

@@ -9,15 +9,16 @@ use toolward_gateway::guard::pins::Approved;
 use toolward_gateway::guard::pins::canonical::Pointer;
 use toolward_gateway::guard::pins::lock_file::{LockFile, PINNED_KINDS};
 
-use super::{Pinned, not_known, not_written};
+use super::load;
 use crate::cli::LockArgs;
 use crate::clients::replace_file;
 use crate::exit::{self, Failure};
+use crate::pin_review::{Pinned, not_known, not_written};
 use crate::pins::compare::compare_server;
 use crate::render::count;
 
 pub(crate) fn run(args: &LockArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
-    let pinned = Pinned::load(&args.policy, matches, (&args.servers, args.timeout))?;
+    let pinned = load(&args.policy, matches, (&args.servers, args.timeout))?;
     if pinned.definitions.is_empty() {
         let help = "servers are defined under `servers`";
         return Err(Failure::usage(format!("error: there are no servers\n  help: {help}")));

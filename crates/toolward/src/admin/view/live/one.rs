@@ -9,12 +9,12 @@ use toolward_gateway::audit::redact::REDACTED;
 
 use super::rows::{Row, is_unseen, says};
 use crate::admin::query::encoded;
+use crate::admin::view::allow;
 use crate::admin::view::prose::{Piece, pieces};
 use crate::admin::view::steps;
 use crate::admin::{AdminUi, ViewResponse};
 use crate::audit_log::find::{decision, facts, is_id};
 use crate::audit_log::row::joined;
-use crate::pins::allow_command;
 
 pub(super) struct One {
     pub(super) row: Row,
@@ -25,7 +25,7 @@ pub(super) struct One {
     pub(super) policy_changed: bool,
     /// The URL of the explanation by the active policy.
     pub(super) explain: Option<String>,
-    /// The command that proposes a permission for a denied call.
+    /// The URL of a proposal that permits a denied call.
     pub(super) allow: Option<String>,
     /// Whether the explanation is about the call rather than the listing.
     pub(super) whole: bool,
@@ -60,7 +60,7 @@ pub(super) async fn of(page: &Arc<AdminUi>, id: &str) -> Option<One> {
         changed: found.fits == Some(false),
         policy_changed,
         explain: explain(page, record),
-        allow: allow(record),
+        allow: proposal(record),
         whole: arguments(record, same_as(page)).is_some(),
         row: Row::of(page, &joined(record.clone(), found.outcome.as_ref())),
     })
@@ -121,13 +121,11 @@ fn explain(page: &AdminUi, record: &Value) -> Option<String> {
     Some(address)
 }
 
-/// The command that proposes the narrowest permission, for a call of a tool that no rule denies by name.
-fn allow(record: &Value) -> Option<String> {
+/// The URL of the narrowest permission, for a call of a tool that no rule denies by name.
+fn proposal(record: &Value) -> Option<String> {
     let text = |name: &str| record[name].as_str();
-    let by_default = ["6-default-deny", "allowlist-none", "server-not-allowed"];
-    let denied = text("kind") == Some("refusal") && by_default.contains(&text("step")?);
-    let (agent, server, tool) = (text("agent")?, text("server")?, text("tool")?);
-    denied.then(|| allow_command(agent, server, tool))
+    let step = text("step").filter(|_| text("kind") == Some("refusal"))?;
+    allow::address(text("agent")?, (text("server")?, text("tool")?), step)
 }
 
 /// Compares a recorded hash with arguments.
