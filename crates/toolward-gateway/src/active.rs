@@ -80,6 +80,9 @@ pub struct Active {
     /// Calls about which shadow rules would have decided otherwise.
     pub shadowed: Arc<ShadowCounts>,
     pub(crate) views: ViewCache,
+    /// Positions in `servers`.
+    servers_by_name: HashMap<Box<str>, usize>,
+    servers_by_id: HashMap<ServerId, usize>,
     names: NameIndex,
     /// Names of prompts for clients of several servers, by the same scheme as tools.
     prompt_naming: Naming,
@@ -104,10 +107,7 @@ impl Active {
     /// The configuration that replaces `before`: counters, fetched keys and the owners of flat names carry over.
     pub fn replacing(before: &Active, mut setup: Setup) -> Active {
         let hits = Hits::continuing(&setup.policy, &before.policy, &before.hits);
-        if let Some(known) = &before.identities.issuer {
-            let issuer = setup.identities.issuer.take();
-            setup.identities.issuer = issuer.map(|issuer| issuer.sharing(known));
-        }
+        setup.identities.share_keys(&before.identities);
         if let Naming::Flat(_) = setup.naming {
             let shown = setup.servers.iter().map(|one| (one.id, shown_names(&setup.policy, one)));
             let shown: HashMap<_, _> = shown.collect();
@@ -132,8 +132,11 @@ impl Active {
         prompt_naming: Naming,
     ) -> Active {
         static SERIAL: AtomicU64 = AtomicU64::new(0);
+        let servers = || setup.servers.iter().enumerate();
         Active {
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            servers_by_name: servers().map(|(at, server)| (server.name().into(), at)).collect(),
+            servers_by_id: servers().map(|(at, server)| (server.id, at)).collect(),
             setup,
             hits,
             unlisted,
@@ -172,11 +175,11 @@ impl Active {
     }
 
     pub fn server(&self, name: &str) -> Option<&Arc<Server>> {
-        self.servers.iter().find(|server| server.name() == name)
+        self.servers.get(*self.servers_by_name.get(name)?)
     }
 
     pub(crate) fn server_by_id(&self, id: ServerId) -> Option<&Arc<Server>> {
-        self.servers.iter().find(|server| server.id == id)
+        self.servers.get(*self.servers_by_id.get(&id)?)
     }
 
     /// Whether the agent may use a server at its address. With progressive discovery, an agent has only
@@ -195,12 +198,16 @@ impl Active {
     /// The servers in a client's scope that it may use, in configuration order.
     pub(crate) fn usable(&self, client: &Client) -> Vec<Arc<Server>> {
         let caller = &client.caller;
-        let usable = self.servers.iter().filter(|server| match client.scope {
-            Scope::All => self.may_reach(caller, server),
-            Scope::One(id) => server.id == id && self.may_reach(caller, server),
-            Scope::Discovery => !server.is_own() && self.may_use(caller, server.name()),
-        });
-        usable.cloned().collect()
+        let reachable = |server: &&Arc<Server>| self.may_reach(caller, server);
+        let usable =
+            |server: &&Arc<Server>| !server.is_own() && self.may_use(caller, server.name());
+        match client.scope {
+            Scope::All => self.servers.iter().filter(reachable).cloned().collect(),
+            Scope::One(id) => {
+                self.server_by_id(id).filter(reachable).cloned().into_iter().collect()
+            }
+            Scope::Discovery => self.servers.iter().filter(usable).cloned().collect(),
+        }
     }
 
     /// Whether an agent may read a resource of a server.

@@ -23,17 +23,25 @@ use crate::lock::{LockUnpoisoned, RwLockUnpoisoned};
 /// An agent's share is the budget divided by this.
 pub const SHARES: usize = 4;
 /// Reserved for the result of a call before the call is forwarded. Most results are not larger.
-pub(crate) const RESULT_ROOM: usize = 64 << 10;
-/// Number of accounts at which empty ones are evicted.
-const MAX_IDLE_ACCOUNTS: usize = 1024;
+pub(crate) const RESULT_ROOM: usize = 32 << 10;
+/// Empty accounts are evicted when there are this many, and then at twice the remaining number. Checking at each new
+/// account would cost more with every agent.
+const MIN_PRUNE_SIZE: usize = 1024;
 
 /// The budget and its accounts.
 #[derive(Debug)]
 pub struct Budget {
     total: Arc<Total>,
-    accounts: RwLock<HashMap<Option<Arc<str>>, Arc<Account>>>,
+    accounts: RwLock<Accounts>,
     /// For input that is read before the caller is authenticated: the heads of requests.
     unidentified: Arc<Account>,
+}
+
+#[derive(Debug, Default)]
+struct Accounts {
+    by_agent: HashMap<Option<Arc<str>>, Arc<Account>>,
+    /// The number of accounts at which empty ones are evicted.
+    prune_at: usize,
 }
 
 #[derive(Debug)]
@@ -57,6 +65,18 @@ pub struct Account {
     held: AtomicUsize,
     /// A reservation exceeds the share.
     overdrawn: AtomicBool,
+    /// Requests that wait for their response.
+    waiting: AtomicUsize,
+}
+
+/// A request that waits for its response, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitingRequest(Arc<Account>);
+
+impl Drop for WaitingRequest {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Bytes reserved from an account; released when dropped.
@@ -91,17 +111,19 @@ impl Budget {
         let key = agent.cloned();
         {
             let accounts = self.accounts.read_locked();
-            if let Some(account) = accounts.get(&key) {
+            if let Some(account) = accounts.by_agent.get(&key) {
                 return account.clone();
             }
         }
         let mut accounts = self.accounts.write_locked();
+        let Accounts { by_agent, prune_at } = &mut *accounts;
         // Reloads add and remove agents.
-        if accounts.len() >= MAX_IDLE_ACCOUNTS {
-            accounts.retain(|_, account| Arc::strong_count(account) > 1 || account.held() > 0);
+        if by_agent.len() >= (*prune_at).max(MIN_PRUNE_SIZE) {
+            by_agent.retain(|_, account| Arc::strong_count(account) > 1 || account.held() > 0);
+            *prune_at = by_agent.len() * 2;
         }
         let new = || Account::new(&self.total, self.total.limit / SHARES);
-        accounts.entry(key).or_insert_with(new).clone()
+        by_agent.entry(key).or_insert_with(new).clone()
     }
 
     /// The account of requests whose caller is not authenticated yet.
@@ -122,8 +144,13 @@ impl Budget {
 
 impl Account {
     fn new(total: &Arc<Total>, share: usize) -> Arc<Account> {
-        let (held, overdrawn) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Account { total: total.clone(), share, held, overdrawn })
+        let (held, overdrawn, waiting) = Default::default();
+        Arc::new(Account { total: total.clone(), share, held, overdrawn, waiting })
+    }
+
+    /// Counts a request that waits for its response; `None` if `most` of this agent wait already.
+    pub(crate) fn try_wait(self: &Arc<Self>, most: usize) -> Option<WaitingRequest> {
+        add_within(&self.waiting, 1, most).then(|| WaitingRequest(self.clone()))
     }
 
     /// Another account of the same size in the same budget.

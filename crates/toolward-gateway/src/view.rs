@@ -14,6 +14,7 @@
 //! | [`names`] | names of tools and prompts for clients of several servers |
 //! | [`resources`] | the server that owns a resource URI |
 //! | [`search_index`] | full-text search over a view |
+//! | `size` | the memory of a view |
 //! | [`unlisted`] | explanations of denied calls to unlisted names, only for the audit log |
 
 pub mod build;
@@ -23,6 +24,7 @@ pub mod discovery;
 pub mod names;
 pub(crate) mod resources;
 pub(crate) mod search_index;
+mod size;
 pub(crate) mod unlisted;
 
 use std::sync::{Arc, OnceLock};

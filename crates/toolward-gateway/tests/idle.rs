@@ -109,9 +109,10 @@ fn start() -> Gate {
     let gateway = Gateway::new(context, Active::new(active));
     let setup = Setup {
         tls: None,
-        sealer: Sealer::in_directory(&path("state")).unwrap(),
+        sealer: Arc::new(Sealer::in_directory(&path("state")).unwrap()),
         state: path("state"),
         request_bytes: 1 << 20,
+        waiting_requests: 100,
         session_idle: Some(IDLE),
     };
     let endpoint = Arc::new(Endpoint::new(Arc::new(gateway), setup));

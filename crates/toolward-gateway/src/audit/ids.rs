@@ -43,7 +43,7 @@ impl Ids {
         id.push(b'-');
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         write_hex_number(self.key.hash_one((time, made)) & 0xffff_ffff_ffff, 12, &mut id);
-        String::from_utf8_lossy(&id).into_owned()
+        String::from_utf8(id).unwrap_or_default()
     }
 
     /// Microseconds since 1970, later than before. A clock that was set back is followed:

@@ -127,18 +127,23 @@ pub fn hash(line: &[u8]) -> Hash {
 }
 
 pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
-    for byte in bytes {
-        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let start = out.len();
+    out.resize(start + 2 * bytes.len(), 0);
+    let places = out.get_mut(start..).unwrap_or_default().chunks_exact_mut(2);
+    for (place, byte) in places.zip(bytes) {
+        place.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 
 /// Writes a number in hexadecimal, with at least `least` digits.
 pub(super) fn write_hex_number(number: u64, least: usize, out: &mut Vec<u8>) {
-    let needed = (64 - number.leading_zeros() as usize).div_ceil(4).max(least).max(1);
-    for place in (0..needed).rev() {
-        let digit = usize::try_from((number >> (4 * place)) & 15).unwrap_or(0);
-        out.push(DIGITS[digit]);
+    let needed = (64 - number.leading_zeros() as usize).div_ceil(4).max(least).clamp(1, 16);
+    let (mut text, mut rest) = ([0; 16], number);
+    for place in text.iter_mut().rev() {
+        *place = DIGITS[(rest & 15) as usize];
+        rest >>= 4;
     }
+    out.extend_from_slice(&text[16 - needed..]);
 }
 
 pub fn hex(bytes: &[u8]) -> String {
@@ -177,26 +182,24 @@ fn write_time(micros: u64, out: &mut Vec<u8>) {
     let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
     let (year, month, day) = date(seconds / 86_400);
     let of_day = seconds % 86_400;
-    digits(year, 4, out);
-    out.push(b'-');
-    digits(month, 2, out);
-    out.push(b'-');
-    digits(day, 2, out);
-    out.push(b'T');
-    digits(of_day / 3600, 2, out);
-    out.push(b':');
-    digits(of_day / 60 % 60, 2, out);
-    out.push(b':');
-    digits(of_day % 60, 2, out);
-    out.push(b'.');
-    digits(fraction, 6, out);
-    out.push(b'Z');
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    digits(year, &mut text[0..4]);
+    digits(month, &mut text[5..7]);
+    digits(day, &mut text[8..10]);
+    digits(of_day / 3600, &mut text[11..13]);
+    digits(of_day / 60 % 60, &mut text[14..16]);
+    digits(of_day % 60, &mut text[17..19]);
+    digits(fraction, &mut text[20..26]);
+    out.extend_from_slice(&text);
 }
 
-fn digits(number: u64, width: u32, out: &mut Vec<u8>) {
-    for place in (0..width).rev() {
-        let digit = number / 10_u64.pow(place) % 10;
-        out.push(b'0' + u8::try_from(digit).unwrap_or(0));
+/// Writes the last digits of a number.
+#[inline]
+fn digits(number: u64, places: &mut [u8]) {
+    let mut rest = number;
+    for place in places.iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
 }
 

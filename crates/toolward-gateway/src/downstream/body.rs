@@ -45,7 +45,7 @@ where
             return Ok(None);
         }
     }
-    let begun = Instant::now();
+    let mut begun = None;
     let base = room.map_or(0, Reservation::bytes);
     loop {
         let held = reader.held() + buffer.len();
@@ -66,6 +66,8 @@ where
         buffer.reserve(8 << 10);
         let arrived = Duration::from_secs(held as u64 / MIN_BODY_RATE);
         let mut into = (&mut *buffer).limit(MAX_READ);
+        // A body that arrived with its head needs no deadline.
+        let begun = *begun.get_or_insert_with(Instant::now);
         match timeout_at(begun + BODY + arrived, stream.read_buf(&mut into)).await {
             Ok(Ok(1..)) => {}
             Ok(_) => return Ok(None),

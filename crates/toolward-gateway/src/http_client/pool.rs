@@ -11,8 +11,10 @@ use std::time::Duration;
 use super::connection::Connection;
 use crate::lock::LockUnpoisoned;
 
-/// The maximum number of idle connections of one thread to one origin.
-const MAX_IDLE: usize = 64;
+/// The maximum number of idle connections of one thread to one origin. Use keeps the pool smaller: a
+/// connection is only opened if none is idle, and the oldest expire. With a lower maximum, a burst that
+/// exceeds it would open a connection for every call.
+const MAX_IDLE: usize = 4096;
 const SLOTS: usize = 64;
 
 thread_local! {

@@ -4,6 +4,7 @@
 //! up costs a hash, and a call whose client holds a fresh view costs neither.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use hashbrown::HashMap;
@@ -130,12 +131,26 @@ pub struct Viewer {
     sent_stale: Arc<Notify>,
     /// The same client with the scope in which meta tools reach servers for it.
     discovery: OnceLock<Arc<Viewer>>,
+    /// The memory of the views that this client and others of its kind hold.
+    counter: ViewBytes,
+}
+
+/// Counts the memory of the views that clients of one kind hold.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ViewBytes(Arc<AtomicUsize>);
+
+impl ViewBytes {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The views of a client, by kind.
 #[derive(Debug, Default)]
 struct HeldViews {
     current: [Option<HeldView>; 4],
+    /// Their memory, as counted.
+    bytes: [usize; 4],
     /// The last lists that were sent to the client.
     sent: [Option<Arc<View>>; 4],
 }
@@ -167,15 +182,30 @@ impl Deref for Viewer {
 
 impl From<Client> for Viewer {
     fn from(client: Client) -> Viewer {
-        let (held, sent_stale, discovery) = Default::default();
-        Viewer { client, held, sent_stale, discovery }
+        Viewer::counted(client, ViewBytes::default())
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        let bytes = self.held().bytes.iter().sum();
+        self.counter.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
 impl Viewer {
+    /// A client whose views are counted together with those of others.
+    pub(crate) fn counted(client: Client, counter: ViewBytes) -> Viewer {
+        let (held, sent_stale, discovery) = Default::default();
+        Viewer { client, held, sent_stale, discovery, counter }
+    }
+
     /// The same client with the scope in which meta tools reach servers for it.
     pub(crate) fn discovery(&self) -> Arc<Viewer> {
-        let create = || Arc::new(Viewer::from(self.client.with_scope(Scope::Discovery)));
+        let create = || {
+            let client = self.client.with_scope(Scope::Discovery);
+            Arc::new(Viewer::counted(client, self.counter.clone()))
+        };
         self.discovery.get_or_init(create).clone()
     }
 
@@ -207,12 +237,17 @@ impl Viewer {
     /// Holds a view that was built from these lists.
     pub(crate) fn hold(&self, view: &Arc<View>, version: ViewVersion, lists: &[FetchedList]) {
         let listed = lists.iter().filter_map(|one| one.list.as_ref().ok());
-        self.held().current[view.kind().index()] = Some(HeldView {
+        let (kind, bytes) = (view.kind().index(), view.bytes());
+        let mut held = self.held();
+        held.current[kind] = Some(HeldView {
             view: view.clone(),
             version,
             fresh_until: listed.clone().filter_map(|listed| listed.fresh_until).min(),
             relist_at: listed.filter_map(|listed| listed.relist_at).min(),
         });
+        let before = std::mem::replace(&mut held.bytes[kind], bytes);
+        self.counter.0.fetch_add(bytes, Ordering::Relaxed);
+        self.counter.0.fetch_sub(before, Ordering::Relaxed);
     }
 
     /// The last list of this kind that was sent to the client.

@@ -173,9 +173,10 @@ impl Builder {
         let state = path("state");
         let setup = Setup {
             tls: None,
-            sealer: Sealer::in_directory(&state).unwrap(),
+            sealer: Arc::new(Sealer::in_directory(&state).unwrap()),
             state,
             request_bytes: 1 << 20,
+            waiting_requests: 100,
             session_idle: None,
         };
         let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));

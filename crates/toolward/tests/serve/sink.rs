@@ -301,7 +301,7 @@ fn whoever_floods_does_not_fill_the_disk() {
 fn arguments_are_recorded_as_configured() {
     for (how, shown, hidden) in [
         ("none", "\"arguments\":null", "hunter2"),
-        ("hash", "\"arguments\":\"hmac-sha256:", "hunter2"),
+        ("hash", "\"arguments\":\"blake3:", "hunter2"),
         ("redacted", "\"path\":\"/srv/a\"", "hunter2"),
         ("full", "hunter2", "nothing is hidden"),
     ] {

@@ -1,69 +1,25 @@
 //! Stateless requests (modern protocol versions): each carries its own protocol version and capabilities.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use toolward_wire::headers::{self, StandardHeaders};
 use toolward_wire::http::RequestHead;
-use toolward_wire::{ClientCapabilities, Era, Message, Revision};
+use toolward_wire::{Era, Message};
 
 use super::{Endpoint, QUIET, WAITING, accepts, cancelled, param_headers, trace_parent};
 use crate::active::Active;
 use crate::budget::Reservation;
-use crate::client::{Caller, Client, Owner, Scope, declared};
+use crate::client::{Caller, Scope, declared};
 use crate::downstream::frame::Frame;
 use crate::downstream::peer::Peer;
 use crate::downstream::response::{Content, Response, json};
+use crate::held::Work;
 use crate::in_flight::Cancel;
-use crate::lock::LockUnpoisoned;
-use crate::methods::events::traced;
 use crate::methods::request::{Envelope, Request};
 use crate::notifications::{Note, Notes, Queue};
+use crate::traces::with_header;
 use crate::validate::{self, Incoming};
-use crate::view::cache::Viewer;
-
-/// Beyond this number, clients without a request in flight are evicted.
-const MAX_CLIENTS: usize = 1000;
-
-/// The clients of stateless requests by caller and scope, so that their views are cached between
-/// requests.
-#[derive(Default)]
-pub(super) struct StatelessClients(Mutex<Clients>);
-
-#[derive(Default)]
-struct Clients {
-    /// The active configuration under which the clients authenticated.
-    active: u64,
-    by_caller: HashMap<(Caller, Scope, ClientCapabilities), Arc<Viewer>>,
-}
-
-impl StatelessClients {
-    fn client(
-        &self,
-        active: u64,
-        (caller, scope): (Caller, Scope),
-        declared: ClientCapabilities,
-    ) -> Arc<Viewer> {
-        let mut clients = self.0.locked();
-        if clients.active != active {
-            *clients = Clients { active, by_caller: HashMap::new() };
-        }
-        let clients = &mut clients.by_caller;
-        let key = (caller, scope, declared);
-        if let Some(client) = clients.get(&key) {
-            return client.clone();
-        }
-        if clients.len() >= MAX_CLIENTS {
-            clients.retain(|_, client| Arc::strong_count(client) > 1);
-        }
-        let (caller, scope, declared) = key.clone();
-        let owner = Owner::Agent(caller.holder());
-        let mut client = Client::new(caller, scope, Revision::newest(Era::Modern), owner);
-        client.declared = declared;
-        clients.entry(key).or_insert(Arc::new(Viewer::from(client))).clone()
-    }
-}
 
 impl Endpoint {
     /// Answers a stateless request.
@@ -101,8 +57,11 @@ impl Endpoint {
         let gateway = self.gateway.clone();
         let queue = Arc::new(Queue::new(Some(request.room.account().clone())));
         let notes = Notes::Stream(queue.clone());
-        let work = async move { gateway.answer_stateless(request, notes).await };
-        let mut work = Box::pin(traced(trace_parent(head), work));
+        let work = gateway.answer_stateless(request, notes);
+        let mut work: Work = match trace_parent(head) {
+            None => Box::pin(work),
+            Some(parent) => Box::pin(with_header(Some(parent), work)),
+        };
         let wants_events = accepts(head, "text/event-stream");
         let quiet = tokio::time::sleep(QUIET);
         tokio::pin!(quiet);
@@ -118,8 +77,15 @@ impl Endpoint {
                     });
                     // Notifications sent just before the response go out before it.
                     let notes: Vec<Note> = std::iter::from_fn(|| queue.pop()).collect();
-                    if notes.is_empty() || !wants_events {
-                        return answer.map_or_else(|| cancelled(wants_events), json);
+                    let is_streamed = answer.as_ref().is_some_and(|answer| answer.streamed);
+                    if (notes.is_empty() && !is_streamed) || !wants_events {
+                        return match answer {
+                            Some(answer) if answer.scope.is_some() => {
+                                self.insufficient_scope(peer, head, answer)
+                            }
+                            Some(answer) => json(answer),
+                            None => cancelled(wants_events),
+                        };
                     }
                     let (out, events) = mpsc::channel(notes.len() + 1);
                     let notes = notes.into_iter().map(Frame::note);

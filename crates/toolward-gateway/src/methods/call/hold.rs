@@ -38,7 +38,7 @@ pub(crate) async fn answer(
     let sealed = handle.and_then(|handle| context.sealer.open(Kind::Held, caller, &handle));
     if let Some(payload) = sealed {
         let call = digest(envelope.row.name, &name, message);
-        return resume(context, request, notes, &payload, call).await;
+        return Box::pin(resume(context, request, notes, &payload, call)).await;
     }
     let parking = Parking::default();
     let body = message.body().clone();
@@ -60,7 +60,7 @@ pub(crate) async fn answer(
     let message = Message::parse(body, usize::MAX, Sender::Client).ok()?;
     let call = digest(waiting.row.name, &name, &message);
     let waiting = Waiting { context, envelope: waiting, notes, call };
-    waiting.hold(held, question).await
+    Box::pin(waiting.hold(held, question)).await
 }
 
 /// Continues a held call with the client's responses. The call is decided again first.
