@@ -3,6 +3,8 @@
 
 #[path = "admin/agent.rs"]
 mod agent;
+#[path = "admin/allow.rs"]
+mod allow;
 #[path = "admin/approvals.rs"]
 mod approvals;
 #[path = "admin/ask.rs"]
@@ -11,6 +13,8 @@ mod ask;
 mod audit_log;
 #[path = "admin/auth.rs"]
 mod auth;
+#[path = "admin/changes.rs"]
+mod changes;
 #[path = "admin/connection_limits.rs"]
 mod connection_limits;
 #[path = "admin/event_stream.rs"]

@@ -29,6 +29,7 @@ mod schema;
 pub mod screen;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -327,6 +328,33 @@ impl Pins {
         let state = self.state.locked();
         let list = state.latest.get(&(server.into(), kind))?;
         list.quarantined().find(|one| *one.name == *name).cloned()
+    }
+
+    /// The entries of a list that agents would not see, whatever the policy is. Nothing is learned from the list.
+    pub fn hidden(&self, server: &Server, catalogue: &Arc<Catalogue>) -> BTreeSet<Box<str>> {
+        let kind = catalogue.kind();
+        let Some(setup) = self.servers.get(server.name()) else { return BTreeSet::new() };
+        let key = (server.id, kind, *catalogue.hash());
+        let known = self.state.locked().screened.get(&key).cloned();
+        let approved = || match &self.source {
+            Source::Locked { .. } => self.approved(setup, catalogue).ok().flatten(),
+            Source::FirstUse(first_use) => first_use.known_list(server.name(), kind),
+            Source::Refused(_) => None,
+        };
+        let screened = match (&self.source, known) {
+            (Source::Refused(_), _) => {
+                return catalogue.entries().iter().map(|entry| entry.name().into()).collect();
+            }
+            _ if !PINNED_KINDS.contains(&kind) => None,
+            (_, Some(known)) => Some(known),
+            _ => approved().map(|approved| {
+                let names = self.tool_names();
+                let how = (setup.mode, &*setup.ignore);
+                Arc::new(screen::screen(how, catalogue, &approved, &names))
+            }),
+        };
+        let screened = screened.iter().flat_map(|screened| screened.quarantined());
+        screened.map(|entry| entry.name.clone()).collect()
     }
 
     fn tool_names(&self) -> Vec<String> {

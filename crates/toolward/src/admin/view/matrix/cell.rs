@@ -64,6 +64,7 @@ pub(super) struct Legend {
     pub(super) depends: bool,
     pub(super) ask: bool,
     pub(super) deny: bool,
+    pub(super) quarantined: bool,
     pub(super) limits: bool,
     pub(super) hooks: bool,
     /// Tools that are called through `execute_tool`.
@@ -107,9 +108,12 @@ pub(super) fn drawn<'a>(
 impl Mark {
     fn of(group: &Group, column: usize, cell: MatrixCell, owner: Option<&str>) -> Mark {
         let (word, sign) = sign(cell.verdict);
-        let through = cell.verdict != verdict::DENY && group.route(column) == Route::Execute;
+        let through = !verdict::is_closed(cell.verdict) && group.route(column) == Route::Execute;
         let mut label = String::from(word);
         let (mut limit, mut hook) = (None, None);
+        if cell.verdict == verdict::QUARANTINED {
+            label += ": its definition is not the approved one";
+        }
         if through {
             label += ", through execute_tool";
         }
@@ -145,6 +149,7 @@ pub(in crate::admin::view) fn sign(verdict: u8) -> (&'static str, &'static str) 
         verdict::ALLOW => ("allow", "✓"),
         verdict::DEPENDS => ("depends", "≈"),
         verdict::ASK => ("ask", "?"),
+        verdict::QUARANTINED => ("quarantined", "⊘"),
         _ => ("deny", "–"),
     }
 }
@@ -203,9 +208,10 @@ impl Legend {
             verdict::ALLOW => self.allow = true,
             verdict::DEPENDS => self.depends = true,
             verdict::ASK => self.ask = true,
+            verdict::QUARANTINED => self.quarantined = true,
             _ => self.deny = true,
         }
-        self.through |= cell.verdict != verdict::DENY && group.route(column) == Route::Execute;
+        self.through |= !verdict::is_closed(cell.verdict) && group.route(column) == Route::Execute;
         self.changed |= cell.before.is_some();
         if let Some(guards) = group.guards(cell) {
             self.limits |= !guards.limits.is_empty();

@@ -15,7 +15,7 @@ use crate::admin::view::words::{kind_of, singular};
 
 /// The query parameters of filters.
 const FIELDS: [&str; 7] = ["server", "kind", "agent", "verdict", "hint", "q", "changed"];
-const VERDICTS: [&str; 4] = ["allow", "depends", "ask", "deny"];
+const VERDICTS: [&str; 5] = ["allow", "depends", "ask", "deny", "quarantined"];
 
 /// The rows and columns that are shown.
 pub(super) struct MatrixFilter {

@@ -1,7 +1,7 @@
 //! The rows of one list of a server, decided by the same functions as `toolward ls`, with limits and hooks. They are
 //! cached until the list or the policy changes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use toolward_policy::exposure::Exposure;
 use toolward_policy::{Caller, Hints, Tool};
 use toolward_wire::list::{Entry, ListKind};
 
-use super::verdict::{Agents, DENY, MatrixCell, byte};
+use super::verdict::{Agents, DENY, MatrixCell, QUARANTINED, byte};
 use crate::admin::query::encoded;
 use crate::admin::view::words::plural;
 use crate::discovery::Route;
@@ -43,6 +43,8 @@ pub(super) struct Group {
     pub(super) allowed: Vec<usize>,
     /// How many cells the last reload changed.
     pub(super) changed: usize,
+    /// Entries that no agent sees, because their definitions are not approved.
+    hidden: BTreeSet<Box<str>>,
 }
 
 /// The table before a reload.
@@ -150,6 +152,10 @@ impl Group {
             routes: names().map(route).collect(),
             allowed: vec![0; agents.len()],
             changed: 0,
+            hidden: match (active.server(server), list) {
+                (Some(server), Ok(list)) => active.pins.hidden(server, list),
+                _ => BTreeSet::new(),
+            },
         };
         if let Ok(catalogue) = list {
             let denied = MatrixCell { verdict: DENY, guards: 0, before: None };
@@ -223,6 +229,12 @@ impl Group {
     ) {
         let closed = matches!(self.route(column), Route::Closed(_) | Route::ToolsOnly);
         if closed || verdict == DENY {
+            return;
+        }
+        if self.lines.get(line).is_some_and(|line| self.hidden.contains(&*line.name)) {
+            if let Some(cell) = self.cells.get_mut(line * self.routes.len() + column) {
+                cell.verdict = QUARANTINED;
+            }
             return;
         }
         let guards = guards().map_or(0, |guards| place(&mut self.guards, guards));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use toolward_wire::list::ListKind;
 
 use super::group::Group;
-use super::verdict::DENY;
+use super::verdict::is_closed;
 
 /// The cells of resources that another server owns. Groups are identified by their index in the table.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Owners {
     fn add(&mut self, groups: &[Arc<Group>], places: &[(usize, usize)], column: usize) {
         let allowed = |(group, line): &&(usize, usize)| {
             let cell = groups.get(*group).and_then(|group| group.cell(*line, column));
-            cell.is_some_and(|cell| cell.verdict != DENY)
+            cell.is_some_and(|cell| !is_closed(cell.verdict))
         };
         let mut allowed = places.iter().filter(allowed);
         let Some((owner, _)) = allowed.next() else { return };

@@ -6,7 +6,7 @@ use toolward_wire::list::ListKind;
 
 use super::group::Group;
 use super::owners::Owners;
-use super::verdict::{Agents, DENY};
+use super::verdict::{Agents, is_closed};
 use crate::discovery::Route;
 
 pub(super) struct MatrixTable {
@@ -71,7 +71,7 @@ impl MatrixTable {
     pub(super) fn over_every_tool(&self, column: usize) -> (Vec<&str>, Vec<&str>) {
         let guards = |group: &Arc<Group>| {
             let mut cells = (0..group.lines.len()).filter_map(|tool| group.cell(tool, column));
-            cells.find(|cell| cell.verdict != DENY)
+            cells.find(|cell| !is_closed(cell.verdict))
         };
         let mut found = self.of_tools().filter_map(|group| Some((group, guards(group)?)));
         let found = found.next().and_then(|(group, cell)| group.guards(cell));

@@ -8,6 +8,13 @@ pub(super) const ALLOW: u8 = 0;
 pub(super) const DEPENDS: u8 = 1;
 pub(super) const ASK: u8 = 2;
 pub(super) const DENY: u8 = 3;
+/// The policy does not deny it, but its definition is not the approved one.
+pub(super) const QUARANTINED: u8 = 4;
+
+/// Whether agents cannot use an entry.
+pub(super) fn is_closed(verdict: u8) -> bool {
+    matches!(verdict, DENY | QUARANTINED)
+}
 
 pub(super) fn byte(verdict: Verdict) -> u8 {
     match verdict {
