@@ -3,6 +3,7 @@
 //! Policy (rules, exposure, hints) is not part of it; it is in the `Source` that is loaded together with it.
 
 pub(crate) mod approvals;
+pub(crate) mod bundles;
 pub(crate) mod env_file;
 pub(crate) mod guards;
 pub(crate) mod replicas;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub use self::observe::{MetricLabels, Metrics, Sink, SinkKind, Telemetry};
 
 pub use crate::config::approvals::{Admin, Approvals, Notify, NotifyChannel, NotifyFormat};
+pub use crate::config::bundles::BundleSource;
 pub use crate::config::env_file::EnvFile;
 pub use crate::config::guards::{
     AgentLimits, Hook, HookKind, Limits, OnStoreError, Rates, Store as LimitStore,
@@ -49,6 +51,8 @@ pub struct Config {
     /// `None` if neither `state` nor the home directory is known.
     pub state: Option<PathBuf>,
     pub shared: SharedState,
+    /// Policy bundles that are fetched.
+    pub bundles: Vec<BundleSource>,
     pub drain: Drain,
     pub naming: Naming,
     pub separator: String,
@@ -89,6 +93,7 @@ impl Default for Config {
             admin_stated: false,
             state: None,
             shared: SharedState::default(),
+            bundles: Vec::new(),
             drain: Drain::default(),
             naming: Naming::Prefix,
             separator: "__".into(),

@@ -408,8 +408,9 @@ table! { ENTRY:
         "A person must approve each call that this entry allows.";
     "limit": Rate =>
         "Rate limit for calls that this entry allows.";
-    "scope": Any, not_yet =>
-        "OAuth scopes that a call needs.";
+    "scope": Name("OAuth scopes, separated by spaces") =>
+        "OAuth scopes that the caller's token must have, separated by spaces; without them the entry does not allow. \
+         The tool stays listed.";
     "shadow": Bool, default("false") =>
         "Record what the entry would have decided, without applying it.";
     "message": Message =>
@@ -418,8 +419,15 @@ table! { ENTRY:
 }
 
 table! { POLICY_FILE:
-    "file": Path, required =>
+    "file": Path =>
         "The file.";
+    "bundle": Url =>
+        "The URL of a signed bundle of policy files, as `toolward bundle sign` makes it, instead of a file. A gateway \
+         fetches newer ones while it runs.";
+    "key": Name("a public key") =>
+        "The public key that verifies the bundle: `ed25519:HEX`.";
+    "poll": Duration, default("30s") =>
+        "How often a newer bundle is looked for.";
     "shadow": Bool, default("false") =>
         "Record what the layer would have decided, without applying it.";
 }
@@ -739,6 +747,8 @@ table! { LABELS:
 table! { TEST:
     "as": Text("an agent") =>
         "The calling agent; without it, an unnamed caller.";
+    "scope": Text("OAuth scopes, separated by spaces") =>
+        "The scopes of the caller's token.";
     "allow": TEST_CALLS =>
         "Calls that must be allowed: `server/tool`, `server/tool {\"argument\": …}`, `prompt:server/name`, or \
          `resource:server/uri`.";

@@ -6,6 +6,7 @@
 //!
 //! | module | purpose |
 //! |---|---|
+//! | [`bundle`] | signed policy bundles |
 //! | [`splice`] | lossless edits of one entry in a file that belongs to others |
 //! | [`hint_sets`] | reviewed hints for the tools of well-known servers |
 //! | `output` | JSON Schema, reference page, redacted files, import |
@@ -28,6 +29,7 @@
 //! assert!(failed.diagnostics[0].render(false).contains("did you mean `allow`?"));
 //! ```
 
+pub mod bundle;
 pub mod config;
 
 mod diagnostics;

@@ -2,6 +2,8 @@
 
 mod approvals;
 pub(crate) mod builtin;
+mod bundle_source;
+mod bundles;
 pub(crate) mod environment;
 pub(crate) mod guards;
 mod hints;

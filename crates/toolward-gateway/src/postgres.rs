@@ -6,6 +6,7 @@
 //! uses TLS unless the URL says `sslmode=disable` or `prefer`: a password must not be sent to
 //! whoever answers.
 
+mod migrate;
 mod tls;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
+pub use self::migrate::migrate;
 use self::tls::Tls;
 use crate::http_client::ClientTls;
 

@@ -28,5 +28,6 @@ pub mod http;
 pub mod json;
 pub mod load;
 pub mod memory;
+pub mod postgres;
 pub mod proxy;
 pub mod wait;

@@ -37,7 +37,7 @@ async fn respond(reloader: &Reloader, peer: &Peer, request: &Value) -> String {
     let active = reloader.gateway().active();
     if request["do"] == "pending"
         && let Ok(approver) = approver(&active, peer, request["token"].as_str())
-        && let Ok(tickets) = reloader.gateway().context.approvals.pending()
+        && let Ok(tickets) = reloader.gateway().context.approvals.pending().await
     {
         // There may be many: they are written one by one.
         let mut text = String::from("{\"tickets\":[");
@@ -63,7 +63,7 @@ async fn decide(reloader: &Reloader, peer: &Peer, request: &Value) -> Value {
     let id = request["id"].as_str().unwrap_or_default();
     match request["do"].as_str() {
         Some("pending") => json!({"error": "tickets cannot be read"}),
-        Some("grants") => match context.approvals.grants() {
+        Some("grants") => match context.approvals.grants().await {
             Ok(grants) => json!({"grants": grants.iter().map(grant).collect::<Vec<_>>()}),
             Err(error) => json!({"error": error.to_string()}),
         },

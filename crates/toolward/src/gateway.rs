@@ -23,6 +23,7 @@ use crate::load::Input;
 use crate::prepared::{Predecessor, Prepare, Prepared};
 use crate::render::count;
 use crate::sinks;
+use crate::traces;
 
 /// The log lines about a policy, for when it becomes active.
 pub(crate) struct Announcement {
@@ -101,6 +102,7 @@ pub(crate) fn build(input: Input, prepare: &Prepare) -> Result<(Gateway, Config)
         budget: Budget::new(usize::try_from(config.limits_of.buffered_bytes).unwrap_or(usize::MAX)),
         list_timeout: config.list_timeout,
     };
+    traces::start(&context.series.traces, &config.telemetry, &context.audit)?;
     Ok((Gateway::new(context, Active::new(setup)), config))
 }
 

@@ -15,6 +15,8 @@ pub struct Approvals {
     pub ttl: Duration,
     /// The longest grant that can be given.
     pub max_grant: Duration,
+    /// A store that gateways share; `None`: that of `state`.
+    pub store: Option<Secret>,
     pub notify: Vec<Notify>,
 }
 
@@ -24,6 +26,7 @@ impl Default for Approvals {
             hold: Duration::from_secs(45),
             ttl: Duration::from_secs(600),
             max_grant: Duration::from_secs(7 * 86_400),
+            store: None,
             notify: Vec::new(),
         }
     }

@@ -25,6 +25,7 @@ pub(crate) fn approvals(
         hold: duration(node, "hold", otherwise.hold),
         ttl: duration(node, "ttl", otherwise.ttl),
         max_grant: duration(node, "max_grant", otherwise.max_grant),
+        store: node.get("store").and_then(|node| Secret::read(reader, node, directories)),
         notify: channels.iter().filter_map(|node| notify(reader, node, directories)).collect(),
     }
 }

@@ -3,11 +3,10 @@
 //! A credential that matches two agents would identify neither, and is an error.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::config::{Agent, Config, Discovery, Jwks, Jwt, Listen, Secret, Token};
+use crate::config::{Agent, Config, Discovery, Listen, Secret, Token};
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::suggest::nearest;
@@ -18,13 +17,10 @@ use crate::keys::value_syntax;
 use crate::read::node::Node;
 use crate::read::reader::Reader;
 use crate::resolve::servers;
-use crate::resolve::values::{duration, list, one_or_many};
+use crate::resolve::values::one_or_many;
 
 /// Claims that contain lists: two agents with different words in them can match the same token.
 const LISTS: [&str; 3] = ["scope", "scp", "aud"];
-
-/// The default algorithms.
-const ALGORITHMS: [&str; 4] = ["RS256", "PS256", "ES256", "EdDSA"];
 
 /// The agents of a file, with their credentials.
 pub(crate) fn agents(
@@ -149,8 +145,16 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
             && !agent.claims.is_empty()
             && root.get("identity").and_then(|node| node.get("jwt")).is_none()
         {
-            let help = "configure the issuer: `identity: { jwt: { issuer: …, jwks: … } }`";
+            let help = "configure the issuer: `identity: { jwt: { issuer: … } }`";
             reader.error(span, "`claims` can never match, because JWTs are not accepted", help);
+        }
+        if let Some(span) = key(&agent.name, "claims")
+            && config.jwt.len() > 1
+            && !agent.claims.is_empty()
+            && !agent.claims.iter().any(|(name, _)| name == "iss")
+        {
+            let message = "`claims` match the JWTs of every issuer, because they do not name one";
+            reader.warning(span, message, "add the claim `iss`");
         }
         if let Some(span) = key(&agent.name, "certificates")
             && !agent.certificates.is_empty()
@@ -196,7 +200,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, root: &Node<'_>, config: &Config) {
     }
     check_claims(reader, &config.agents, &key);
     if let Some((jwt, _)) = root.get("identity").and_then(|node| node.as_map()?.entry("jwt"))
-        && config.jwt.as_ref().is_some_and(|jwt| jwt.audience.is_empty())
+        && config.jwt.iter().any(|jwt| jwt.audience.is_empty())
         && config.public_url.is_none()
     {
         let help = "set `public_url`, which is the audience together with its path, or `audience`";
@@ -293,52 +297,4 @@ fn values(agent: &Agent, names: &BTreeSet<&str>) -> String {
     let value = |name: &&str| agent.claims.iter().find(|(own, _)| own == name);
     let values: Vec<&Json> = names.iter().filter_map(value).map(|(_, value)| value).collect();
     serde_json::json!(values).to_string()
-}
-
-/// `identity.jwt`.
-pub(crate) fn jwt(
-    reader: &mut Reader<'_>,
-    node: &Node<'_>,
-    directories: &Directories<'_>,
-) -> Option<Jwt> {
-    let jwks = node.get("jwks")?;
-    let written = jwks.as_str()?;
-    let is_url = written.contains("://") || written.contains("${");
-    if written.contains("://")
-        && !written.contains("${")
-        && let Err(misform) = value_syntax::url(written)
-    {
-        reader.error(jwks.span, misform.message, "write a URL, or the path of a file");
-    } else if value_syntax::in_the_clear(written) {
-        reader.error(jwks.span, "keys fetched over `http` could come from anyone", "use `https`");
-    }
-    let algorithms = list(node, "algorithms");
-    if node.get("algorithms").is_some_and(|node| node.as_map().is_none() && node.items().is_empty())
-    {
-        reader.error(
-            node.get("algorithms")?.span,
-            "`algorithms` is empty",
-            "leave the key out for the default",
-        );
-    }
-    Some(Jwt {
-        issuer: Secret::read(reader, node.get("issuer")?, directories)?,
-        jwks: match is_url {
-            true => Jwks::Url(Secret::read(reader, jwks, directories)?),
-            false => Jwks::File(directories.path(written)),
-        },
-        audience: node
-            .get("audience")
-            .into_iter()
-            .flat_map(one_or_many)
-            .filter_map(Node::as_str)
-            .map(str::to_owned)
-            .collect(),
-        algorithms: match algorithms.is_empty() {
-            true => ALGORITHMS.iter().map(|name| (*name).to_owned()).collect(),
-            false => algorithms,
-        },
-        leeway: duration(node, "leeway", Duration::from_secs(60)),
-        agent_claim: node.get("agent_claim").and_then(Node::as_str).map(str::to_owned),
-    })
 }

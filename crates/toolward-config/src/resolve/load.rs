@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Hook, HookKind};
+use crate::config::{BundleSource, Hook, HookKind};
 use crate::diagnostics::diagnostic::Diagnostic;
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::{Mark, Text};
@@ -14,7 +14,9 @@ use crate::io::{Env, Files, reason};
 use crate::read::syntax::Syntax;
 use crate::resolve::environment;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
-use crate::resolve::merge::{Assembly, LayerOptions, ReferencedFiles, ReferencedPolicy, Role};
+use crate::resolve::merge::{
+    Assembly, LayerOptions, PolicySource, ReferencedFiles, ReferencedPolicy, Role,
+};
 
 /// The variable that names the main file.
 pub const CONFIG_VARIABLE: &str = "TOOLWARD_CONFIG";
@@ -137,6 +139,21 @@ impl<F: Files, E: Env> Loader<F, E> {
         self.env.var("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
     }
 
+    /// The bundles of the main file, and the state directory. Errors are left to [`Loader::load`].
+    pub fn bundles(&self, options: &Options) -> (Vec<BundleSource>, Option<PathBuf>) {
+        let mut assembly = Assembly::default();
+        let home = self.home();
+        assembly.config.state = Directories { base: Path::new(""), home: home.as_deref() }.state();
+        if let Some(path) = self.main_file(options, &mut assembly)
+            && let Some((text, syntax)) = self.text(&path, None, false, &mut assembly)
+        {
+            let base = path.parent().unwrap_or(Path::new(""));
+            let directories = Directories { base, home: home.as_deref() };
+            assembly.main(&text, syntax, &directories, false);
+        }
+        (assembly.config.bundles, assembly.config.state)
+    }
+
     fn main(&self, path: &Path, assembly: &mut Assembly, options: &Options) {
         let home = self.home();
         let base = path.parent().unwrap_or(Path::new(""));
@@ -156,20 +173,28 @@ impl<F: Files, E: Env> Loader<F, E> {
         for (written, mark) in servers_from {
             self.servers_from(&directories.path(&written), mark, home.as_deref(), assembly);
         }
-        for ReferencedPolicy { path, mark, shadow } in policies {
-            let path = directories.path(&path);
+        for ReferencedPolicy { source, shadow } in policies {
             let given = LayerOptions {
                 role: Role::Layer,
                 format: None,
                 allowlist: false,
                 reload: options.reload,
             };
-            if shadow {
-                let mut alone = Assembly::default();
-                self.shadow_layer(&path, mark, given, &mut alone);
-                assembly.add_shadow(alone);
-            } else {
-                self.layer(&path, Some(mark), given, assembly);
+            let mut alone = Assembly::default();
+            match (source, shadow) {
+                (PolicySource::File(path, mark), true) => {
+                    self.shadow_layer(&directories.path(&path), mark, given, &mut alone);
+                    assembly.add_shadow(alone);
+                }
+                (PolicySource::File(path, mark), false) => {
+                    self.layer(&directories.path(&path), Some(mark), given, assembly);
+                }
+                (PolicySource::Bundle(bundle), true) => {
+                    alone.config.state = assembly.config.state.clone();
+                    self.bundle(&bundle, given, &mut alone);
+                    assembly.add_shadow(alone);
+                }
+                (PolicySource::Bundle(bundle), false) => self.bundle(&bundle, given, assembly),
             }
         }
     }

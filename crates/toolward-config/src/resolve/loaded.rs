@@ -56,6 +56,7 @@ impl LoadedConfig {
         // An invalid configuration must not send data to others.
         audit.sinks.clear();
         telemetry.otlp = None;
+        (audit.sign, audit.anchor) = (None, None);
         let config = Config {
             listen,
             tls,

@@ -1,8 +1,7 @@
 //! Resolves the main file: from the validated tree to typed configuration values.
 
 use crate::config::{
-    Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, LogFormat, LogLevel, Naming,
-    PinMode, Secret, Server, Sink, Telemetry, Tls,
+    Arguments, Audit, BUILTIN_SERVER, Config, Durability, LimitsOf, Naming, PinMode, Server, Tls,
 };
 use crate::formats::rules::deny_on_missing_agent;
 use crate::io::Directories;
@@ -13,6 +12,9 @@ use crate::resolve::approvals;
 use crate::resolve::builtin;
 use crate::resolve::guards;
 use crate::resolve::identities;
+use crate::resolve::issuers;
+use crate::resolve::observe;
+use crate::resolve::replicas;
 use crate::resolve::servers;
 use crate::resolve::values::{duration, flag, list, one_or_many, size, text};
 
@@ -56,9 +58,10 @@ pub(crate) fn config(
         config.admin = value_syntax::address(admin).ok();
         config.admin_stated = true;
     }
-    if let Some(state) = root.get("state").and_then(Node::as_str) {
-        config.state = Some(directories.path(state));
-    }
+    let (state, shared) = replicas::state(reader, root, directories);
+    config.state = state.or(config.state);
+    config.shared = shared;
+    config.drain = replicas::drain(root);
     if root.get("naming").and_then(Node::as_str) == Some("flat") {
         config.naming = Naming::Flat;
     }
@@ -72,15 +75,13 @@ pub(crate) fn config(
     config.builtin = flag(root, "builtin", false);
     config.agents = identities::agents(reader, root, directories);
     config.deny_on_missing_agent = deny_on_missing_agent(root);
-    config.jwt = root
-        .get("identity")
-        .and_then(|node| node.get("jwt"))
-        .and_then(|node| identities::jwt(reader, node, directories));
+    config.jwt = issuers::issuers(reader, root, directories);
     identities::check(reader, root, &config);
     config.limits = guards::limits(reader, root, directories);
     config.hooks = guards::hooks(reader, root, directories);
     config.pins = root.get("pins").and_then(Node::as_str).and_then(PinMode::parse);
     config.approvals = approvals::approvals(reader, root, directories);
+    replicas::check_store(reader, root, &config);
     config.admins = approvals::admins(reader, root, directories);
     let own = config.builtin.then_some(BUILTIN_SERVER);
     let servers = config.servers.iter().map(|server| &*server.name).chain(own);
@@ -92,8 +93,10 @@ pub(crate) fn config(
     guards::check_servers(reader, root, &servers);
     builtin::check(reader, root, &config);
     config.audit = audit(reader, root.get("audit"), directories);
-    config.telemetry =
-        root.get("telemetry").map(|node| telemetry(reader, node, directories)).unwrap_or_default();
+    config.telemetry = root
+        .get("telemetry")
+        .map(|node| observe::telemetry(reader, node, directories))
+        .unwrap_or_default();
     config.read_only = flag(root, "read_only", false);
     config
 }
@@ -130,13 +133,14 @@ fn check_separator(reader: &mut Reader<'_>, node: &Node<'_>) {
 
 fn limits_of(node: &Node<'_>) -> LimitsOf {
     let otherwise = LimitsOf::default();
-    let streams =
-        node.get("streams").and_then(Node::as_int).and_then(|most| u32::try_from(most).ok());
+    let count =
+        |key| node.get(key).and_then(Node::as_int).and_then(|most| u32::try_from(most).ok());
     LimitsOf {
         request_bytes: size(node, "request_bytes", otherwise.request_bytes),
         response_bytes: size(node, "response_bytes", otherwise.response_bytes),
         buffered_bytes: size(node, "buffered_bytes", otherwise.buffered_bytes),
-        streams: streams.unwrap_or(otherwise.streams),
+        waiting_requests: count("waiting_requests").unwrap_or(otherwise.waiting_requests),
+        streams: count("streams").unwrap_or(otherwise.streams),
     }
 }
 
@@ -144,7 +148,6 @@ fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, directories: &Directo
     let otherwise = Audit { dir: directories.path("audit"), ..Audit::default() };
     let Some(node) = node else { return otherwise };
     let rotate = node.get("rotate").unwrap_or(node);
-    let sinks = node.get("sinks").map(Node::items).unwrap_or_default();
     Audit {
         dir: node
             .get("dir")
@@ -170,50 +173,8 @@ fn audit(reader: &mut Reader<'_>, node: Option<&Node<'_>>, directories: &Directo
             .and_then(|node| value_syntax::rate(node.as_str()?).ok())
             .unwrap_or(otherwise.refusals),
         reserve: size(node, "reserve", otherwise.reserve),
-        sinks: sinks.iter().filter_map(|node| sink(reader, node, directories)).collect(),
-    }
-}
-
-fn sink(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Option<Sink> {
-    let written = node.as_str()?;
-    let postgres = written.starts_with("postgres://") || written.starts_with("postgresql://");
-    match written {
-        "stdout" => Some(Sink::Stdout),
-        "syslog" => Some(Sink::Syslog),
-        _ if postgres => Secret::read(reader, node, directories).map(Sink::Postgres),
-        _ if written.starts_with("http://")
-            || written.starts_with("https://")
-            || written.starts_with("${") =>
-        {
-            Secret::read(reader, node, directories).map(Sink::Otlp)
-        }
-        _ => {
-            reader.error(
-                node.span,
-                "this is not a sink",
-                "a sink is `stdout`, `syslog`, an OTLP URL or a `postgres://` URL",
-            );
-            None
-        }
-    }
-}
-
-fn telemetry(reader: &mut Reader<'_>, node: &Node<'_>, directories: &Directories<'_>) -> Telemetry {
-    Telemetry {
-        otlp: node.get("otlp").and_then(|node| Secret::read(reader, node, directories)),
-        metrics: node
-            .get("metrics")
-            .is_none_or(|node| node.as_bool().unwrap_or_else(|| node.as_str() != Some("off"))),
-        log_format: match node.get("log_format").and_then(Node::as_str) {
-            Some("json") => LogFormat::Json,
-            _ => LogFormat::Text,
-        },
-        log_level: match node.get("log_level").and_then(Node::as_str) {
-            Some("error") => LogLevel::Error,
-            Some("warn") => LogLevel::Warn,
-            Some("debug") => LogLevel::Debug,
-            Some("trace") => LogLevel::Trace,
-            _ => LogLevel::Info,
-        },
+        sinks: observe::sinks(reader, node.get("sinks"), directories),
+        sign: node.get("sign").and_then(Node::as_str).map(|path| directories.path(path)),
+        anchor: node.get("anchor").and_then(Node::as_str).map(|path| directories.path(path)),
     }
 }

@@ -12,7 +12,7 @@ use toolward_policy::source::{
 };
 use toolward_policy::testing::PolicyTest;
 
-use crate::config::{AgentLimits, Config, Hook};
+use crate::config::{AgentLimits, BundleSource, Config, Hook};
 use crate::diagnostics::diagnostic::{Diagnostic, Findings};
 use crate::diagnostics::sanitize::quoted;
 use crate::diagnostics::text::{Mark, Span, Text};
@@ -30,6 +30,7 @@ use crate::read::reader::Reader;
 use crate::read::syntax::Syntax;
 use crate::resolve::approvals;
 use crate::resolve::builtin;
+use crate::resolve::bundle_source;
 use crate::resolve::guards;
 use crate::resolve::loaded::{LoadFailure, LoadedConfig};
 use crate::resolve::main_file;
@@ -62,10 +63,15 @@ pub(crate) struct ReferencedFiles {
     pub(crate) servers_from: Vec<(String, Mark)>,
 }
 
-/// A policy file that the main file references.
+/// Where a policy comes from that the main file references.
+pub(crate) enum PolicySource {
+    File(String, Mark),
+    Bundle(BundleSource),
+}
+
+/// A policy that the main file references.
 pub(crate) struct ReferencedPolicy {
-    pub(crate) path: String,
-    pub(crate) mark: Mark,
+    pub(crate) source: PolicySource,
     /// It is evaluated and recorded, and not enforced.
     pub(crate) shadow: bool,
 }
@@ -204,10 +210,21 @@ impl Assembly {
         let policies = root.get("policies").map(Node::items).unwrap_or_default();
         let policies = policies.iter().filter_map(|node| {
             let shadow = node.get("shadow").and_then(Node::as_bool).unwrap_or(false);
-            let (path, mark) = named(node.get("file").unwrap_or(node))?;
-            Some(ReferencedPolicy { path, mark, shadow })
+            let source = match bundle_source::read(&mut reader, node) {
+                Some(bundle) => PolicySource::Bundle(bundle),
+                None => {
+                    let (path, mark) = named(node.get("file").unwrap_or(node))?;
+                    PolicySource::File(path, mark)
+                }
+            };
+            Some(ReferencedPolicy { source, shadow })
         });
-        let policies = policies.collect();
+        let policies: Vec<ReferencedPolicy> = policies.collect();
+        let bundles = policies.iter().filter_map(|policy| match &policy.source {
+            PolicySource::Bundle(bundle) => Some(bundle.clone()),
+            PolicySource::File(..) => None,
+        });
+        self.config.bundles = bundles.collect();
         ReferencedFiles { policies, servers_from: files("servers_from") }
     }
 

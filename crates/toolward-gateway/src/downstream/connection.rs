@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 use toolward_wire::http::{BodyLength, BodyReader, HeadLimits, RequestHead, read_request};
 
 use super::body::{read_body, status};
@@ -17,7 +17,7 @@ use super::http::route::canonical;
 use super::http::{Endpoint, RequestBody};
 use super::peer::Peer;
 use super::response::{Response, json};
-use super::{cors, oversized};
+use super::{cors, oversized, scratch};
 use crate::authn::Wrong;
 use crate::budget::Reservation;
 use crate::responses;
@@ -32,7 +32,7 @@ const FIRST: Duration = Duration::from_secs(10);
 /// How long an evicted connection may still deliver a request that is already on the wire.
 const EVICTION_GRACE: Duration = Duration::from_millis(200);
 /// Memory reserved for a request besides its body, while it is read, processed or answered.
-const REQUEST_ROOM: usize = 32 << 10;
+const REQUEST_ROOM: usize = 16 << 10;
 /// Heads up to this length, and their buffer, are part of the fixed cost of a connection.
 const USUAL_HEAD: usize = 8 << 10;
 /// How long, and how many bytes of, unwanted input are read before a connection is closed.
@@ -47,9 +47,18 @@ pub enum Ending {
     No,
     /// In-flight requests are finished.
     Now,
+    /// In-flight requests are aborted, which is recorded.
+    AtOnce,
     /// Another process has taken over the sockets: each connection serves one more request before it
     /// closes, so that no request is cut off.
     HandedOver,
+}
+
+impl Ending {
+    /// No connection serves another request.
+    pub fn is_final(self) -> bool {
+        matches!(self, Ending::Now | Ending::AtOnce)
+    }
 }
 
 /// Serves a connection until either side closes it or the gateway shuts down.
@@ -62,17 +71,21 @@ pub(super) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut buffer = BytesMut::with_capacity(8 << 10);
+    let mut buffer = BytesMut::new();
     let head_room = endpoint.gateway.context.budget.unidentified().reserve_nothing();
     loop {
         let known = admission.is_known();
-        let deadline = Instant::now() + FIRST;
+        if buffer.is_empty() {
+            // An idle connection holds no buffer.
+            buffer = BytesMut::new();
+        }
         let head = tokio::select! {
+            biased;
             head = read_head(&mut stream, &mut buffer, Some(&head_room)) => head,
             // Without a credential, a connection is not kept for long.
-            () = sleep_until(deadline), if !known => return,
+            () = first_request_timeout(known) => return,
             () = evicted(admission, known), if !known || buffer.is_empty() => return,
-            _ = ending.wait_for(|ending| *ending == Ending::Now), if buffer.is_empty() => return,
+            _ = ending.wait_for(|ending| ending.is_final()), if buffer.is_empty() => return,
         };
         let _busy = endpoint.begin();
         head_room.shrink_to(0);
@@ -134,6 +147,14 @@ pub(super) async fn serve<S>(
     }
 }
 
+/// Resolves if a client does not authenticate in time.
+async fn first_request_timeout(known: bool) {
+    match known {
+        true => std::future::pending().await,
+        false => tokio::time::sleep(FIRST).await,
+    }
+}
+
 /// Resolves when the connection is evicted. A client that has just connected may have sent its request
 /// already, so it gets a moment to present its credential.
 async fn evicted(admission: &Admission, known: bool) {
@@ -175,19 +196,19 @@ where
 {
     let limits = HeadLimits::default();
     if buffer.is_empty() {
-        buffer.reserve(4 << 10);
-        match timeout(IDLE, stream.read_buf(buffer)).await {
+        match timeout(IDLE, scratch::read(stream, buffer, usize::MAX)).await {
             Ok(Ok(1..)) => {}
             _ => return Ok(None),
         }
     }
+    // Usually the head is complete by now, and needs no timeout.
+    match read_request(buffer, &limits) {
+        Ok(Some(head)) => return Ok(Some(head)),
+        Ok(None) => {}
+        Err(problem) => return Err(problem.status()),
+    }
     let rest = async {
         loop {
-            match read_request(buffer, &limits) {
-                Ok(Some(head)) => return Ok(Some(head)),
-                Ok(None) => {}
-                Err(problem) => return Err(problem.status()),
-            }
             let taken = buffer.len().saturating_sub(USUAL_HEAD);
             if room.is_some_and(|room| !room.try_grow_to(taken)) {
                 return Err(503);
@@ -195,6 +216,11 @@ where
             buffer.reserve(4 << 10);
             if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
                 return Ok(None);
+            }
+            match read_request(buffer, &limits) {
+                Ok(Some(head)) => return Ok(Some(head)),
+                Ok(None) => {}
+                Err(problem) => return Err(problem.status()),
             }
         }
     };
@@ -229,6 +255,7 @@ where
     let refuse = |status: u16| {
         let why = match status {
             413 => "the message is too large",
+            429 => "too many requests of this agent wait for their response",
             503 => "the memory limit is reached",
             408 => "the message did not arrive in time",
             _ => "the body is malformed",
@@ -248,10 +275,14 @@ where
         }
     };
     let account = endpoint.gateway.context.budget.account(admitted.agent());
+    let Some(_waiting) = account.try_wait(endpoint.waiting_requests) else {
+        return Some((refuse(429).field("Retry-After", "1"), false));
+    };
     let Some(room) = account.try_reserve(REQUEST_ROOM) else {
         return Some((refuse(503).field("Retry-After", "1"), false));
     };
     let body = tokio::select! {
+        biased;
         body = read_body(stream, buffer, &head, reader, Some(&room)) => body,
         // An incomplete request can be dropped without loss.
         () = admission.evicted() => return None,
@@ -287,8 +318,7 @@ where
         if buffer.len() >= AHEAD {
             return std::future::pending().await;
         }
-        buffer.reserve(1 << 10);
-        if !stream.read_buf(buffer).await.is_ok_and(|read| read > 0) {
+        if !scratch::read(stream, buffer, AHEAD - buffer.len()).await.is_ok_and(|read| read > 0) {
             return;
         }
     }

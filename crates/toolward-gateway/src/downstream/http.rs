@@ -3,10 +3,11 @@
 pub(super) mod route;
 mod session;
 mod stateless;
+mod stateless_clients;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use toolward_wire::http::{Method, RequestHead};
 use toolward_wire::{Era, Revision, Sender, meta};
 
 use self::route::{Admitted, Route};
-use self::stateless::StatelessClients;
+use self::stateless_clients::StatelessClients;
 use super::frame::Frame;
 use super::peer::Peer;
 use super::response::{Content, Response, Ticket, json};
@@ -48,8 +49,12 @@ pub struct Endpoint {
     pub(super) tls: Option<Arc<Tls>>,
     pub(super) sessions: Sessions,
     pub(super) request_bytes: usize,
+    /// The maximum number of an agent's requests that wait for their response.
+    pub(super) waiting_requests: usize,
     /// Requests that are being read, processed or answered.
     busy: AtomicUsize,
+    /// The gateway will shut down: load balancers are to send requests elsewhere.
+    draining: AtomicBool,
     stateless: StatelessClients,
     rejected: RejectedCredentials,
 }
@@ -73,11 +78,13 @@ impl Drop for RequestGuard<'_> {
 pub struct Setup {
     /// For TCP sockets.
     pub tls: Option<Arc<Tls>>,
-    pub sealer: Sealer,
+    pub sealer: Arc<Sealer>,
     /// The state directory.
     pub state: PathBuf,
     /// The maximum size of a request, in bytes.
     pub request_bytes: usize,
+    /// The maximum number of an agent's requests that wait for their response. Further ones are rejected at once.
+    pub waiting_requests: usize,
     /// The idle timeout of sessions; `None`: 30 minutes.
     pub session_idle: Option<Duration>,
 }
@@ -87,12 +94,19 @@ impl Endpoint {
         Endpoint {
             gateway,
             tls: setup.tls,
-            sessions: Sessions::new(Arc::new(setup.sealer), setup.session_idle, &setup.state),
+            sessions: Sessions::new(setup.sealer, setup.session_idle, &setup.state),
             request_bytes: setup.request_bytes,
+            waiting_requests: setup.waiting_requests,
             busy: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
             stateless: StatelessClients::default(),
             rejected: RejectedCredentials::default(),
         }
+    }
+
+    /// Reports that the gateway is not ready, and serves on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
     }
 
     /// Counts a request as in flight until the guard is dropped.
@@ -152,6 +166,7 @@ impl Endpoint {
             // ready.
             (Route::Health("ready"), _) => {
                 let (status, word) = match self.gateway.context.audit.recording().await {
+                    _ if self.draining.load(Ordering::Acquire) => (503, "draining"),
                     Recording::Refused => (503, "failing"),
                     _ if active.denies_all => (503, "denying"),
                     Recording::Unrecorded => (200, "ready, and calls go unrecorded"),

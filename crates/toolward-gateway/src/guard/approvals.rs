@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `ticket` | tickets and grants, and what they are bound to |
 //! | `tables` | the rules: what may be asked, approved and redeemed, and when |
-//! | `store` | where they are kept: memory, or the state directory |
+//! | `store` | where they are kept: memory, the state directory, or a shared store |
+//! | `remote` | stores that several gateways share: PostgreSQL, Redis |
 //! | `record` | their format in the store |
 //! | `canonical` | the canonical form of a call's parameters |
 //! | `keys` | the keys that recognize calls and seal arguments |
@@ -21,6 +22,7 @@ mod keys;
 mod model;
 mod notify;
 mod record;
+mod remote;
 #[cfg(test)]
 mod scale;
 mod settings;
@@ -30,7 +32,7 @@ mod ticket;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -40,16 +42,18 @@ use tokio::time::Instant;
 use toolward_wire::{Message, Raw};
 
 use self::keys::Keys;
-use self::store::Store;
+use self::remote::RemoteStore;
+use self::store::{LocalStore, Store};
 use self::tables::{CALL_GRANT, NewTicket, Tables};
 use crate::audit::line::hex;
 use crate::clock::micros;
 use crate::lock::LockUnpoisoned;
+use crate::opaque_id::Sealer;
 use crate::random;
 
 pub use self::notify::{Notifier, NotifyFormat};
 pub use self::settings::Settings;
-pub(crate) use self::settings::{AskingEntry, supported};
+pub(crate) use self::settings::{AskingEntries, AskingEntry};
 pub use self::tables::NotDecided;
 pub(crate) use self::tables::{NotAsked, Redeemed};
 pub use self::ticket::{AskedBy, Binding, Grant, Subject, Ticket, TicketState};
@@ -67,7 +71,7 @@ pub(crate) type Nonce = [u8; 16];
 
 /// All tickets and grants, and the calls that wait.
 pub struct Approvals {
-    store: Mutex<Store>,
+    store: Store,
     keys: Keys,
     /// Changes with every ticket, decision and grant.
     changed: watch::Sender<u64>,
@@ -141,7 +145,7 @@ impl From<NotDecided> for Failed {
 impl Approvals {
     /// Tickets and grants that are lost when the process exits.
     pub fn in_memory() -> io::Result<Approvals> {
-        Ok(Approvals::new(Store::in_memory(), Keys::random()?))
+        Ok(Approvals::new(Store::Local(Mutex::new(LocalStore::in_memory())), Keys::random()?))
     }
 
     /// Tickets and grants in a state directory. `configuration` names the configuration that they belong to: gateways
@@ -149,22 +153,27 @@ impl Approvals {
     pub fn in_state(state: &Path, configuration: &str) -> io::Result<Approvals> {
         let keys = Keys::in_state(state)?;
         let folder: String = hex(&Sha256::digest(configuration)).chars().take(16).collect();
-        Ok(Approvals::new(Store::in_directory(&state.join("approvals").join(folder))?, keys))
+        let store = LocalStore::in_directory(&state.join("approvals").join(folder))?;
+        Ok(Approvals::new(Store::Local(Mutex::new(store)), keys))
+    }
+
+    /// Tickets and grants in a store that gateways with the same keys share: `postgres://…`, or `redis://…`. `ca` has
+    /// the certificates that `sslrootcert` names.
+    pub fn shared(url: &str, ca: Option<&[u8]>, sealer: Arc<Sealer>) -> io::Result<Approvals> {
+        let changed = watch::Sender::new(0);
+        let (store, secret) = RemoteStore::open(url, ca, sealer, changed.clone())?;
+        Ok(Approvals { changed, ..Approvals::new(Store::Remote(store), Keys::of_secret(&secret)?) })
     }
 
     fn new(store: Store, keys: Keys) -> Approvals {
         Approvals {
-            store: Mutex::new(store),
+            store,
             keys,
             changed: watch::Sender::new(0),
             waiting: Mutex::default(),
             expired: Mutex::default(),
             begun: (micros(), Instant::now()),
         }
-    }
-
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.locked()
     }
 
     /// The time. If the two clocks disagree, the later one counts: a grant never lives longer than it should, whether
@@ -180,13 +189,16 @@ impl Approvals {
         self.changed.subscribe()
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Tables, u64) -> T) -> io::Result<T> {
+    async fn change<T: Send + 'static>(
+        &self,
+        mut change: impl FnMut(&mut Tables, u64) -> T + Send + 'static,
+    ) -> io::Result<T> {
         let now = self.now();
-        let changed = self.store().change(|tables| {
+        let changed = self.store.change(move |tables| {
             let expired = tables.expire(now);
             (change(tables, now), expired)
         });
-        let (changed, expired) = changed?;
+        let (changed, expired) = changed.await?;
         self.expired.locked().extend(expired);
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
         Ok(changed)
@@ -198,15 +210,15 @@ impl Approvals {
     }
 
     /// Looks for changes by other processes.
-    pub fn look(&self) {
-        if self.store().current().is_none() {
-            let _ = self.change(|_, _| ());
+    pub async fn look(&self) {
+        if self.is_polled() && self.store.read_current(|_| ()).is_none() {
+            let _ = self.change(|_, _| ()).await;
         }
     }
 
-    /// Whether other processes can decide tickets of this one.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.store().is_shared()
+    /// Whether decisions of other processes have to be looked for. Otherwise they arrive as changes.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.store.is_polled()
     }
 
     fn bind(&self, subject: Subject, message: &Message) -> Binding {
@@ -222,7 +234,7 @@ impl Approvals {
 
     /// Uses a grant that covers a call. The error denies the call. A call that continues an approved one is covered
     /// by its continuation alone.
-    pub(crate) fn redeem(
+    pub(crate) async fn redeem(
         &self,
         subject: Subject,
         message: &Message,
@@ -230,31 +242,32 @@ impl Approvals {
     ) -> io::Result<Result<Redeemed, Box<Binding>>> {
         let (mut binding, now) = (self.bind(subject, message), self.now());
         if let Some(nonce) = continues {
-            let binding = self.continued(binding, nonce);
-            let redeemed = self.change(|tables, now| tables.redeem(&binding, now))?;
-            return Ok(redeemed.ok_or_else(|| Box::new(binding)));
+            return self.redeem_bound(self.continued(binding, nonce)).await;
         }
-        {
-            let store = self.store();
-            if let Some(tables) = store.current() {
-                if tables.reads_arguments(&binding) {
-                    self.add_arguments(&mut binding, message);
-                }
-                if let Some(redeemed) = tables.covers_always(&binding, now) {
-                    return Ok(Ok(redeemed));
-                }
+        let covered = self.store.read_current(|tables| {
+            if tables.reads_arguments(&binding) {
+                self.add_arguments(&mut binding, message);
             }
+            tables.covers_always(&binding, now)
+        });
+        if let Some(redeemed) = covered.flatten() {
+            return Ok(Ok(redeemed));
         }
         if binding.arguments.is_empty() {
             self.add_arguments(&mut binding, message);
         }
-        let redeemed = self.change(|tables, now| tables.redeem(&binding, now))?;
+        self.redeem_bound(binding).await
+    }
+
+    async fn redeem_bound(&self, binding: Binding) -> io::Result<Result<Redeemed, Box<Binding>>> {
+        let bound = binding.clone();
+        let redeemed = self.change(move |tables, now| tables.redeem(&bound, now)).await?;
         Ok(redeemed.ok_or_else(|| Box::new(binding)))
     }
 
     /// Permits one continuation of a call that was approved: its server needs input, and the client repeats it. The
     /// number is part of what the client has to present.
-    pub(crate) fn permit_continuation(
+    pub(crate) async fn permit_continuation(
         &self,
         subject: Subject,
         message: &Message,
@@ -263,22 +276,21 @@ impl Approvals {
         let mut nonce = Nonce::default();
         random::fill(&mut nonce)?;
         let binding = self.continued(self.bind(subject, message), &nonce);
-        let id = code(8)?;
-        self.change(|tables, now| {
-            tables.add_grant(Grant {
-                id,
-                tool_tag: binding.tool_tag,
-                subject_tag: binding.subject_tag,
-                scope: ticket::GrantScope::Call(binding.call),
-                subject: binding.subject,
-                once: true,
-                created: now,
-                expires: now.saturating_add(CALL_GRANT),
-                by: approved.by.clone(),
-                channel: approved.channel.clone(),
-                ticket: approved.grant.clone(),
-            });
-        })?;
+        let now = self.now();
+        let grant = Grant {
+            id: code(8)?,
+            tool_tag: binding.tool_tag,
+            subject_tag: binding.subject_tag,
+            scope: ticket::GrantScope::Call(binding.call),
+            subject: binding.subject,
+            once: true,
+            created: now,
+            expires: now.saturating_add(CALL_GRANT),
+            by: approved.by.clone(),
+            channel: approved.channel.clone(),
+            ticket: approved.grant.clone(),
+        };
+        self.change(move |tables, _| tables.add_grant(grant.clone())).await?;
         Ok(nonce)
     }
 
@@ -288,7 +300,7 @@ impl Approvals {
     }
 
     /// Asks about a call, or joins the ticket of an identical one.
-    pub(crate) fn ask(
+    pub(crate) async fn ask(
         &self,
         binding: &Binding,
         message: &Message,
@@ -308,7 +320,7 @@ impl Approvals {
             ttl: u64::try_from(question.ttl.as_micros()).unwrap_or(u64::MAX),
             bytes: params.len(),
         };
-        let asked = self.change(|tables, now| (tables.ask(new, now), now))?;
+        let asked = self.change(move |tables, now| (tables.ask(new.clone(), now), now)).await?;
         Ok(asked.0.map(|own| Waiting {
             ticket: own.ticket,
             reference: own.reference,
@@ -319,9 +331,9 @@ impl Approvals {
 
     /// The outcome of a ticket.
     pub(crate) fn outcome(&self, ticket: &str) -> Outcome {
-        let (store, now) = (self.store(), self.now());
+        let now = self.now();
         // Another process' changes are read by `look`.
-        match store.tables().ticket(ticket) {
+        self.store.read(|tables| match tables.ticket(ticket) {
             None => Outcome::Gone,
             Some(ticket) => match &ticket.state {
                 TicketState::Pending if now >= ticket.expires => Outcome::Gone,
@@ -329,51 +341,57 @@ impl Approvals {
                 TicketState::Approved { .. } => Outcome::Approved,
                 TicketState::Denied { reason } => Outcome::Denied(reason.clone()),
             },
-        }
+        })
     }
 
     /// The tickets that wait for a person, the oldest first.
-    pub fn pending(&self) -> io::Result<Vec<Ticket>> {
-        Ok(self.oldest_pending(usize::MAX)?.0)
+    pub async fn pending(&self) -> io::Result<Vec<Ticket>> {
+        Ok(self.oldest_pending(usize::MAX).await?.0)
     }
 
     /// The oldest tickets that wait for a person, and how many there are.
-    pub fn oldest_pending(&self, most: usize) -> io::Result<(Vec<Ticket>, usize)> {
-        self.read(|tables, _| {
+    pub async fn oldest_pending(&self, most: usize) -> io::Result<(Vec<Ticket>, usize)> {
+        let oldest = self.read(move |tables, _| {
             let mut all: Vec<&Ticket> =
                 tables.tickets().filter(|ticket| ticket.is_pending()).collect();
             all.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
             (all.iter().take(most).map(|ticket| (*ticket).clone()).collect(), all.len())
-        })
+        });
+        oldest.await
     }
 
     /// How many tickets wait for a person, as far as this process knows.
     pub fn pending_count(&self) -> usize {
-        let (store, now) = (self.store(), self.now());
+        let now = self.now();
         let waits = |ticket: &&Ticket| ticket.is_pending() && now < ticket.expires;
-        store.tables().tickets().filter(waits).count()
+        self.store.read(|tables| tables.tickets().filter(waits).count())
     }
 
     /// The grants that are valid, those that expire first at the beginning.
-    pub fn grants(&self) -> io::Result<Vec<Grant>> {
-        let mut grants: Vec<Grant> = self.read(|tables, _| tables.grants().cloned().collect())?;
+    pub async fn grants(&self) -> io::Result<Vec<Grant>> {
+        let mut grants: Vec<Grant> =
+            self.read(|tables, _| tables.grants().cloned().collect()).await?;
         grants.sort_by(|one, other| (one.expires, &one.id).cmp(&(other.expires, &other.id)));
         Ok(grants)
     }
 
     /// Reads records. Waiting calls are not woken, because nothing has changed for them.
-    fn read<T>(&self, read: impl FnOnce(&mut Tables, u64) -> T) -> io::Result<T> {
+    async fn read<T: Send + 'static>(
+        &self,
+        mut read: impl FnMut(&mut Tables, u64) -> T + Send + 'static,
+    ) -> io::Result<T> {
         let now = self.now();
-        let (value, expired) = self.store().change(|tables| {
+        let changed = self.store.change(move |tables| {
             let expired = tables.expire(now);
             (read(tables, now), expired)
-        })?;
+        });
+        let (value, expired) = changed.await?;
         self.expired.locked().extend(expired);
         Ok(value)
     }
 
     pub fn ticket(&self, id: &str) -> Option<Ticket> {
-        self.store().tables().ticket(id).cloned()
+        self.store.read(|tables| tables.ticket(id).cloned())
     }
 
     /// The parameters of a call that waits, as canonical JSON; they may be cut at the end.
@@ -395,33 +413,35 @@ impl Approvals {
     }
 
     /// The ticket that a decision is about.
-    pub fn decidable(&self, id: &str) -> Result<Ticket, Failed> {
-        Ok(self.read(|tables, now| tables.decidable(id, now).cloned())??)
+    pub async fn decidable(&self, id: &str) -> Result<Ticket, Failed> {
+        let id = id.to_owned();
+        Ok(self.read(move |tables, now| tables.decidable(&id, now).cloned()).await??)
     }
 
     /// Approves a ticket.
-    pub fn approve(
+    pub async fn approve(
         &self,
         ticket: &str,
         scope: &Scope,
         (by, channel): (&str, &str),
     ) -> Result<Grant, Failed> {
-        let id = code(8)?;
-        let approved = self.change(|tables, now| {
-            let ticket = tables.decidable(ticket, now)?;
+        let (id, ticket, scope) = (code(8)?, ticket.to_owned(), scope.clone());
+        let (by, channel) = (by.to_owned(), channel.to_owned());
+        let approved = self.change(move |tables, now| {
+            let ticket = tables.decidable(&ticket, now)?;
             let micros = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            let (once, lifetime) = match scope {
+            let (once, lifetime) = match &scope {
                 Scope::Call => (true, CALL_GRANT),
                 Scope::Arguments(_, time) | Scope::Tool(time) => (false, micros(time)),
             };
-            let scope = match scope {
+            let scope = match &scope {
                 Scope::Call => ticket::GrantScope::Call(ticket.binding.call),
                 Scope::Arguments(names, _) => Tables::scope(ticket, names)?,
                 Scope::Tool(_) => ticket::GrantScope::Tool,
             };
             let ticket = ticket.id.clone();
             let grant = |of: &Ticket| Grant {
-                id,
+                id: id.clone(),
                 subject: of.binding.subject.clone(),
                 tool_tag: of.binding.tool_tag,
                 subject_tag: of.binding.subject_tag,
@@ -429,27 +449,35 @@ impl Approvals {
                 once,
                 created: now,
                 expires: now.saturating_add(lifetime),
-                by: by.into(),
-                channel: channel.into(),
+                by: by.clone(),
+                channel: channel.clone(),
                 ticket: of.id.clone(),
             };
             tables.approve(&ticket, grant, now)
         });
-        Ok(approved??)
+        Ok(approved.await??)
     }
 
-    pub fn deny(&self, ticket: &str, reason: Option<String>) -> Result<(), Failed> {
-        Ok(self.change(|tables, now| tables.deny(ticket, reason, now))??)
+    pub async fn deny(&self, ticket: &str, reason: Option<String>) -> Result<(), Failed> {
+        let ticket = ticket.to_owned();
+        Ok(self.change(move |tables, now| tables.deny(&ticket, reason.clone(), now)).await??)
     }
 
     /// Revokes a grant, and returns it.
-    pub fn revoke(&self, grant: &str) -> io::Result<Option<Grant>> {
-        self.change(|tables, _| tables.revoke(grant))
+    pub async fn revoke(&self, grant: &str) -> io::Result<Option<Grant>> {
+        let grant = grant.to_owned();
+        self.change(move |tables, _| tables.revoke(&grant)).await
     }
 
-    /// Removes tickets and grants that the active configuration does not support. Returns how many.
-    pub fn retain(&self, stays: impl Fn(&Subject) -> bool) -> io::Result<usize> {
-        self.change(|tables, _| tables.retain(stays))
+    /// Removes tickets and grants that the active configuration does not support. `done` learns how many. Later
+    /// changes of this process find them removed.
+    pub fn retain(
+        &self,
+        stays: impl Fn(&Subject) -> bool + Send + 'static,
+        done: impl FnOnce(io::Result<usize>) + Send + 'static,
+    ) {
+        self.store.submit(move |tables| tables.retain(&stays), done);
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rules that ask: a person approves a call before it is forwarded.
 
 mod attacks;
+mod elicitation;
 mod grants;
 mod restart;
 mod rounds;
@@ -31,7 +32,7 @@ impl Gate {
     pub async fn ticket(&self) -> Ticket {
         let waits = async {
             loop {
-                let mut pending = self.tickets();
+                let mut pending = self.tickets().await;
                 match pending.len() {
                     0 => tokio::time::sleep(Duration::from_millis(10)).await,
                     1 => return pending.remove(0),
@@ -42,12 +43,12 @@ impl Gate {
         within_an_hour("a ticket", waits).await
     }
 
-    pub fn tickets(&self) -> Vec<Ticket> {
-        self.gateway().context.approvals.pending().unwrap()
+    pub async fn tickets(&self) -> Vec<Ticket> {
+        self.gateway().context.approvals.pending().await.unwrap()
     }
 
-    pub fn grants(&self) -> Vec<Grant> {
-        self.gateway().context.approvals.grants().unwrap()
+    pub async fn grants(&self) -> Vec<Grant> {
+        self.gateway().context.approvals.grants().await.unwrap()
     }
 
     pub async fn approve(&self, ticket: &Ticket, scope: Scope) -> Result<Grant, Rejected> {

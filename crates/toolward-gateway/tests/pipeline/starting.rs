@@ -102,11 +102,9 @@ async fn a_legacy_server_that_ignores_an_unknown_method_is_asked_on_the_same_pro
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_server_that_serves_the_latest_handshake_is_used_in_the_clients_own_era() {
-    // It is so slow that `initialize` is sent before it responds to `server/discover`, and then serves only the
-    // former.
-    let server = slow(Server::both(&["echo"]), 40);
+/// A server of both protocol versions whose process serves the one that it was asked last.
+fn serving_the_latest(seconds: u64) -> Server {
+    let server = slow(Server::both(&["echo"]), seconds);
     let discovers = AtomicUsize::new(0);
     server.on("server/discover", move |request| {
         let result = json!({
@@ -118,14 +116,51 @@ async fn a_server_that_serves_the_latest_handshake_is_used_in_the_clients_own_er
             _ => vec![Step::Result(request["id"].clone(), result)],
         }
     });
-    let gate = gate(&allow("echo"), &server).start();
-    let client = gate.client(Kind::StdioModern).await;
-    listed(&client).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    listed(&client).await;
-    client.call("echo").await;
-    let call = &server.received("tools/call")[0];
-    assert!(call["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion").is_some());
+    server
+}
+
+/// Whether the server got its latest call in the modern protocol version.
+fn is_called_as_modern(server: &Server) -> bool {
+    let calls = server.received("tools/call");
+    let meta = &calls.last().unwrap()["params"]["_meta"];
+    meta.get("io.modelcontextprotocol/protocolVersion").is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_that_serves_the_latest_handshake_is_started_once() {
+    let state = tempfile::tempdir().unwrap();
+    for kind in [Kind::StdioModern, Kind::HttpModern] {
+        // So slow that `initialize` is sent before it responds to `server/discover`. It serves only the former then,
+        // and the client's requests are translated.
+        let server = serving_the_latest(40);
+        let gate = gate(&config("cache: false", "echo"), &server).state(state.path()).start();
+        let client = gate.client(kind).await;
+        for _ in 0..3 {
+            listed(&client).await;
+            assert!(client.call("echo").await["result"].is_object());
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        assert_eq!(server.connections(), 1, "{kind:?}");
+        assert!(!is_called_as_modern(&server), "{kind:?}");
+    }
+    // It is not taken for a legacy server in the next run, when it starts faster.
+    let server = serving_the_latest(3);
+    assert_eq!(starts(&server, Kind::StdioModern, state.path()).await, 1);
+    assert!(is_called_as_modern(&server));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_serves_the_latest_handshake_serves_clients_of_both_eras() {
+    let server = serving_the_latest(10);
+    let gate = gate(&config("cache: false", "echo"), &server).start();
+    let modern = gate.client(Kind::HttpModern).await;
+    let legacy = gate.client(Kind::HttpLegacy).await;
+    tokio::join!(listed(&modern), listed(&legacy));
+    assert!(legacy.call("echo").await["result"].is_object());
+    assert!(!is_called_as_modern(&server));
+    // The session of one client cannot be used for another, so there is a second process.
+    assert!(modern.call("echo").await["result"].is_object());
+    assert!(is_called_as_modern(&server));
     assert_eq!(server.connections(), 2);
 }
 

@@ -25,10 +25,10 @@ impl Changes {
     }
 
     /// The event for a change since the last call.
-    pub(super) fn look(&mut self, page: &AdminUi) -> Option<Bytes> {
+    pub(super) async fn look(&mut self, page: &AdminUi) -> Option<Bytes> {
         // A view is open: servers that have failed are queried again.
         page.lists.retry(page.gateway());
-        page.gateway().context.approvals.look();
+        page.gateway().context.approvals.look().await;
         let now = seen(page);
         let changed = now != self.last;
         self.last = now;
@@ -73,7 +73,7 @@ pub(super) fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
             }
             tokio::time::sleep(SETTLE).await;
             let Some(page) = page.upgrade() else { return };
-            let news = changes.look(&page);
+            let news = changes.look(&page).await;
             drop(page);
             if let Some(news) = news
                 && send.send(news.into()).await.is_err()

@@ -89,7 +89,7 @@ fn play(args: &DemoArgs, agents: [Agent; 3]) -> Result<u8, Failure> {
     let at_once = folder.clone();
     let around = Around {
         sockets: vec![(listen.to_string(), socket.into()), (page.to_string(), page_socket.into())],
-        grace: GRACE,
+        grace: Some(GRACE),
         ready: Box::new(move || {
             end_with_terminal();
             let page = address_of_page(&place);

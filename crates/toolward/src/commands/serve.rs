@@ -12,7 +12,6 @@ use toolward_config::config::Listen;
 use toolward_config::sanitize;
 use toolward_gateway::downstream::accept::{Ending, Grace, Socket, serve};
 use toolward_gateway::downstream::http::{Endpoint, Setup};
-use toolward_gateway::opaque_id::Sealer;
 use toolward_gateway::upstream::Server;
 
 use crate::admin::{Admin, ServeContext};
@@ -20,7 +19,7 @@ use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
 use crate::control;
 use crate::descriptors;
 use crate::exit::{self, Failure};
-use crate::gateway::{GRACE, began, build, state_folder, terminated};
+use crate::gateway::{GRACE, Signal, began, build, state_folder, terminated};
 use crate::guards;
 use crate::handover::{self, Handover};
 use crate::identity::tls;
@@ -34,6 +33,8 @@ use crate::startup;
 
 /// The maximum time to wait for requests after a handover.
 const LONGEST: Duration = Duration::from_secs(600);
+/// How long aborted requests may take to be recorded.
+const ABORT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, Failure> {
     serve_until_told(args, matches, Around::default())
@@ -43,8 +44,8 @@ pub(crate) fn run(args: ServeArgs, matches: Option<&ArgMatches>) -> Result<u8, F
 pub(crate) struct Around {
     /// Sockets that are already open, by address.
     pub(crate) sockets: Vec<(String, OwnedFd)>,
-    /// How long in-flight requests may take during shutdown.
-    pub(crate) grace: Duration,
+    /// How long in-flight requests may take during shutdown, instead of `drain.wait`.
+    pub(crate) grace: Option<Duration>,
     /// Called when the gateway listens.
     pub(crate) ready: Box<dyn FnOnce() -> std::io::Result<()>>,
     /// Called before the process ends without waiting for anything.
@@ -54,7 +55,7 @@ pub(crate) struct Around {
 impl Default for Around {
     fn default() -> Around {
         let (ready, leave) = (Box::new(|| Ok(())), Box::new(|| {}));
-        Around { sockets: Vec::new(), grace: GRACE, ready, leave }
+        Around { sockets: Vec::new(), grace: None, ready, leave }
     }
 }
 
@@ -115,10 +116,6 @@ pub(crate) fn serve_until_told(
         tracing::warn!(target: "serve", "closing an inherited socket that is not in `listen`: {address}");
     }
     drop(open);
-    let sealer = Sealer::in_directory(&state).map_err(|error| {
-        let state = state.display().to_string();
-        Failure::invalid(format!("error: {}: {error}", sanitize(&state)))
-    })?;
     if needs_name && !can_name {
         tracing::warn!(
             target: "authn",
@@ -134,16 +131,22 @@ pub(crate) fn serve_until_told(
     let gateway = Arc::new(gateway);
     let setup = Setup {
         tls,
-        sealer,
+        sealer: gateway.context.sealer.clone(),
         state: state.clone(),
         request_bytes: usize::try_from(config.limits_of.request_bytes).unwrap_or(usize::MAX),
+        waiting_requests: config.limits_of.waiting_requests as usize,
         session_idle: None,
     };
     let endpoint = Arc::new(Endpoint::new(gateway.clone(), setup));
     let (end, ending) = tokio::sync::watch::channel(Ending::No);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(64);
     let most = descriptors::connections(config.limits_of.streams as usize);
-    let grace = Grace { otherwise: around.grace, handed_over: longest(&gateway.active().servers) };
+    let grace = Grace {
+        otherwise: around.grace.unwrap_or(config.drain.wait),
+        handed_over: longest(&gateway.active().servers),
+    };
+    let delay = config.drain.delay(config.listens_beyond_loopback());
+    let draining = endpoint.clone();
 
     // Signals are handled on a separate thread; the other threads serve.
     let signals = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -185,9 +188,9 @@ pub(crate) fn serve_until_told(
                 let _ = hears.send(());
                 std::future::pending().await
             };
-            tokio::select! {
+            let signal = tokio::select! {
                 biased;
-                () = terminated() => {}
+                signal = terminated() => signal,
                 _ = handed_over.wait_for(|ending| *ending != Ending::No) => {
                     tracing::info!(
                         target: "handover",
@@ -196,15 +199,34 @@ pub(crate) fn serve_until_told(
                     reloader.state().draining = true;
                     heritage.close();
                     terminated().await;
+                    Signal::Interrupt
                 }
-                () = listening => {}
-            }
+                () = listening => Signal::Interrupt,
+            };
             reloading.abort();
+            draining.drain();
+            let mut ending = Ending::Now;
+            if signal == Signal::Terminate && !delay.is_zero() {
+                tracing::info!(target: "serve", "shutting down: still accepting requests for {delay:?}");
+                tokio::select! {
+                    () = tokio::time::sleep(delay) => {}
+                    _ = terminated() => ending = Ending::AtOnce,
+                }
+            }
             tracing::info!(target: "serve", "shutting down: finishing requests in flight");
             heritage.close();
-            let _ = end.send(Ending::Now);
-            // A second signal ends the process at once.
-            terminated().await;
+            let _ = end.send(ending);
+            // A second signal aborts what is in flight.
+            if ending == Ending::Now {
+                terminated().await;
+                let _ = end.send(Ending::AtOnce);
+            }
+            tracing::warn!(target: "serve", "a second signal: requests in flight are aborted");
+            // Until their outcomes are recorded, or a third signal.
+            tokio::select! {
+                () = tokio::time::sleep(ABORT) => {}
+                _ = terminated() => {}
+            }
             toolward_gateway::guard::end_all();
             leave();
             log::flush();
@@ -230,10 +252,11 @@ pub(crate) fn serve_until_told(
     gateway.context.held.clear();
     gateway.context.audit.close();
     // A socket file that was handed over belongs to the other process.
-    if *ending.borrow() != Ending::HandedOver {
+    let ended = *ending.borrow();
+    if ended != Ending::HandedOver {
         socket_files.iter().for_each(|path| Socket::remove(path));
     }
-    Ok(exit::OK)
+    Ok(if ended == Ending::AtOnce { exit::NO } else { exit::OK })
 }
 
 /// Loads everything and starts the log. If that fails, every call may be denied instead.

@@ -25,6 +25,7 @@ use crate::identity::identities;
 use crate::load::{Input, UnknownAgent, options};
 use crate::prepared::Prepare;
 use crate::reload::{Bearer, InitialLoad, ReloadContext, Restart};
+use crate::sinks;
 
 /// The variable with the token of the calling agent, set in the client's configuration.
 pub(crate) const TOKEN_VARIABLE: &str = "TOOLWARD_TOKEN";
@@ -46,6 +47,7 @@ pub(crate) fn run(mut args: StdioArgs, matches: Option<&ArgMatches>) -> Result<u
         let prepare = Prepare { allow_all, servers, only, authenticates: false };
         let restrict = |config: &mut Config| prepare.restrict(config);
         let input = load(&args.policy, matches, args.on_invalid_policy, restrict)?;
+        sinks::reject_stdout(&input.loaded.config)?;
         let (first, denying) = (InitialLoad::of(&input), input.denying.is_some());
         if args.agent.is_none() && std::env::var_os(TOKEN_VARIABLE).is_none() && !args.allow_all {
             may_be_unnamed(&input, "start it with `--agent NAME`, or set TOOLWARD_TOKEN")?;
@@ -189,7 +191,7 @@ pub(crate) fn serve(
             downstream::stdio::serve(gateway.clone(), caller, scope, revoked, request_bytes, ends);
         tokio::select! {
             ended = session => ended,
-            () = terminated() => {
+            _ = terminated() => {
                 close(&gateway).await;
                 Ended::Closed
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use toolward_config::config::Config;
 use toolward_gateway::active::Active;
 use toolward_gateway::audit::{Setup, redact};
 use toolward_gateway::budget::Budget;
@@ -109,13 +110,16 @@ fn prepare(
     let configuration = approvals::configuration(&input);
     let nothing = Predecessor { servers: &servers, active: None, accept: false };
     let Prepared { config, setup } = Prepared::from(input, &prepare, nothing)?;
+    // Its client is its own, so it shares nothing with other gateways.
+    let own = Config { state: config.state.clone(), ..Config::default() };
+    let sealer = Arc::new(crate::gateway::sealer(&Config::default())?);
     let context = Context {
         servers: Arc::new(servers),
         audit: open_audit(audit_setup(args.audit.as_deref())?)?,
-        sealer: crate::gateway::sealer(None)?,
+        sealer: sealer.clone(),
         // `wrap` also works if the home directory is not writable.
-        approvals: approvals::open(config.state.as_deref(), &configuration)
-            .or_else(|_| approvals::open(None, &configuration))?,
+        approvals: approvals::open(&own, &configuration, &sealer)
+            .or_else(|_| approvals::open(&Config::default(), &configuration, &sealer))?,
         held: Default::default(),
         links: Default::default(),
         series: Default::default(),

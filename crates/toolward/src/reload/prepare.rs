@@ -1,18 +1,20 @@
 //! Prepares a reload: everything that replaces the active configuration, or the reason for rejecting it.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use toolward_config::config::Config;
+use toolward_config::config::{Config, Secret};
 use toolward_config::sanitize;
 use toolward_gateway::active::Setup;
+use toolward_gateway::opaque_id::Sealer;
 
 use super::truncated::{Version, refuse_truncated};
 use super::{ReloadError, Reloader};
 use crate::active_config::ActiveConfig;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
-use crate::gateway::Announcement;
+use crate::gateway::{Announcement, sealer};
 use crate::identity::may_listen;
 use crate::load::{Input, invalid};
 use crate::ownership;
@@ -23,6 +25,8 @@ use crate::reads::Reads;
 /// A validated configuration, not yet active.
 pub(super) struct PreparedReload {
     pub(super) setup: Setup,
+    /// The keys that gateways share, if they do.
+    pub(super) sealer: Option<Sealer>,
     pub(super) in_force: Arc<ActiveConfig>,
     pub(super) protection: Protection,
     /// Log lines for when it becomes active.
@@ -79,8 +83,11 @@ impl Reloader {
         if denying && changed.is_err() {
             return Err(self.again.anew.begin(&self.gateway));
         }
+        let config = &prepared.config;
+        let shares = !config.shared.keys.is_empty();
+        let sealer = if shares { Some(sealer(config)?) } else { None };
         let (setup, reads) = (prepared.setup, reads.clone());
-        Ok(PreparedReload { setup, in_force, protection, announced, reads })
+        Ok(PreparedReload { setup, sealer, in_force, protection, announced, reads })
     }
 
     fn refuse_truncated(&self, next: &ActiveConfig, reads: &Reads) -> Result<(), Failure> {
@@ -121,7 +128,8 @@ impl Reloader {
             (begun.listen != config.listen, "listen"),
             (begun.admin != config.admin, "admin"),
             (begun.tls != config.tls, "tls"),
-            (begun.state != config.state, "state"),
+            (fixed_state(begun) != fixed_state(config), "state"),
+            (begun.drain != config.drain, "drain"),
             (begun.naming != config.naming, "naming"),
             (begun.separator != config.separator, "separator"),
             (begun.list_timeout != config.list_timeout, "list_timeout"),
@@ -139,4 +147,10 @@ impl Reloader {
             ))),
         }
     }
+}
+
+/// The parts of `state` that are fixed: everything but the keys, as long as there are some.
+fn fixed_state(config: &Config) -> (Option<&PathBuf>, bool, Option<&Secret>) {
+    let shared = &config.shared;
+    (config.state.as_ref(), shared.keys.is_empty(), shared.store.as_ref())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
 
-use crate::opaque_id::derived_key;
+use crate::opaque_id::{derive, derived_key};
 use crate::random;
 
 const BINDING: &str = "toolward: calls that wait for approval, 1";
@@ -28,6 +28,11 @@ impl Keys {
                 .ok_or_else(|| io::Error::other("the state directory has no key"))
         };
         Keys::new(&key(BINDING)?, &key(SEALING)?)
+    }
+
+    /// The keys of a secret that gateways share.
+    pub(super) fn of_secret(secret: &[u8; 32]) -> io::Result<Keys> {
+        Keys::new(&derive(secret, BINDING), &derive(secret, SEALING))
     }
 
     /// Random keys that are lost when the process exits.

@@ -1,10 +1,12 @@
 //! Random sequences of calls, decisions, reloads and restarts, compared with a plain model: nothing is executed without
 //! a grant that covers it, and nothing twice on a grant for one call.
 
-use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use toolward_testkit::postgres::Postgres;
+use toolward_testkit::wait::eventually;
 use toolward_wire::{Message, Sender};
 
 use super::tables::{CALL_GRANT, MAX_PENDING, SECOND};
@@ -91,7 +93,8 @@ struct Model {
     rules: [u32; 2],
     tickets: Vec<ModelTicket>,
     grants: Vec<ModelGrant>,
-    denials: Vec<(u8, u8, u64)>,
+    /// Agent, tool, time, and the gateway that noticed it: they do not share how people decided lately.
+    denials: Vec<(u8, u8, u64, usize)>,
 }
 
 impl Model {
@@ -112,17 +115,30 @@ impl Model {
 }
 
 /// The store under test.
-struct World {
-    folder: TempDir,
-    approvals: Approvals,
+enum Place {
+    Directory(TempDir),
+    Shared(String),
+}
+
+/// Gateways, which take steps in turn, and the model.
+struct World<'p> {
+    place: &'p Place,
+    gateways: Vec<Approvals>,
+    turn: usize,
     model: Model,
     executed: u32,
 }
 
-fn open(folder: &Path, begun: Option<(u64, Instant)>) -> Approvals {
-    let approvals = Approvals::in_state(folder, "test").unwrap();
+fn open(place: &Place, begun: (u64, Instant)) -> Vec<Approvals> {
+    let opened = match place {
+        Place::Directory(folder) => vec![Approvals::in_state(folder.path(), "test").unwrap()],
+        Place::Shared(url) => {
+            let sealer = || Arc::new(Sealer::shared(&["the secret of all gateways"]).unwrap());
+            (0..2).map(|_| Approvals::shared(url, None, sealer()).unwrap()).collect()
+        }
+    };
     // Paused time does not advance the wall clock, so the clock continues across restarts.
-    Approvals { begun: begun.unwrap_or(approvals.begun), ..approvals }
+    opened.into_iter().map(|approvals| Approvals { begun, ..approvals }).collect()
 }
 
 fn message(argument: u8) -> Message {
@@ -141,6 +157,7 @@ fn real(subject: ModelSubject) -> Subject {
         name: format!("tool-{}", subject.tool),
         definition: format!("definition-{}", subject.definition),
         entries: vec![entry(subject.tool, subject.rule)],
+        origin: "o".into(),
     }
 }
 
@@ -148,47 +165,57 @@ fn entry(tool: u8, rule: u32) -> String {
     format!("tool-{tool} rule-{rule}")
 }
 
-impl World {
-    fn step(&mut self, step: &Step) {
-        let now = self.approvals.now();
+impl World<'_> {
+    fn approvals(&self) -> &Approvals {
+        &self.gateways[self.turn % self.gateways.len()]
+    }
+
+    async fn step(&mut self, step: &Step) {
+        let now = self.approvals().now();
         self.model.expire(now);
         match step {
-            Step::Call(call) => self.call(*call, now),
-            Step::Approve(at, scope) => self.approve(*at, *scope, now),
+            Step::Call(call) => self.call(*call, now).await,
+            Step::Approve(at, scope) => self.approve(*at, *scope, now).await,
             Step::Deny(at) => {
                 let Some(at) = index(*at, self.model.tickets.len()) else { return };
                 let ticket = self.model.tickets.remove(at);
-                self.approvals.deny(&ticket.id, None).unwrap();
-                self.model.denials.push((ticket.subject.agent, ticket.subject.tool, now));
+                self.approvals().deny(&ticket.id, None).await.unwrap();
+                let gateway = self.turn % self.gateways.len();
+                let denial = (ticket.subject.agent, ticket.subject.tool, now, gateway);
+                self.model.denials.push(denial);
             }
             Step::Revoke(at) => {
                 let Some(at) = index(*at, self.model.grants.len()) else { return };
                 let grant = self.model.grants.remove(at);
-                assert!(self.approvals.revoke(&grant.id).unwrap().is_some());
+                assert!(self.approvals().revoke(&grant.id).await.unwrap().is_some());
             }
             Step::Wait(_) => {}
             Step::Reload(tool) => {
                 self.model.rules[usize::from(*tool)] += 1;
                 let rules = self.model.rules;
                 let stays = [0, 1].map(|tool| entry(tool, rules[usize::from(tool)]));
-                self.approvals.retain(|subject| stays.contains(&subject.entries[0])).unwrap();
+                let stays = move |subject: &Subject| stays.contains(&subject.entries[0]);
+                self.approvals().retain(stays, |removed| assert!(removed.is_ok()));
                 self.model.retain(|one| one.rule == rules[usize::from(one.tool)]);
             }
             Step::Redefine(tool) => self.model.definitions[usize::from(*tool)] += 1,
             Step::RevokeAgent(agent) => {
                 let name = format!("agent-{agent}");
-                self.approvals.retain(|one| one.agent.as_deref() != Some(&name)).unwrap();
+                let stays = move |one: &Subject| one.agent.as_deref() != Some(&name);
+                self.approvals().retain(stays, |removed| assert!(removed.is_ok()));
                 self.model.retain(|one| one.agent != *agent);
             }
             Step::Restart => {
-                self.approvals = open(self.folder.path(), Some(self.approvals.begun));
+                let begun = self.approvals().begun;
+                self.gateways.clear();
+                self.gateways = open(self.place, begun);
                 // How people decided lately is not stored.
                 self.model.denials.clear();
             }
         }
     }
 
-    fn call(&mut self, (agent, tool, argument): ModelCall, now: u64) {
+    async fn call(&mut self, (agent, tool, argument): ModelCall, now: u64) {
         let (subject, message) = (self.model.subject(agent, tool), message(argument));
         // Grants for other definitions of the tool are void from here on.
         self.model.grants.retain(|grant| {
@@ -198,7 +225,7 @@ impl World {
         let covers = |grant: &ModelGrant| {
             grant.subject == subject && grant.argument.is_none_or(|own| own == argument)
         };
-        let redeemed = self.approvals.redeem(real(subject), &message, None).unwrap();
+        let redeemed = self.approvals().redeem(real(subject), &message, None).await.unwrap();
         match redeemed {
             Ok(redeemed) => {
                 self.executed += 1;
@@ -212,12 +239,12 @@ impl World {
             }
             Err(binding) => {
                 assert!(!self.model.grants.iter().any(covers), "a grant covers the call");
-                self.ask(&binding, &message, (subject, argument), now);
+                self.ask(&binding, &message, (subject, argument), now).await;
             }
         }
     }
 
-    fn ask(
+    async fn ask(
         &mut self,
         binding: &Binding,
         message: &Message,
@@ -230,14 +257,16 @@ impl World {
             rules: Vec::new(),
             ttl: Duration::from_micros(TTL),
         };
-        let asked = self.approvals.ask(binding, message, question).unwrap();
+        let asked = self.approvals().ask(binding, message, question).await.unwrap();
         let same = |ticket: &&ModelTicket| (ticket.subject, ticket.argument) == (subject, argument);
         if let Some(known) = self.model.tickets.iter().find(same) {
             assert_eq!(asked.map(|asked| asked.ticket).ok().as_ref(), Some(&known.id));
             return;
         }
-        let recent = |denial: &&(u8, u8, u64)| {
-            (denial.0, denial.1) == (subject.agent, subject.tool) && denial.2 + 600 * SECOND > now
+        let gateway = self.turn % self.gateways.len();
+        let recent = |denial: &&(u8, u8, u64, usize)| {
+            (denial.0, denial.1, denial.3) == (subject.agent, subject.tool, gateway)
+                && denial.2 + 600 * SECOND > now
         };
         let of_agent = |ticket: &&ModelTicket| ticket.subject.agent == subject.agent;
         let expected = if self.model.denials.iter().filter(recent).count() >= 5 {
@@ -254,7 +283,7 @@ impl World {
         }
     }
 
-    fn approve(&mut self, at: u8, scope: ModelScope, now: u64) {
+    async fn approve(&mut self, at: u8, scope: ModelScope, now: u64) {
         let Some(at) = index(at, self.model.tickets.len()) else { return };
         let ModelTicket { id, subject, argument, .. } = self.model.tickets.remove(at);
         let given = match scope {
@@ -262,27 +291,28 @@ impl World {
             ModelScope::Argument => Scope::Arguments(vec!["n".into()], LIFETIME),
             ModelScope::Tool => Scope::Tool(LIFETIME),
         };
-        let grant = self.approvals.approve(&id, &given, ("someone", "test")).unwrap();
+        let grant = self.approvals().approve(&id, &given, ("someone", "test")).await.unwrap();
         let once = scope == ModelScope::Call;
         let lifetime = if once { CALL_GRANT } else { LIFETIME.as_micros() as u64 };
         let argument = (scope != ModelScope::Tool).then_some(argument);
         let expires = now + lifetime;
         self.model.grants.push(ModelGrant { id: grant.id, subject, argument, once, expires });
         // A ticket is decided once.
-        assert!(self.approvals.approve(&id, &given, ("someone", "test")).is_err());
+        let again = self.approvals().approve(&id, &given, ("someone", "test")).await;
+        assert!(again.is_err());
     }
 
     /// The store and the model contain the same.
-    fn compare(&mut self) {
-        self.model.expire(self.approvals.now());
+    async fn compare(&mut self) {
+        self.model.expire(self.approvals().now());
         let sorted = |mut ids: Vec<String>| {
             ids.sort();
             ids
         };
-        let tickets = self.approvals.pending().unwrap().into_iter().map(|ticket| ticket.id);
+        let tickets = self.approvals().pending().await.unwrap().into_iter().map(|ticket| ticket.id);
         let expected = self.model.tickets.iter().map(|ticket| ticket.id.clone());
         assert_eq!(sorted(tickets.collect()), sorted(expected.collect()));
-        let grants = self.approvals.grants().unwrap().into_iter().map(|grant| grant.id);
+        let grants = self.approvals().grants().await.unwrap().into_iter().map(|grant| grant.id);
         let expected = self.model.grants.iter().map(|grant| grant.id.clone());
         assert_eq!(sorted(grants.collect()), sorted(expected.collect()));
     }
@@ -292,32 +322,33 @@ fn index(at: u8, length: usize) -> Option<usize> {
     (length > 0).then(|| usize::from(at) % length)
 }
 
-async fn run(steps: Vec<Step>) -> u32 {
-    let folder = tempfile::tempdir().unwrap();
-    let approvals = open(folder.path(), None);
+async fn run(place: &Place, steps: Vec<Step>) -> u32 {
+    let gateways = open(place, (micros(), Instant::now()));
     // Each step takes longer than the real time that passes, so that both clocks agree.
-    let mut world = World { folder, approvals, model: Model::default(), executed: 0 };
+    let mut world = World { place, gateways, turn: 0, model: Model::default(), executed: 0 };
     for step in &steps {
         let seconds = if let Step::Wait(seconds) = step { u64::from(*seconds) } else { 0 };
         tokio::time::advance(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
-        world.step(step);
-        world.compare();
+        world.turn += 1;
+        world.step(step).await;
+        world.compare().await;
     }
     world.executed
 }
 
-#[test]
-fn nothing_is_executed_without_a_grant_or_twice_on_one() {
+/// Compares sequences with the model, each in a store of its own.
+fn compare(cases: u32, place: impl Fn() -> Place) {
     let runtime = || {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         builder.enable_time().start_paused(true).build().unwrap()
     };
-    let config = ProptestConfig { cases: 48, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let counts = std::cell::Cell::new((0, 0));
     runner
         .run(&steps(), |steps| {
-            let done = runtime().block_on(run(steps));
+            let place = place();
+            let done = runtime().block_on(run(&place, steps));
             let (executed, sequences) = counts.get();
             counts.set((executed + done, sequences + 1));
             Ok(())
@@ -326,4 +357,63 @@ fn nothing_is_executed_without_a_grant_or_twice_on_one() {
     let (executed, sequences) = counts.get();
     // The sequences reach what they are about.
     assert!(executed > sequences / 2, "{executed} calls in {sequences} sequences");
+}
+
+#[test]
+fn nothing_is_executed_without_a_grant_or_twice_on_one() {
+    compare(48, || Place::Directory(tempfile::tempdir().unwrap()));
+}
+
+#[test]
+fn the_same_holds_for_two_gateways_with_postgresql() {
+    let postgres = Postgres::start();
+    let number = std::cell::Cell::new(0);
+    compare(12, || {
+        number.set(number.get() + 1);
+        Place::Shared(postgres.create(&format!("case_{}", number.get())))
+    });
+}
+
+#[test]
+fn the_same_holds_for_two_gateways_with_redis() {
+    let redis = RedisServer::start();
+    compare(24, || {
+        redis.command(&["FLUSHALL"]);
+        Place::Shared(format!("redis://127.0.0.1:{}", redis.port))
+    });
+}
+
+/// A server that ends with the test.
+struct RedisServer {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl RedisServer {
+    fn start() -> RedisServer {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--dir"]);
+        command.arg(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let server = RedisServer { child: command.spawn().unwrap(), port, _folder: folder };
+        eventually("Redis responds", || server.command(&["PING"]));
+        server
+    }
+
+    fn command(&self, words: &[&str]) -> bool {
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &self.port.to_string()]).args(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

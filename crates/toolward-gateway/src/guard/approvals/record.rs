@@ -9,7 +9,7 @@ use super::ticket::{AskedBy, Binding, Grant, GrantScope, Subject, Ticket, Ticket
 use crate::audit::line::hex;
 
 /// The version of the format. Records of another version are not read.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 pub(super) fn of_ticket(ticket: &Ticket) -> Value {
     let rule = |rule: &AskedBy| {
@@ -117,7 +117,7 @@ fn of_subject(subject: &Subject) -> Value {
     json!({
         "agent": subject.agent.as_deref(), "holder": subject.holder, "server": subject.server,
         "method": subject.method, "name": subject.name, "definition": subject.definition,
-        "entries": subject.entries,
+        "entries": subject.entries, "origin": subject.origin,
     })
 }
 
@@ -130,6 +130,7 @@ fn to_subject(value: &Value) -> Option<Subject> {
         name: text(value, "name")?,
         definition: text(value, "definition")?,
         entries: texts(value, "entries")?,
+        origin: text(value, "origin")?,
     })
 }
 

@@ -22,6 +22,8 @@ pub struct Settings {
     /// The longest grant that can be given.
     pub max_grant: Duration,
     pub notify: Arc<[Notifier]>,
+    /// Digests of the credentials of agents.
+    credentials: HashMap<Box<str>, Box<str>>,
     entries: RwLock<HashMap<AskingRule, Arc<AskingEntry>>>,
 }
 
@@ -32,6 +34,7 @@ impl Default for Settings {
             ttl: Duration::from_secs(600),
             max_grant: Duration::from_secs(7 * 86_400),
             notify: Arc::from([]),
+            credentials: HashMap::default(),
             entries: RwLock::default(),
         }
     }
@@ -52,6 +55,20 @@ impl Settings {
         notify: Vec<Notifier>,
     ) -> Settings {
         Settings { hold, ttl, max_grant, notify: notify.into(), ..Settings::default() }
+    }
+
+    /// The same settings, with digests of the credentials of agents.
+    pub fn with_credentials(
+        self,
+        credentials: impl IntoIterator<Item = (Box<str>, Box<str>)>,
+    ) -> Settings {
+        Settings { credentials: credentials.into_iter().collect(), ..self }
+    }
+
+    /// The origin of an agent's calls of a server with this identity, for [`Subject::origin`].
+    pub(crate) fn origin(&self, server: &str, agent: Option<&str>) -> String {
+        let credentials = agent.and_then(|agent| self.credentials.get(agent));
+        format!("{server} {}", credentials.map_or("", |digest| digest))
     }
 
     /// An entry of the policy that these settings belong to.
@@ -76,12 +93,17 @@ impl Settings {
     }
 }
 
-/// Whether tickets and grants are still valid under a policy: all their entries ask, and their agent has rules.
-pub(crate) fn supported(policy: &Policy) -> impl Fn(&Subject) -> bool {
-    let entries: HashSet<String> =
-        policy.all_asks().iter().map(|entry| digest(&entry.identity)).collect();
-    move |subject: &Subject| {
-        subject.entries.iter().all(|entry| entries.contains(entry))
+/// The entries of a policy that ask, by digest.
+pub(crate) struct AskingEntries(HashSet<String>);
+
+impl AskingEntries {
+    pub(crate) fn of(policy: &Policy) -> AskingEntries {
+        AskingEntries(policy.all_asks().iter().map(|entry| digest(&entry.identity)).collect())
+    }
+
+    /// Whether tickets and grants are still valid under the policy: all their entries ask, and their agent has rules.
+    pub(crate) fn support(&self, policy: &Policy, subject: &Subject) -> bool {
+        subject.entries.iter().all(|entry| self.0.contains(entry))
             && policy.has_rules_for(subject.agent.as_deref())
     }
 }

@@ -1,4 +1,5 @@
-//! Where tickets and grants are kept: in memory, or in the state directory, so that they survive a restart.
+//! Where tickets and grants are kept: in memory; in the state directory, so that they survive a restart; or in a store
+//! that several gateways share ([`remote`](super::remote)).
 //!
 //! The directory has one file per record, which is replaced atomically. Several gateways can use it: a lock file
 //! serializes their changes and counts them, so that each of them notices the changes of the others.
@@ -7,17 +8,81 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::record;
+use super::remote::RemoteStore;
 use super::tables::{Change, Tables};
+use crate::lock::LockUnpoisoned;
 
 /// A record that is larger than this is not read.
 const MAX_RECORD_BYTES: u64 = 256 << 10;
 
-pub(super) struct Store {
+pub(super) enum Store {
+    Local(Mutex<LocalStore>),
+    Remote(RemoteStore),
+}
+
+impl Store {
+    /// Makes a change, which may be repeated, and stores it.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        mut change: impl FnMut(&mut Tables) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let store = match self {
+            Store::Local(store) => return store.locked().change(change),
+            Store::Remote(store) => store,
+        };
+        let (done, outcome) = oneshot::channel();
+        store.submit(move |tables| change(tables), |outcome| drop(done.send(outcome)));
+        outcome.await.unwrap_or_else(|_| Err(io::Error::other("the store was closed")))
+    }
+
+    /// Makes a change without waiting for it. Later changes of this process find it made.
+    pub(super) fn submit<T: Send + 'static>(
+        &self,
+        change: impl FnMut(&mut Tables) -> T + Send + 'static,
+        done: impl FnOnce(io::Result<T>) + Send + 'static,
+    ) {
+        match self {
+            Store::Local(store) => {
+                let changed = store.locked().change(change);
+                done(changed);
+            }
+            Store::Remote(store) => store.submit(change, done),
+        }
+    }
+
+    /// Whether other processes can change the records without this one being told.
+    pub(super) fn is_polled(&self) -> bool {
+        match self {
+            Store::Local(store) => matches!(store.locked().place, Place::Directory(_)),
+            Store::Remote(_) => false,
+        }
+    }
+
+    /// Reads the records as this process knows them.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Tables) -> T) -> T {
+        match self {
+            Store::Local(store) => read(&store.locked().tables),
+            Store::Remote(store) => read(&store.tables().locked()),
+        }
+    }
+
+    /// Reads the records as they are, if that can be known without waiting.
+    pub(super) fn read_current<T>(&self, read: impl FnOnce(&Tables) -> T) -> Option<T> {
+        match self {
+            Store::Local(store) => store.locked().current().map(read),
+            Store::Remote(_) => None,
+        }
+    }
+}
+
+pub(super) struct LocalStore {
     tables: Tables,
     place: Place,
 }
@@ -35,13 +100,13 @@ struct Directory {
     seen: u64,
 }
 
-impl Store {
-    pub(super) fn in_memory() -> Store {
-        Store { tables: Tables::default(), place: Place::Memory }
+impl LocalStore {
+    pub(super) fn in_memory() -> LocalStore {
+        LocalStore { tables: Tables::default(), place: Place::Memory }
     }
 
     /// Opens the store of a directory, which is created if necessary, readable only by this user.
-    pub(super) fn in_directory(path: &Path) -> io::Result<Store> {
+    pub(super) fn in_directory(path: &Path) -> io::Result<LocalStore> {
         for folder in [path.join("tickets"), path.join("grants")] {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
@@ -49,23 +114,14 @@ impl Store {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(path.join("lock"))?;
         let directory = Directory { path: path.into(), lock, seen: 0 };
-        let mut store = Store { tables: Tables::default(), place: Place::Directory(directory) };
+        let mut store =
+            LocalStore { tables: Tables::default(), place: Place::Directory(directory) };
         store.change(|_| ())?;
         Ok(store)
     }
 
-    /// Whether other processes can change the records.
-    pub(super) fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Directory(_))
-    }
-
-    /// The records as this process knows them.
-    pub(super) fn tables(&self) -> &Tables {
-        &self.tables
-    }
-
     /// The records as they are, if no other process has changed them since.
-    pub(super) fn current(&self) -> Option<&Tables> {
+    fn current(&self) -> Option<&Tables> {
         match &self.place {
             Place::Memory => Some(&self.tables),
             Place::Directory(directory) => {
@@ -76,8 +132,8 @@ impl Store {
 
     /// Changes records. If they cannot be stored, the tables are read again, so that nothing is assumed that the
     /// directory does not have.
-    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut Tables) -> T) -> io::Result<T> {
-        let Store { tables, place } = self;
+    fn change<T>(&mut self, change: impl FnOnce(&mut Tables) -> T) -> io::Result<T> {
+        let LocalStore { tables, place } = self;
         let Place::Directory(directory) = place else {
             let changed = change(tables);
             tables.take_changes();

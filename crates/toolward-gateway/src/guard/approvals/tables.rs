@@ -26,7 +26,7 @@ const MAX_REMEMBERED: usize = 4096;
 pub(super) const SECOND: u64 = 1_000_000;
 
 /// All tickets and grants.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Tables {
     tickets: HashMap<String, Ticket>,
     /// Tickets that wait for a person, by the call.
@@ -63,6 +63,7 @@ pub(super) enum Change {
 }
 
 /// A call about which a person is to be asked.
+#[derive(Clone)]
 pub(super) struct NewTicket {
     pub(super) id: String,
     pub(super) reference: String,
@@ -131,6 +132,17 @@ impl Tables {
 
     pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
         self.grants.values()
+    }
+
+    /// Removes a record without recording a change.
+    pub(super) fn forget(&mut self, is_ticket: bool, id: &str) {
+        match is_ticket {
+            true => drop(self.remove_ticket(id)),
+            false => {
+                self.remove_grant(id);
+                self.changes.retain(|change| !matches!(change, Change::Grant(own) if own == id));
+            }
+        }
     }
 
     pub(super) fn take_changes(&mut self) -> Vec<Change> {

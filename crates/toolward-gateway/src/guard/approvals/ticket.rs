@@ -22,6 +22,9 @@ pub struct Subject {
     pub definition: String,
     /// Digests of the entries that ask, in the order of their layers.
     pub entries: Vec<String>,
+    /// Digests of the server's command line or URL, and of the agent's credentials. An approval is void for another
+    /// program under the same name, and for an agent that was revoked and created again.
+    pub origin: String,
 }
 
 impl Subject {
@@ -37,7 +40,7 @@ impl Subject {
 
     fn tag(&self, keys: &Keys, tool: &Tag) -> Tag {
         let entries = self.entries.iter().map(String::as_bytes);
-        let first = [&b"subject"[..], tool, self.definition.as_bytes()];
+        let first = [&b"subject"[..], tool, self.definition.as_bytes(), self.origin.as_bytes()];
         keys.tag(&first.into_iter().chain(entries).collect::<Vec<_>>())
     }
 }

@@ -18,9 +18,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use redis::{ConnectionInfo, ProtocolVersion};
 use tokio::sync::oneshot;
 
-use self::address::StoreAddress;
+use self::address::{StoreAddress, Topology};
 use self::line::StoreConnection;
 use super::counters::{Full, Pace};
 
@@ -43,6 +44,21 @@ pub struct Redis {
     is_down: AtomicBool,
     /// While the store is down, this process counts in memory.
     falls_back: bool,
+}
+
+/// How to connect to the single server of a URL, with the protocol version that has push messages.
+pub(in crate::guard) fn single_server(url: &str) -> Result<ConnectionInfo, String> {
+    let address = StoreAddress::parse(url)?;
+    let Topology::Single(host) = &address.topology else {
+        return Err("it is not a single server".into());
+    };
+    if address.is_tls {
+        // An error means that a provider is already installed.
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    }
+    let info = address.server(host)?;
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    Ok(info.set_redis_settings(settings))
 }
 
 /// Timeouts of a store.

@@ -32,7 +32,11 @@ async fn an_approval_of_one_call_does_not_cover_another() {
         assert_eq!(data(&answer)["error"], "approval_pending", "{other}: {answer}");
     }
     assert!(server.received("tools/call").is_empty());
-    assert_eq!(gate.grants().len(), 1, "attempts with other arguments do not use up the grant");
+    assert_eq!(
+        gate.grants().await.len(),
+        1,
+        "attempts with other arguments do not use up the grant"
+    );
     assert!(is_done(&call_raw(&client, r#"{"n": 1, "path": "a"}"#).await));
 }
 
@@ -95,7 +99,7 @@ async fn a_ticket_is_decided_once() {
     let ticket = gate.ticket().await;
     gate.deny(&ticket, None).await.unwrap();
     assert!(gate.approve(&ticket, Scope::Call).await.is_err());
-    assert!(gate.grants().is_empty());
+    assert!(gate.grants().await.is_empty());
     tokio::time::sleep(Duration::from_secs(700)).await;
     assert!(gate.approve(&ticket, Scope::Call).await.is_err(), "it has expired");
 }
@@ -163,7 +167,7 @@ async fn an_agent_cannot_flood_people() {
     }
     let beyond = client.call_with("echo", json!({"n": 20})).await;
     assert_eq!(data(&beyond)["error"], "approvals_full", "{beyond}");
-    assert_eq!(gate.tickets().len(), 20);
+    assert_eq!(gate.tickets().await.len(), 20);
     // An identical call joins its ticket.
     assert_eq!(data(&client.call_with("echo", json!({"n": 3})).await)["error"], "approval_pending");
 }
@@ -181,7 +185,7 @@ async fn after_five_denials_nobody_is_asked_for_a_while() {
     let answer = client.call_with("echo", json!({"n": 6})).await;
     assert_eq!(data(&answer)["error"], "approval_denied", "{answer}");
     assert!(text(&answer).contains("no one was asked"), "{answer}");
-    assert!(gate.tickets().is_empty());
+    assert!(gate.tickets().await.is_empty());
     tokio::time::sleep(Duration::from_secs(600)).await;
     let answer = client.call_with("echo", json!({"n": 7})).await;
     assert_eq!(data(&answer)["error"], "approval_pending", "{answer}");
@@ -211,5 +215,5 @@ async fn a_decision_that_cannot_be_recorded_is_not_made() {
     let ticket = gate.ticket().await;
     gate.break_audit();
     assert!(matches!(gate.approve(&ticket, Scope::Call).await, Err(Rejected::NotRecorded(_))));
-    assert!(gate.grants().is_empty() && gate.ticket().await.is_pending());
+    assert!(gate.grants().await.is_empty() && gate.ticket().await.is_pending());
 }

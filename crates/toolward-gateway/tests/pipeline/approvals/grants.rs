@@ -90,7 +90,7 @@ async fn a_reload_that_changes_the_rule_voids_its_grants_for_good() {
         call.answer().await;
         gate.reload(&other);
         gate.reload(&asks());
-        assert!(gate.grants().is_empty(), "{other}");
+        assert!(gate.grants().await.is_empty(), "{other}");
         pending(&client, "echo", json!({})).await;
     }
 }
@@ -117,7 +117,7 @@ async fn the_grants_of_a_removed_agent_are_void() {
     call.answer().await;
     gate.reload("servers: {s: {command: x}}\nagents: {eve: {allow: {servers: [s]}}}\n");
     gate.reload(&asks());
-    assert!(gate.grants().is_empty());
+    assert!(gate.grants().await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ async fn tickets_and_grants_survive_a_restart() {
     drop(third);
 
     let fourth = start();
-    assert!(fourth.grants().is_empty());
+    assert!(fourth.grants().await.is_empty());
     let answer = fourth.client(Kind::StdioLegacy).await.call("echo").await;
     assert_eq!(data(&answer)["error"], "approval_pending", "{answer}");
     assert_eq!(server.received("tools/call").len(), 1);
@@ -76,7 +76,7 @@ async fn two_gateways_share_tickets_and_redeem_a_grant_once() {
     assert_eq!(other.ticket().await.id, ticket.id);
     other.approve(&ticket, Scope::Call).await.unwrap();
     assert!(is_done(&call.answer().await), "the decision of the other gateway arrives");
-    assert!(other.grants().is_empty() && one.grants().is_empty());
+    assert!(other.grants().await.is_empty() && one.grants().is_empty());
     let again = other.client(Kind::StdioLegacy).await.call("echo").await;
     assert_eq!(data(&again)["error"], "approval_pending", "{again}");
     assert_eq!(server.received("tools/call").len(), 1);

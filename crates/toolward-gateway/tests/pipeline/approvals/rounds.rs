@@ -50,7 +50,7 @@ async fn after_eight_rounds_the_client_is_told_to_come_back_later() {
     }
     let last = client.request("tools/call", params(state.as_ref())).await;
     assert_eq!(data(&last)["error"], "approval_pending", "{last}");
-    assert_eq!(gate.tickets().len(), 1);
+    assert_eq!(gate.tickets().await.len(), 1);
     // Without a state, it begins again.
     let answer = client.request("tools/call", params(None)).await;
     assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
@@ -68,7 +68,7 @@ async fn a_state_of_another_agent_is_unknown() {
     let first = dev.request("tools/call", params(None)).await;
     let stolen = eve.request("tools/call", params(Some(&first["result"]["requestState"]))).await;
     assert!(stolen["error"].is_object(), "{stolen}");
-    assert_eq!(gate.tickets().len(), 1, "nothing is asked for another agent");
+    assert_eq!(gate.tickets().await.len(), 1, "nothing is asked for another agent");
 }
 
 /// A server that asks once for input, and then answers.
@@ -108,7 +108,7 @@ async fn an_approved_call_whose_server_needs_input_is_not_asked_about_again() {
         // The state is used up.
         let replayed = client.request("tools/call", repeated.clone()).await;
         assert!(replayed["error"].is_object(), "{kind:?}: {replayed}");
-        assert!(gate.tickets().is_empty(), "{kind:?}");
+        assert!(gate.tickets().await.is_empty(), "{kind:?}");
         assert_eq!(server.received("tools/call").len(), 2, "{kind:?}");
     }
 }

@@ -34,7 +34,7 @@ async fn an_approved_call_is_forwarded_once_and_recorded_with_its_approver() {
             (&json!("uid 1000"), &json!("cli"))
         );
         assert!(approval["latency_ms"].as_u64().unwrap() >= 19_000, "{approval}");
-        assert!(gate.grants().is_empty() && gate.tickets().is_empty(), "{kind:?}");
+        assert!(gate.grants().await.is_empty() && gate.tickets().await.is_empty(), "{kind:?}");
     }
 }
 
@@ -215,7 +215,7 @@ async fn each_entry_has_its_own_times_and_the_shortest_count() {
         assert_eq!(data(&client.call(tool).await)["error"], "approval_pending");
         assert_eq!(begun.elapsed().as_secs(), seconds, "{tool}");
     }
-    let left: Vec<String> = gate.tickets().into_iter().map(|ticket| ticket.exposed).collect();
+    let left: Vec<String> = gate.tickets().await.into_iter().map(|ticket| ticket.exposed).collect();
     assert_eq!(left, ["s__other"], "the ticket of `echo` has expired");
     client.call("other").await;
     let expired = gate.record("approval").await;

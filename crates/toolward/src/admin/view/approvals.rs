@@ -118,7 +118,7 @@ async fn respond(
     signed: &SignedIn,
     message: Option<String>,
 ) -> ViewResponse {
-    let queue = match queue(page, signed, message) {
+    let queue = match queue(page, signed, message).await {
         Ok(queue) => queue,
         Err(error) => return ViewResponse::Wrong(format!("Tickets cannot be read: {error}")),
     };
@@ -192,11 +192,15 @@ fn scope(query: &Query) -> Result<Scope, &'static str> {
     }
 }
 
-fn queue(page: &AdminUi, signed: &SignedIn, message: Option<String>) -> std::io::Result<Queue> {
+async fn queue(
+    page: &AdminUi,
+    signed: &SignedIn,
+    message: Option<String>,
+) -> std::io::Result<Queue> {
     let (gateway, active) = (page.gateway(), page.gateway().active());
     let approvals = &gateway.context.approvals;
     let approver = approver(&active, signed);
-    let (tickets, all) = approvals.oldest_pending(SHOWN)?;
+    let (tickets, all) = approvals.oldest_pending(SHOWN).await?;
     let more = all.saturating_sub(SHOWN);
     let shown = tickets.iter().map(|ticket| {
         let may_decide = approver.as_ref().is_ok_and(|one| one.may_decide(&active, ticket));
@@ -209,7 +213,7 @@ fn queue(page: &AdminUi, signed: &SignedIn, message: Option<String>) -> std::io:
         admin: signed.admin.clone(),
         tickets: shown.collect(),
         more,
-        grants: approvals.grants()?.iter().map(shown_grant).collect(),
+        grants: approvals.grants().await?.iter().map(shown_grant).collect(),
         times: TIMES.into_iter().filter(|(_, seconds)| *seconds <= most).collect(),
     })
 }

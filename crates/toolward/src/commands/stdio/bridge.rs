@@ -22,7 +22,7 @@ pub(super) fn run(url: &str, request_bytes: u64) -> Result<u8, Failure> {
         let ends = (stdio_pipes::input(), stdio_pipes::output());
         tokio::select! {
             () = bridge::serve(address, token, request_bytes, ends) => {}
-            () = terminated() => {}
+            _ = terminated() => {}
         }
     });
     // Reading standard input cannot always be interrupted.

@@ -87,7 +87,7 @@ impl LiveStream {
     /// Sends an event if something has changed; returns whether it did.
     async fn look(&mut self) -> bool {
         let Some(page) = self.page.upgrade() else { return false };
-        let news = self.changes.look(&page);
+        let news = self.changes.look(&page).await;
         drop(page);
         match news {
             Some(news) => self.send.send(news.into()).await.is_ok(),
