@@ -4,11 +4,15 @@
 //! sorted so that the first match decides, and conditions that an engine can index are placed where it
 //! indexes them.
 
+#[cfg(feature = "contenders")]
 mod cedar;
+#[cfg(feature = "contenders")]
 mod cel;
 mod linear;
 
+#[cfg(feature = "contenders")]
 pub use self::cedar::Cedar;
+#[cfg(feature = "contenders")]
 pub use self::cel::Cel;
 pub use self::linear::Linear;
 
@@ -27,7 +31,9 @@ pub fn all(world: &World, requests: &[Request]) -> Vec<Box<dyn Contender>> {
     vec![
         Box::new(Linear::over_all_rules(world, requests)),
         Box::new(Linear::over_own_rules(world, requests)),
+        #[cfg(feature = "contenders")]
         Box::new(Cel::new(world, requests)),
+        #[cfg(feature = "contenders")]
         Box::new(Cedar::new(world, requests)),
     ]
 }

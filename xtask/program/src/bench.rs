@@ -3,11 +3,13 @@
 //! them. The results are ratios.
 
 mod build;
+mod callgrind;
 mod contest;
 mod growth;
 mod guards;
 mod held;
 mod http;
+pub mod instructions;
 mod kinds;
 mod listing;
 mod nginx;
@@ -39,7 +41,8 @@ type Result<T> = std::result::Result<T, String>;
 /// A section of the benchmark, with its name for `--only`.
 type Section = (&'static str, fn(&Bench) -> Result<Table>);
 
-const SECTIONS: [Section; 14] = [
+const SECTIONS: [Section; 15] = [
+    ("instructions", instructions::run),
     ("latency", http::latency),
     ("throughput", http::throughput),
     ("stdio", stdio::run),
@@ -164,6 +167,22 @@ impl Bench {
         }
         println!();
         Ok(Bench { rounds, seconds, testkit, toolward, no_serve, nginx, folder })
+    }
+
+    /// For counting instructions, without contenders.
+    fn for_counting() -> Result<Bench> {
+        let folder = tempfile::Builder::new().prefix("toolward-bench-").tempdir();
+        let folder = folder.map_err(|error| format!("a working directory: {error}"))?;
+        process::end_all_on_signal(folder.path())?;
+        Ok(Bench {
+            rounds: 1,
+            seconds: 0.0,
+            testkit: build::counted("toolward-testkit", "testkit", true)?,
+            toolward: build::counted("toolward", "toolward", true)?,
+            no_serve: None,
+            nginx: Err("not needed".into()),
+            folder,
+        })
     }
 
     /// A directory that nothing else uses.

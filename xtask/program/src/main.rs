@@ -2,6 +2,7 @@
 //!
 //! - `generate` writes the generated files; `--check` fails if one is stale.
 //! - `bench` measures the program, compared with others.
+//! - `instructions` fails if the program needs more instructions than before.
 //! - `torture` kills, reloads and restarts gateways under load.
 //! - `conformance` runs the official conformance suite directly and through the gateway.
 //! - `tokens` counts the tokens of tool lists.
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ["generate"] => generate(false),
         ["generate", "--check"] => generate(true),
         ["bench", ref words @ ..] => bench::main(words),
+        ["instructions", ref words @ ..] => bench::instructions::main(words),
         ["torture", ref words @ ..] => torture::main(words),
         ["conformance", ref words @ ..] => conformance::main(words),
         ["tokens", ref words @ ..] => tokens::main(words),
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         _ => {
             let usages = [
                 bench::USAGE,
+                bench::instructions::USAGE,
                 torture::USAGE,
                 conformance::USAGE,
                 tokens::USAGE,

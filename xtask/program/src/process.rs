@@ -90,9 +90,19 @@ impl Process {
     pub(crate) fn wait_for<T>(
         &mut self,
         pause: Duration,
+        attempt: impl FnMut() -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        self.wait_within(START_TIMEOUT, pause, attempt)
+    }
+
+    /// The same, for a process that may take longer.
+    pub(crate) fn wait_within<T>(
+        &mut self,
+        timeout: Duration,
+        pause: Duration,
         mut attempt: impl FnMut() -> std::result::Result<T, String>,
     ) -> Result<T> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let deadline = Instant::now() + timeout;
         loop {
             let why = match attempt() {
                 Ok(done) => return Ok(done),
@@ -154,9 +164,19 @@ impl Process {
         self.ended()
     }
 
+    /// The same, for a process that may take longer.
+    pub(crate) fn end_within(self, signal: Signal, timeout: Duration) -> Result<ExitStatus> {
+        send(self.child.id(), signal);
+        self.ended_within(timeout)
+    }
+
     /// Waits for the end of a process that is shutting down.
-    pub(crate) fn ended(mut self) -> Result<ExitStatus> {
-        let deadline = Instant::now() + START_TIMEOUT;
+    pub(crate) fn ended(self) -> Result<ExitStatus> {
+        self.ended_within(START_TIMEOUT)
+    }
+
+    fn ended_within(mut self, timeout: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Ok(status),

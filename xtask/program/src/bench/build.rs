@@ -9,10 +9,20 @@ use super::Result;
 
 /// Builds a program of the workspace, with these features; returns its path.
 pub(super) fn program(package: &str, name: &str, features: &str) -> Result<PathBuf> {
+    build(package, name, &["--release", "--features", features])
+}
+
+/// Builds a program with the names of its functions, for counting instructions.
+pub(super) fn counted(package: &str, name: &str, default_features: bool) -> Result<PathBuf> {
+    let more: &[&str] = if default_features { &[] } else { &["--no-default-features"] };
+    build(package, name, &[&["--profile", "counted"], more].concat())
+}
+
+fn build(package: &str, name: &str, how: &[&str]) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--package", package, "--bin", name])
-        .args(["--features", features])
+        .args(["build", "--package", package, "--bin", name])
+        .args(how)
         .args(["--quiet", "--message-format", "json-render-diagnostics"])
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stderr(Stdio::inherit())

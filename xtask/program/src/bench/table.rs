@@ -49,7 +49,15 @@ impl Table {
         self.findings.push(format!("{what}: {found}   target {target}: {verdict}"));
     }
 
-    /// Whether all measured responses were correct.
+    /// Adds a result whose target must be met.
+    pub(super) fn required(&mut self, what: &str, found: Spread, target: &str, met: bool) {
+        self.finding(what, found, target, met);
+        if !met {
+            self.wrong.push(format!("{what}: {found} instead of {target}"));
+        }
+    }
+
+    /// Whether all measured responses were correct, and all required targets met.
     pub(super) fn is_right(&self) -> bool {
         self.wrong.is_empty()
     }

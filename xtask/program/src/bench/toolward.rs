@@ -182,13 +182,18 @@ impl Setup {
         self.start_program(&bench.toolward)
     }
 
+    /// Adds the arguments of the program to a command; returns the URL at which it will serve.
+    pub(super) fn serve_with(&self, command: &mut Command) -> String {
+        command.arg("serve").arg("-c").arg(self.folder.join("toolward.yaml"));
+        command.current_dir(&self.folder);
+        format!("http://127.0.0.1:{}/mcp", self.port)
+    }
+
     /// The same, with another build.
     pub(super) fn start_program(&self, program: &Path) -> Result<Toolward> {
         let mut command = Command::new(program);
-        command.arg("serve").arg("-c").arg(self.folder.join("toolward.yaml"));
-        command.current_dir(&self.folder);
+        let url = self.serve_with(&mut command);
         let mut process = Process::start("toolward", &mut command, &self.folder)?;
-        let url = format!("http://127.0.0.1:{}/mcp", self.port);
         let target = target(&url)?;
         let shown = format!("\"{}\"", self.tool);
         process.wait_for(Duration::from_micros(200), || {
