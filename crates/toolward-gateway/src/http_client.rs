@@ -11,6 +11,7 @@
 
 mod address;
 mod connection;
+mod download;
 pub(crate) mod fetch;
 pub(crate) mod gzip;
 mod origin;
@@ -25,6 +26,7 @@ use toolward_wire::http::{BodyReader, ResponseHead, write_request};
 
 pub use self::address::Address;
 pub(crate) use self::connection::{Connection, MAX_READ_BYTES};
+pub use self::download::{Download, download};
 use self::gzip::Coding;
 use self::origin::Origin;
 use self::pool::Pool;

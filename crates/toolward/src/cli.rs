@@ -8,6 +8,7 @@ mod allow;
 mod analysis;
 mod approvals;
 mod audit;
+mod bundle;
 mod demo;
 mod history;
 mod init;
@@ -20,6 +21,7 @@ pub use allow::*;
 pub use analysis::*;
 pub use approvals::*;
 pub use audit::*;
+pub use bundle::*;
 pub use demo::*;
 pub use history::*;
 pub use init::*;
@@ -84,6 +86,7 @@ pub enum Command {
     Match(MatchArgs),
     Test(TestArgs),
     Token(TokenArgs),
+    Bundle(BundleArgs),
     Tools(ToolsCommandArgs),
     Allow(AllowArgs),
     Lock(LockArgs),
@@ -408,6 +411,9 @@ pub struct QuestionArgs {
     pub arguments: Option<String>,
     #[command(flatten)]
     pub kind: Kind,
+    /// The OAuth scopes of the caller's token, separated by spaces
+    #[arg(long, value_name = "SCOPES")]
+    pub scope: Option<String>,
     /// Ask what a listing shows instead of asking about a call
     #[arg(long, conflicts_with = "arguments")]
     pub list: bool,

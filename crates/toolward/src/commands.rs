@@ -4,6 +4,7 @@ pub(crate) mod allow;
 pub(crate) mod analysis;
 pub(crate) mod approvals;
 pub(crate) mod audit;
+pub(crate) mod bundle;
 pub(crate) mod can_i;
 pub(crate) mod check;
 pub(crate) mod completions;

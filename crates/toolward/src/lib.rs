@@ -6,6 +6,8 @@ mod allow;
 mod approvals;
 mod arguments;
 mod audit_log;
+mod bundle_poll;
+mod bundles;
 pub mod cli;
 mod clients;
 mod commands;
@@ -44,6 +46,7 @@ mod sinks;
 mod startup;
 mod status_report;
 mod tool_lists;
+mod traces;
 mod version;
 mod watch;
 
@@ -137,6 +140,7 @@ fn dispatch(cli: Cli, matches: Option<&clap::ArgMatches>) -> Result<u8, Failure>
         Command::Tail(args) => commands::tail::run(args),
         Command::Match(args) => commands::matching::run(args),
         Command::Token(args) => commands::token::run(&args),
+        Command::Bundle(args) => commands::bundle::run(&args),
         Command::Tools(args) => {
             commands::tools::run(args, matches.and_then(|matches| Some(matches.subcommand()?.1)))
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use toolward_config::Options;
-use toolward_config::config::Config;
+use toolward_config::config::{BundleSource, Config};
 use toolward_config::sanitize;
 use toolward_gateway::active::Active;
 use toolward_gateway::clock::micros;
@@ -25,6 +25,7 @@ use toolward_gateway::methods::events;
 use self::prepare::PreparedReload;
 pub(crate) use self::reexec::Restart;
 use crate::active_config::ActiveConfig;
+use crate::bundles::Candidate;
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::load::Input;
@@ -315,6 +316,21 @@ impl Reloader {
         self.attempt(by, false, false).await
     }
 
+    /// Activates a newer bundle, with the rest of the configuration, and stores it.
+    pub(crate) async fn reload_bundle(
+        self: &Arc<Self>,
+        candidate: Candidate,
+    ) -> Result<String, String> {
+        self.attempt_with("bundle", (false, false), Some(candidate)).await
+    }
+
+    /// The bundles of the active configuration, and the state directory.
+    pub(crate) fn bundles(&self) -> (Vec<BundleSource>, Option<PathBuf>) {
+        let in_force = self.state().in_force.clone();
+        let bundles = in_force.map(|in_force| in_force.loaded.config.bundles.clone());
+        (bundles.unwrap_or_default(), self.again.begun.state.clone())
+    }
+
     /// The same, but accepts files that are a prefix of their active version.
     pub(crate) async fn reload_accepting(
         self: &Arc<Self>,
@@ -330,9 +346,21 @@ impl Reloader {
         again: bool,
         accept: bool,
     ) -> Result<String, String> {
+        self.attempt_with(by, (again, accept), None).await
+    }
+
+    async fn attempt_with(
+        self: &Arc<Self>,
+        by: &'static str,
+        (again, accept): (bool, bool),
+        candidate: Option<Candidate>,
+    ) -> Result<String, String> {
         let _turn = self.turn.lock().await;
-        let outcome = match self.prepared(accept).await {
-            Ok(ready) => self.take_up(ready, by).await,
+        let outcome = match self.prepared(accept, candidate.clone()).await {
+            Ok(ready) => match candidate.as_ref().map_or(Ok(()), Candidate::store) {
+                Ok(()) => self.take_up(ready, by).await,
+                Err(error) => Err(ReloadError::passing(error)),
+            },
             Err(refused) => Err(refused),
         };
         // The set of files may have changed.
@@ -377,9 +405,14 @@ impl Reloader {
     }
 
     /// Loads on a blocking thread, so that slow disks delay nothing else.
-    async fn prepared(self: &Arc<Self>, accept: bool) -> Result<PreparedReload, ReloadError> {
+    async fn prepared(
+        self: &Arc<Self>,
+        accept: bool,
+        candidate: Option<Candidate>,
+    ) -> Result<PreparedReload, ReloadError> {
         let this = self.clone();
-        let prepared = tokio::task::spawn_blocking(move || this.prepare(accept));
+        let prepare = move || this.prepare(accept, candidate.as_ref());
+        let prepared = tokio::task::spawn_blocking(prepare);
         prepared.await.unwrap_or_else(|error| Err(ReloadError::passing(error)))
     }
 

@@ -15,7 +15,9 @@ use toolward_gateway::downstream::http::{Endpoint, Setup};
 use toolward_gateway::upstream::Server;
 
 use crate::admin::{Admin, ServeContext};
-use crate::cli::{OnInvalid, PolicyArgs, ServeArgs, ToolsArgs};
+use crate::bundle_poll;
+use crate::bundles;
+use crate::cli::{OnInvalid, PolicyArgs, ServeArgs};
 use crate::control;
 use crate::descriptors;
 use crate::exit::{self, Failure};
@@ -184,6 +186,7 @@ pub(crate) fn serve_until_told(
         signals.block_on(async {
             control::open(&reloader, Some(heritage.clone()));
             let reloading = tokio::spawn(reloader.clone().run());
+            let polling = tokio::spawn(bundle_poll::poll(reloader.clone()));
             let listening = async {
                 let _ = hears.send(());
                 std::future::pending().await
@@ -204,6 +207,7 @@ pub(crate) fn serve_until_told(
                 () = listening => Signal::Interrupt,
             };
             reloading.abort();
+            polling.abort();
             draining.drain();
             let mut ending = Ending::Now;
             if signal == Signal::Terminate && !delay.is_zero() {
@@ -286,11 +290,15 @@ fn load_valid(
     matches: Option<&ArgMatches>,
     restrict: impl FnOnce(&mut Config) -> Result<(), Failure>,
 ) -> Result<Input, Failure> {
-    let mut input = Input::load_silently(policy, &ToolsArgs { lists: Vec::new() }, matches)?;
+    let options = options(policy, matches);
+    let candidates = bundles::fetch_missing(&options)?;
+    let reads = bundles::reads_with(&candidates);
+    let mut input = Input::from(&options, Vec::new(), &reads).map_err(|found| invalid(&found))?;
     log::start(&input.loaded.config.telemetry);
     input.report_warnings(policy)?;
     restrict(&mut input.loaded.config)?;
     can_run(&input)?;
+    bundles::store(&candidates)?;
     Ok(input)
 }
 

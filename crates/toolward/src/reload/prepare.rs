@@ -12,6 +12,7 @@ use toolward_gateway::opaque_id::Sealer;
 use super::truncated::{Version, refuse_truncated};
 use super::{ReloadError, Reloader};
 use crate::active_config::ActiveConfig;
+use crate::bundles::{self, Candidate};
 use crate::downgrade_guard::Protection;
 use crate::exit::Failure;
 use crate::gateway::{Announcement, sealer};
@@ -38,11 +39,19 @@ impl Reloader {
     /// Loads, validates and tests the new configuration.
     ///
     /// `accept`: a file that is only the beginning of its active version is applied too.
-    pub(super) fn prepare(&self, accept: bool) -> Result<PreparedReload, ReloadError> {
-        let reads = Reads::default();
+    /// `candidate`: a bundle that is not stored yet.
+    pub(super) fn prepare(
+        &self,
+        accept: bool,
+        candidate: Option<&Candidate>,
+    ) -> Result<PreparedReload, ReloadError> {
+        let reads = bundles::reads_with(candidate.map_or(&[], std::slice::from_ref));
         let prepared = self.read(&reads, accept);
-        // Invalid files are included, so that they are read again when they change.
-        self.state().reads = reads;
+        // Invalid files are included, so that they are read again when they change. A bundle that was rejected is
+        // not one of them.
+        if candidate.is_none() || prepared.is_ok() {
+            self.state().reads = reads;
+        }
         prepared
     }
 
