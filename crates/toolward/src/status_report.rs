@@ -1,11 +1,13 @@
 //! The JSON of `toolward status`.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use toolward_gateway::active::Active;
-use toolward_gateway::audit::Recording;
 use toolward_gateway::audit::line::time;
+use toolward_gateway::audit::sink_state::SinkState;
+use toolward_gateway::audit::{Audit, Recording};
 use toolward_gateway::guard::pins::Mode;
 use toolward_gateway::metrics::calls::Span;
 use toolward_gateway::upstream::Server;
@@ -50,6 +52,7 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "servers": servers,
         "hidden_resources": hidden_resources(&active),
         "audit": audit,
+        "sinks": sinks(&gateway.context.audit),
         "audit_required": gateway.context.audit.is_required(),
         "audit_dir": running.as_ref().map(|running| &running.audit),
         "config": running.as_ref().and_then(|running| running.config.as_ref()),
@@ -58,6 +61,21 @@ pub(crate) async fn status(reloader: &Reloader, begun: Instant) -> Value {
         "failing_tests": state.failing,
         "reload": {"taken_up": state.taken_up, "refused": state.refused, "last": last},
     })
+}
+
+/// The audit sinks: how far behind each is.
+fn sinks(audit: &Audit) -> Vec<Value> {
+    let sink = |sink: &Arc<SinkState>| {
+        json!({
+            "name": sink.name,
+            "lag_s": sink.lag().as_secs_f64(),
+            "max_lag_s": sink.max_lag.map(|max| max.as_secs_f64()),
+            "delivered": sink.delivered(),
+            "failures": sink.failures(),
+            "error": sink.error(),
+        })
+    };
+    audit.sinks().iter().map(sink).collect()
 }
 
 /// Resources and templates that two servers list: those of the later server, which are hidden.
@@ -97,9 +115,11 @@ pub(crate) fn server(server: &Server) -> Value {
     let lived = server.life.so_far();
     let failure = lived.last_failure.map(|last| json!({"time": time(last.at), "text": last.why}));
     let recent = Span::sum(&server.calls.recent());
+    let login = server.missing_login();
     json!({
         "name": server.name(),
         "state": state,
+        "login": login.map(|needs| json!({"why": needs.why, "command": needs.command()})),
         "eras": eras,
         "revisions": revisions,
         "tools": listed(ListKind::Tools),

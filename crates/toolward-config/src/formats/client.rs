@@ -135,9 +135,9 @@ fn server<'t>(reader: &mut Reader<'_>, node: Node<'t>, base: &Path, tolerant: bo
             ("env", Value::Map(_)) => kept.push((key, variables(value))),
             // The client logs in interactively; a gateway has its own settings for that.
             ("oauth", _) if value.get("token_url").is_none() => {
-                let message = "`oauth` of a client is not used: the gateway does not log in on behalf of a \
-                        client";
-                reader.warning(key.span, message, "set the server's credentials in `headers`");
+                let message = "`oauth` of a client is not used";
+                let help = "add `login: {}` to the server, and log in with `toolward login`";
+                reader.warning(key.span, message, help);
             }
             (name, _) if is_restriction(name) && is_everything(&value) => {}
             (name, _) if is_restriction(name) => {

@@ -66,7 +66,7 @@ pub(super) async fn discover_on(
     network: &Network,
 ) -> Result<Discovered, LoginError> {
     let failed = |why: String| LoginError::new(STEP, why);
-    let challenge = challenge(settings, network).await.map_err(failed)?;
+    let (status, challenge) = challenge(settings, network).await.map_err(failed)?;
     let resource = resource_metadata(settings, network, &challenge).await.map_err(failed)?;
     let named = resource.as_ref().map(|document| texts(document, "authorization_servers"));
     let named = named.unwrap_or_default();
@@ -85,7 +85,14 @@ pub(super) async fn discover_on(
         // Servers of 2025-03-26 have no resource metadata: they are their own authorization server.
         None => named.into_iter().next().unwrap_or_else(|| origin(&settings.address)),
     };
-    let server = server_metadata(network, &issuer).await?;
+    let is_found = resource.is_some() || settings.issuer.is_some();
+    let server = server_metadata(network, &issuer).await.map_err(|error| match status {
+        200..300 if !is_found => {
+            let why = "the server does not ask for a login";
+            LoginError::new(STEP, why).help("remove `login` from the server")
+        }
+        _ => error,
+    })?;
     let text = |name: &str| Some(resource.as_ref()?.get(name)?.as_str()?.to_owned());
     let scopes = resource.as_ref().map(|document| texts(document, "scopes_supported").join(" "));
     Ok(Discovered {
@@ -96,8 +103,11 @@ pub(super) async fn discover_on(
     })
 }
 
-/// The challenge to a request without credentials. A server may not challenge this request, but others.
-async fn challenge(settings: &LoginSettings, network: &Network) -> Result<Challenge, String> {
+/// The status of the response to a request without credentials, and its challenge. A server may not challenge this request, but others.
+async fn challenge(
+    settings: &LoginSettings,
+    network: &Network,
+) -> Result<(u16, Challenge), String> {
     let fields = [("MCP-Protocol-Version", "2025-11-25")];
     let body = Some(("application/json", PROBE));
     let request = Request { method: "POST", fields: &fields, body, limit: MAX_BYTES };
@@ -108,7 +118,8 @@ async fn challenge(settings: &LoginSettings, network: &Network) -> Result<Challe
     };
     let values = response.headers.values("www-authenticate");
     let challenges = values.filter_map(|value| std::str::from_utf8(value).ok());
-    Ok(challenges.filter_map(Challenge::parse).next().unwrap_or_default())
+    let challenge = challenges.filter_map(Challenge::parse).next().unwrap_or_default();
+    Ok((response.status, challenge))
 }
 
 /// The resource metadata of the server, if it has some.
@@ -169,6 +180,8 @@ pub(crate) async fn server_metadata(
         format!("{origin}/.well-known/oauth-authorization-server{path}"),
         format!("{origin}/.well-known/openid-configuration{path}"),
         format!("{origin}{path}/.well-known/openid-configuration"),
+        // Not in the specification, but some servers have it only there. The issuer must match nevertheless.
+        format!("{origin}/.well-known/oauth-authorization-server"),
     ];
     candidates.dedup();
     for url in &candidates {

@@ -279,7 +279,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_token_is_refreshed_before_it_expires() {
-        let tokens = |lifetime| grant("t", None, Some(100 + lifetime)).tokens.unwrap();
+        let tokens = |lifetime: u64| grant("t", None, Some(100 + lifetime)).tokens.unwrap();
         assert_eq!(tokens(3600).remaining(100), (3570, 3600));
         assert_eq!(tokens(16).remaining(100), (12, 16));
         assert_eq!(tokens(16).remaining(113), (0, 3));

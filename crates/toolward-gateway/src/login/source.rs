@@ -317,3 +317,6 @@ impl GrantSources {
         self.by_owner.locked().values().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod model;

@@ -76,6 +76,8 @@ struct Failure {
     at: Instant,
     count: u32,
     why: AskError,
+    /// The login that it is about.
+    login: String,
 }
 
 impl Failure {
@@ -200,14 +202,23 @@ impl OAuth {
     pub fn needs_login(&self) -> Option<NeedsLogin> {
         match &self.source {
             Source::ClientCredentials(_) => None,
-            Source::Login(source) => source.needs_login(),
-            Source::Logins(sources, _) => {
-                let all = match sources.settings().of {
-                    Of::Gateway => vec![sources.of(None)],
-                    Of::Agent => sources.all(),
-                };
-                all.iter().find_map(|source| source.needs_login())
+            Source::Login(source) => source.needs_login().or_else(|| self.rejected_login()),
+            Source::Logins(sources, known) => {
+                let known = known.locked().clone();
+                if known.is_empty() && sources.settings().of == Of::Gateway {
+                    return sources.of(None).needs_login();
+                }
+                known.iter().find_map(|(_, oauth)| oauth.needs_login())
             }
+        }
+    }
+
+    /// The login, if the authorization server rejected it without ending it.
+    fn rejected_login(&self) -> Option<NeedsLogin> {
+        let failed = self.held().failed.clone()?;
+        match failed.why {
+            AskError::NeedsLogin(needs) if failed.login == self.credentials() => Some(needs),
+            _ => None,
         }
     }
 
@@ -246,6 +257,8 @@ impl OAuth {
             return Ok(header);
         }
         let failed = self.held().failed.clone().filter(Failure::is_recent);
+        // Somebody may have logged in again.
+        let failed = failed.filter(|failed| failed.login == self.credentials());
         let asked = match failed {
             Some(failed) => Err((failed.why, false)),
             None => self.ask().await,
@@ -260,7 +273,8 @@ impl OAuth {
             Err((why, is_new)) => {
                 if is_new {
                     let count = held.failed.as_ref().map_or(0, |failed| failed.count + 1);
-                    held.failed = Some(Failure { at: Instant::now(), count, why: why.clone() });
+                    let (at, why, login) = (Instant::now(), why.clone(), self.credentials());
+                    held.failed = Some(Failure { at, count, why, login });
                 }
                 if matches!(why, AskError::NeedsLogin(_)) {
                     held.token = None;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
 use toolward_config::config::Metrics;
 use toolward_gateway::downstream::response::{Content, Response};
+use toolward_gateway::login::{Verdict, deliver};
 use toolward_wire::http::{Method, RequestHead};
 
 use super::admins::SignedIn;
@@ -20,6 +21,8 @@ use crate::{metrics, status_report};
 const HTML: &str = "text/html; charset=utf-8";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// The redirect address of logins at servers, which needs no token.
+const CALLBACK: &str = "/oauth/callback";
 /// Delay of the response to a wrong token. Such requests are answered one after the other.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(250);
 /// The maximum number of requests with a wrong token that are delayed at a time.
@@ -84,6 +87,10 @@ impl AdminUi {
         let posted = head.method == Method::Post;
         if !posted && head.path.starts_with(assets::PATH) {
             return Ok(AdminRoute::Asset);
+        }
+        // A provider redirects the browser here; only the login that waits knows the `state`.
+        if !posted && head.path == CALLBACK {
+            return Err(self.login_response(head.query.as_deref().unwrap_or_default()));
         }
         if posted && !is_own_origin(head) {
             self.turned_away(from, "the origin is not allowed");
@@ -263,6 +270,14 @@ impl AdminUi {
         let _turn = self.tries.turn.lock().await;
         tokio::time::sleep(WRONG_TOKEN_DELAY).await;
         login()
+    }
+
+    /// Passes the response of a login at a server to the process that waits for it.
+    fn login_response(&self, query: &str) -> Response {
+        let running = self.reloader.running();
+        let verdict = running.map_or(Verdict::Foreign, |running| deliver(&running.state, query));
+        let page = Content::Bytes(HTML, verdict.page().into());
+        Response::new(verdict.status(), page).field("Cache-Control", "no-store")
     }
 
     /// Counts an unauthenticated request.

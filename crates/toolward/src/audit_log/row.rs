@@ -143,6 +143,21 @@ pub(crate) fn what(row: &Value) -> String {
             let (by, target) = (text("by").unwrap_or("?"), text("accepts").unwrap_or("?"));
             format!("{by} accepts the definition of {target}")
         }
+        "login" => {
+            let server = text("server").unwrap_or("?");
+            let of = text("agent").map(|agent| format!(" of {agent}")).unwrap_or_default();
+            let issuer = text("issuer").unwrap_or("?");
+            match text("what").unwrap_or("?") {
+                "login" => format!("login{of} to {server} at {issuer}"),
+                "refresh" => format!("the login{of} to {server} was refreshed"),
+                "loss" => {
+                    let reason = text("reason").unwrap_or("?");
+                    format!("the login{of} to {server} is lost: {reason}")
+                }
+                "logout" => format!("logout{of} from {server}"),
+                what => format!("{what}{of}: {server}"),
+            }
+        }
         "pin-approved" => format!("approved definitions loaded, {} changed", number("count")),
         "segment" => format!("segment {}", number("segment")),
         "retention" => format!("removed segments up to {}", number("removed_up_to")),

@@ -32,6 +32,14 @@ pub(crate) struct Remote {
     pub(crate) url: String,
     pub(crate) headers: Vec<HeaderSource>,
     pub(crate) is_sse: bool,
+    /// Its client logs in to it (OAuth), with this client id if one is configured.
+    pub(crate) login: Option<Login>,
+}
+
+/// The OAuth settings of an entry.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Login {
+    pub(crate) client_id: Option<String>,
 }
 
 /// The source of a header's value.
@@ -131,9 +139,7 @@ impl Program {
 }
 
 fn remote(entry: &Value, fields: &Fields, url: &str) -> Entry {
-    if entry.get("oauth").is_some_and(|oauth| *oauth != Value::Bool(false)) {
-        return Entry::Other("its client logs in to it (OAuth)");
-    }
+    let oauth = entry.get("oauth").filter(|oauth| **oauth != Value::Bool(false));
     if ["http_headers_helper", "authProviderType", "env_keys"]
         .iter()
         .any(|key| entry.get(key).is_some())
@@ -167,11 +173,31 @@ fn remote(entry: &Value, fields: &Fields, url: &str) -> Entry {
         }
     }
     let is_here = ["127.0.0.1", "localhost", "[::1]"].iter().any(|own| host.starts_with(own));
-    if headers.is_empty() && !is_here {
-        return Entry::Other("it has no headers, so its client may log in to it (OAuth)");
+    // Without headers, the client logs in if the server asks for it.
+    let logs_in = oauth.is_some() || headers.is_empty() && !is_here;
+    let login = logs_in.then(|| Login { client_id: oauth.and_then(client_id) });
+    if login.is_some() && url.contains(['$', '{', '?']) {
+        return Entry::Other("its client logs in to it (OAuth), and only the client knows its URL");
+    }
+    if login.is_some() && has_authorization(&headers) {
+        return Entry::Other("its client logs in to it (OAuth), and it also has a header for that");
     }
     let kind = entry["type"].as_str().unwrap_or_default();
     // If the transport is not given, the gateway detects it.
     let is_sse = kind == "sse";
-    Entry::Remote(Remote { url: url.into(), headers, is_sse })
+    Entry::Remote(Remote { url: url.into(), headers, is_sse, login })
+}
+
+/// The client id of an entry's OAuth settings, without references.
+fn client_id(oauth: &Value) -> Option<String> {
+    let id = ["clientId", "client_id"].iter().find_map(|name| oauth[*name].as_str());
+    id.filter(|id| !id.is_empty() && !id.contains(['$', '{'])).map(String::from)
+}
+
+fn has_authorization(headers: &[HeaderSource]) -> bool {
+    headers.iter().any(|header| match header {
+        HeaderSource::Written { name, .. } | HeaderSource::Variable { name, .. } => {
+            name.eq_ignore_ascii_case("authorization")
+        }
+    })
 }

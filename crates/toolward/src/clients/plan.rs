@@ -62,7 +62,7 @@ pub(crate) struct EntryPlan {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// It is wrapped, as this server, with these lines changed (values are masked).
-    Wrap { server: String, hints: Option<&'static HintSet>, diff: Vec<String> },
+    Wrap { server: String, hints: Option<&'static HintSet>, diff: Vec<String>, login: bool },
     /// It is wrapped already.
     Wrapped,
     /// It is not changed, for this reason.
@@ -190,7 +190,7 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
     for found in entries {
         let outcome = match plan_entry(&found, client, &text, request, gateway) {
             Ok(None) => Outcome::Wrapped,
-            Ok(Some((server, hints, edited))) => {
+            Ok(Some((server, (hints, login), edited))) => {
                 let ((old, at), (new, at_new)) =
                     (text.narrowed(&found.path), edited.narrowed(&found.path));
                 let diff = masked_diff::lines(
@@ -209,7 +209,7 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
                     _ => continue,
                 }
                 text = edited;
-                Outcome::Wrap { server, hints, diff }
+                Outcome::Wrap { server, hints, diff, login }
             }
             Err(why) => Outcome::Left(why),
         };
@@ -219,8 +219,8 @@ fn plan_file(file: ClientFile, request: &Request, gateway: &mut GatewayFile) -> 
     plan
 }
 
-/// The server, the hints that are proposed for it, and the file with the entry wrapped.
-type WrappedText = (String, Option<&'static HintSet>, SourceText);
+/// The server, the hints that are proposed for it and whether it needs a login, and the file with the entry wrapped.
+type WrappedText = (String, (Option<&'static HintSet>, bool), SourceText);
 
 /// The change of one entry; `None` if it is wrapped already.
 fn plan_entry(
@@ -246,7 +246,7 @@ fn plan_entry(
     let edits = edits(&found.json, client.fields, (&program, &args), &server);
     let edited = text.edit(&found.path, &edits).map_err(|why| why.to_string())?;
     gateway.add(&name, &server.definition, client.id);
-    Ok(Some((name, server.hints, edited)))
+    Ok(Some((name, (server.hints, server.needs_login()), edited)))
 }
 
 /// The arguments that start Toolward. The configuration is named only if it is not the one that `stdio --server` uses

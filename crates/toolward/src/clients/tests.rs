@@ -390,8 +390,11 @@ fn relative_commands_of_a_project_become_absolute() {
 #[test]
 fn entries_that_cannot_be_wrapped_are_reported_with_the_reason() {
     let entries = [
-        ("{\"url\": \"https://x.example\", \"oauth\": {\"clientId\": \"x\"}}", "OAuth"),
-        ("{\"url\": \"https://x.example\"}", "OAuth"),
+        ("{\"url\": \"https://x.example?k=${K}\", \"oauth\": {\"clientId\": \"x\"}}", "OAuth"),
+        (
+            "{\"url\": \"https://x.example\", \"oauth\": {}, \"headers\": {\"authorization\": \"x\"}}",
+            "OAuth",
+        ),
         ("{\"command\": \"${HOME}/x\", \"args\": []}", "references"),
         ("{\"url\": \"unix:///run/x.sock#/mcp\", \"headers\": {\"a\": \"b\"}}", "not http"),
         ("{\"disabled\": true}", "built into"),
@@ -406,6 +409,32 @@ fn entries_that_cannot_be_wrapped_are_reported_with_the_reason() {
         assert!(why.contains(words), "{entry}: {why}");
         assert_eq!(text(&file), content);
         assert!(!home.config().exists(), "{entry}");
+    }
+}
+
+#[test]
+fn entries_whose_client_logs_in_get_a_login() {
+    let id = "\"oauth\": {\"clientId\": \"x\"}";
+    for (more, expected) in
+        [("", "login: {}"), (", \"oauth\": {}", "login: {}"), (id, "client_id: x")]
+    {
+        let comma = if more == id { ", " } else { "" };
+        let home = Home::new(Platform::Linux);
+        let entry = format!("{{\"url\": \"https://x.example/mcp\"{comma}{more}}}");
+        let file =
+            home.write(".cursor/mcp.json", &format!("{{\"mcpServers\": {{\"a\": {entry}}}}}"));
+        let plan = home.init();
+        let Outcome::Wrap { server, login, .. } = &plan.files[0].entries[0].outcome else {
+            panic!("{entry}")
+        };
+        assert_eq!((&**server, *login), ("a", true), "{entry}");
+        let config = text(&home.config());
+        assert!(config.contains(expected), "{config}");
+        assert!(
+            !text(&file).contains("oauth") && !text(&file).contains("x.example"),
+            "{}",
+            text(&file)
+        );
     }
 }
 

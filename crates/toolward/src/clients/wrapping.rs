@@ -30,6 +30,11 @@ pub(crate) struct WrappedServer {
 }
 
 impl WrappedServer {
+    /// Whether a person has to log in to it.
+    pub(crate) fn needs_login(&self) -> bool {
+        self.definition.get("login").is_some()
+    }
+
     /// The server of an entry. `base`: the directory in which the client starts the program, if that is known.
     pub(crate) fn of(entry: &Entry, base: Option<&Path>) -> Result<WrappedServer, String> {
         let server = match entry {
@@ -122,6 +127,12 @@ fn of_remote(remote: &Remote) -> WrappedServer {
     if remote.is_sse {
         definition["transport"] = "sse".into();
     }
+    if let Some(login) = &remote.login {
+        definition["login"] = json!({});
+        if let Some(id) = &login.client_id {
+            definition["login"]["client_id"] = id.as_str().into();
+        }
+    }
     WrappedServer { definition, variables, passed_on, hints: None }
 }
 
@@ -199,6 +210,7 @@ pub(crate) fn edits(
             &fields.headers,
             &"bearer_token_env_var",
             &"env_http_headers",
+            &"oauth",
         ]);
         let gone = gone.filter(|name| entry.get(**name).is_some());
         edits.extend(gone.map(|name| Edit::Remove((*name).into())));

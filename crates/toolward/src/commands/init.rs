@@ -115,11 +115,12 @@ fn show(out: &mut dyn Write, plan: &Plan, machine: &Machine, diff: bool) -> std:
             let name = label(&entry.name, entry.project.as_deref());
             let name = sanitize(&name);
             match &entry.outcome {
-                Outcome::Wrap { server, hints, .. } => {
+                Outcome::Wrap { server, hints, login, .. } => {
+                    let login = if *login { ", which needs a login once" } else { "" };
                     let hints = hints.map_or_else(String::new, |set| {
                         format!(", with reviewed hints for {}", count(set.tools.len(), "tool"))
                     });
-                    writeln!(out, "  {name}: wrapped as the server `{server}`{hints}")?
+                    writeln!(out, "  {name}: wrapped as the server `{server}`{hints}{login}")?
                 }
                 Outcome::Wrapped => writeln!(out, "  {name}: wrapped already")?,
                 Outcome::Left(why) => writeln!(out, "  {name}: not changed: {}", sanitize(why))?,
@@ -150,6 +151,24 @@ fn done(out: &mut dyn Write, plan: &Plan, machine: &Machine) -> std::io::Result<
     for file in &changed {
         writeln!(out, "  {}: {}", file.client.name, file.client.restart)?;
     }
+    let mut logins: Vec<&str> = Vec::new();
+    for entry in changed.iter().flat_map(|file| &file.entries) {
+        if let Outcome::Wrap { server, login: true, .. } = &entry.outcome
+            && !logins.contains(&&**server)
+        {
+            logins.push(server);
+        }
+    }
+    if !logins.is_empty() {
+        writeln!(
+            out,
+            "\nThe clients logged in to these servers themselves; now Toolward does. Log in once (if a server needs no \
+             login, remove its `login`):"
+        )?;
+        for server in logins {
+            writeln!(out, "  toolward login {}", sanitize(server))?;
+        }
+    }
     let is_open = changed.iter().all(|file| plan.gateway.denies_nothing(file.client.id));
     let denied = match is_open {
         true => "and nothing is denied yet",
@@ -167,8 +186,9 @@ fn to_json(plan: &Plan) -> Value {
     let files = plan.files.iter().map(|file| {
         let entries = file.entries.iter().map(|entry| {
             let (state, detail) = match &entry.outcome {
-                Outcome::Wrap { server, hints, .. } => {
-                    ("wrap", json!({"server": server, "hints": hints.map(|set| set.name)}))
+                Outcome::Wrap { server, hints, login, .. } => {
+                    let hints = hints.map(|set| set.name);
+                    ("wrap", json!({"server": server, "hints": hints, "needs_login": login}))
                 }
                 Outcome::Wrapped => ("wrapped", json!({})),
                 Outcome::Left(why) => ("direct", json!({"reason": why})),

@@ -135,6 +135,9 @@ fn text(status: &Value, clock: &Clock) -> String {
             text += &format!("  audit    {}\n", paint(RED, loud));
         }
     }
+    for sink in status["sinks"].as_array().into_iter().flatten() {
+        text += &format!("  sink     {}\n", sink_text(sink));
+    }
     for server in status["servers"].as_array().into_iter().flatten() {
         let mut line = format!("  server   {}: {}", word(&server["name"]), word(&server["state"]));
         let revisions = words(&server["revisions"]);
@@ -154,6 +157,10 @@ fn text(status: &Value, clock: &Clock) -> String {
                 line += &format!(", {}", paint(RED, format!("{number} quarantined")));
             }
             _ => {}
+        }
+        if let Some(command) = server["login"]["command"].as_str() {
+            let help = format!("log in with `{}`", sanitize(command));
+            line += &format!(", {}", paint(YELLOW, help));
         }
         if let Some(why) = server["pins"]["refused"].as_str() {
             line += &format!(", {}", paint(RED, format!("refused: {}", sanitize(why))));
@@ -204,6 +211,20 @@ fn distinct(policy: &Value) -> String {
         kinds => format!("{file} ({})", kinds.join(", ")),
     });
     sanitize(&shown.collect::<Vec<_>>().join(", ")).into_owned()
+}
+
+/// A sink: `syslog: 1,234 records, up to date`.
+fn sink_text(sink: &Value) -> String {
+    let name = sanitize(sink["name"].as_str().unwrap_or("?")).into_owned();
+    let delivered = sink["delivered"].as_u64().unwrap_or(0);
+    let delivered = count(usize::try_from(delivered).unwrap_or(usize::MAX), "record");
+    let lag = sink["lag_s"].as_f64().unwrap_or(0.0);
+    let behind = match lag < 1.0 {
+        true => "up to date".into(),
+        false => paint(YELLOW, format!("{lag:.0} s behind")),
+    };
+    let error = sink["error"].as_str().map(|why| paint(RED, format!(": {}", sanitize(why))));
+    format!("{name}: {delivered} delivered, {behind}{}", error.unwrap_or_default())
 }
 
 fn calls(number: u64) -> String {

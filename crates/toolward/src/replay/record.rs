@@ -9,7 +9,8 @@ use toolward_policy::{Family, Verdict};
 const MAX_RECORDED_CHARS: usize = 256;
 
 /// Kinds of records that are neither calls nor listings.
-const OTHER_KINDS: [&str; 18] = [
+const OTHER_KINDS: [&str; 19] = [
+    "login",
     "outcome",
     "subscription",
     "question",

@@ -100,6 +100,8 @@ struct ServerState {
     p50: Option<String>,
     p95: Option<String>,
     plot: Plot,
+    /// The command that logs in, if a login is missing.
+    login: Option<String>,
 }
 
 pub(crate) async fn show(page: &Arc<AdminUi>, query: &Query) -> ViewResponse {
@@ -193,5 +195,6 @@ fn state(server: &Server, word: &'static str) -> ServerState {
         p50: recent.percentile(50).map(took),
         p95: recent.percentile(95).map(took),
         plot: Plot::of(&spans),
+        login: server.missing_login().map(|needs| needs.command()),
     }
 }

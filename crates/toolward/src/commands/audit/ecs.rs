@@ -64,7 +64,7 @@ fn category(kind: &str) -> &'static str {
         "reload" | "segment" | "retention" | "repair" | "gap" | "head" | "recovery" => {
             "configuration"
         }
-        "turned-away" => "authentication",
+        "turned-away" | "login" => "authentication",
         _ => "api",
     }
 }

@@ -1,0 +1,16 @@
+//! Logins from outside: the real program, a fake authorization server with the faults of real ones, and a server that
+//! it protects.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+
+#[path = "login/attacks.rs"]
+mod attacks;
+#[path = "login/fleet.rs"]
+mod fleet;
+#[path = "login/refresh.rs"]
+mod refresh;
+#[path = "login/states.rs"]
+mod states;
+#[path = "login/traps.rs"]
+mod traps;
+#[path = "login/world.rs"]
+mod world;
