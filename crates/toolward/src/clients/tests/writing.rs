@@ -35,7 +35,7 @@ fn a_large_file_is_edited_in_one_place() {
     assert!(content.len() > 5_000_000);
     let home = Home::new(Platform::Linux);
     let file = home.write(".claude.json", &content);
-    assert_eq!(home.init().changes(), 2);
+    assert_eq!(home.init().changes(), 3);
     home.uninit();
     assert!(text(&file) == content);
 }
