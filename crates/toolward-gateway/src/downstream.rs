@@ -17,9 +17,11 @@ mod oversized;
 mod peer;
 pub mod response;
 mod revocation;
+mod scratch;
 mod sessions;
 pub mod stdio;
 pub mod stdio_pipes;
+mod streams;
 mod timer_keepalive;
 pub mod tls;
 

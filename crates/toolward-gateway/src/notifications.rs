@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
@@ -50,6 +51,17 @@ impl Notes {
         }
     }
 
+    /// The server closed the stream of the call; it is polled for the response after this delay.
+    pub(crate) fn close_stream(&self, retry: Duration) {
+        match self {
+            Notes::Connection(..) => {}
+            Notes::Stream(queue) => {
+                queue.waiting().closed = Some(retry);
+                queue.changed.notify_one();
+            }
+        }
+    }
+
     /// Sends a request to the client. False if it cannot be delivered.
     pub(crate) async fn ask(&self, request: Bytes) -> bool {
         match self {
@@ -91,6 +103,16 @@ struct Waiting {
     notes: VecDeque<Note>,
     requests: VecDeque<(Id, Message)>,
     bytes: usize,
+    /// The server closed the stream after these notifications.
+    closed: Option<Duration>,
+}
+
+/// What a stream is sent besides the response.
+#[derive(Debug)]
+pub(crate) enum StreamItem {
+    Note(Note),
+    /// The stream is closed, and can be resumed after this delay.
+    Closed(Duration),
 }
 
 /// An item of a queue between a connection to a server and a call.
@@ -188,6 +210,19 @@ impl Queue {
         let note = waiting.notes.pop_front()?;
         waiting.bytes -= note.bytes.len();
         Some(note)
+    }
+
+    /// The next notification, or the end of the stream; only one reader may wait for it.
+    pub(crate) async fn next_item(&self) -> StreamItem {
+        loop {
+            if let Some(note) = self.pop() {
+                return StreamItem::Note(note);
+            }
+            if let Some(retry) = self.waiting().closed.take() {
+                return StreamItem::Closed(retry);
+            }
+            self.changed.notified().await;
+        }
     }
 
     /// The next notification; only one reader may wait for it.

@@ -30,6 +30,8 @@ pub struct Answer {
     pub body: Body,
     /// When to retry; also sent as `Retry-After`.
     pub retry_after: Option<Duration>,
+    /// Scopes that the caller's token lacks; also sent as a challenge.
+    pub scope: Option<Box<str>>,
     /// Why the request was rejected, if it has no audit record of its own; such requests are counted.
     pub unrecorded: Option<&'static str>,
     /// The memory of the body, reserved until it is sent.
@@ -38,6 +40,8 @@ pub struct Answer {
     pub error_type: Option<&'static str>,
     /// The call that waits for the client's response to this one.
     pub(crate) held: Option<Hold>,
+    /// The server answered with a stream; so does the gateway, if the client can read it.
+    pub(crate) streamed: bool,
 }
 
 /// A held call, by its number.
@@ -72,10 +76,12 @@ impl From<Body> for Answer {
             status: 200,
             body,
             retry_after: None,
+            scope: None,
             unrecorded: None,
             room: None,
             error_type: None,
             held: None,
+            streamed: false,
         }
     }
 }
@@ -140,6 +146,15 @@ pub fn refused(id: &Id, era: Era, subject: PolicySubject, refusal: &Refusal) -> 
     let data = refusal.data.to_string();
     let body = error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes()));
     Answer::from(body).error("refused")
+}
+
+/// The response to a call that only lacks scopes, for a caller that can ask for a token with more of them: an
+/// HTTP error, by which OAuth clients recognize that (RFC 6750).
+pub fn insufficient_scope(id: &Id, refusal: &Refusal, scope: &str) -> Answer {
+    let data = refusal.data.to_string();
+    let body = error_body(Some(id), code::INVALID_PARAMS, &refusal.message, Some(data.as_bytes()));
+    let answer = Answer { status: 403, scope: Some(scope.into()), ..body.into() };
+    answer.error("insufficient_scope")
 }
 
 /// The response to a request for a resource that does not exist, or that the agent may not read.

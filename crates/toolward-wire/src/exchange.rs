@@ -5,6 +5,8 @@
 //! tokens return to the client as the client wrote them. Late and unrelated messages are dropped
 //! and counted.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::edit::Edit;
@@ -85,6 +87,9 @@ pub enum Event {
     /// A legacy request from the server, as the server wrote it. Pass the response to
     /// [`Exchange::answered`] with its id.
     ServerRequest(Id, Message),
+    /// The server closed the stream of the request before its response, and is polled for it after
+    /// this delay. Transports create it; an exchange does not know streams.
+    StreamClosed(Duration),
     /// The end of the exchange. No event follows.
     Done(ExchangeEnd),
 }

@@ -46,6 +46,24 @@ struct Inner {
     reader: u64,
     /// The number of active readers.
     reading: usize,
+    closing: Option<Closing>,
+}
+
+/// The readers that end although the stream goes on: the client is to poll it.
+#[derive(Debug, Clone, Copy)]
+struct Closing {
+    /// The newest of them.
+    reader: u64,
+    /// They are sent the events before this one.
+    before: u64,
+    retry: Duration,
+}
+
+/// What a reader is sent.
+pub(super) enum Entry {
+    /// An event without a message, from which the stream can be resumed, after this delay.
+    Primer(Option<Duration>),
+    Message(Body, Option<Arc<Reservation>>),
 }
 
 /// Counts a reader as active until it is dropped.
@@ -78,6 +96,15 @@ impl EventLog {
     /// Ends the stream: no further events are added.
     pub(super) fn finish(&self) {
         self.inner().done = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Ends the reader of the moment after the events so far. The stream goes on, and the client is told to
+    /// resume it after a delay.
+    pub(super) fn close_reader(&self, retry: Duration) {
+        let mut inner = self.inner();
+        inner.closing = Some(Closing { reader: inner.reader, before: inner.next, retry });
+        drop(inner);
         self.changed.notify_waiters();
     }
 
@@ -118,14 +145,14 @@ impl EventLog {
         }
     }
 
-    /// Reads from an event number on, replacing the previous reader. `encode` turns a number, message and
-    /// reservation into an event; the first, numbered `from` and without a message, is the primer. `over`
-    /// is called when the last event of a finished stream is written.
+    /// Reads from an event number on, replacing the previous reader. `encode` turns a number and an entry into
+    /// an event; the first one, numbered `from`, is a primer. `over` is called when the last event of a
+    /// finished stream is written.
     pub(super) fn read(
         self: &Arc<Self>,
         from: u64,
         primer: bool,
-        encode: impl Fn(u64, Option<Body>, Option<Arc<Reservation>>) -> Option<Frame> + Send + 'static,
+        encode: impl Fn(u64, Entry) -> Option<Frame> + Send + 'static,
         over: impl Fn() + Send + Sync + Clone + 'static,
     ) -> mpsc::Receiver<Frame> {
         let (out, events) = mpsc::channel(WAITING);
@@ -140,7 +167,7 @@ impl EventLog {
         self.changed.notify_waiters();
         tokio::spawn(async move {
             let _reading = reading;
-            if primer && let Some(frame) = encode(from, None, None) {
+            if primer && let Some(frame) = encode(from, Entry::Primer(None)) {
                 let _ = out.send(frame).await;
             }
             let mut next = from;
@@ -149,17 +176,25 @@ impl EventLog {
                 tokio::pin!(changed);
                 // Registered before the check, so that no change is missed.
                 changed.as_mut().enable();
-                let (event, ended) = {
+                let (event, ended, closing) = {
                     let inner = log.inner();
                     if inner.reader != reader {
                         return;
                     }
-                    (inner.at(next), inner.done && next >= inner.next)
+                    let ended = inner.done && next >= inner.next;
+                    (inner.at(next), ended, inner.closing(reader, next).filter(|_| !ended))
                 };
+                if let Some(retry) = closing {
+                    if let Some(frame) = encode(next, Entry::Primer(Some(retry))) {
+                        let _ = out.send(frame).await;
+                    }
+                    return;
+                }
                 match event {
                     Some(LogEntry { number, body, room, .. }) => {
                         next = number + 1;
-                        let Some(frame) = encode(number + 1, Some(body), room) else { return };
+                        let message = Entry::Message(body, room);
+                        let Some(frame) = encode(number + 1, message) else { return };
                         let (written, over) = (log.clone(), over.clone());
                         let frame = frame.when_written(move || {
                             written.written(number);
@@ -193,6 +228,12 @@ impl Inner {
         self.events.get(at).cloned()
     }
 
+    /// The delay after which a reader that has arrived here is to come back, if it is to end.
+    fn closing(&self, reader: u64, next: u64) -> Option<Duration> {
+        let closing = self.closing.filter(|it| reader <= it.reader && next >= it.before);
+        closing.map(|it| it.retry)
+    }
+
     fn drop_oldest(&mut self) {
         if let Some(event) = self.events.pop_front() {
             self.bytes -= event.body.len();
@@ -207,8 +248,11 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
-    fn plain(number: u64, body: Option<Body>, _room: Option<Arc<Reservation>>) -> Option<Frame> {
-        let text = String::from_utf8_lossy(&body?.whole()).into_owned();
+    fn plain(number: u64, entry: Entry) -> Option<Frame> {
+        let text = match entry {
+            Entry::Message(body, _) => String::from_utf8_lossy(&body.whole()).into_owned(),
+            Entry::Primer(retry) => format!("{retry:?}"),
+        };
         Some(Bytes::from(format!("{number}:{text}")).into())
     }
 
@@ -221,7 +265,10 @@ mod tests {
     }
 
     async fn read(log: &Arc<EventLog>, from: u64) -> Vec<String> {
-        let mut events = log.read(from, false, plain, || {});
+        all(log.read(from, false, plain, || {})).await
+    }
+
+    async fn all(mut events: mpsc::Receiver<Frame>) -> Vec<String> {
         let mut seen = Vec::new();
         while let Some(event) = events.recv().await {
             seen.push(shown(&event));
@@ -283,6 +330,21 @@ mod tests {
         assert!(old.recv().await.is_none());
         add(&log, "x");
         assert_eq!(shown(&new.recv().await.unwrap()), "1:x");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_closed_reader_gets_what_came_before_and_the_next_one_the_rest() {
+        let log = Arc::new(EventLog::default());
+        add(&log, "a");
+        let first = log.read(0, false, plain, || {});
+        log.close_reader(Duration::from_millis(100));
+        add(&log, "b");
+        assert_eq!(all(first).await, ["1:a", "1:Some(100ms)"]);
+        log.finish();
+        assert_eq!(read(&log, 1).await, ["2:b"]);
+        // Nothing is left to poll for.
+        log.close_reader(Duration::from_millis(100));
+        assert_eq!(read(&log, 2).await, Vec::<String>::new());
     }
 
     #[test]

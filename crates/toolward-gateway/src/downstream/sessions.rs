@@ -9,11 +9,10 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use toolward_wire::{ClientCapabilities, Revision, sse};
+use toolward_wire::{ClientCapabilities, Revision};
 
 use super::ended_sessions::{EndedSessions, LONGEST};
-use super::event_log::{EventLog, KEPT_BYTES};
-use super::frame::Frame;
+use super::streams::Streams;
 use crate::active::Active;
 use crate::budget::Reservation;
 use crate::client::{Caller, Client, ClientStatement, Outlet, Owner, Scope};
@@ -24,7 +23,7 @@ use crate::lock::LockUnpoisoned;
 use crate::methods::initialize;
 use crate::opaque_id::{Kind, Sealer};
 use crate::random;
-use crate::responses::{Body, Outbound};
+use crate::responses::Outbound;
 use crate::view::cache::Viewer;
 
 /// The header that carries a session's id.
@@ -40,8 +39,6 @@ pub(super) const MAX_IN_FLIGHT: usize = 256;
 /// Memory overhead of a session's notification, and of the session itself.
 const OVERHEAD: usize = 128;
 const SESSION_BYTES: usize = 2 << 10;
-/// How long a client waits before it resumes a stream.
-const RETRY_MS: u64 = 1000;
 
 pub(super) struct Sessions {
     sealer: Arc<Sealer>,
@@ -64,23 +61,13 @@ pub(super) struct Session {
     pub(super) running: InFlightRequests,
     /// The memory reserved for the session itself.
     room: Reservation,
-    /// When this process created or restored it, and when it was last used.
+    /// When this process created or restored it.
     since: Instant,
-    used: Mutex<Instant>,
-    streams: Mutex<Streams>,
+    pub(super) streams: Arc<Streams>,
     /// The task that sends `list_changed` notifications.
     feed: OnceLock<AbortHandle>,
-    sealer: Arc<Sealer>,
 }
 
-#[derive(Default)]
-struct Streams {
-    logs: HashMap<u32, Arc<EventLog>>,
-    next: u32,
-}
-
-/// The stream of messages that belong to no request, which clients read with GET.
-const FEED: u32 = 0;
 /// The bits of a session id that contain its protocol version; the client's capabilities follow.
 const REVISION_BITS: u8 = 3;
 
@@ -137,6 +124,8 @@ impl Sessions {
         let room = room.ok_or_else(|| io::Error::other("the agent's memory limit is reached"))?;
         let (notes, told) = mpsc::channel::<Outbound>(16);
         client.outlet = Some(Outlet::new(&notes, gateway.client_gate(&client)));
+        let revision = client.revision;
+        let streams = Streams::new(id, (&client.caller, revision), self.sealer.clone())?;
         let session = Arc::new(Session {
             id,
             began,
@@ -144,10 +133,8 @@ impl Sessions {
             running: InFlightRequests::default(),
             room,
             since: Instant::now(),
-            used: Mutex::new(Instant::now()),
-            streams: Mutex::new(Streams { logs: HashMap::new(), next: FEED + 1 }),
+            streams: Arc::new(streams),
             feed: OnceLock::new(),
-            sealer: self.sealer.clone(),
         });
         let mut all = self.all();
         let same = |other: &&Arc<Session>| other.client.caller.agent == session.client.caller.agent;
@@ -198,7 +185,7 @@ impl Sessions {
                 self.end(gateway, &session);
                 return None;
             }
-            session.touch();
+            session.streams.touch();
             return Some(session);
         }
         let began = u64::from_le_bytes(*began);
@@ -230,11 +217,11 @@ impl Sessions {
         let idle: Vec<Arc<Session>> = {
             let all = self.all();
             let over = |session: &&Arc<Session>| {
-                let used = session.running.count() > 0 || session.is_listened_to();
+                let used = session.running.count() > 0 || session.streams.are_read();
                 if used {
-                    session.touch();
+                    session.streams.touch();
                 }
-                session.idle() >= self.idle || session.since.elapsed().as_secs() >= LONGEST
+                session.streams.idle() >= self.idle || session.since.elapsed().as_secs() >= LONGEST
             };
             all.live.values().filter(over).cloned().collect()
         };
@@ -242,7 +229,7 @@ impl Sessions {
             self.end(gateway, &session);
         }
         for session in self.all().live.values() {
-            session.prune();
+            session.streams.prune();
         }
     }
 
@@ -250,38 +237,17 @@ impl Sessions {
     /// Responses in flight continue.
     pub(super) fn close(&self) {
         for session in self.all().live.values() {
-            if let Some(feed) = session.streams().logs.get(&FEED) {
-                feed.finish();
-            }
+            session.streams.feed.finish();
         }
     }
 }
 
 impl Session {
-    fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.locked()
-    }
-
-    fn touch(&self) {
-        *self.used.locked() = Instant::now();
-    }
-
-    /// Whether a client is reading one of its streams.
-    fn is_listened_to(&self) -> bool {
-        self.streams().logs.values().any(|log| log.is_read())
-    }
-
-    fn idle(&self) -> Duration {
-        self.used.locked().elapsed()
-    }
-
     fn close(&self) {
         if let Some(feed) = self.feed.get() {
             feed.abort();
         }
-        for log in self.streams().logs.values() {
-            log.finish();
-        }
+        self.streams.finish();
     }
 
     /// Sends notifications that belong to no request to the feed.
@@ -291,8 +257,7 @@ impl Session {
         notes: mpsc::Sender<Outbound>,
         mut changes: mpsc::Receiver<Outbound>,
     ) {
-        let log = Arc::new(EventLog::default());
-        self.streams().logs.insert(FEED, log.clone());
+        let log = self.streams.feed.clone();
         let account = self.room.account().clone();
         let follower = gateway.follow_changes(&self.client, notes);
         // Ends when the sending task ends.
@@ -304,94 +269,5 @@ impl Session {
             }
         });
         let _ = self.feed.set(follower);
-    }
-
-    /// Creates a stream for the response to a request.
-    pub(super) fn stream(&self) -> (u32, Arc<EventLog>) {
-        let mut streams = self.streams();
-        let number = streams.next;
-        streams.next = streams.next.checked_add(1).unwrap_or(FEED + 1);
-        let log = Arc::new(EventLog::default());
-        streams.logs.insert(number, log.clone());
-        (number, log)
-    }
-
-    /// Reads a stream starting at an event.
-    pub(super) fn read(
-        self: &Arc<Self>,
-        stream: u32,
-        log: &Arc<EventLog>,
-        from: u64,
-    ) -> mpsc::Receiver<Frame> {
-        // Older clients parse an event without data as a broken message. For them, the stream of a call
-        // begins with a comment, which shows that it is open.
-        let primes = self.client.revision >= Revision::R2025_11_25;
-        let (session, over) = (self.clone(), Arc::downgrade(self));
-        let encode = move |number, message: Option<Body>, room| {
-            let id = session.event_id(stream, number)?;
-            session.touch();
-            Some(match message {
-                Some(message) => Frame::message(Some(&id), message, room),
-                None => {
-                    let mut out = Vec::new();
-                    match primes {
-                        true => sse::encode_primer(&id, Some(RETRY_MS), &mut out),
-                        false => sse::encode_keep_alive(&mut out),
-                    }
-                    Bytes::from(out).into()
-                }
-            })
-        };
-        // Once a stream has been read to its end, its replay buffer is pruned immediately.
-        let over = move || {
-            if let Some(session) = over.upgrade() {
-                session.prune();
-            }
-        };
-        log.read(from, primes || stream != FEED, encode, over)
-    }
-
-    /// Resumes the stream of a `Last-Event-ID` of this session, or reads the feed without one.
-    pub(super) fn resume(self: &Arc<Self>, last: Option<&str>) -> Option<mpsc::Receiver<Frame>> {
-        let (stream, from) = match last {
-            None => (FEED, None),
-            Some(handle) => {
-                let payload = self.sealer.open(Kind::Event, &self.client.caller, handle)?;
-                let (id, rest) = payload.split_first_chunk::<16>()?;
-                let (stream, number) = rest.split_first_chunk::<4>()?;
-                let number = number.first_chunk::<8>()?;
-                if u128::from_le_bytes(*id) != self.id {
-                    return None;
-                }
-                (u32::from_le_bytes(*stream), Some(u64::from_le_bytes(*number)))
-            }
-        };
-        let log = self.streams().logs.get(&stream)?.clone();
-        let from = from.unwrap_or_else(|| log.unread());
-        Some(self.read(stream, &log, from))
-    }
-
-    fn event_id(&self, stream: u32, number: u64) -> Option<String> {
-        let mut payload = self.id.to_le_bytes().to_vec();
-        payload.extend_from_slice(&stream.to_le_bytes());
-        payload.extend_from_slice(&number.to_le_bytes());
-        self.sealer.seal(Kind::Event, &self.client.caller, LONGEST, &payload).ok()
-    }
-
-    /// Drops finished streams that are too old, and the oldest ones beyond the size limit.
-    pub(super) fn prune(&self) {
-        let mut streams = self.streams();
-        let mut kept = 0;
-        let mut numbers: Vec<u32> = streams.logs.keys().copied().collect();
-        numbers.sort_unstable_by(|a, b| b.cmp(a));
-        for number in numbers {
-            let Some(log) = streams.logs.get(&number) else { continue };
-            let (bytes, readable) = log.prune();
-            kept += bytes;
-            if !readable || (number != FEED && log.is_done() && kept > KEPT_BYTES) {
-                streams.logs.remove(&number);
-                kept -= bytes;
-            }
-        }
     }
 }

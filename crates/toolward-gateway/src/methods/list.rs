@@ -1,6 +1,8 @@
 //! `tools/list`, `prompts/list`, `resources/list` and `resources/templates/list`: the entries that the agent may see,
 //! and nothing else.
 
+use std::sync::Arc;
+
 use toolward_wire::list::ListKind;
 use toolward_wire::{Era, Raw, meta};
 
@@ -10,6 +12,7 @@ use crate::client::Scope;
 use crate::context::Context;
 use crate::opaque_id::Kind;
 use crate::responses::{self, Answer, Body};
+use crate::upstream::Server;
 use crate::view::View;
 
 /// The `_meta` key for the outcome of each server.
@@ -57,7 +60,19 @@ pub(crate) async fn list(context: &Context, request: &Request, kind: ListKind) -
     if context.servers.generation() != generation {
         client.compare_again();
     }
-    body(envelope, &view, entries, next.as_deref())
+    let answer = body(envelope, &view, entries, next.as_deref());
+    Answer { streamed: is_streamed(context, envelope), ..answer }
+}
+
+/// Whether the only server in a client's scope responds with streams, as the list itself would be one.
+fn is_streamed(context: &Context, envelope: &Envelope) -> bool {
+    let (active, client) = (&envelope.active, &envelope.client);
+    let Scope::One(id) = client.scope else { return false };
+    let streams = |server: &Arc<Server>| {
+        let connection = context.servers.existing(server, client, active.declared(client, server));
+        connection.is_some_and(|it| it.era() == client.era() && it.streams())
+    };
+    active.server_by_id(id).is_some_and(streams)
 }
 
 /// The response. A client of several servers also gets the outcome of each.

@@ -144,6 +144,15 @@ impl ServerConnection {
         self.key.revision.era()
     }
 
+    /// Whether the server responds with streams. A legacy server on stdio would over HTTP: its SDK does unless it is
+    /// configured otherwise.
+    pub(crate) fn streams(&self) -> bool {
+        match &self.carrier {
+            Transport::Child(_) => self.era() == Era::Legacy,
+            Transport::Http(session) => session.streams(),
+        }
+    }
+
     pub(super) fn key(&self) -> &Key {
         &self.key
     }

@@ -59,6 +59,10 @@ enum Answer {
     Silent {
         until: Instant,
     },
+    /// The server supports it, but its process serves the other one, which it was asked last.
+    Displaced {
+        until: Instant,
+    },
 }
 
 impl Eras {
@@ -99,10 +103,16 @@ impl Eras {
         match self.of(era).answer {
             Answer::Unknown | Answer::Ended => EraSupport::Unknown,
             Answer::Yes => EraSupport::Supported,
-            Answer::Refused { until, .. } | Answer::Silent { until } if now < until => {
+            Answer::Refused { until, .. }
+            | Answer::Silent { until }
+            | Answer::Displaced { until }
+                if now < until =>
+            {
                 EraSupport::Unsupported
             }
-            Answer::Refused { .. } | Answer::Silent { .. } => EraSupport::Stale,
+            Answer::Refused { .. } | Answer::Silent { .. } | Answer::Displaced { .. } => {
+                EraSupport::Stale
+            }
         }
     }
 
@@ -139,8 +149,16 @@ impl Eras {
                 other.answer = refused(now + TIMEOUT_TTL);
                 self.of_mut(era).answer = refused(now + TIMEOUT_TTL);
             }
+            Answer::Displaced { .. } => other.answer = Answer::Unknown,
             Answer::Unknown | Answer::Yes | Answer::Ended => {}
         }
+    }
+
+    /// The server's process supports both protocol versions and serves the other one. Clients use that, too: this one
+    /// would need a second process, of a server that takes long to start. It is not remembered for later runs, in
+    /// which the server may start faster.
+    pub(super) fn displaced(&mut self, era: Era, now: Instant) {
+        self.of_mut(era).answer = Answer::Displaced { until: now + self.rejection_ttl };
     }
 
     /// The server did not respond in a protocol version within the time that the other one took. A
@@ -149,7 +167,7 @@ impl Eras {
         let found = self.of_mut(era);
         match found.answer {
             Answer::Yes => return,
-            Answer::Refused { until, .. } if now < until => return,
+            Answer::Refused { until, .. } | Answer::Displaced { until } if now < until => return,
             _ => {}
         }
         let longer = TIMEOUT_TTL * (1 << found.silences.min(6));
@@ -210,6 +228,18 @@ mod tests {
         eras.speaks(Era::Modern, now);
         eras.silent(Era::Modern, now);
         assert_eq!(eras.known(Era::Modern, now), EraSupport::Supported, "the server is only slow");
+    }
+
+    #[test]
+    fn a_displaced_era_is_not_used_and_not_remembered_as_rejected() {
+        let (mut eras, now) = (Eras::new(true, None), Instant::now());
+        eras.displaced(Era::Modern, now);
+        eras.speaks(Era::Legacy, now);
+        assert_eq!(eras.known(Era::Modern, now + 60 * MINUTE), EraSupport::Unsupported);
+        assert_eq!(eras.only(), None);
+        // The process no longer serves the other.
+        eras.refused(Era::Legacy, now);
+        assert_eq!(eras.known(Era::Modern, now), EraSupport::Unknown);
     }
 
     #[test]

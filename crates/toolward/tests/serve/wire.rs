@@ -30,6 +30,7 @@ pub struct Reply {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Event {
     pub id: Option<String>,
+    pub retry: Option<String>,
     pub data: String,
 }
 
@@ -169,7 +170,7 @@ fn parse(text: &str) -> Option<Event> {
             "id" => event.id = Some(value.into()),
             "data" => data.push(value),
             "event" => assert_eq!(value, "message"),
-            "retry" => {}
+            "retry" => event.retry = Some(value.into()),
             other => panic!("{other:?}"),
         }
         any |= !field.is_empty();

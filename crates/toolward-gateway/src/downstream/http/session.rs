@@ -15,10 +15,10 @@ use crate::budget::Reservation;
 use crate::client::{Caller, ClientStatement, Scope};
 use crate::downstream::response::{Content, Response, json, refuse};
 use crate::downstream::sessions::{MAX_IN_FLIGHT, SESSION_ID, Session};
-use crate::methods::events::traced;
 use crate::methods::request::{Envelope, Request};
-use crate::notifications::{Notes, Queue};
-use crate::responses;
+use crate::notifications::{Notes, Queue, StreamItem};
+use crate::responses::{self, Answer};
+use crate::traces::with_header;
 use crate::validate::{self, Incoming};
 
 /// The reason logged for such rejected requests.
@@ -52,11 +52,11 @@ impl Endpoint {
         if !accepts(head, "text/event-stream") {
             return Response::refused(406, NOT_ACCEPTED);
         }
-        session.prune();
+        session.streams.prune();
         // A client would read 404 as an ended session, so an expired event id begins a new stream
         // instead.
-        let resumed = session.resume(head.headers.get("last-event-id"));
-        match resumed.or_else(|| session.resume(None)) {
+        let resumed = session.streams.resume(head.headers.get("last-event-id"));
+        match resumed.or_else(|| session.streams.resume(None)) {
             Some(events) => Response::new(200, Content::Stream(events)),
             None => Response::refused(404, "unknown stream"),
         }
@@ -170,7 +170,7 @@ impl Endpoint {
         let gateway = self.gateway.clone();
         let notes = Notes::Stream(queue.clone());
         let (done, mut answer) = oneshot::channel();
-        tokio::spawn(traced(trace_parent(head), async move {
+        tokio::spawn(with_header(trace_parent(head), async move {
             let answer = gateway.answer(request, &notes).await;
             drop(in_flight);
             let _ = done.send(answer);
@@ -178,45 +178,64 @@ impl Endpoint {
         let connection = ConnectionGuard(Some(queue.clone()));
         let quiet = tokio::time::sleep(QUIET);
         tokio::pin!(quiet);
-        let first = loop {
+        let resumable = session.streams.are_resumable();
+        let mut next = loop {
             tokio::select! {
                 biased;
-                note = queue.next() => {
-                    if wants_events {
-                        break Some(note);
+                item = queue.next_item() => match item {
+                    _ if !wants_events => {}
+                    StreamItem::Closed(_) if !resumable => {}
+                    item => break Some(Next::Item(item)),
+                },
+                answer = &mut answer => match answer.ok().flatten() {
+                    Some(answer) if answer.streamed && wants_events && resumable => {
+                        break Some(Next::Answer(Some(answer)));
                     }
-                }
-                answer = &mut answer => {
-                    return answer.ok().flatten().map_or_else(|| cancelled(wants_events), json);
-                }
+                    answer => return answer.map_or_else(|| cancelled(wants_events), json),
+                },
                 () = &mut quiet, if wants_events => break None,
             }
         };
-        // There is something to send before the response, if only a keep-alive: answer with a resumable
-        // stream.
-        let (number, log) = session.stream();
-        if let Some(first) = first {
-            log.add(first.bytes.into(), Some(Arc::new(first.room)));
-        }
-        let events = session.read(number, &log, 0);
+        // There is something to send before the response, if only a keep-alive, or the server sent a stream,
+        // too: answer with a resumable stream.
+        let (log, events) = session.streams.begin();
         connection.answered();
         let read = log.clone();
         queue.read_while(move || read.is_read());
-        tokio::spawn(async move {
-            let answer = loop {
-                tokio::select! {
-                    biased;
-                    note = queue.next() => log.add(note.bytes.into(), Some(Arc::new(note.room))),
-                    answer = &mut answer => break answer,
+        let stream = async move {
+            loop {
+                match next {
+                    Some(Next::Item(StreamItem::Note(note))) => {
+                        log.add(note.bytes.into(), Some(Arc::new(note.room)));
+                    }
+                    Some(Next::Item(StreamItem::Closed(retry))) if resumable => {
+                        log.close_reader(retry);
+                    }
+                    Some(Next::Item(StreamItem::Closed(_))) | None => {}
+                    Some(Next::Answer(answer)) => {
+                        if let Some(answer) = answer {
+                            log.add(answer.body, answer.room);
+                        }
+                        return log.finish();
+                    }
                 }
-            };
-            if let Ok(Some(answer)) = answer {
-                log.add(answer.body, answer.room);
+                next = tokio::select! {
+                    biased;
+                    item = queue.next_item() => Some(Next::Item(item)),
+                    answer = &mut answer => Some(Next::Answer(answer.ok().flatten())),
+                };
             }
-            log.finish();
-        });
+        };
+        tokio::spawn(stream);
         Response { cancel: Some(revoked), ..Response::new(200, Content::Stream(events)) }
     }
+}
+
+/// What a stream is sent next.
+enum Next {
+    Item(StreamItem),
+    /// `None`: the client cancelled the request.
+    Answer(Option<Answer>),
 }
 
 /// Tells a call that its connection was lost before it was answered.

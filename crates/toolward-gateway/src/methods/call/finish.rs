@@ -19,7 +19,7 @@ use crate::responses::{self, Answer, Body, Marks};
 
 pub(super) fn finish(context: &Context, envelope: &Envelope, done: Done<'_>) -> End {
     let id = &envelope.id;
-    let Done { forwarded, exposed, max_bytes, completes, task_of, end } = done;
+    let Done { forwarded, exposed, max_bytes, completes, task_of, streamed, end } = done;
     let server = forwarded.server.name();
     let about = (envelope.row.subject, &*exposed);
     let (answer, name, error_code) = match end {
@@ -94,7 +94,9 @@ pub(super) fn finish(context: &Context, envelope: &Envelope, done: Done<'_>) -> 
                 Some((answer, name)) => {
                     let room = forwarded.room.clone();
                     room.shrink_to(answer.body.len());
-                    (Some(Answer { room: Some(room), ..answer }), name, message.error_code())
+                    let streamed = streamed && same_era;
+                    let answer = Answer { room: Some(room), streamed, ..answer };
+                    (Some(answer), name, message.error_code())
                 }
                 None => failed(envelope, server, Failure::Asked),
             }

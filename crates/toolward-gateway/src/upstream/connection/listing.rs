@@ -238,7 +238,7 @@ impl ServerConnection {
                     Event::Done(ExchangeEnd::Failed(_) | ExchangeEnd::InputRequired(_)) => {
                         return Err(gone());
                     }
-                    Event::Notify(_) | Event::ServerRequest(..) => {}
+                    Event::Notify(_) | Event::ServerRequest(..) | Event::StreamClosed(_) => {}
                 }
             }
         };

@@ -460,7 +460,7 @@ impl Process {
                     waiting.notes.push_request(id, message);
                 }
             }
-            None => {}
+            Some(Event::StreamClosed(_)) | None => {}
         }
     }
 

@@ -339,7 +339,7 @@ impl Task {
     /// `waiting`.
     async fn start(
         &self,
-        mut again: bool,
+        again: bool,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         waiting: &mut Vec<Order>,
     ) -> Result<Process, StartError> {
@@ -348,38 +348,29 @@ impl Task {
         {
             return Ok(process);
         }
-        loop {
-            let mut process = self.spawn(again, orders, waiting).await?;
-            // Once the server has supported the protocol version, its next process does, too.
-            let offered = match (&self.source, self.opening.era()) {
-                (Source::Program(_, spare, _), Era::Modern) if !again => Some(spare.offer()),
-                _ => None,
-            };
-            let greeted =
-                self.greet(&mut process, HANDSHAKE_TIMEOUT, offered, orders, waiting).await;
-            match (greeted, &self.source) {
-                (Ok(Greeted::Own), _) => return Ok(process),
-                (Ok(Greeted::Claimed { claim, both }), _) => {
-                    claim.hand_over(process);
-                    match both {
-                        true if waiting.iter().any(Order::is_awaited) => again = true,
-                        true => return Err(Unavailable::Taken.into()),
-                        false => return Err(Unavailable::OtherEra.into()),
-                    }
+        let mut process = self.spawn(again, orders, waiting).await?;
+        // Once the server has supported the protocol version, its next process does, too.
+        let offered = match (&self.source, self.opening.era()) {
+            (Source::Program(_, spare, _), Era::Modern) if !again => Some(spare.offer()),
+            _ => None,
+        };
+        let greeted = self.greet(&mut process, HANDSHAKE_TIMEOUT, offered, orders, waiting).await;
+        match (greeted, &self.source) {
+            (Ok(Greeted::Own), _) => Ok(process),
+            (Ok(Greeted::Claimed { claim, both }), _) => {
+                claim.hand_over(process);
+                Err(if both { Unavailable::Taken } else { Unavailable::OtherEra }.into())
+            }
+            (Err(StartError::Unwanted), _) => {
+                process.end().await;
+                Err(StartError::Unwanted)
+            }
+            (Err(stopped), source) => {
+                match (source, process.rejected()) {
+                    (Source::Program(_, spare, _), Some(rejected)) => spare.put(rejected, process),
+                    _ => drop(tokio::spawn(process.end())),
                 }
-                (Err(StartError::Unwanted), _) => {
-                    process.end().await;
-                    return Err(StartError::Unwanted);
-                }
-                (Err(stopped), source) => {
-                    match (source, process.rejected()) {
-                        (Source::Program(_, spare, _), Some(rejected)) => {
-                            spare.put(rejected, process);
-                        }
-                        _ => drop(tokio::spawn(process.end())),
-                    }
-                    return Err(stopped.with_help(source));
-                }
+                Err(stopped.with_help(source))
             }
         }
     }
@@ -561,15 +552,6 @@ async fn gather(orders: &mut mpsc::UnboundedReceiver<Order>, waiting: &mut Vec<O
 }
 
 impl Order {
-    /// Whether its sender still waits for a response.
-    fn is_awaited(&self) -> bool {
-        match self {
-            Order::Open { waiting, .. } => !waiting.done.is_closed(),
-            Order::Hello { answer } => !answer.is_closed(),
-            Order::Cancel { .. } | Order::Respond { .. } => false,
-        }
-    }
-
     fn fail(self, why: &Unavailable) {
         match self {
             Order::Open { waiting, .. } => {

@@ -34,6 +34,8 @@ pub(in crate::upstream) struct Call {
     pending: Option<Event>,
     /// The attempts to resume the stream since the last event.
     failed_resumes: u32,
+    /// The server responded with a stream.
+    streamed: bool,
     allowance: Allowance,
 }
 
@@ -52,6 +54,14 @@ enum Stage {
     Over,
 }
 
+/// How a stream ended before the response.
+#[derive(Clone, Copy, PartialEq)]
+enum Cut {
+    /// The server closed it in order, so that it is polled.
+    ByServer,
+    Broken,
+}
+
 impl Call {
     pub(super) fn new(
         session: Arc<HttpSession>,
@@ -68,6 +78,7 @@ impl Call {
             stage,
             pending: None,
             failed_resumes: 0,
+            streamed: false,
             allowance,
         }
     }
@@ -92,6 +103,10 @@ impl Call {
         }
     }
 
+    pub(in crate::upstream) fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
     pub(in crate::upstream) async fn next(&mut self) -> Event {
         loop {
             if let Some(event) = self.pending.take() {
@@ -102,7 +117,8 @@ impl Call {
                 Stage::Streaming(events) => match events.next().await {
                     Ok(Some(message)) => self.received(message),
                     Err(error) if error.kind() == io::ErrorKind::Other => self.unread(&error),
-                    Ok(None) | Err(_) => self.cut(),
+                    Ok(None) => self.cut(Cut::ByServer),
+                    Err(_) => self.cut(Cut::Broken),
                 },
                 Stage::Cut(event, delay) => {
                     let (event, delay) = (event.clone(), *delay);
@@ -138,8 +154,16 @@ impl Call {
             self.greeted = Some(greeted.clone());
             self.stage = Stage::Sent;
             match self.session.post(&body, &more, Some(&greeted), self.allowance.clone()).await {
-                Ok((Reply::Json(message), _)) => return self.received(message),
+                Ok((Reply::Json(message), _)) => {
+                    // Some servers send errors as JSON and results as streams.
+                    if message.kind() == Kind::Response {
+                        self.session.responds_with_stream(false);
+                    }
+                    return self.received(message);
+                }
                 Ok((Reply::Events(events), _)) => {
+                    self.streamed = true;
+                    self.session.responds_with_stream(true);
                     self.stage = Stage::Streaming(events);
                     return Step::default();
                 }
@@ -174,7 +198,7 @@ impl Call {
     }
 
     /// Handles a stream that ended before the response.
-    fn cut(&mut self) -> Step {
+    fn cut(&mut self, cut: Cut) -> Step {
         let Stage::Streaming(events) = std::mem::replace(&mut self.stage, Stage::Sent) else {
             return self.exchange.gone();
         };
@@ -184,11 +208,11 @@ impl Call {
         }
         match event {
             Some(event) if self.session.era() == Era::Legacy => {
-                self.stage = Stage::Cut(
-                    event,
-                    retry.unwrap_or(DEFAULT_RETRY_DELAY).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY),
-                );
-                Step::default()
+                let delay =
+                    retry.unwrap_or(DEFAULT_RETRY_DELAY).clamp(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+                self.stage = Stage::Cut(event, delay);
+                let closed = (cut == Cut::ByServer).then_some(Event::StreamClosed(delay));
+                Step { event: closed, ..Step::default() }
             }
             _ => self.exchange.gone(),
         }
