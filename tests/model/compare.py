@@ -25,6 +25,8 @@ def line(policy, request, query):
         "policy": policy, "agent": request.agent, "server": request.server, request.kind: request.name,
         "arguments": request.arguments, "query": query,
     }
+    if request.scope is not None:
+        question["scope"] = request.scope
     if request.schema is not None:
         question["definition"] = {"name": request.name, "inputSchema": request.schema}
     if request.annotations is not None:

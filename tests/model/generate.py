@@ -76,17 +76,20 @@ class Random:
             return ".".join(self.some(lambda: self.one(PARTS + ACTIONS), 3, 2))
         return self.one(PARTS + NAMES)
 
-    def entry(self, kind="tool"):
+    def entry(self, kind="tool", side="allow"):
         selector = self.selector()
         if selector.startswith("hint:") and kind != "tool":
             selector = "a*"
+        options = {}
         if self.chance(0.3):
-            return {kind: selector, "when": self.one(CONDITIONS)}
-        return selector
+            options["when"] = self.one(CONDITIONS)
+        if side == "allow" and self.chance(0.1):
+            options["scope"] = self.one(["r", "w", "r w"])
+        return {kind: selector, **options} if options else selector
 
-    def by_server(self, kind="tool"):
+    def by_server(self, kind, side):
         keys = self.random.sample(["s", "u", "*", "S", "s*", "[su]"], self.random.randint(0, 2))
-        return {key: self.some(lambda: self.entry(kind), 3) for key in keys}
+        return {key: self.some(lambda: self.entry(kind, side), 3) for key in keys}
 
     def rules(self, side):
         rules = {}
@@ -94,7 +97,7 @@ class Random:
             rules["servers"] = self.some(lambda: self.one(["*", "s", "u", "S", "[su]"]), 2, 1)
         for key, kind, share in (("tools", "tool", 0.8), ("prompts", "prompt", 0.2)):
             if self.chance(share):
-                rules[key] = self.by_server(kind)
+                rules[key] = self.by_server(kind, side)
         return rules
 
     def agent(self, roles):
@@ -183,4 +186,5 @@ class Random:
             arguments=self.arguments() if tool else None,
             annotations=self.annotations() if tool and self.chance(0.7) else None,
             schema=self.schema() if tool else None,
+            scope=self.one(["r", "w r", "rw"]) if self.chance(0.5) else None,
         )

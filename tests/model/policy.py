@@ -31,6 +31,7 @@ class Request:
     annotations: object = None
     schema: dict | None = None  # the tool's inputSchema
     hints: list | None = None  # given by the caller instead of derived
+    scope: str | None = None  # of the caller's token
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Entry:
     path: str
     when: str | None = None
     ask: bool = False
+    scope: str | None = None
     exact: bool = field(init=False)
 
     def __post_init__(self):
@@ -56,6 +58,10 @@ class Entry:
 
     def is_hint(self):
         return self.selector.startswith("hint:")
+
+    def lacks_scope(self, request):
+        """Whether the caller's token does not have all scopes of the entry."""
+        return not set((self.scope or "").split()) <= set((request.scope or "").split())
 
 
 # --- names
@@ -199,6 +205,8 @@ class List:
         """Whether the entry matches a call: an error in its condition skips an allow and matches a deny."""
         if not self.covers(entry, tool, call.action):
             return False
+        if entry.lacks_scope(tool.request):
+            return False
         if entry.when is None:
             return True
         value = cel.evaluate(entry.when, call.variables)
@@ -253,7 +261,8 @@ def entries_of(values, path):
         if value.get("shadow"):
             continue
         selector = next(value[key] for key in ("tool", "prompt", "resource") if key in value)
-        found.append(Entry(selector, f"{path}[{index}]", value.get("when"), bool(value.get("ask"))))
+        found.append(Entry(selector, f"{path}[{index}]", value.get("when"), bool(value.get("ask")),
+                           value.get("scope")))
     return found
 
 
@@ -476,13 +485,14 @@ def decide_listing(tool, lists, ordered, last, action=UNKNOWN):
             continue
         reads_args = entry.when is not None and cel.reads(entry.when, "args")
         reads_action = entry.when is not None and cel.reads(entry.when, "action") and not known
-        if not reads_args and not reads_action:
+        lacks_scope = entry.lacks_scope(tool.request)
+        if not reads_args and not reads_action and not lacks_scope:
             # This condition can be evaluated.
             value = True if entry.when is None else cel.evaluate(entry.when, call.variables)
             if not (list_.deny if value is cel.ERROR else value):
                 continue
         outcomes.append(decision)
-        if certain and not reads_args and not reads_action:
+        if certain and not reads_args and not reads_action and not lacks_scope:
             ending = decision
             break
         first_uncertain = first_uncertain or decision

@@ -16,6 +16,7 @@ mod tokens;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -26,6 +27,7 @@ pub use self::claims::ClaimRule;
 pub use self::issuer::{Issuer, Settings};
 use self::issuer::{TokenCache, ValidToken};
 pub use self::jwk::Algorithm;
+use self::jwt::ParsedToken;
 pub use self::keys::{Source, check_key_file};
 pub use self::tokens::Tokens;
 use crate::client::{Caller, Claims};
@@ -39,12 +41,10 @@ pub struct Identities {
     pub uids: HashMap<u32, Arc<str>>,
     /// Agents by the marks of their client certificates.
     certificates: HashMap<Mark, Vec<Arc<str>>>,
-    /// The issuer of JWTs.
-    pub issuer: Option<Issuer>,
+    /// The issuers of JWTs, each with another name.
+    pub issuers: Vec<Issuer>,
     /// The claims that map a JWT to an agent.
     pub claims: Vec<ClaimRule>,
-    /// The claim that names the agent of a JWT that matches none of `claims`.
-    pub agent_claim: Option<Box<str>>,
     /// Rules or hooks read claims.
     pub show_claims: bool,
     /// Unnamed callers are rejected.
@@ -180,15 +180,40 @@ impl Identities {
 
     /// Whether any caller over a socket can be identified as an agent.
     pub fn can_name(&self) -> bool {
-        let named = self.agent_claim.is_some() || !self.claims.is_empty();
-        let by_claims = self.issuer.is_some() && named;
+        let by_claims = match self.claims.is_empty() {
+            true => self.issuers.iter().any(|issuer| issuer.agent_claim().is_some()),
+            false => !self.issuers.is_empty(),
+        };
         let listed = self.tokens.len() + self.uids.len() + self.certificates.len();
         by_claims || listed > 0
     }
 
-    /// Changes after every fetch of the issuer's keys.
-    pub(crate) fn keys_read(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.issuer.as_ref()?.keys_read())
+    /// Changes after every fetch of the keys of a JWT's issuer.
+    pub(crate) fn keys_read(&self, authorization: Option<&str>) -> Option<watch::Receiver<u64>> {
+        let (_, token) = authorization?.split_once(' ')?;
+        let parsed = ParsedToken::read(token.trim_start_matches(' ')).ok()?;
+        Some(self.issuer_of(&parsed).ok()?.keys_read())
+    }
+
+    /// Continues to use the keys that were fetched under another configuration.
+    pub(crate) fn share_keys(&mut self, other: &Identities) {
+        let known = |issuer: &Issuer| other.issuers.iter().find(|one| one.has_keys_of(issuer));
+        let issuers = std::mem::take(&mut self.issuers).into_iter();
+        let shared = issuers.map(|issuer| match known(&issuer) {
+            Some(known) => issuer.sharing(known),
+            None => issuer,
+        });
+        self.issuers = shared.collect();
+    }
+
+    /// The issuer that a token names. Its signature has not been verified.
+    fn issuer_of(&self, token: &ParsedToken<'_>) -> Result<&Issuer, Wrong> {
+        let named = token.claims.get("iss").and_then(Value::as_str);
+        let found = self.issuers.iter().find(|issuer| Some(issuer.name()) == named);
+        found.ok_or_else(|| match self.issuers.iter().any(|one| one.accepts(token.algorithm)) {
+            true => Wrong::Issuer,
+            false => Wrong::Algorithm,
+        })
     }
 
     /// The agent of a configured token.
@@ -207,7 +232,7 @@ impl Identities {
                 "token" => self.tokens.has(agent),
                 "uid" => self.uids.values().any(|own| own == agent),
                 "certificate" => self.certificates.values().flatten().any(|own| own == agent),
-                "jwt" => self.issuer.is_some(),
+                "jwt" => !self.issuers.is_empty(),
                 _ => true,
             }
     }
@@ -276,16 +301,17 @@ impl Identities {
                 until: None,
             });
         }
-        let Some(issuer) = self.issuer.as_ref().filter(|_| token.contains('.')) else {
+        if self.issuers.is_empty() || !token.contains('.') {
             return Err(Wrong::Unknown.into());
-        };
+        }
         let now = clock::seconds();
-        let bearer = match self.known.find(issuer, &hash, now) {
+        let bearer = match self.known.find(&self.issuers, &hash, now) {
             Some(bearer) => bearer,
             // Boxed because it is rare and would otherwise enlarge the future of every request.
-            None => Box::pin(self.check(issuer, token, hash, now)).await?,
+            None => Box::pin(self.check(token, hash, now)).await?,
         };
-        if !issuer.is_for(&bearer, path) {
+        let issuer = self.issuers.get(bearer.issuer);
+        if !issuer.is_some_and(|issuer| issuer.is_for(&bearer, path)) {
             return Err(Wrong::Audience.into());
         }
         let agent = match &bearer.what.named {
@@ -303,13 +329,15 @@ impl Identities {
 
     async fn check(
         &self,
-        issuer: &Issuer,
         token: &str,
         hash: [u8; 32],
         now: u64,
     ) -> Result<Arc<ValidToken<Bearer>>, Wrong> {
-        let valid = issuer.check(token, now).await?.map(|claims| Bearer {
-            named: claims::name(&self.claims, self.agent_claim.as_deref(), &claims),
+        let parsed = ParsedToken::read(token)?;
+        let issuer = self.issuer_of(&parsed)?;
+        let at = self.issuers.iter().position(|one| std::ptr::eq(one, issuer)).unwrap_or_default();
+        let valid = issuer.check(parsed, at, now).await?.map(|claims| Bearer {
+            named: claims::name(&self.claims, issuer.agent_claim(), &claims),
             claims: Arc::new(Claims::new(claims, self.show_claims, &hash)),
         });
         Ok(self.known.keep(hash, valid, now))

@@ -7,6 +7,7 @@ mod actions;
 mod recorded;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use crate::call::{Action, Ambiguity, Call, Caller, first_string, stated_action};
 use crate::condition::{Condition, Facts};
@@ -325,6 +326,47 @@ impl Cell {
         open.layers.iter().any(looks).then_some((&*open.action_keys, &*open.definition))
     }
 
+    /// The scopes that a denied call needs, if it would not be denied with them: those of the entries that
+    /// would then decide.
+    pub(crate) fn missing_scopes(&self, caller: Caller<'_>, call: &Call<'_>) -> Vec<String> {
+        let Inner::Open(open) = &self.0 else { return Vec::new() };
+        let action = Action::of(call, &open.action_keys);
+        let mut needed: Vec<String> = Vec::new();
+        let mut decisions = Vec::with_capacity(open.layers.len());
+        for (at, layer) in open.layers.iter().enumerate() {
+            let answer = match layer {
+                LayerCell::Fixed(answer) => *answer,
+                LayerCell::Program(program) => {
+                    let action = if program.looks_for_action { &action } else { &Action::Missing };
+                    let deciding = RefCell::new(None);
+                    let facts = open.facts(caller, call);
+                    let answer = program.decide_by(action, facts, |candidate, facts| {
+                        let Some(when) = candidate.when.as_deref() else { return true };
+                        let denies = candidate.answer.verdict == Verdict::Deny;
+                        let holds = when.holds_with_scopes(facts).unwrap_or(denies);
+                        if holds {
+                            *deciding.borrow_mut() = candidate.when.clone();
+                        }
+                        holds
+                    });
+                    let deciding = deciding.into_inner();
+                    let scopes = deciding.iter().filter_map(|when| when.scopes());
+                    for scope in scopes.flat_map(|scopes| scopes.iter()) {
+                        if !needed.iter().any(|known| known == scope) {
+                            needed.push(scope.into());
+                        }
+                    }
+                    answer
+                }
+            };
+            decisions.push(answer.in_layer(at as u16));
+        }
+        match strictest(decisions) {
+            Some(decision) if decision.verdict != Verdict::Deny => needed,
+            _ => Vec::new(),
+        }
+    }
+
     /// Why the call's action is ambiguous, if that is the reason for the denial.
     pub fn ambiguity(&self, call: &Call<'_>) -> Option<Ambiguity> {
         match &self.0 {
@@ -517,8 +559,8 @@ impl Program {
             if !unknown_action && !candidate.covers(folded.as_deref()) {
                 continue;
             }
-            let reads = candidate.when.as_ref().map(|when| when.reads()).unwrap_or_default();
-            if reads.args || (reads.action && action.is_none()) {
+            let open = |when: &Condition| when.is_open_in_listing(facts.caller, action.is_some());
+            if candidate.when.as_deref().is_some_and(open) {
                 maybes.push(candidate.answer);
             } else if !candidate.condition_holds(&facts) {
                 continue;

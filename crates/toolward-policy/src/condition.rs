@@ -18,10 +18,11 @@ use crate::call::{Arguments, Caller};
 use crate::exactness::NumbersRead;
 use crate::hints::Hints;
 use crate::mention::Mention;
+use crate::scope::{self, RequiredScopes};
 
 /// The variables that an expression may read.
-pub const VARIABLES: [&str; 8] =
-    ["args", "agent", "server", "tool", "action", "hints", "claims", "definition"];
+pub const VARIABLES: [&str; 9] =
+    ["args", "agent", "server", "tool", "action", "hints", "claims", "scopes", "definition"];
 
 /// The functions that an expression may call, in addition to operators and the macros `has`, `all`,
 /// `exists`, `exists_one`, `map` and `filter`.
@@ -68,6 +69,8 @@ pub struct Condition {
     reads_call_alone: bool,
     mentions: Box<[Mention]>,
     numbers: NumbersRead,
+    /// The entry's `scope`, which is a part of the condition.
+    scopes: Option<RequiredScopes>,
 }
 
 /// Which variables that are unknown during listing an expression reads.
@@ -169,7 +172,7 @@ impl Condition {
         let reads = Reads {
             args: reads("args"),
             action: reads("action"),
-            claims: reads("claims"),
+            claims: reads("claims") || reads("scopes"),
             definition: reads("definition"),
         };
         if names.nested_loops {
@@ -193,7 +196,48 @@ impl Condition {
             source: source.into(),
             reads,
             loops: names.loops > 0,
+            scopes: None,
         })
+    }
+
+    /// The condition of an entry with `when` and `scope`; `None` if it has neither.
+    pub(crate) fn of_entry(
+        when: Option<&str>,
+        scopes: Option<RequiredScopes>,
+    ) -> Result<Option<Condition>, ConditionError> {
+        // An error in `when` is located in its own text.
+        let own = when.map(Condition::new).transpose()?;
+        let Some(scopes) = scopes else { return Ok(own) };
+        let condition = Condition::new(&scopes.as_condition(when))?;
+        Ok(Some(Condition { scopes: Some(scopes), ..condition }))
+    }
+
+    /// The entry's `scope`.
+    pub(crate) fn scopes(&self) -> Option<&RequiredScopes> {
+        self.scopes.as_ref()
+    }
+
+    /// Whether a listing leaves the outcome open: it depends on arguments, on an action that is not known,
+    /// or on scopes that the caller could still ask for.
+    pub(crate) fn is_open_in_listing(&self, caller: Caller<'_>, has_action: bool) -> bool {
+        let lacks = |scopes: &RequiredScopes| !scopes.held_by(caller);
+        self.reads.args
+            || (self.reads.action && !has_action)
+            || self.scopes.as_ref().is_some_and(lacks)
+    }
+
+    /// The outcome for a caller that has all scopes which the entry requires.
+    pub(crate) fn holds_with_scopes(&self, facts: &Facts<'_>) -> Result<bool, String> {
+        let Some(scopes) = self.scopes.as_ref().filter(|one| !one.held_by(facts.caller)) else {
+            return self.holds(facts);
+        };
+        let mut claims = facts.caller.claims.cloned().unwrap_or_default();
+        let mut all = scope::granted(facts.caller.claims);
+        all.extend(scopes.iter());
+        let all = all.join(" ");
+        claims.insert("scope".into(), all.into());
+        let caller = Caller { claims: Some(&claims), ..facts.caller };
+        self.holds(&Facts { caller, ..*facts })
     }
 
     pub fn source(&self) -> &str {
@@ -431,6 +475,10 @@ impl VariableResolver for Scope<'_> {
                 Some(claims) => Json::Object(claims.clone()),
                 None => empty(),
             }),
+            "scopes" => {
+                let scopes = scope::granted(facts.caller.claims).into_iter().map(String::from);
+                owned(Value::from(scopes.collect::<Vec<_>>()))
+            }
             "definition" => kept(&self.definition, || {
                 serde_json::from_str(facts.definition).unwrap_or(Json::Null)
             }),

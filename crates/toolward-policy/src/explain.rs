@@ -403,8 +403,11 @@ impl Walk<'_> {
             },
         }
         if let Some(when) = &rule.when {
-            let reads = when.reads();
-            if (reads.args && call.is_none()) || (reads.action && action.is_none()) {
+            let open = match call {
+                None => when.is_open_in_listing(self.caller, action.is_some()),
+                Some(_) => when.reads().action && action.is_none(),
+            };
+            if open {
                 return Some(Outcome::Maybe);
             }
             let facts = Facts {

@@ -125,6 +125,8 @@ pub enum CompileProblem {
     DenyInAllowlist(String),
     AskInDeny,
     LimitInDeny,
+    ScopeInDeny,
+    InvalidScope,
     SelectorTooLong,
     TooManyDots,
     UnknownRole(String),
@@ -151,6 +153,10 @@ impl std::fmt::Display for CompileProblem {
             }
             Self::AskInDeny => write!(f, "`ask` is not allowed in a deny list"),
             Self::LimitInDeny => write!(f, "`limit` is not allowed in a deny list"),
+            Self::ScopeInDeny => write!(f, "`scope` is not allowed in a deny list"),
+            Self::InvalidScope => {
+                write!(f, "`scope` is not a list of OAuth scopes with spaces between them")
+            }
             Self::SelectorTooLong => {
                 write!(f, "a selector is longer than {LONGEST_SELECTOR} bytes")
             }

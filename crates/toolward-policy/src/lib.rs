@@ -99,6 +99,7 @@ pub mod rate;
 pub mod reason;
 pub mod recorded;
 pub mod refusal;
+pub mod scope;
 pub mod selector;
 pub mod source;
 mod spelling;

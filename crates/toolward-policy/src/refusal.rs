@@ -17,8 +17,10 @@ use crate::listing::What;
 use crate::policy::Policy;
 use crate::text::{MAX_ECHOED, escaped};
 pub use crate::text::{brief, cut};
-use crate::why::{Cause, MAX_QUOTED, Unmet, Why, one_line};
+use crate::why::{Cause, MAX_QUOTED, Unmet, Why, in_words as scopes_in_words, one_line};
 
+/// The error of RFC 6750 for a token without the necessary scopes.
+const INSUFFICIENT_SCOPE: &str = "insufficient_scope";
 /// At most this many selectors are in `data.allowed_tools`; `…` replaces the rest.
 const MAX_SELECTORS: usize = 50;
 /// At most this many arguments are echoed.
@@ -100,6 +102,13 @@ impl Refusal {
         self
     }
 
+    /// All scopes that the call needs, separated by spaces, if it is refused only because the caller's
+    /// token lacks some of them.
+    pub fn scope(&self) -> Option<&str> {
+        let error = self.data.get("error").and_then(Value::as_str);
+        self.data.get("scope")?.as_str().filter(|_| error == Some(INSUFFICIENT_SCOPE))
+    }
+
     /// The text that the agent reads.
     pub fn text(&self) -> String {
         self.with_values(|value| value)
@@ -177,13 +186,22 @@ impl Allowed {
                 advice = action.map(|action| action.values(at_fault)).unwrap_or_default();
                 format!("{what} is not permitted with these arguments: {clause}.")
             }
+            Some(Cause::Scopes(scopes)) => {
+                let scopes = scopes_in_words(scopes);
+                format!("{what} is not permitted with this token: it needs {scopes}.")
+            }
             Some(Cause::Approval) => {
                 format!("{what} is not permitted: a person must approve it.")
             }
         };
         advice.push_str("Repeating the same call will not help.");
         let entry = why.and_then(|why| why.message.as_deref());
-        let data = json!({"error": "tool_not_allowed"});
+        let data = match why.map(|why| &why.cause) {
+            Some(Cause::Scopes(scopes)) if self.explain => {
+                json!({"error": INSUFFICIENT_SCOPE, "scope": scopes.join(" ")})
+            }
+            _ => json!({"error": "tool_not_allowed"}),
+        };
         let parts = Parts { head, echoes, advice, entry, retryable: false, decision };
         self.finish(sent, why.is_some(), parts, data)
     }

@@ -292,6 +292,8 @@ pub struct Entry {
     pub selector: String,
     /// A CEL expression; the entry is skipped if it is false.
     pub when: Option<String>,
+    /// OAuth scopes that the caller's token must have, separated by spaces (allow entries only).
+    pub scope: Option<String>,
     /// A person must approve (allow entries only).
     pub ask: Option<Ask>,
     /// The rate limit of the calls that the entry allows (allow entries only).

@@ -8,6 +8,7 @@ use crate::cell::Cell;
 use crate::decision::{Decision, Step, Verdict};
 use crate::hints::Annotations;
 use crate::policy::{Family, Policy, Subject};
+use crate::scope::claims_with;
 use crate::source::Place;
 use crate::tool::Tool;
 
@@ -51,6 +52,8 @@ pub struct TestCase {
     /// The original name of the tool or prompt, or the resource's URI.
     pub name: String,
     pub arguments: Option<TestArguments>,
+    /// The scopes of the caller's token.
+    pub scope: Option<String>,
     /// The case as written.
     pub written: String,
     pub place: Place,
@@ -200,7 +203,8 @@ fn cell(policy: &Policy, agent: Option<&str>, case: &TestCase, tool: &Tool) -> C
 }
 
 fn answer(cell: &Cell, agent: Option<&str>, case: &TestCase) -> Decision {
-    let caller = Caller { agent, claims: None };
+    let claims = case.scope.as_deref().map(claims_with);
+    let caller = Caller { agent, claims: claims.as_ref() };
     match case.expect {
         Expect::Hidden => cell.list(caller).decision,
         _ => {

@@ -39,6 +39,8 @@ pub enum Cause {
     DeniedArguments,
     /// The conditions of all allow entries that cover the call were false or failed to evaluate.
     Conditions(Vec<Unmet>),
+    /// The caller's token lacks scopes. These are all scopes that the call needs.
+    Scopes(Vec<String>),
     /// The arguments do not select a single action.
     Ambiguous(Ambiguity),
     /// A person must approve the call.
@@ -78,6 +80,9 @@ impl Policy {
                 None => Cause::Action,
             },
             (Verdict::Deny, Step::ExactDeny | Step::WildcardDeny) => denied_by(denied),
+            (Verdict::Deny, _) if !cell.missing_scopes(caller, call).is_empty() => {
+                Cause::Scopes(cell.missing_scopes(caller, call))
+            }
             (Verdict::Deny, _) => {
                 let allows = tried.iter().filter(|one| one.answer.verdict != Verdict::Deny);
                 let unmet = unmet(allows.clone().filter(|one| one.covers), call);
@@ -122,6 +127,10 @@ impl Policy {
                     false => format!("`{what}` is allowed only {}{more}", quoted.join(", or ")),
                 }
             }
+            Cause::Scopes(scopes) => {
+                let what = format!("{}/{}", about.server, about.subject);
+                format!("`{what}` needs {}, which the caller's token lacks", in_words(scopes))
+            }
             Cause::Ambiguous(ambiguity) => format!("{plain}: {ambiguity}"),
             _ => plain,
         }
@@ -137,6 +146,14 @@ impl Policy {
         };
         let when = one_line(unmet.condition.source());
         Some(format!("when `{when}`, which {state} ({})", rule.location()))
+    }
+}
+
+/// "the scope `a`", or "the scopes `a` and `b`".
+pub(crate) fn in_words(scopes: &[String]) -> String {
+    match scopes {
+        [one] => format!("the scope `{one}`"),
+        several => format!("the scopes `{}`", several.join("`, `")),
     }
 }
 

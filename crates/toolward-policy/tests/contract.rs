@@ -701,6 +701,7 @@ fn policy_tests_are_run_against_calls_and_listings() {
         arguments: arguments
             .as_object()
             .map(|members| TestArguments { members: members.clone(), numbers: Vec::new() }),
+        scope: None,
         written: String::new(),
         place: Place::default(),
     };

@@ -79,7 +79,7 @@ fn entry() -> impl Strategy<Value = Value> {
         |(selector, when, ask)| match (when, ask) {
             (None, false) => json!(selector),
             (Some(when), ask) => json!({"tool": selector, "when": when, "ask": ask}),
-            (None, true) => json!({"tool": selector, "ask": true}),
+            (None, true) => json!({"tool": selector, "ask": true, "scope": "s"}),
         },
     )
 }

@@ -53,9 +53,14 @@ pub(crate) fn identities(
             identities.claims.push(ClaimRule { agent: name, claims: agent.claims.clone() });
         }
     }
-    if let Some(jwt) = &config.jwt {
-        identities.issuer = Some(Issuer::new(settings(config, jwt)?));
-        identities.agent_claim = jwt.agent_claim.as_deref().map(Into::into);
+    for jwt in &config.jwt {
+        let issuer = Issuer::new(settings(config, jwt)?);
+        if identities.issuers.iter().any(|known| known.name() == issuer.name()) {
+            let name = sanitize(issuer.name()).into_owned();
+            let why = format!("error: `identity.jwt`: the issuer `{name}` is listed twice");
+            return Err(Failure::invalid(why));
+        }
+        identities.issuers.push(issuer);
     }
     Ok(identities)
 }
@@ -65,7 +70,20 @@ fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
     let wrong = |key: &str, why: &str| {
         Failure::invalid(format!("error: `identity.jwt.{key}`: {}", sanitize(why)))
     };
+    let issuer = jwt.issuer.value().ok_or_else(|| wrong("issuer", "it is not resolved"))?;
+    let secure = |key: &str, url: &str| {
+        let address = Address::parse(url).map_err(|why| wrong(key, &why))?;
+        if !address.tls && !address.is_loopback() {
+            let why = "keys fetched over `http` could come from anyone\n  help: use `https`";
+            return Err(wrong(key, why));
+        }
+        Ok(address)
+    };
     let keys = match &jwt.jwks {
+        Jwks::Discovered => {
+            secure("issuer", issuer)?;
+            Source::Issuer(issuer.to_string())
+        }
         Jwks::File(path) => {
             let unusable = |why: String| wrong("jwks", &format!("{}: {why}", path.display()));
             check_key_file(path).map_err(unusable)?;
@@ -73,20 +91,11 @@ fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
         }
         Jwks::Url(url) => {
             let url = url.value().ok_or_else(|| wrong("jwks", "it is not resolved"))?;
-            let address = Address::parse(url).map_err(|why| wrong("jwks", &why))?;
-            if !address.tls && !address.is_loopback() {
-                let why = "keys fetched over `http` could come from anyone\n  help: use `https`";
-                return Err(wrong("jwks", why));
-            }
-            Source::Url(address)
+            Source::Url(secure("jwks", url)?)
         }
     };
     Ok(Settings {
-        issuer: jwt
-            .issuer
-            .value()
-            .ok_or_else(|| wrong("issuer", "it is not resolved"))?
-            .to_string(),
+        issuer: issuer.to_string(),
         keys,
         audience: jwt.audience.clone(),
         base: config
@@ -96,6 +105,7 @@ fn settings(config: &Config, jwt: &Jwt) -> Result<Settings, Failure> {
             .unwrap_or_default(),
         algorithms: jwt.algorithms.iter().filter_map(|name| Algorithm::parse(name)).collect(),
         leeway: jwt.leeway,
+        agent_claim: jwt.agent_claim.as_deref().map(Into::into),
     })
 }
 

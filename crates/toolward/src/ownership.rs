@@ -47,8 +47,10 @@ pub(crate) fn findings(loaded: &LoadedConfig) -> Vec<Diagnostic> {
         }
         tls.ca.iter().for_each(|path| look("certificate", path, Level::Warning));
     }
-    if let Some(Jwks::File(path)) = config.jwt.as_ref().map(|jwt| &jwt.jwks) {
-        look("key set", path, Level::Warning);
+    for jwt in &config.jwt {
+        if let Jwks::File(path) = &jwt.jwks {
+            look("key set", path, Level::Warning);
+        }
     }
     for path in &loaded.files {
         look("file", path, Level::Warning);

@@ -2,7 +2,7 @@
 
 mod ways;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use toolward_config::sanitize;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::view::names::Naming;
@@ -28,6 +28,8 @@ pub(crate) struct PolicyQuery<'a> {
     /// The tool's original name, or that of a prompt or resource.
     pub(crate) name: &'a str,
     pub(crate) arguments: Option<&'a ArgumentsText>,
+    /// The claims of the caller's token, as far as they are known.
+    pub(crate) claims: Option<&'a Map<String, Value>>,
     pub(crate) kind: Kind,
     /// Whether it is about the listing and not about a call.
     pub(crate) list: bool,
@@ -57,7 +59,7 @@ pub(crate) struct Answer {
 
 impl<'a> PolicyQuery<'a> {
     pub(crate) fn caller(&self) -> Caller<'a> {
-        Caller { agent: self.agent, claims: None }
+        Caller { agent: self.agent, claims: self.claims }
     }
 
     fn call(&self) -> Call<'a> {

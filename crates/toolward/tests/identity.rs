@@ -18,6 +18,8 @@ mod endpoint;
 mod harness;
 #[path = "identity/issuer.rs"]
 mod issuer;
+#[path = "identity/issuers.rs"]
+mod issuers;
 #[path = "identity/jwt.rs"]
 mod jwt;
 #[path = "identity/keys.rs"]
@@ -29,6 +31,8 @@ mod peers;
 mod real_clients;
 #[path = "identity/revoked.rs"]
 mod revoked;
+#[path = "identity/scopes.rs"]
+mod scopes;
 #[path = "program/tls.rs"]
 mod tls;
 #[path = "identity/unix.rs"]

@@ -18,9 +18,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Vec<PolicyTest> 
         let mut cases = Vec::new();
         for expect in [Expect::Allow, Expect::Deny, Expect::Ask, Expect::Hidden] {
             let calls = item.get(expect.as_str()).map(Node::items).unwrap_or_default();
-            cases.extend(calls.iter().filter_map(|call| case(reader, call, expect)));
+            let scope = item.get("scope").and_then(Node::as_str);
+            cases.extend(calls.iter().filter_map(|call| case(reader, call, expect, scope)));
         }
-        if item.as_map().is_some_and(|map| map.iter().all(|(key, _)| key.name == "as")) {
+        let about_caller = |name: &str| name == "as" || name == "scope";
+        if item.as_map().is_some_and(|map| map.iter().all(|(key, _)| about_caller(&key.name))) {
             reader.warning(
                 item.span,
                 "the test has no expectations",
@@ -87,7 +89,12 @@ fn server_and_name(text: &str) -> Option<(&str, &str)> {
     text.split_once('/').filter(|(server, name)| !server.is_empty() && !name.is_empty())
 }
 
-fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<TestCase> {
+fn case(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    expect: Expect,
+    scope: Option<&str>,
+) -> Option<TestCase> {
     let written = node.as_str()?;
     let (name, arguments) = match written.split_once(char::is_whitespace) {
         Some((name, arguments)) => (name, Some(arguments.trim())),
@@ -131,6 +138,7 @@ fn case(reader: &mut Reader<'_>, node: &Node<'_>, expect: Expect) -> Option<Test
         server: server.to_owned(),
         name: name.to_owned(),
         arguments,
+        scope: scope.map(str::to_owned),
         written: written.to_owned(),
         place: reader.mark(node.span).place(),
     })

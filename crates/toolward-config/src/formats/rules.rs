@@ -157,14 +157,14 @@ pub(crate) fn entries(reader: &mut Reader<'_>, list: &Node<'_>, kind: ListKind) 
 
 fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<Entry> {
     if kind == ListKind::Deny {
-        for key in ["ask", "limit"] {
+        for key in ["ask", "limit", "scope"] {
             if let Some((key, _)) = item.as_map().and_then(|map| map.entry(key)) {
                 let message = format!("{} is not allowed in a deny entry", quoted(&key.name));
                 reader.error(
                     key.span,
                     message,
                     "a denied call is neither approved nor rate \
-                    limited",
+                    limited, and needs no scope",
                 );
             }
         }
@@ -175,6 +175,7 @@ fn options(reader: &mut Reader<'_>, item: &Node<'_>, kind: ListKind) -> Option<E
             .find_map(|key| item.get(key)?.as_str())?
             .to_owned(),
         when: item.get("when").and_then(Node::as_str).map(str::to_owned),
+        scope: item.get("scope").and_then(Node::as_str).map(str::to_owned),
         ask: item.get("ask").and_then(ask),
         limit: item.get("limit").and_then(Node::as_str).and_then(|text| rate(text).ok()),
         message: item.get("message").and_then(Node::as_str).map(str::to_owned),

@@ -88,7 +88,9 @@ impl<'a> Check<'a> {
             }
             (Shape::List(item), Value::Seq(items)) => self.items(items, item, site),
             (Shape::OneOrList(item), Value::Seq(items)) => self.items(items, item, site),
-            (Shape::OneOrList(item), Value::Null | Value::Map(_)) => {
+            (Shape::OneOrList(item), Value::Null | Value::Map(_))
+                if !matches!((item, &node.value), (Shape::Keys(_), Value::Map(_))) =>
+            {
                 self.wrong_kind(node, &Shape::OneOrList(item), site);
             }
             (Shape::OneOrList(item), _) => self.node(node, item, site),
@@ -102,8 +104,9 @@ impl<'a> Check<'a> {
             }
             (Shape::Any, _) => {}
             (Shape::Text(_), Value::Str(_)) | (Shape::Bool, Value::Bool(_)) => {}
-            (Shape::OnOff, Value::Bool(_)) => {}
-            (Shape::OnOff, Value::Str(word)) => self.word(node, word, &["on", "off"], site),
+            (Shape::AddressOrSwitch, Value::Bool(_)) => {}
+            (Shape::Ratio, Value::Int(0 | 1)) => {}
+            (Shape::Ratio, Value::Float(value)) if (0.0..=1.0).contains(value) => {}
             (Shape::Scalar, Value::Str(_) | Value::Bool(_) | Value::Int(_) | Value::UInt(_)) => {}
             (Shape::Integer { least, most }, Value::Int(value)) => {
                 if !(least..=most).contains(&value) {
@@ -276,8 +279,8 @@ impl<'a> Check<'a> {
 /// Whether a value is the key's default, which changes nothing.
 fn is_default(key: &KeySpec, node: &Node<'_>) -> bool {
     let on_off = |value: Json| match (&key.shape, value.as_str()) {
-        (Shape::OnOff, Some("on")) => Json::Bool(true),
-        (Shape::OnOff, Some("off")) => Json::Bool(false),
+        (Shape::AddressOrSwitch, Some("on")) => Json::Bool(true),
+        (Shape::AddressOrSwitch, Some("off")) => Json::Bool(false),
         _ => value,
     };
     let default = key.default.and_then(|written| yaml::parse(written).ok());

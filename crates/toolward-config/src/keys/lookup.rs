@@ -86,6 +86,7 @@ pub(crate) fn walk(
         Shape::Table { key, value } => {
             walk(value, &format!("{path}.{}", key.to_uppercase()), visit)
         }
+        Shape::OneOrList(item @ Shape::Keys(_)) => walk(item, path, visit),
         Shape::List(item) | Shape::OneOrList(item) => walk(item, &format!("{path}[]"), visit),
         Shape::Either(one, other) => {
             walk(one, path, visit);

@@ -231,13 +231,17 @@ fn write_list(yaml: &mut Yaml, depth: usize, key: &str, entries: &[Entry]) {
     }
     yaml.line(depth, &format!("{key}:"));
     for entry in entries {
-        if entry.when.is_none() && entry.limit.is_none() && entry.message.is_none() {
+        let is_plain = entry.when.is_none() && entry.scope.is_none() && entry.limit.is_none();
+        if is_plain && entry.message.is_none() {
             yaml.line(depth + 1, &format!("- {}", scalar(&entry.selector)));
             continue;
         }
         yaml.line(depth + 1, &format!("- tool: {}", scalar(&entry.selector)));
         if let Some(when) = &entry.when {
             yaml.line(depth + 2, &format!("when: {}", scalar(when)));
+        }
+        if let Some(scope) = &entry.scope {
+            yaml.line(depth + 2, &format!("scope: {}", scalar(scope)));
         }
         if let Some(limit) = entry.limit {
             yaml.line(depth + 2, &format!("limit: {limit}"));

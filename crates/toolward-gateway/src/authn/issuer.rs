@@ -28,6 +28,8 @@ pub struct Settings {
     pub base: String,
     pub algorithms: Vec<Algorithm>,
     pub leeway: Duration,
+    /// The claim that names the agent of a JWT that matches no agent's claims.
+    pub agent_claim: Option<Box<str>>,
 }
 
 pub struct Issuer {
@@ -40,6 +42,8 @@ pub struct Issuer {
 #[derive(Debug)]
 pub(super) struct ValidToken<T> {
     pub(super) what: T,
+    /// The position of its issuer.
+    pub(super) issuer: usize,
     audience: Vec<String>,
     /// In seconds since the Unix epoch.
     pub(super) until: u64,
@@ -48,8 +52,8 @@ pub(super) struct ValidToken<T> {
 
 impl<T> ValidToken<T> {
     pub(super) fn map<U>(self, with: impl FnOnce(T) -> U) -> ValidToken<U> {
-        let ValidToken { what, audience, until, generation } = self;
-        ValidToken { what: with(what), audience, until, generation }
+        let ValidToken { what, issuer, audience, until, generation } = self;
+        ValidToken { what: with(what), issuer, audience, until, generation }
     }
 }
 
@@ -68,6 +72,11 @@ impl Issuer {
         self
     }
 
+    /// Whether both read their keys from the same source.
+    pub(super) fn has_keys_of(&self, other: &Issuer) -> bool {
+        *self.keys.source() == *other.keys.source()
+    }
+
     /// Changes after every fetch of the keys.
     pub(super) fn keys_read(&self) -> watch::Receiver<u64> {
         self.keys.fetches()
@@ -77,20 +86,29 @@ impl Issuer {
         &self.settings.issuer
     }
 
+    pub(super) fn agent_claim(&self) -> Option<&str> {
+        self.settings.agent_claim.as_deref()
+    }
+
+    pub(super) fn accepts(&self, algorithm: Algorithm) -> bool {
+        self.settings.algorithms.contains(&algorithm)
+    }
+
     /// Fetches the keys before the first token, so that a misconfiguration is logged at startup.
     pub async fn prepare(&self) {
         self.keys.fetch(Need::First).await;
     }
 
-    /// Validates a token. Waits for the keys to be fetched if that could help.
+    /// Validates a token. Waits for the keys to be fetched if that could help. `position` is that of the
+    /// issuer.
     pub(super) async fn check(
         &self,
-        token: &str,
+        parts: ParsedToken<'_>,
+        position: usize,
         now: u64,
     ) -> Result<ValidToken<Map<String, Value>>, Wrong> {
-        let parts = ParsedToken::read(token)?;
         // These checks need no keys.
-        if !self.settings.algorithms.contains(&parts.algorithm) {
+        if !self.accepts(parts.algorithm) {
             return Err(Wrong::Algorithm);
         }
         if parts.claims.get("iss").and_then(Value::as_str) != Some(&self.settings.issuer) {
@@ -109,7 +127,7 @@ impl Issuer {
             signed = self.signed(&parts);
         }
         let generation = signed?;
-        Ok(ValidToken { what: parts.claims, audience, until, generation })
+        Ok(ValidToken { what: parts.claims, issuer: position, audience, until, generation })
     }
 
     /// Verifies the signature. Returns the generation of the keys that verified it.
@@ -153,12 +171,12 @@ impl<T> TokenCache<T> {
 
     pub(super) fn find(
         &self,
-        issuer: &Issuer,
+        issuers: &[Issuer],
         hash: &[u8; 32],
         now: u64,
     ) -> Option<Arc<ValidToken<T>>> {
         let found = self.all().get(hash)?.clone();
-        let (held, need) = issuer.keys.held();
+        let (held, need) = issuers.get(found.issuer)?.keys.held();
         let same = held.is_some_and(|held| held.generation == found.generation);
         // Stale keys are refreshed before a token that they verified is accepted again.
         (now < found.until && same && need == Need::Nothing).then_some(found)
@@ -173,7 +191,10 @@ impl<T> TokenCache<T> {
         let valid = Arc::new(valid);
         let mut all = self.all();
         if all.len() >= MAX_CACHED_TOKENS {
-            all.retain(|_, one| now < one.until && one.generation == valid.generation);
+            let stale = |one: &ValidToken<T>| {
+                one.issuer == valid.issuer && one.generation != valid.generation
+            };
+            all.retain(|_, one| now < one.until && !stale(one));
             if all.len() >= MAX_CACHED_TOKENS {
                 all.clear();
             }

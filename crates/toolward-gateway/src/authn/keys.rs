@@ -9,8 +9,10 @@ use tokio::sync::watch;
 
 use super::jwk::KeySet;
 use crate::http_client::Address;
-use crate::http_client::fetch::{self, Document};
+use crate::http_client::fetch::{self, Document, Request};
 use crate::lock::LockUnpoisoned;
+use crate::login::discovery::server_metadata;
+use crate::login::network::Network;
 
 /// Maximum size of a key set.
 const MAX_KEY_SET_BYTES: usize = 256 << 10;
@@ -31,9 +33,14 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// the issuer.
 const UNKNOWN_KEY_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How long the address of an issuer's keys is used before its metadata is read again.
+const MAX_DISCOVERED: Duration = Duration::from_secs(3600);
+
 /// The source of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
+    /// The address in the metadata of this issuer.
+    Issuer(String),
     Url(Address),
     File(PathBuf),
 }
@@ -58,6 +65,15 @@ struct KeyState {
     failed: Option<Instant>,
     /// The last fetch for an unknown key.
     missed: Option<Instant>,
+    /// The address of the keys in the issuer's metadata, and when it was read. Reset by a failed fetch.
+    discovered: Option<(Discovered, Instant)>,
+}
+
+/// Where an issuer's metadata says that its keys are.
+#[derive(Clone)]
+struct Discovered {
+    network: Network,
+    url: String,
 }
 
 /// The current keys.
@@ -185,6 +201,7 @@ impl Keys {
                     tracing::error!(target: "authn", "identity.jwt: {failed}: {why}; {then}");
                 }
                 state.failed = Some(Instant::now());
+                state.discovered = None;
             }
         }
         drop(state);
@@ -193,17 +210,13 @@ impl Keys {
 
     async fn read(&self) -> Result<(KeySet, Duration), String> {
         match &self.source {
+            Source::Issuer(issuer) => {
+                let Discovered { network, url } = self.discover(issuer).await?;
+                key_document(network.send(&url, Request::get(MAX_KEY_SET_BYTES)).await?)
+            }
             Source::Url(address) => {
-                let Document { status, headers, body } = fetch::get(address, MAX_KEY_SET_BYTES)
-                    .await
-                    .map_err(|error| error.to_string())?;
-                if status != 200 {
-                    return Err(format!("the response has status {status}"));
-                }
-                Ok((
-                    KeySet::parse(&body, MAX_KEY_SET_BYTES)?,
-                    fresh_for(headers.get("cache-control")),
-                ))
+                let fetched = fetch::get(address, MAX_KEY_SET_BYTES).await;
+                key_document(fetched.map_err(|error| error.to_string())?)
             }
             Source::File(path) => {
                 let path = path.clone();
@@ -212,6 +225,32 @@ impl Keys {
             }
         }
     }
+}
+
+impl Keys {
+    /// Where the issuer's metadata says that its keys are. The metadata is trusted as far as the issuer: it
+    /// cannot refer to a network that is closer to the gateway than the issuer itself.
+    async fn discover(&self, issuer: &str) -> Result<Discovered, String> {
+        let known = self.state().discovered.clone();
+        if let Some((known, _)) = known.filter(|(_, since)| since.elapsed() < MAX_DISCOVERED) {
+            return Ok(known);
+        }
+        let address = Address::parse(issuer)?;
+        let network = Network::unlimited(&address, None).limited_to(&address).await?;
+        let metadata = server_metadata(&network, issuer).await.map_err(|error| error.why)?;
+        let url = metadata.jwks_uri.ok_or("the issuer's metadata has no `jwks_uri`")?;
+        let found = Discovered { network, url };
+        self.state().discovered = Some((found.clone(), Instant::now()));
+        Ok(found)
+    }
+}
+
+fn key_document(fetched: Document) -> Result<(KeySet, Duration), String> {
+    let Document { status, headers, body } = fetched;
+    if status != 200 {
+        return Err(format!("the response has status {status}"));
+    }
+    Ok((KeySet::parse(&body, MAX_KEY_SET_BYTES)?, fresh_for(headers.get("cache-control"))))
 }
 
 /// Reads a key set from a file.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::response::{Content, Response};
 use crate::active::reachable::Base;
-use crate::authn::{Identities, Unidentified};
+use crate::authn::{Identities, Issuer, Unidentified};
 
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
@@ -25,10 +25,13 @@ pub(super) fn asked<'p>(path: &'p str, base: Option<&Base>) -> Option<&'p str> {
 
 /// The metadata document of an endpoint path.
 pub(super) fn document(identities: &Identities, base: &Base, path: &str) -> Option<Response> {
-    let issuer = identities.issuer.as_ref()?;
+    let issuers: Vec<&str> = identities.issuers.iter().map(Issuer::name).collect();
+    if issuers.is_empty() {
+        return None;
+    }
     let mut document = json!({
         "resource": base.resource(path),
-        "authorization_servers": [issuer.name()],
+        "authorization_servers": issuers,
         "bearer_methods_supported": ["header"],
     });
     let (scopes, _) = identities.scopes();
@@ -47,11 +50,23 @@ pub(super) fn challenge(
     base: Option<&Base>,
     path: &str,
 ) -> Response {
+    let status = if matches!(why, Unidentified::Lacks(_)) { 403 } else { 401 };
+    let challenge = challenge_value(identities, why, base, path);
+    Response::empty(status).field("WWW-Authenticate", challenge)
+}
+
+/// The value of `WWW-Authenticate`.
+pub(super) fn challenge_value(
+    identities: &Identities,
+    why: &Unidentified,
+    base: Option<&Base>,
+    path: &str,
+) -> String {
     let mut parameters: Vec<(&str, String)> = Vec::new();
-    let (status, error) = match why {
-        Unidentified::Missing => (401, None),
-        Unidentified::Nobody | Unidentified::Wrong(_) => (401, Some("invalid_token")),
-        Unidentified::Lacks(_) => (403, Some("insufficient_scope")),
+    let error = match why {
+        Unidentified::Missing => None,
+        Unidentified::Nobody | Unidentified::Wrong(_) => Some("invalid_token"),
+        Unidentified::Lacks(_) => Some("insufficient_scope"),
     };
     parameters.extend(error.map(|error| ("error", error.into())));
     if let Some(base) = base {
@@ -71,11 +86,10 @@ pub(super) fn challenge(
         .into_iter()
         .map(|(name, value)| format!("{name}=\"{}\"", value.replace(['"', '\\'], "")))
         .collect();
-    let challenge = match parameters.as_slice() {
+    match parameters.as_slice() {
         [] => "Bearer".into(),
         some => format!("Bearer {}", some.join(", ")),
-    };
-    Response::empty(status).field("WWW-Authenticate", challenge)
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ impl Endpoint {
                 renewed.borrow_and_update();
             }
             let active = self.gateway.active();
-            let mut keys = active.identities.keys_read();
+            let authorization = ticket.authorization.as_deref();
+            let mut keys = active.identities.keys_read(authorization);
             if !self.trusts(peer) {
                 return;
             }

@@ -48,7 +48,11 @@ pub(crate) async fn deny(
     let refusal = denial(active, view, name, denied, &ticket.id).of(refused(subject));
     let facts = events::denial(envelope, (name, denied, &refusal), &context.audit.arguments);
     context.series.refused("policy");
+    // Legacy clients, and callers without a token of an issuer, get the same as a result.
+    let can_ask = client.era() == Era::Modern && client.caller.claims.is_some();
+    let scope = refusal.scope().filter(|_| can_ask);
     let answer = match context.audit.record_ticket(&ticket, "refusal", name, &facts).await {
+        Ok(()) if let Some(scope) = scope => responses::insufficient_scope(id, &refusal, scope),
         Ok(()) if subject == PolicySubject::Resource || view.kind() == ListKind::Resources => {
             responses::resource_not_found(id, client.era(), name, &ticket.id)
         }

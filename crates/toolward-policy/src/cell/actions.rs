@@ -2,7 +2,7 @@
 
 use super::{Cell, Inner};
 use crate::call::{Call, Caller};
-use crate::condition::Facts;
+use crate::condition::{Condition, Facts};
 use crate::decision::Verdict;
 use crate::fnmatch::{Pattern, is_pattern};
 use crate::selector::{Glob, fold};
@@ -49,8 +49,8 @@ impl Program {
         }
         let folded = fold(actions, self.case);
         for candidate in &self.candidates {
-            let reads = candidate.when.as_ref().map(|when| when.reads()).unwrap_or_default();
-            let unknown = reads.args || reads.action;
+            let open = |when: &Condition| when.is_open_in_listing(facts.caller, false);
+            let unknown = candidate.when.as_deref().is_some_and(open);
             if !unknown && !candidate.condition_holds(&facts) {
                 continue;
             }

@@ -12,6 +12,7 @@ use crate::automaton::common_name;
 use crate::condition::Condition;
 use crate::decision::Kind;
 use crate::fnmatch::{Pattern, is_pattern};
+use crate::scope::RequiredScopes;
 use crate::selector::{LONGEST_SELECTOR, MOST_DOTS, Selector};
 use crate::source::{self, Case, Place};
 
@@ -175,7 +176,14 @@ impl Compiler<'_> {
             if deny && entry.limit.is_some() {
                 self.error(path, index, entry.place, CompileProblem::LimitInDeny);
             }
-            let when = match entry.when.as_deref().map(Condition::new).transpose() {
+            if deny && entry.scope.is_some() {
+                self.error(path, index, entry.place, CompileProblem::ScopeInDeny);
+            }
+            let scopes = entry.scope.as_deref().map(RequiredScopes::parse);
+            if let Some(None) = scopes {
+                self.error(path, index, entry.place, CompileProblem::InvalidScope);
+            }
+            let when = match Condition::of_entry(entry.when.as_deref(), scopes.flatten()) {
                 Ok(when) => when.map(Arc::new),
                 Err(error) => {
                     self.error(path, index, entry.place, CompileProblem::Condition(error));

@@ -121,12 +121,18 @@ pub fn entries(value: &Value) -> Vec<Entry> {
         entry => Entry {
             selector: entry["tool"].as_str().unwrap().into(),
             when: entry["when"].as_str().map(String::from),
+            scope: entry["scope"].as_str().map(String::from),
             ask: ask(&entry["ask"]),
             message: entry["message"].as_str().map(String::from),
+            limit: entry["limit"].as_u64().map(per_minute),
             ..Entry::default()
         },
     };
     value.as_array().into_iter().flatten().map(entry).collect()
+}
+
+fn per_minute(count: u64) -> toolward_policy::Rate {
+    toolward_policy::Rate { count, per: toolward_policy::rate::Per::Minute, burst: None }
 }
 
 fn ask(value: &Value) -> Option<Ask> {

@@ -9,6 +9,7 @@ use toolward_config::node::{Node, Value as NodeValue};
 use toolward_config::text::Text;
 use toolward_config::{Diagnostic, Inline, json as strict, load_inline};
 use toolward_policy::reason::About;
+use toolward_policy::scope::claims_with;
 use toolward_policy::{
     Annotations, Call, Caller, Decision, Hints, Policy, Step, Subject, Tool, Verdict,
 };
@@ -134,6 +135,8 @@ struct Request {
     definition: Option<Map<String, Value>>,
     annotations: Option<Value>,
     hints: Option<Hints>,
+    /// The claims of the caller's token: its scopes.
+    claims: Option<Map<String, Value>>,
     query: QueryKind,
 }
 
@@ -178,6 +181,7 @@ impl Request {
             definition: object(node, "definition")?,
             annotations: present(node, "annotations").map(Node::to_json),
             hints,
+            claims: text(node, "scope")?.as_deref().map(claims_with),
             query,
         })
     }
@@ -207,7 +211,7 @@ impl Request {
         if self.query == QueryKind::Server {
             return policy.decide_server(agent, &self.server);
         }
-        let caller = Caller { agent, claims: None };
+        let caller = Caller { agent, claims: self.claims.as_ref() };
         let decide = |subject: Subject<'_>| {
             let cell = policy.cell(agent, &self.server, subject);
             match self.query {

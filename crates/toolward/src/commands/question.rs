@@ -3,11 +3,13 @@
 use std::io::Write;
 
 use clap::ArgMatches;
+use serde_json::{Map, Value};
 use toolward_config::config::Config;
 use toolward_config::sanitize;
 use toolward_config::suggest;
 use toolward_gateway::audit::redact::Redact;
 use toolward_gateway::view::names::Naming;
+use toolward_policy::scope::claims_with;
 use toolward_policy::{Hints, Tool, ToolSet, Verdict};
 
 use crate::arguments::ArgumentsText;
@@ -29,6 +31,8 @@ pub(crate) struct Question {
     server: String,
     name: String,
     arguments: Option<ArgumentsText>,
+    /// The claims of the caller's token: its scopes.
+    claims: Option<Map<String, Value>>,
     kind: Kind,
     list: bool,
     /// `None`: the server's list is known and lacks the tool.
@@ -113,6 +117,7 @@ impl Question {
             server: server.into(),
             name: name.into(),
             arguments,
+            claims: args.scope.as_deref().map(claims_with),
             kind,
             list: args.list,
             tool,
@@ -129,6 +134,7 @@ impl Question {
             server: &self.server,
             name: &self.name,
             arguments: self.arguments.as_ref(),
+            claims: self.claims.as_ref(),
             kind: self.kind,
             list: self.list,
             tool: self.tool.as_ref(),

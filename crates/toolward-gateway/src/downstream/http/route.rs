@@ -10,8 +10,9 @@ use crate::active::reachable::Base;
 use crate::authn::{PresentedCredentials, Unidentified, Wrong};
 use crate::client::{Caller, Scope};
 use crate::downstream::peer::Peer;
-use crate::downstream::response::{Response, refuse};
+use crate::downstream::response::{Response, json, refuse};
 use crate::downstream::{cors, oauth_metadata};
+use crate::responses::Answer;
 
 /// An admitted request: its sender and its address, under one active configuration.
 pub(in crate::downstream) struct Admitted {
@@ -188,11 +189,28 @@ impl Endpoint {
                     Unidentified::Missing => self.turned_away(peer, Some(head), why.words()),
                     _ => self.reject_credential(peer, head, why.words()),
                 }
-                let base = identities.issuer.is_some().then(|| base(active, peer, head));
+                let base = (!identities.issuers.is_empty()).then(|| base(active, peer, head));
                 let answer = oauth_metadata::challenge(identities, &why, base.as_ref(), &head.path);
                 Err(Box::new(answer))
             }
         }
+    }
+}
+
+impl Endpoint {
+    /// The response to a call for which the caller's token lacks scopes, with the challenge.
+    pub(super) fn insufficient_scope(
+        &self,
+        peer: &Peer,
+        head: &RequestHead,
+        answer: Answer,
+    ) -> Response {
+        let active = self.gateway.active();
+        let why = Unidentified::Lacks(answer.scope.as_deref().unwrap_or_default().into());
+        let base = base(&active, peer, head);
+        let (identities, path) = (&active.identities, &head.path);
+        let challenge = oauth_metadata::challenge_value(identities, &why, Some(&base), path);
+        json(answer).field("WWW-Authenticate", challenge)
     }
 }
 

@@ -215,6 +215,7 @@ impl ActiveQuestion {
             (list.server.name(), tools)
         });
         PolicyQuery {
+            claims: None,
             policy,
             agent,
             server: &self.server,

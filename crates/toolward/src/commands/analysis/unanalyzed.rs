@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use toolward_config::config::{Agent, Hook, HookKind, Jwks, Secret, Token};
+use toolward_config::config::{Agent, Hook, HookKind, Jwks, Jwt, Secret, Token};
 
 use crate::load::Input;
 
@@ -60,8 +60,9 @@ fn identities(input: &Input) -> String {
         format!("{name} {tokens:?} {claims:?} {uids:?} {certificates:?}")
     };
     let agents: String = config.agents.iter().map(agent).collect();
-    let jwt = config.jwt.as_ref().map(|jwt| {
+    let jwt = |jwt: &Jwt| {
         let keys = match &jwt.jwks {
+            Jwks::Discovered => String::new(),
             Jwks::Url(url) => written(url),
             Jwks::File(path) => format!("{:?}", path.file_name()),
         };
@@ -73,7 +74,8 @@ fn identities(input: &Input) -> String {
             jwt.leeway,
             jwt.agent_claim
         )
-    });
+    };
+    let jwt: Vec<String> = config.jwt.iter().map(jwt).collect();
     // The calls that admins may approve are part of the policy.
     let admins = config.admins.iter().flatten();
     let admins: Vec<(&str, Vec<String>)> =

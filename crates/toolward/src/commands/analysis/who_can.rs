@@ -17,6 +17,7 @@ pub(crate) fn run(args: WhoCanArgs, matches: Option<&ArgMatches>) -> Result<u8, 
     let json = args.output.json;
     let question = Question::new(
         QuestionArgs {
+            scope: None,
             agent: None,
             subject: args.subject,
             arguments: args.arguments,

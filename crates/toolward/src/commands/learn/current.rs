@@ -88,14 +88,17 @@ impl<'a> CurrentPolicy<'a> {
         let mut entries: Vec<Entry> = Vec::new();
         for (entry, _) in self.covering(target) {
             let known = |one: &Entry| {
-                (&one.when, &one.ask, one.limit) == (&entry.when, &entry.ask, entry.limit)
+                (&one.when, &one.scope, &one.ask, one.limit)
+                    == (&entry.when, &entry.scope, &entry.ask, entry.limit)
             };
             if !entries.iter().any(known) {
                 entries.push(entry);
             }
         }
-        let has_options =
-            |entry: &Entry| entry.when.is_some() || entry.ask.is_some() || entry.limit.is_some();
+        let has_options = |entry: &Entry| {
+            let conditional = entry.when.is_some() || entry.scope.is_some();
+            conditional || entry.ask.is_some() || entry.limit.is_some()
+        };
         match entries.iter().any(has_options) {
             true => entries,
             false => Vec::new(),

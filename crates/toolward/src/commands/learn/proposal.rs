@@ -91,8 +91,8 @@ impl Line {
 
     /// Whether it has no condition or option.
     pub(super) fn is_plain(&self) -> bool {
-        let Entry { when, ask, limit, .. } = &self.entry;
-        when.is_none() && ask.is_none() && limit.is_none()
+        let Entry { when, scope, ask, limit, .. } = &self.entry;
+        when.is_none() && scope.is_none() && ask.is_none() && limit.is_none()
     }
 }
 

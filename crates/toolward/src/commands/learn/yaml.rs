@@ -197,15 +197,18 @@ impl Yaml {
     }
 
     fn entry(&mut self, depth: usize, (word, entry): (&str, &Entry), note: &str) {
-        let Entry { selector, when, ask, limit, message, shadow, .. } = entry;
+        let Entry { selector, when, scope, ask, limit, message, shadow, .. } = entry;
         let selector = yaml_scalar(selector);
-        let plain = when.is_none() && ask.is_none() && limit.is_none() && message.is_none();
-        if plain && !shadow {
+        let plain = when.is_none() && scope.is_none() && ask.is_none();
+        if plain && limit.is_none() && message.is_none() && !shadow {
             return self.line(depth, &format!("- {selector}"), note);
         }
         self.line(depth, &format!("- {word}: {selector}"), note);
         if let Some(when) = when {
             self.line(depth + 1, &format!("when: {}", yaml_scalar(when)), "");
+        }
+        if let Some(scope) = scope {
+            self.line(depth + 1, &format!("scope: {}", yaml_scalar(scope)), "");
         }
         if let Some(ask) = ask {
             self.line(depth + 1, &format!("ask: {}", ask_options(ask)), "");
