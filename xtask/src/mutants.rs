@@ -16,7 +16,7 @@ const PARTS: [(&str, &[&str]); 6] = [
     ("selector", &["selector.rs", "index.rs"]),
     ("fnmatch", &["fnmatch.rs"]),
     ("hints", &["hints.rs", "stated_hints.rs"]),
-    ("analyse", &["analyse.rs", "analyse/*.rs", "automaton.rs"]),
+    ("analyse", &["analyse.rs", "analyse/*.rs", "automaton.rs", "automaton/*.rs"]),
 ];
 
 pub(crate) fn main(words: &[&str]) -> ExitCode {

@@ -24,9 +24,10 @@ mod shared;
 mod subjects;
 mod ways;
 
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use self::focus::Focus;
 pub use self::never::{Ever, NeverOutcome, Witness, can_ever, impossible_hint, never, never_tests};
@@ -36,6 +37,7 @@ use self::shared::Shared;
 use self::subjects::Failed;
 
 use crate::decision::{Decision, Kind, RuleRef, Verdict};
+use crate::layer::Rule;
 use crate::policy::Policy;
 
 /// A point at which two policies decide differently.
@@ -113,14 +115,27 @@ pub fn diff(old: &Policy, new: &Policy, subjects: &Subjects<'_>) -> Differences 
                 continue;
             }
         };
+        // The entries of an allowlist that are known to change something for the agent: they need no other server.
+        let answered: RefCell<HashSet<*const Rule>> = RefCell::default();
+        let all_answered =
+            || only_listed.as_ref().is_some_and(|listed| listed.len() == answered.borrow().len());
         for server in &servers {
             for kind in [Kind::Tools, Kind::Prompts, Kind::Resources, Kind::ClientRequests] {
                 let focus = match kind {
                     Kind::ClientRequests => Focus::Everything,
+                    Kind::Tools if all_answered() => Focus::Nothing,
                     _ => focus::changed(old, new, agent, server, kind),
                 };
-                let asked =
-                    Asked { agent, server, focus, only: None, stops: false, skips_denied: true };
+                let answered = only_listed.as_ref().map(|_| &answered);
+                let asked = Asked {
+                    agent,
+                    server,
+                    focus,
+                    only: None,
+                    stops: false,
+                    skips_denied: true,
+                    answered,
+                };
                 let searched = search.subjects(kind, &asked, &mut |point, decisions, assumed| {
                     let [before, after] = decisions else { return ControlFlow::Continue(()) };
                     found.add(point, *before, *after, assumed);

@@ -3,6 +3,11 @@
 //! Several patterns are read side by side, one character at a time. A state is the set of positions that
 //! the patterns have reached; characters that no position distinguishes are tried once. The search visits
 //! every reachable state, shortest names first, and gives up when it exceeds its budget.
+//!
+//! A pattern that begins with `*` can start at every character. Its first two positions are part of every state, so they
+//! are not stored: a state is as small as what the text read so far has in common with patterns.
+
+mod seek;
 
 use std::ops::ControlFlow;
 
@@ -11,6 +16,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::fnmatch::{Pattern, Token};
 use crate::selector::Glob;
 use crate::source::Case;
+
+pub(crate) use self::seek::Wanted;
 
 /// The memory that one search may use, in bytes. A search that needs more is not decided.
 pub(crate) const BUDGET: usize = 256 << 20;
@@ -25,8 +32,19 @@ pub(crate) struct Automaton {
     by_text: HashMap<(Box<str>, bool, bool, Space), u32>,
     /// By what may be before and after the text.
     by_part: HashMap<(bool, Box<str>, bool), u32>,
+    floating: Floating,
     /// The space of the patterns that are added next. Equal patterns of other spaces are kept apart.
     pub(crate) space: Space,
+}
+
+/// A key of `by_text`, borrowed.
+#[derive(Hash)]
+struct TextKey<'a>(&'a str, bool, bool, Space);
+
+impl hashbrown::Equivalent<(Box<str>, bool, bool, Space)> for TextKey<'_> {
+    fn equivalent(&self, key: &(Box<str>, bool, bool, Space)) -> bool {
+        *self.0 == *key.0 && (self.1, self.2, self.3) == (key.1, key.2, key.3)
+    }
 }
 
 /// The kind of text that a pattern is compared with.
@@ -40,6 +58,15 @@ pub(crate) enum Space {
     Approvals,
 }
 
+/// Patterns that begin with `*` and contain more: the positions of their second tokens.
+#[derive(Default)]
+struct Floating {
+    /// By a character, and whether it is compared in lower case.
+    by_char: HashMap<(char, bool), Vec<u32>>,
+    /// Those that begin with a class or `?`.
+    others: Vec<u32>,
+}
+
 struct Span {
     start: u32,
     /// The position after the last token: the pattern matches.
@@ -47,9 +74,11 @@ struct Span {
     /// Compare with characters in lower case.
     folds: bool,
     space: Space,
+    /// One of [`Floating`].
+    floats: bool,
 }
 
-/// Positions that the patterns have reached, sorted.
+/// Positions that the patterns have reached, sorted; without those that are part of every state.
 pub(crate) type State = Box<[u32]>;
 
 /// The search needed more memory than it may use.
@@ -95,7 +124,7 @@ impl Automaton {
         let folds = case == Case::Insensitive;
         let plain = !crate::fnmatch::is_pattern(glob.text());
         let number = move |literal: bool| {
-            self.by_text.get(&(glob.text().into(), folds, literal || plain, space)).copied()
+            self.by_text.get(&TextKey(glob.text(), folds, literal || plain, space)).copied()
         };
         [number(false), number(true).filter(|_| !plain)].into_iter().flatten()
     }
@@ -127,7 +156,18 @@ impl Automaton {
         // The position after the last token needs a place of its own; its token is never read.
         self.tokens.push(Token::One);
         self.owners.resize(self.tokens.len(), number);
-        self.patterns.push(Span { start, end, folds, space: self.space });
+        let second = start + 1;
+        let is_run = |at: u32| self.tokens[at as usize] == Token::Run;
+        let floats = second < end && is_run(start) && !is_run(second);
+        if floats {
+            match &self.tokens[second as usize] {
+                Token::Char(c) => {
+                    self.floating.by_char.entry((*c, folds)).or_default().push(second);
+                }
+                _ => self.floating.others.push(second),
+            }
+        }
+        self.patterns.push(Span { start, end, folds, space: self.space, floats });
         number
     }
 
@@ -149,7 +189,7 @@ impl Automaton {
     pub(crate) fn start_of(&self, which: impl Fn(u32) -> bool) -> State {
         let mut next = Vec::new();
         for (number, pattern) in (0..).zip(&self.patterns) {
-            if which(number) {
+            if which(number) && !pattern.floats {
                 self.reach(pattern.start, pattern.end, &mut next);
             }
         }
@@ -165,7 +205,9 @@ impl Automaton {
     pub(crate) fn step(&self, state: &[u32], c: char) -> State {
         let folded = c.to_ascii_lowercase();
         let mut next = Vec::with_capacity(state.len());
-        for &at in state {
+        let Floating { by_char, others } = &self.floating;
+        let begun = [(c, false), (folded, true)].into_iter().filter_map(|key| by_char.get(&key));
+        for &at in state.iter().chain(others).chain(begun.flatten()) {
             let owner = &self.patterns[self.owners[at as usize] as usize];
             if at == owner.end {
                 continue;
@@ -181,8 +223,12 @@ impl Automaton {
         self.settle(next)
     }
 
-    pub(crate) fn read(&self, state: State, text: &str) -> State {
-        text.chars().fold(state, |state, c| self.step(&state, c))
+    /// The state after a text that only the patterns of one space read.
+    pub(crate) fn read(&self, space: Space, text: &str) -> State {
+        let start = self.start_of(|number| self.space_of(number) == space);
+        let state = text.chars().fold(start, |state, c| self.step(&state, c));
+        let is_own = |at: &u32| self.space_of(self.owner(*at)) == space;
+        state.iter().copied().filter(is_own).collect()
     }
 
     /// The pattern that a position belongs to.
@@ -207,9 +253,11 @@ impl Automaton {
         })
     }
 
-    /// The patterns that match, or may still match if more characters follow.
-    pub(crate) fn alive<'a>(&'a self, state: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
-        state.iter().map(move |at| self.owners[*at as usize])
+    /// Whether a pattern of the group matches, or may still match if more characters follow.
+    pub(crate) fn is_alive(&self, state: &[u32], group: &Group) -> bool {
+        let floats = |number: &u32| self.patterns[*number as usize].floats;
+        state.iter().any(|at| group.contains(&self.owners[*at as usize]))
+            || group.iter().any(floats)
     }
 
     fn reach(&self, at: u32, end: u32, next: &mut Vec<u32>) {
@@ -222,7 +270,8 @@ impl Automaton {
     /// Sorts positions, and drops those before the latest `*` that a pattern has reached: every name that
     /// they accept is accepted from there too.
     fn settle(&self, mut positions: Vec<u32>) -> State {
-        positions.sort_unstable();
+        // Most of them are in order already.
+        positions.sort();
         positions.dedup();
         let mut kept: Vec<u32> = Vec::with_capacity(positions.len());
         for at in positions {
@@ -242,7 +291,9 @@ impl Automaton {
     fn characters(&self, state: &[u32]) -> Vec<char> {
         let mut cuts: Vec<u32> = vec![0];
         let mut folds = false;
-        for &at in state {
+        let Floating { by_char, others } = &self.floating;
+        let begun = by_char.values().filter_map(|positions| positions.first());
+        for &at in state.iter().chain(others).chain(begun) {
             let owner = &self.patterns[self.owners[at as usize] as usize];
             if at == owner.end {
                 continue;
@@ -315,143 +366,10 @@ impl Automaton {
     }
 }
 
-/// A search for texts that match some patterns and avoid others.
-pub(crate) struct Wanted<'a> {
-    /// One pattern of each of these groups must match.
-    pub(crate) groups: &'a [Group],
-    /// None of these may match.
-    pub(crate) avoid: &'a Group,
-}
-
 /// A set of patterns.
 pub(crate) type Group = HashSet<u32>;
 
-/// A state of [`Automaton::seek`]: the positions of wanted patterns, and those of avoided ones.
-struct Rival {
-    wanted: State,
-    avoided: State,
-}
-
 impl Automaton {
-    /// Visits texts that match the wanted patterns, such that every other such text can be found from a state
-    /// that was visited: if no text is visited, no text matches. A state in which more of the wanted and fewer of
-    /// the avoided patterns can match replaces others, so this stays small where [`explore`](Self::explore)
-    /// does not.
-    pub(crate) fn seek<B>(
-        &self,
-        start: &State,
-        budget: usize,
-        wanted: &Wanted<'_>,
-        mut visit: impl FnMut(String) -> ControlFlow<B>,
-    ) -> Result<(Option<B>, usize), TooLarge> {
-        let is_wanted =
-            |at: &u32| wanted.groups.iter().any(|group| group.contains(&self.owner(*at)));
-        let matters = |at: &u32| is_wanted(at) || wanted.avoid.contains(&self.owner(*at));
-        let start: State = start.iter().copied().filter(matters).collect();
-        let possible = |state: &State| {
-            let alive = |group: &Group| self.alive(state).any(|number| group.contains(&number));
-            wanted.groups.iter().all(alive)
-                && !self.settled(state).any(|number| wanted.avoid.contains(&number))
-        };
-        let first = wanted.groups.first();
-        // By the positions of the first group, of which there are few.
-        let mut known: HashMap<State, Vec<Rival>> = HashMap::new();
-        let mut order: Vec<(State, u32, char)> = vec![(start, 0, '\0')];
-        let (mut used, mut at) = (0, 0);
-        while at < order.len() {
-            let state = order[at].0.clone();
-            let matched: Vec<u32> = self.matched(&state).collect();
-            let has = |group: &Group| matched.iter().any(|number| group.contains(number));
-            if at > 0
-                && !has(wanted.avoid)
-                && wanted.groups.iter().all(has)
-                && let ControlFlow::Break(found) = visit(written(&order, at))
-            {
-                return Ok((Some(found), used));
-            }
-            for c in self.characters(&state) {
-                let next = self.step(&state, c);
-                if !possible(&next) {
-                    continue;
-                }
-                let is_first =
-                    |at: &&u32| first.is_some_and(|group| group.contains(&self.owner(**at)));
-                let own: State = next.iter().filter(is_first).copied().collect();
-                let (more, avoided): (Vec<u32>, Vec<u32>) =
-                    next.iter().partition(|at| is_wanted(at));
-                let new = Rival { wanted: more.into(), avoided: avoided.into() };
-                let rivals = known.entry(own).or_default();
-                if rivals.iter().any(|rival| self.beats(rival, &new)) {
-                    continue;
-                }
-                rivals.retain(|rival| !self.beats(&new, rival));
-                used += 3 * size_of_val(&*next) + 160;
-                if used > budget {
-                    return Err(TooLarge);
-                }
-                rivals.push(new);
-                order.push((next, at as u32, c));
-            }
-            at += 1;
-        }
-        Ok((None, used))
-    }
-
-    /// Visits states such that for every other state there is one of them in which fewer of the avoided patterns can
-    /// match, and the same others. Returns the memory that was used.
-    pub(crate) fn frontier(
-        &self,
-        start: State,
-        budget: usize,
-        is_avoided: impl Fn(u32) -> bool,
-        mut visit: impl FnMut(&State, String),
-    ) -> Result<usize, TooLarge> {
-        let mut known: HashMap<State, Vec<State>> = HashMap::new();
-        let mut order: Vec<(State, u32, char)> = vec![(start, 0, '\0')];
-        let (mut used, mut at) = (0, 0);
-        while at < order.len() {
-            let state = order[at].0.clone();
-            visit(&state, written(&order, at));
-            for c in self.characters(&state) {
-                let next = self.step(&state, c);
-                let (avoided, others): (Vec<u32>, Vec<u32>) =
-                    next.iter().partition(|at| is_avoided(self.owner(**at)));
-                let rivals = known.entry(others.into()).or_default();
-                if rivals.iter().any(|fewer| self.covers(&avoided, fewer)) {
-                    continue;
-                }
-                rivals.retain(|more| !self.covers(more, &avoided));
-                used += 3 * size_of_val(&*next) + 160;
-                if used > budget {
-                    return Err(TooLarge);
-                }
-                rivals.push(avoided.into());
-                order.push((next, at as u32, c));
-            }
-            at += 1;
-        }
-        Ok(used)
-    }
-
-    /// Whether every text that leads from `other` to a match also does from `one`.
-    fn beats(&self, one: &Rival, other: &Rival) -> bool {
-        self.covers(&other.avoided, &one.avoided) && self.covers(&one.wanted, &other.wanted)
-    }
-
-    /// Whether every text that positions of `few` accept is accepted from `many`, pattern by pattern.
-    fn covers(&self, many: &[u32], few: &[u32]) -> bool {
-        few.len() <= many.len() + 64
-            && few.iter().all(|at| {
-                let owner = &self.patterns[self.owners[*at as usize] as usize];
-                let later = many.partition_point(|other| other < at);
-                let mut later = many[later..].iter().take_while(|other| **other <= owner.end);
-                later.any(|other| {
-                    other == at
-                        || (*other < owner.end && self.tokens[*other as usize] == Token::Run)
-                })
-            })
-    }
-
     /// A shortest text for each combination of patterns that texts can match.
     pub(crate) fn combinations(&self, budget: usize) -> Result<Vec<String>, TooLarge> {
         let mut seen: HashSet<Box<[u32]>> = HashSet::new();
@@ -493,13 +411,24 @@ pub fn common_name(one: &str, other: &str) -> Option<String> {
     let found = both.explore(
         both.start(),
         BUDGET / 16,
-        |state| numbers.iter().all(|number| both.alive(state).any(|alive| alive == *number)),
+        |state| numbers.iter().all(|number| both.is_alive(state, &[*number].into())),
         |state, text| match both.matched(state).count() == numbers.len() {
             true => ControlFlow::Break(text()),
             false => ControlFlow::Continue(()),
         },
     );
     found.map_or_else(|TooLarge| Some(other.into()), |(found, _)| found)
+}
+
+/// A shortest text that a pattern matches, with plain letters.
+pub(crate) fn shortest_match(text: &str) -> String {
+    let letter = |token: &Token| match token {
+        Token::Char(c) => Some(*c),
+        Token::Run => None,
+        Token::One | Token::Class(_) => COMMON.chars().find(|c| token.accepts(*c)),
+    };
+    let shortest: String = Pattern::new(text).into_tokens().iter().filter_map(letter).collect();
+    if shortest.is_empty() { "a".into() } else { shortest }
 }
 
 /// Characters that people can read, the plainest first.

@@ -10,29 +10,24 @@ use crate::source::Case;
 
 /// Names that match one shape of each group.
 #[derive(Default)]
-pub(super) struct Language(Vec<Vec<Shape>>);
+pub(super) struct Language<'g>(Vec<Vec<Shape<'g>>>);
 
-/// The prefix and suffix of every match of a pattern, in lower case.
-struct Shape {
-    prefix: String,
-    suffix: String,
+/// The prefix and suffix of every match of a pattern; upper and lower case are not distinguished.
+#[derive(Clone, Copy)]
+struct Shape<'g> {
+    prefix: &'g str,
+    suffix: &'g str,
     /// Nothing else matches.
     exact: bool,
 }
 
-impl Language {
+impl<'g> Language<'g> {
     /// Names that also match one of these patterns; with a server, `SERVER.NAME` may match instead.
-    pub(super) fn narrow<'g>(
-        &mut self,
-        globs: impl Iterator<Item = &'g Glob>,
-        server: Option<&str>,
-    ) {
+    pub(super) fn narrow(&mut self, globs: impl Iterator<Item = &'g Glob>, server: Option<&str>) {
         let mut shapes = Vec::new();
         for glob in globs {
             let shape = Shape::of(glob.text());
-            if let Some(server) = server {
-                shapes.extend(shape.after(&format!("{}.", server.to_ascii_lowercase())));
-            }
+            shapes.extend(server.and_then(|server| shape.after(server)));
             shapes.push(shape);
         }
         self.0.push(shapes);
@@ -44,53 +39,74 @@ impl Language {
             return true;
         }
         let shape = Shape::of(glob.text());
-        let after =
-            server.and_then(|server| shape.after(&format!("{}.", server.to_ascii_lowercase())));
-        let meets = |shapes: &Vec<Shape>| {
-            let mut own = [Some(&shape), after.as_ref()].into_iter().flatten();
+        let after = server.and_then(|server| shape.after(server));
+        let meets = |shapes: &Vec<Shape<'_>>| {
+            let mut own = [Some(shape), after].into_iter().flatten();
             own.any(|own| shapes.iter().any(|other| own.meets(other)))
         };
         self.0.iter().all(meets)
     }
 }
 
-impl Shape {
-    fn of(text: &str) -> Shape {
-        let wild = |c: char| matches!(c, '*' | '?' | '[' | ']');
-        let exact = !is_pattern(text);
-        let prefix = if exact { text } else { text.split(wild).next().unwrap_or_default() };
-        let suffix = if exact { text } else { text.rsplit(wild).next().unwrap_or_default() };
-        Shape { prefix: prefix.to_ascii_lowercase(), suffix: suffix.to_ascii_lowercase(), exact }
+impl<'g> Shape<'g> {
+    fn of(text: &'g str) -> Shape<'g> {
+        let wild = |b: &u8| matches!(b, b'*' | b'?' | b'[' | b']');
+        if !is_pattern(text) {
+            return Shape { prefix: text, suffix: text, exact: true };
+        }
+        let first = text.bytes().position(|b| wild(&b)).unwrap_or_default();
+        let last = text.bytes().rposition(|b| wild(&b)).map_or(0, |last| last + 1);
+        Shape { prefix: &text[..first], suffix: &text[last..], exact: false }
     }
 
-    /// The rest of the names after `start`; `None` if no name starts with it.
-    fn after(&self, start: &str) -> Option<Shape> {
-        match self.prefix.strip_prefix(start) {
-            // A suffix that is longer than the rest does not restrict it.
-            Some(rest) if self.exact => {
-                Some(Shape { prefix: rest.into(), suffix: rest.into(), exact: true })
+    /// The rest of the names after `SERVER.`; `None` if no name starts with it.
+    fn after(&self, server: &str) -> Option<Shape<'g>> {
+        let prefix = self.prefix;
+        let common = prefix.len().min(server.len());
+        if !begins(prefix, server.get(..common)?) {
+            return None;
+        }
+        match prefix.get(server.len()..) {
+            Some(rest) if !rest.is_empty() => {
+                let rest = rest.strip_prefix('.')?;
+                // A suffix that is longer than the rest does not restrict it.
+                let suffix = if self.exact { rest } else { "" };
+                Some(Shape { prefix: rest, suffix, exact: self.exact })
             }
-            Some(rest) => Some(Shape { prefix: rest.into(), suffix: String::new(), exact: false }),
-            None if !self.exact && start.starts_with(&self.prefix) => {
-                Some(Shape { prefix: String::new(), suffix: String::new(), exact: false })
-            }
-            None => None,
+            _ => (!self.exact).then_some(Shape { prefix: "", suffix: "", exact: false }),
         }
     }
 
-    fn meets(&self, other: &Shape) -> bool {
-        let begins = |one: &Shape, other: &Shape| one.prefix.starts_with(&other.prefix);
-        let ends = |one: &Shape, other: &Shape| one.suffix.ends_with(&other.suffix);
+    fn meets(&self, other: &Shape<'_>) -> bool {
+        let starts = |one: &Shape<'_>, other: &Shape<'_>| begins(one.prefix, other.prefix);
+        let stops = |one: &Shape<'_>, other: &Shape<'_>| ends(one.suffix, other.suffix);
         match (self.exact, other.exact) {
-            (true, true) => self.prefix == other.prefix,
-            (true, false) => begins(self, other) && ends(self, other),
-            (false, true) => begins(other, self) && ends(other, self),
+            (true, true) => self.prefix.eq_ignore_ascii_case(other.prefix),
+            (true, false) => starts(self, other) && stops(self, other),
+            (false, true) => starts(other, self) && stops(other, self),
             (false, false) => {
-                (begins(self, other) || begins(other, self))
-                    && (ends(self, other) || ends(other, self))
+                (starts(self, other) || starts(other, self))
+                    && (stops(self, other) || stops(other, self))
             }
         }
     }
+}
+
+/// Whether a text begins with another one, upper or lower case.
+fn begins(text: &str, start: &str) -> bool {
+    let (text, start) = (text.as_bytes(), start.as_bytes());
+    text.get(..start.len()).is_some_and(|own| own.eq_ignore_ascii_case(start))
+}
+
+fn ends(text: &str, end: &str) -> bool {
+    let (text, end) = (text.as_bytes(), end.as_bytes());
+    let at = text.len().checked_sub(end.len());
+    at.is_some_and(|at| text[at..].eq_ignore_ascii_case(end))
+}
+
+/// Whether a pattern may match `SERVER.NAME`.
+pub(super) fn may_follow(glob: &Glob, server: &str) -> bool {
+    Shape::of(glob.text()).after(server).is_some()
 }
 
 /// The only name that a pattern matches: it has no wildcard, and upper case does not matter or is not folded.
@@ -111,7 +127,8 @@ mod tests {
 
     fn meets(one: &str, other: &str) -> bool {
         let mut language = Language::default();
-        language.narrow([Glob::new(one, Case::Sensitive)].iter(), None);
+        let own = [Glob::new(one, Case::Sensitive)];
+        language.narrow(own.iter(), None);
         language.meets(&Glob::new(other, Case::Sensitive), None)
     }
 
@@ -135,8 +152,9 @@ mod tests {
     #[test]
     fn a_name_after_its_server_is_kept() {
         let glob = |text: &str| Glob::new(text, Case::Insensitive);
+        let (push, qualified_push) = ([glob("push_*")], [glob("git.push")]);
         let mut language = Language::default();
-        language.narrow([glob("push_*")].iter(), None);
+        language.narrow(push.iter(), None);
         for (text, kept) in [
             ("git.push_x", true),
             ("git.pull", false),
@@ -150,7 +168,7 @@ mod tests {
             assert_eq!(language.meets(&glob(text), Some("Git")), kept, "{text}");
         }
         let mut qualified = Language::default();
-        qualified.narrow([glob("git.push")].iter(), Some("git"));
+        qualified.narrow(qualified_push.iter(), Some("git"));
         assert!(qualified.meets(&glob("push"), None) && !qualified.meets(&glob("pull"), None));
     }
 }

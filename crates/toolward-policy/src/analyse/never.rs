@@ -185,7 +185,8 @@ fn granted(
         for server in &servers {
             let focus = focus::granted(policy, agent, server, kind);
             let only = Some(&selector);
-            let asked = Asked { agent, server, focus, only, stops: true, skips_denied: true };
+            let (stops, skips_denied, answered) = (true, true, None);
+            let asked = Asked { agent, server, focus, only, stops, skips_denied, answered };
             let searched = search.subjects(kind, &asked, &mut |point, decisions, assumed| {
                 let Some(decision) = decisions.first() else { return ControlFlow::Continue(()) };
                 found.add(point, *decision, assumed);

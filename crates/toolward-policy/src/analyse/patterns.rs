@@ -119,7 +119,7 @@ impl Patterns {
         search: &Search<'_>,
         kind: Kind,
         asked: &Asked<'_>,
-        language: &Language,
+        language: &Language<'_>,
     ) -> Patterns {
         let mut patterns = Patterns::default();
         let mut conditions: HashSet<&str> = HashSet::new();
@@ -227,10 +227,9 @@ impl Patterns {
     /// patterns of approvals only `SERVER/`.
     pub(super) fn start(&self, server: &str) -> State {
         let names = &self.names;
-        let of = |space: Space| names.start_of(|number| names.space_of(number) == space);
         let plain = names.start_of(|number| names.space_of(number) != Space::Approvals);
-        let qualified = names.read(of(Space::Qualified), &format!("{server}."));
-        let approvals = names.read(of(Space::Approvals), &format!("{server}/"));
+        let qualified = names.read(Space::Qualified, &format!("{server}."));
+        let approvals = names.read(Space::Approvals, &format!("{server}/"));
         names.join(&names.join(&plain, &qualified), &approvals)
     }
 
@@ -300,7 +299,7 @@ pub(super) fn granting<'p>(
 }
 
 /// Whether a rule may match a name of the language, or an action of a tool of that name.
-fn meets(rule: &Rule, language: &Language, server: Option<&str>) -> bool {
+fn meets(rule: &Rule, language: &Language<'_>, server: Option<&str>) -> bool {
     match name_globs(&rule.selector) {
         None => true,
         Some(globs) => globs.into_iter().any(|glob| language.meets(glob, server)),

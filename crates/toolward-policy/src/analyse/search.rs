@@ -1,10 +1,10 @@
 //! A search over the points of policies: its budget, the points that it visits, and what it is asked.
 
-use std::cell::Cell as Counter;
+use std::cell::{Cell as Counter, RefCell};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use serde_json::{Map, Value, json};
 
 use super::conditions::Reading;
@@ -13,7 +13,7 @@ use crate::automaton::{Automaton, BUDGET, State, TooLarge};
 use crate::condition::Condition;
 use crate::decision::{Decision, Kind};
 use crate::hints::Annotations;
-use crate::layer::{Layer, List, Rules};
+use crate::layer::{Layer, List, Rule, Rules};
 use crate::policy::Policy;
 use crate::selector::Selector;
 use crate::testing::TestArguments;
@@ -231,6 +231,8 @@ pub(super) struct Asked<'a> {
     pub(super) stops: bool,
     /// Subjects that every policy denies do not matter.
     pub(super) skips_denied: bool,
+    /// Entries that are not searched, because an answer for them is known. Others are added when they are answered.
+    pub(super) answered: Option<&'a RefCell<HashSet<*const Rule>>>,
 }
 
 /// The definition of a tool with these claims and properties.

@@ -10,11 +10,11 @@ use hashbrown::HashSet;
 
 use super::applied::Applied;
 use super::focus::{Focus, Focused};
-use super::language::{Language, after_server, only_name};
+use super::language::{Language, after_server, may_follow, only_name};
 use super::patterns::{Overview, Patterns, granting, name_globs, sorted};
 use super::search::{Asked, Search, Visit, WhyUndecided};
 use super::ways::Ways;
-use crate::automaton::{Group, State, Wanted};
+use crate::automaton::{Group, State, Wanted, shortest_match};
 use crate::decision::Kind;
 use crate::hints::Annotations;
 use crate::policy::{Policy, Subject};
@@ -149,6 +149,12 @@ impl Looks<'_> {
         let stated = self.search.states_hints(self.asked);
         let mut failed: Vec<Failed> = Vec::new();
         for entry in entries {
+            let answered = self.asked.answered.filter(|_| self.kind == Kind::Tools);
+            if answered
+                .is_some_and(|known| known.borrow().contains(&std::ptr::from_ref(entry.rule)))
+            {
+                continue;
+            }
             // Claims with which an entry on hints matches whatever the name is.
             let by_hints = |claims: &Annotations| {
                 let hints = claims.hints();
@@ -167,7 +173,12 @@ impl Looks<'_> {
                 Ok(ControlFlow::Break(())) if self.asked.stops => {
                     return Ok(ControlFlow::Break(()));
                 }
-                Ok(_) => {}
+                Ok(ControlFlow::Break(())) => {
+                    if let Some(answered) = answered {
+                        answered.borrow_mut().insert(std::ptr::from_ref(entry.rule));
+                    }
+                }
+                Ok(ControlFlow::Continue(())) => {}
                 Err(why) => failed.push((why, entry.wider == Some(false))),
             }
         }
@@ -200,6 +211,12 @@ impl Looks<'_> {
         let asked = self.asked.only.and_then(name_globs);
         if asked.is_some_and(|globs| !globs.into_iter().any(|glob| language.meets(glob, None))) {
             return Ok(ControlFlow::Continue(()));
+        }
+        // The shortest name that the entry matches is nearly always an answer.
+        if let Some(name) = self.shortest(&own)
+            && self.visit_each(&[name], claims, entry.wider, visit)?.is_break()
+        {
+            return Ok(ControlFlow::Break(()));
         }
         // A deny matters only for names that the policy without it allows. One allowing pattern at a time keeps
         // the search small.
@@ -240,6 +257,17 @@ impl Looks<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// The shortest name that an entry matches, unless `SERVER.NAME` may match with a shorter one.
+    fn shortest(&self, applied: &Applied<'_>) -> Option<String> {
+        let server = self.asked.server;
+        let globs = name_globs(&applied.rule.selector)?;
+        let after = |glob: &&Glob| applied.qualified && may_follow(glob, server);
+        if self.asked.only.is_some() || globs.iter().any(after) {
+            return None;
+        }
+        globs.iter().map(|glob| shortest_match(glob.text())).min_by_key(String::len)
+    }
+
     /// Patterns with which a name is decided alike by all policies, whatever the entry does.
     fn avoided(&self, classes: &Classes<'_>, entry: &Focused<'_>) -> Group {
         let patterns = &classes.patterns;
@@ -272,16 +300,16 @@ impl Looks<'_> {
         Some(names)
     }
 
-    fn narrow(&self, language: &mut Language, applied: &Applied<'_>) {
+    fn narrow<'r>(&self, language: &mut Language<'r>, applied: &Applied<'r>) {
         if let Some(globs) = name_globs(&applied.rule.selector) {
             language.narrow(globs.into_iter(), applied.qualified.then_some(self.asked.server));
         }
     }
 
     /// The classes of the names of a language that an entry matches.
-    fn classes<'a>(
-        &self,
-        mut language: Language,
+    fn classes<'s, 'a>(
+        &'s self,
+        mut language: Language<'s>,
         entry: Option<&Applied<'_>>,
         claims: &'a [Annotations],
         wider: Option<bool>,
@@ -327,8 +355,9 @@ impl Looks<'_> {
         for name in names.iter().filter(|name| self.is_asked(name)) {
             let texts = match self.looks_for_action(name) {
                 true => {
+                    let own = [Glob::new(name, Case::Sensitive)];
                     let mut language = Language::default();
-                    language.narrow([Glob::new(name, Case::Sensitive)].iter(), None);
+                    language.narrow(own.iter(), None);
                     self.classes(language, None, claims, wider)?.texts
                 }
                 false => Vec::new(),
@@ -403,9 +432,7 @@ impl Looks<'_> {
     ) -> Result<ControlFlow<()>, WhyUndecided> {
         let (patterns, names) = (&classes.patterns, &classes.patterns.names);
         let groups = &classes.groups;
-        let possible = |state: &State| {
-            groups.iter().all(|group| names.alive(state).any(|number| group.contains(&number)))
-        };
+        let possible = |state: &State| groups.iter().all(|group| names.is_alive(state, group));
         let denied = |numbers: &dyn Fn() -> Vec<u32>| {
             self.asked.skips_denied && {
                 let numbers = numbers();

@@ -95,6 +95,39 @@ fn an_allowlist_with_many_patterns_is_compared() {
 }
 
 #[test]
+fn ten_changes_in_a_long_allowlist_need_little_memory() {
+    let entries = std::env::var("ENTRIES").ok().and_then(|text| text.parse().ok());
+    let entries: Vec<String> = (0..entries.unwrap_or(1000)).map(entry).collect();
+    let mut changed = entries.clone();
+    for change in 0..10 {
+        let at = change * entries.len() / 10 + 2 * change;
+        changed[at] = match change % 2 {
+            0 => format!("put_{at}"),
+            _ => format!("put_{at}_*"),
+        };
+    }
+    let (old, new) = (json!({"allowed_tools": entries}), json!({"allowed_tools": changed}));
+    let started = std::time::Instant::now();
+    let memory = entries.len().max(1000) * 5000;
+    let found = compared(&old, &new, memory);
+    eprintln!("{} entries: {:?}", entries.len(), started.elapsed());
+    assert!(found.undecided.is_empty(), "{:?}", found.undecided);
+    let wider: Vec<&str> = found
+        .changes
+        .iter()
+        .filter(|change| change.is_wider())
+        .map(|change| change.point.name.as_str())
+        .collect();
+    assert!(wider.iter().all(|name| name.starts_with("put_")), "{wider:?}");
+    // For a named agent and an unnamed caller.
+    assert_eq!(wider.len(), 20, "{wider:?}");
+    // What was removed, and nothing else, is narrower.
+    let back = compared(&new, &old, memory);
+    assert!(back.undecided.is_empty(), "{:?}", back.undecided);
+    assert_eq!(back.changes.iter().filter(|change| !change.is_wider()).count(), 20);
+}
+
+#[test]
 fn never_is_decided_for_a_thousand_entries() {
     let entries: Vec<String> = (0..1000).map(entry).collect();
     let policy = random::policy(&agent(json!(entries), json!(["hint:destructive", "*secret*"])));

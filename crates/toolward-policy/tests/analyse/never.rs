@@ -127,6 +127,26 @@ fn a_test_that_could_not_fail_does_not_pass() {
 }
 
 #[test]
+fn the_name_of_a_server_is_not_a_part_of_a_denied_name() {
+    // `ab.a` matches both patterns, but only entries of allowlists are compared with it.
+    let policy = random::policy(&json!({
+        "agents": {"a": {"allow": {"servers": ["ab"]}, "deny": {"tools": {"*": ["*a*b*"]}}}},
+        "allowed_tools": ["a*"],
+    }));
+    let answer = never(&policy, &Subjects::default(), Family::Tools, "x", false);
+    assert!(matches!(answer, Ever::Yes(_)), "{answer:?}");
+}
+
+#[test]
+fn a_condition_that_fails_skips_an_allow_and_matches_a_deny() {
+    // The condition is not analyzed. If it holds or fails, the deny matches; if not, no entry does.
+    let when = json!({"tool": "x", "when": "args.items.exists(one, one > 1)"});
+    let policy = random::policy(&agent(json!([when, "y"]), json!([when])));
+    let answer = never(&policy, &Subjects::default(), Family::Tools, "x", false);
+    assert!(matches!(answer, Ever::Never), "{answer:?}");
+}
+
+#[test]
 fn never_is_never_wrong() {
     let world = world();
     let mut random = Random(11);
