@@ -67,8 +67,6 @@ mod reload;
 mod removed_config;
 #[path = "serve/replaced_files.rs"]
 mod replaced_files;
-#[path = "serve/replicas.rs"]
-mod replicas;
 #[path = "serve/reserved_keys.rs"]
 mod reserved_keys;
 #[path = "serve/resume.rs"]

@@ -8,7 +8,7 @@ use crate::audit_log::witness;
 /// A client with the credentials of one agent.
 #[derive(Clone)]
 pub struct Agent {
-    pub(super) port: u16,
+    pub port: u16,
     pub token: Option<String>,
     pub path: String,
 }
