@@ -323,7 +323,7 @@ telemetry: { metrics: on, log_level: debug }
     assert_eq!(config.state, Some("/home/a/state".into()));
     assert_eq!(config.audit.dir, PathBuf::from("conf/log"));
     // Keys that are not supported in this version accept their default.
-    assert!(config.audit.sinks.is_empty() && config.telemetry.metrics);
+    assert!(config.audit.sinks.is_empty() && config.telemetry.metrics == Metrics::Admin);
     assert_eq!(config.limits_of.request_bytes, 1024);
     assert_eq!(config.limits_of.response_bytes, 64 << 20);
     let Connect::Stdio { command, env: vars, cwd, .. } = &config.servers[0].connect else {

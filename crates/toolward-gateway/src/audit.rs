@@ -18,6 +18,7 @@
 //! | [`redact`] | redaction of a call's arguments |
 //! | [`refusals`] | a limit on the records of an agent's refusals |
 //! | [`space`] | free disk space |
+//! | [`sink_state`] | how far behind sinks are, and which segments they still need |
 //! | [`read`] | reading and verifying the log |
 
 pub mod arguments;
@@ -32,6 +33,7 @@ pub mod redact;
 pub mod refusals;
 mod rejected_counter;
 pub mod segment;
+pub mod sink_state;
 pub mod space;
 mod writer;
 
@@ -51,11 +53,13 @@ use self::ids::Ids;
 use self::line::Lines;
 use self::refusals::Refusals;
 use self::rejected_counter::RejectedRequests;
+use self::sink_state::SinkState;
 use self::space::Space;
 use self::writer::{Head, How, Writer};
 use crate::clock::micros;
 use crate::lock::LockUnpoisoned;
 use crate::metrics::{SLOTS, slot};
+use crate::traces;
 
 pub use self::intent::{Intent, Outcome};
 pub(crate) use self::rejected_counter::{Source, source};
@@ -75,6 +79,8 @@ pub struct Setup {
     pub refusals: Rate,
     /// Warn if less disk space than this is free, in bytes.
     pub reserve: u64,
+    /// The sinks that read the log.
+    pub sinks: Vec<Arc<SinkState>>,
 }
 
 impl Setup {
@@ -84,7 +90,8 @@ impl Setup {
             Keep { rotate_size: 256 << 20, rotate_age: Duration::from_secs(86_400), retain: None };
         let (on_disk, required, arguments) = (false, true, RecordedArguments::default());
         let (refusals, reserve) = (refusals::DEFAULT, space::DEFAULT);
-        Setup { folder: folder.into(), on_disk, required, keep, arguments, refusals, reserve }
+        let (folder, sinks) = (folder.into(), Vec::new());
+        Setup { folder, on_disk, required, keep, arguments, refusals, reserve, sinks }
     }
 }
 
@@ -123,6 +130,9 @@ pub struct Audit {
     rejected: RejectedRequests,
     refusals: Refusals,
     space: Space,
+    sinks: Vec<Arc<SinkState>>,
+    /// Called once everything is written.
+    at_close: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl std::fmt::Debug for Audit {
@@ -178,8 +188,8 @@ impl Audit {
     pub fn open(setup: Setup) -> Result<Arc<Audit>, NotRecorded> {
         make_directory(&setup.folder)?;
         let ids = Ids::new()?;
-        let Setup { folder, keep, required, .. } = &setup;
-        let writer = Writer::open(folder, *keep, *required, &ids)?;
+        let Setup { folder, keep, required, sinks, .. } = &setup;
+        let writer = Writer::open(folder, *keep, *required, &ids)?.with_sinks(sinks.clone());
         let (synced, batches) = mpsc::channel();
         let audit = Arc::new(Audit {
             slots: std::array::from_fn(|_| Mutex::default()),
@@ -197,6 +207,8 @@ impl Audit {
             rejected: RejectedRequests::default(),
             refusals: Refusals::new(setup.refusals),
             space: Space::new(setup.reserve),
+            sinks: setup.sinks,
+            at_close: Mutex::default(),
         });
         if setup.on_disk {
             let audit = Arc::downgrade(&audit);
@@ -219,6 +231,16 @@ impl Audit {
         self.required
     }
 
+    /// The sinks of the log.
+    pub fn sinks(&self) -> &[Arc<SinkState>] {
+        &self.sinks
+    }
+
+    /// Why calls are refused, if a sink is further behind than its `max_lag`.
+    fn behind(&self) -> Option<Error> {
+        self.sinks.iter().find_map(|sink| sink.refusal())
+    }
+
     /// An id that sorts by time.
     pub fn id(&self) -> String {
         self.ids.next()
@@ -231,6 +253,7 @@ impl Audit {
         kind: &str,
         facts: &Facts,
     ) -> Result<(), NotRecorded> {
+        traces::decided(id);
         let written = self.written(id, kind, facts).await;
         if self.required { written } else { Ok(()) }
     }
@@ -382,6 +405,9 @@ impl Audit {
     /// Whether calls are recorded. After a failed write, tries to write a record of the same
     /// length; if that works, the log gets a record of the outage.
     pub async fn recording(self: &Arc<Self>) -> Recording {
+        if self.behind().is_some() {
+            return Recording::Refused;
+        }
         let failed = self.failed.load(Ordering::Acquire);
         if failed == 0 {
             return Recording::Recorded;
@@ -441,7 +467,11 @@ impl Audit {
         id: String,
         facts: &Facts,
     ) -> Result<Intent, NotRecorded> {
+        if let Some(error) = self.behind() {
+            return Err(error.into());
+        }
         // If the caller gives up while the intent is written, the outcome is recorded too.
+        traces::decided(&id);
         let (begun, slot) = (Instant::now(), slot());
         let mut intent = Intent { audit: self.clone(), id, begun, slot, ended: false };
         if let Some(count) = self.under_way.get(slot) {
@@ -493,6 +523,13 @@ impl Audit {
         while !stop.is_known() && begun.elapsed() < CLOSE_TIMEOUT {
             std::thread::sleep(Duration::from_millis(1));
         }
+        let after: Vec<_> = std::mem::take(&mut *lock(&self.at_close));
+        after.into_iter().for_each(|call| call());
+    }
+
+    /// Calls a function after the last record was written.
+    pub fn at_close(&self, call: impl FnOnce() + Send + 'static) {
+        lock(&self.at_close).push(Box::new(call));
     }
 }
 

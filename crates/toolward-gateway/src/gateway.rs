@@ -18,6 +18,7 @@ use crate::methods::request::Request;
 use crate::methods::{approvals, call, initialize, list, logging, subscriptions, tasks, views};
 use crate::notifications::Notes;
 use crate::responses::{self, Answer, Outbound};
+use crate::traces::{self, Traced};
 use crate::upstream::Unavailable;
 use crate::view::cache::Viewer;
 use crate::view::changes;
@@ -77,9 +78,36 @@ impl Gateway {
         let envelope = &request.envelope;
         let agent = envelope.active.agent_label(envelope.agent());
         let (method, version) = (envelope.row.name, envelope.client.revision.as_str());
-        let timer = self.context.series.begin(method, version, agent);
+        let series = &self.context.series;
+        if let Some(traced) = series.traces.begin(&request.message) {
+            return Box::pin(self.answer_traced(request, notes, traced)).await;
+        }
+        let timer = series.begin(method, version, agent);
         let answer = self.dispatch(request, notes).await;
         timer.end(answer.as_ref().map(|answer| answer.error_type.unwrap_or_default()));
+        answer
+    }
+
+    /// The same for a request that is traced.
+    async fn answer_traced(
+        &self,
+        request: Request,
+        notes: &Notes,
+        traced: Arc<Traced>,
+    ) -> Option<Answer> {
+        let envelope = &request.envelope;
+        let agent = envelope.active.agent_label(envelope.agent());
+        let (method, version) = (envelope.row.name, envelope.client.revision.as_str());
+        traced.note(|facts| {
+            (facts.agent, facts.version) = (Some(agent.clone()), version);
+            facts.request_id =
+                String::from_utf8_lossy(envelope.id.raw()).chars().take(64).collect();
+        });
+        let timer = self.context.series.begin(method, version, agent);
+        let answer = traces::within(traced.clone(), self.dispatch(request, notes)).await;
+        let error_type = answer.as_ref().map(|answer| answer.error_type.unwrap_or_default());
+        timer.end(error_type);
+        self.context.series.traces.end(&traced, method, error_type.unwrap_or("cancelled"));
         answer
     }
 
@@ -120,12 +148,13 @@ impl Gateway {
 
     /// Answers a request of a modern client. Its call is held if a server asks the client something.
     pub(crate) async fn answer_stateless(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         request: Request,
         notes: Notes,
     ) -> Option<Answer> {
+        // Boxed, as is the work of a call, so that this future is small: it is moved several times.
         if !request.envelope.row.may_request_input {
-            return self.answer(request, &notes).await;
+            return Box::pin(self.answer(request, &notes)).await;
         }
         let gateway = self.clone();
         let begin = |request, notes: Notes| -> Work {

@@ -27,7 +27,7 @@
 //! | [`http_client`] | the HTTP client for servers, hooks, signing keys and token endpoints |
 //! | `otlp` | sends OTLP over HTTP |
 //! | `postgres` | connections to PostgreSQL, for the audit sink and the shared stores |
-//! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`budget`], [`log`] | shared types |
+//! | [`client`], `permit`, `in_flight`, `notifications`, [`opaque_id`], `responses`, [`metrics`], [`traces`], [`budget`], [`log`] | shared types |
 //! | [`ownership`], [`truncated`], [`program`], [`groups`] | files that other users could change, or that were truncated; child processes and process groups |
 
 pub mod active;
@@ -64,6 +64,7 @@ pub mod program;
 mod random;
 mod responses;
 pub mod sinks;
+pub mod traces;
 pub mod truncated;
 pub mod upstream;
 mod validate;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolward_policy::reason::About;
 use toolward_policy::why::Why;
 use toolward_policy::{Arguments, AskingRule, Decision, LimitedRule, Policy, Verdict};
-use toolward_wire::{ClientCapabilities, LogLevel, Message, MethodRow, Sender};
+use toolward_wire::{ClientCapabilities, LogLevel, Message, MethodRow, Sender, meta};
 
 use crate::budget::Reservation;
 use crate::client::ServerId;
@@ -216,6 +216,16 @@ impl Permit {
         let body = self.message.edit().set_param("inputResponses", kept).finish();
         let message = Message::parse(body, usize::MAX, Sender::Client).ok()?;
         Some(Permit { message, ..self })
+    }
+
+    /// The same permit for a request in another trace context: that of the gateway's own span.
+    pub(crate) fn with_trace_parent(self, parent: &str) -> Permit {
+        let value = format!("\"{parent}\"").into_bytes();
+        let body = self.message.edit().set_meta(meta::TRACE_PARENT, value).finish();
+        match Message::parse(body, usize::MAX, Sender::Client) {
+            Ok(message) => Permit { message, ..self },
+            Err(_) => self,
+        }
     }
 
     /// The name that the client used.

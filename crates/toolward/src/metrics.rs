@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -14,6 +15,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use toolward_config::sanitize;
 use toolward_gateway::audit::Recording;
+use toolward_gateway::audit::sink_state::SinkState;
 use toolward_gateway::metrics::series::{BOUNDS_MICROS, Durations, Labels};
 
 use crate::reload::Reloader;
@@ -46,6 +48,9 @@ struct Snapshot {
     policy_version: String,
     reloads: [(&'static str, u64); 2],
     audit_writable: bool,
+    sinks: Vec<Arc<SinkState>>,
+    /// Spans by what became of them, if there are traces.
+    spans: Option<[(&'static str, u64); 2]>,
     buffered_bytes: u64,
 }
 
@@ -82,6 +87,12 @@ impl Snapshot {
             policy_version: active.version.clone(),
             reloads: [("applied", state.taken_up), ("rejected", state.refused)],
             audit_writable: recording == Recording::Recorded,
+            sinks: gateway.context.audit.sinks().to_vec(),
+            spans: series.traces.counts().map(|counts| {
+                let [exported, dropped] =
+                    [&counts.exported, &counts.dropped].map(|count| count.load(Ordering::Relaxed));
+                [("exported", exported), ("dropped", dropped)]
+            }),
             buffered_bytes: gateway.context.budget.held() as u64,
         }
     }
@@ -132,6 +143,22 @@ impl Snapshot {
         for server in &self.servers {
             count_of(&mut metric, &vec![("server", sanitize(&server.name))], server.restarts)?;
         }
+        if let Some(spans) = self.spans {
+            let mut metric = counter(encoder, ("toolward_spans", "Spans of traces"))?;
+            for (result, count) in spans {
+                count_of(&mut metric, &vec![("result", Cow::Borrowed(result))], count)?;
+            }
+        }
+        let mut metric =
+            counter(encoder, ("toolward_sink_records", "Records that a sink delivered"))?;
+        for sink in &self.sinks {
+            count_of(&mut metric, &vec![("sink", sanitize(&sink.name))], sink.delivered())?;
+        }
+        let about = ("toolward_sink_failures", "Deliveries of a sink that failed and are repeated");
+        let mut metric = counter(encoder, about)?;
+        for sink in &self.sinks {
+            count_of(&mut metric, &vec![("sink", sanitize(&sink.name))], sink.failures())?;
+        }
         Ok(())
     }
 
@@ -151,6 +178,13 @@ impl Snapshot {
         })?;
         let about = ("toolward_audit_writable", "Whether the audit log can be written");
         gauge(encoder, about)?.encode_gauge(&i64::from(self.audit_writable))?;
+        let about = ("toolward_sink_lag", "Age of the oldest record that a sink has not delivered");
+        let mut metric =
+            encoder.encode_descriptor(about.0, about.1, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for sink in &self.sinks {
+            let set = vec![("sink", sanitize(&sink.name))];
+            metric.encode_family(&set)?.encode_gauge(&sink.lag().as_secs_f64())?;
+        }
         let about = ("toolward_buffered_bytes", "Memory that is reserved for clients");
         gauge(encoder, about)?
             .encode_gauge(&i64::try_from(self.buffered_bytes).unwrap_or(i64::MAX))?;

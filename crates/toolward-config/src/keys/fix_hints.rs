@@ -47,6 +47,9 @@ pub(crate) fn form(shape: &Shape, written: &str) -> Option<Result<(), SyntaxErro
         Shape::Rate => value_syntax::rate(written).map(drop),
         Shape::Listen => value_syntax::listen(written).map(drop),
         Shape::AddressOrOff if written == "off" => Ok(()),
+        Shape::AddressOrSwitch if matches!(written, "on" | "off") => Ok(()),
+        Shape::AddressOrSwitch => value_syntax::address(written).map(drop),
+        Shape::Ratio => value_syntax::ratio(written).map(drop),
         Shape::AddressOrOff => value_syntax::address(written).map(drop),
         Shape::IpRange => value_syntax::ip_range(written).map(drop),
         Shape::Url => value_syntax::url(written),
@@ -118,13 +121,14 @@ pub(crate) fn remedy(
         },
         (Shape::Bool, Value::Int(0 | 1)) => "write `true` or `false`".into(),
         (Shape::AddressOrOff, Value::Bool(false)) => "write `off` to switch it off".into(),
+        (Shape::Ratio, Value::Int(number)) => format!("write a percentage: `{number}%`"),
         (Shape::Integer { .. }, Value::Str(word)) if word.parse::<i64>().is_ok() => {
             "leave the quotes out".into()
         }
         (Shape::Duration | Shape::Leeway | Shape::DurationOr(_), Value::Int(number)) => {
             format!("add a unit: `{number}s` or `{number}ms`")
         }
-        (Shape::Listen | Shape::AddressOrOff, Value::Int(port)) => {
+        (Shape::Listen | Shape::AddressOrOff | Shape::AddressOrSwitch, Value::Int(port)) => {
             format!("write the address too: `127.0.0.1:{port}`")
         }
         (_, Value::Seq(_)) if key == "command" => "put the program's arguments in `args`".into(),

@@ -29,8 +29,6 @@ pub enum Shape {
     /// A text for agents: not empty, at most [`MAX_MESSAGE`](crate::keys::shape::MAX_MESSAGE) characters.
     Message,
     Bool,
-    /// A boolean, or the words `on` and `off`.
-    OnOff,
     Integer {
         least: i64,
         most: i64,
@@ -49,6 +47,10 @@ pub enum Shape {
     Rate,
     Listen,
     AddressOrOff,
+    /// `on`, `off`, or an address.
+    AddressOrSwitch,
+    /// A number from 0 to 1, or a percentage.
+    Ratio,
     IpRange,
     Url,
     Origin,
@@ -85,7 +87,6 @@ impl Shape {
             Shape::Text(what) | Shape::Name(what) => (*what).into(),
             Shape::Message => format!("a text of at most {MAX_MESSAGE} characters"),
             Shape::Bool => "`true` or `false`".into(),
-            Shape::OnOff => "`on` or `off`".into(),
             Shape::Integer { least, most: i64::MAX } => format!("a whole number from {least}"),
             Shape::Integer { least, most } => format!("a whole number from {least} to {most}"),
             Shape::Scalar => "a string, a whole number or a boolean".into(),
@@ -96,6 +97,8 @@ impl Shape {
             Shape::Rate => "a rate such as `100/min`".into(),
             Shape::Listen => "an address such as `127.0.0.1:7410`, or `unix:PATH`".into(),
             Shape::AddressOrOff => "an address such as `127.0.0.1:7411`, or `off`".into(),
+            Shape::AddressOrSwitch => "`on`, `off`, or an address such as `0.0.0.0:9464`".into(),
+            Shape::Ratio => "a number from 0 to 1, or a percentage such as `1%`".into(),
             Shape::IpRange => "an IP address or range".into(),
             Shape::Url | Shape::SecretUrl => "a URL".into(),
             Shape::Origin => "an origin such as `https://app.example`".into(),

@@ -62,6 +62,19 @@ pub(crate) fn duration(text: &str) -> Form<Duration> {
         .ok_or_else(|| SyntaxError::new(format!("{} is not a duration", quoted(text)), help))
 }
 
+/// `0.01`, `1%`: a number from 0 to 1.
+pub(crate) fn ratio(text: &str) -> Form<f64> {
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse::<f64>().map(|percent| percent / 100.0),
+        None => text.parse(),
+    };
+    let digits = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'%' | b' '));
+    number.ok().filter(|ratio| digits && (0.0..=1.0).contains(ratio)).ok_or_else(|| {
+        let help = "write a number from 0 to 1, or a percentage: `0.01`, `1%`";
+        SyntaxError::new(format!("{} is not a ratio", quoted(text)), help)
+    })
+}
+
 /// `4 MiB`, `64KiB`, `1000000` (bytes).
 pub(crate) fn size(text: &str) -> Form<u64> {
     let help = "write a whole number and a unit: `512 KiB`, `4 MiB`, `1 GiB`";

@@ -139,7 +139,6 @@ impl Pieces<'_> {
                 | Shape::Name(_)
                 | Shape::Message
                 | Shape::Bool
-                | Shape::OnOff
                 | Shape::Integer { .. }
                 | Shape::Scalar
                 | Shape::Duration
@@ -149,6 +148,8 @@ impl Pieces<'_> {
                 | Shape::Rate
                 | Shape::Listen
                 | Shape::AddressOrOff
+                | Shape::AddressOrSwitch
+                | Shape::Ratio
                 | Shape::IpRange
                 | Shape::Origin
                 | Shape::Path

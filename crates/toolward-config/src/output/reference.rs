@@ -41,7 +41,6 @@ fn of_shape(shape: &Shape, main: bool) -> Json {
         }
         Shape::Message => json!({"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE}),
         Shape::Bool => json!({"type": "boolean"}),
-        Shape::OnOff => json!({"enum": ["on", "off", true, false]}),
         Shape::Integer { least, most: i64::MAX } => json!({"type": "integer", "minimum": least}),
         Shape::Integer { least, most } => {
             json!({"type": "integer", "minimum": least, "maximum": most})
@@ -55,6 +54,13 @@ fn of_shape(shape: &Shape, main: bool) -> Json {
             matching("^[0-9]+ ?(B|KiB|MiB|GiB|TiB|kB|KB|MB|GB|TB)?$"),
         ]}),
         Shape::Rate => matching("^[0-9]+/(s|min|h|hour|d|day)( burst [0-9]+)?$"),
+        Shape::AddressOrSwitch => {
+            json!({"anyOf": [{"type": "string", "minLength": 2}, {"type": "boolean"}]})
+        }
+        Shape::Ratio => json!({"anyOf": [
+            {"type": "number", "minimum": 0, "maximum": 1},
+            matching(r"^([0-9]+(\.[0-9]+)?%|[01](\.[0-9]+)?)$"),
+        ]}),
         Shape::AddressOrOff => json!({"type": "string", "minLength": 3}),
         Shape::Url | Shape::Origin => matching("^https?://"),
         Shape::Token => matching(r"^(sha256:[0-9a-fA-F]{64}|\$\{[^}]+\})$"),
@@ -97,9 +103,6 @@ fn of_key(key: &KeySpec, main: bool) -> Json {
         let default = key.default.and_then(|written| value_of(key, written));
         return match (&key.shape, default) {
             (_, None) => json!({"description": description, "not": {}}),
-            (Shape::OnOff, Some(word)) => {
-                json!({"description": description, "enum": [word, word == "on"]})
-            }
             (_, Some(default)) => json!({"description": description, "const": default}),
         };
     }
@@ -283,7 +286,6 @@ mod tests {
             let place = format!("{path}.{}", key.name);
             let value = match key.shape {
                 Shape::Bool => json!(true),
-                Shape::OnOff => json!("off"),
                 Shape::List(_) => json!(["https://unbuilt.example"]),
                 _ => json!("https://unbuilt.example"),
             };

@@ -5,7 +5,7 @@
 //! Each such stream has its own chain, and a head that contains the end of the chain.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Read, Result};
+use std::io::{Error, Result};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use super::facts::write_number;
 use super::line::{Hash, NOTHING, hash, write_hex};
 
 /// The maximum size of a head.
-const MAX_HEAD_BYTES: u64 = 4096;
+const MAX_HEAD_BYTES: usize = 4096;
 
 /// The maximum number of processes that can share a directory.
 const MAX_STREAMS: u32 = 256;
@@ -78,7 +78,7 @@ impl Stream {
         self.folder.join(format!("{}.jsonl", self.stem()))
     }
 
-    pub(super) fn closed_path(&self, segment: u64) -> PathBuf {
+    pub(crate) fn closed_path(&self, segment: u64) -> PathBuf {
         self.folder.join(format!("{}-{segment:08}.jsonl", self.stem()))
     }
 
@@ -103,9 +103,19 @@ impl Stream {
 
     /// The end of the chain according to the head.
     pub fn head(&self) -> Option<Head> {
-        let mut text = String::new();
-        let file = open_file(&self.head_path(), OpenOptions::new().read(true)).ok()?;
-        file.take(MAX_HEAD_BYTES).read_to_string(&mut text).ok()?;
+        Head::read(&open_file(&self.head_path(), OpenOptions::new().read(true)).ok()?)
+    }
+}
+
+impl Head {
+    /// The end of an empty chain.
+    pub(crate) const NOTHING: Head = Head { segment: 0, bytes: 0, hash: NOTHING };
+
+    /// Parses the contents of a file.
+    pub(crate) fn read(file: &File) -> Option<Head> {
+        let mut bytes = [0; MAX_HEAD_BYTES];
+        let read = file.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(bytes.get(..read)?).ok()?;
         let head: serde_json::Value = serde_json::from_str(text.trim()).ok()?;
         let digits = head["hash"].as_str()?;
         let mut hash = NOTHING;
@@ -114,14 +124,9 @@ impl Stream {
         }
         Some(Head { segment: head["segment"].as_u64()?, bytes: head["bytes"].as_u64()?, hash })
     }
-}
-
-impl Head {
-    /// The end of an empty chain.
-    pub(super) const NOTHING: Head = Head { segment: 0, bytes: 0, hash: NOTHING };
 
     /// Writes the head to a file with other content.
-    pub(super) fn overwrite(&self, file: &File) -> Result<()> {
+    pub(crate) fn overwrite(&self, file: &File) -> Result<()> {
         self.write(file)?;
         file.set_len(self.text().len() as u64)
     }
@@ -204,7 +209,7 @@ pub(super) fn tail_at(file: &File, length: u64) -> Result<Tail> {
 }
 
 /// The first line of a file, if it is short enough to be a segment's first record.
-pub(super) fn first_line(file: &File) -> Option<serde_json::Value> {
+pub(crate) fn first_line(file: &File) -> Option<serde_json::Value> {
     let mut begin = [0; 1024];
     let read = file.read_at(&mut begin, 0).ok()?;
     let line = begin.get(..read)?.split(|byte| *byte == b'\n').next()?;
@@ -218,7 +223,7 @@ pub(super) fn open_live(path: &Path) -> Result<File> {
 }
 
 /// Opens a regular file, without blocking on a pipe or socket.
-pub(super) fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
+pub(crate) fn open_file(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let file = match options.custom_flags(unblocked()).open(path) {
         Ok(file) => file,
         // A pipe without a reader, or a socket.

@@ -6,6 +6,7 @@ use std::io::{Result, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, fstat, major, minor, stat, statx};
@@ -16,6 +17,7 @@ use super::facts::Facts;
 use super::line::{Hash, Lines, NOTHING, hex};
 use super::outage::{Outage, room};
 use super::segment::{self, Stream, first_line, open_file, open_live, tail, tail_at};
+use super::sink_state::{self, SinkState};
 use crate::clock::micros;
 
 /// When a segment is closed, and when it is deleted.
@@ -75,6 +77,8 @@ pub(super) struct Writer {
     /// Segments to delete once their deletion is recorded.
     expired: Vec<PathBuf>,
     out: Vec<u8>,
+    /// Sinks that read the segments.
+    sinks: Vec<Arc<SinkState>>,
     /// Syncs a file; replaced in tests.
     sync: fn(&File) -> Result<()>,
 }
@@ -124,10 +128,17 @@ impl Writer {
             outage: None,
             expired: Vec::new(),
             out: Vec::new(),
+            sinks: Vec::new(),
             sync: File::sync_data,
         };
         writer.begin(ids)?;
         Ok(writer)
+    }
+
+    /// Keeps segments until these sinks have read them.
+    pub(super) fn with_sinks(mut self, sinks: Vec<Arc<SinkState>>) -> Writer {
+        self.sinks = sinks;
+        self
     }
 
     /// Writes all records, or none of them. Of records that cannot be written, those about past
@@ -408,9 +419,11 @@ impl Writer {
     fn remove_old(&mut self, ids: &Ids) {
         let Some(retain) = self.keep.retain else { return };
         let Ok(closed) = self.stream.closed() else { return };
-        let old = closed.into_iter().take_while(|(_, path)| {
+        let needed = sink_state::needed(&self.sinks, &self.stream);
+        let old = closed.into_iter().take_while(|(number, path)| {
             let written = path.metadata().and_then(|found| found.modified());
-            written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > retain))
+            let expired = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > retain));
+            expired && *number < needed
         });
         let old: Vec<_> = old.collect();
         let (Some((upto, _)), Some(live)) = (old.last(), &mut self.live) else { return };

@@ -6,7 +6,7 @@ use toolward_policy::{Decision, Verdict};
 use toolward_wire::exchange::Failure;
 use toolward_wire::list::ListKind;
 use toolward_wire::method::PolicySubject;
-use toolward_wire::{Message, MethodRow, meta};
+use toolward_wire::{Message, MethodRow};
 
 use super::request::Envelope;
 use crate::active::Active;
@@ -16,6 +16,7 @@ use crate::audit::{UNRECORDED, facts::Facts};
 use crate::client::Scope;
 use crate::guard::Stopped;
 use crate::permit::{CallDecision, DeniedCall, Explanation, Permit};
+use crate::traces;
 use crate::upstream::Unavailable;
 use crate::upstream::built_in::EXECUTE;
 use crate::view::{ServerView, View};
@@ -38,12 +39,7 @@ impl Facts {
             raw @ [b'0'..=b'9' | b'-', ..] if raw.len() <= 32 => facts.raw_text("request_id", raw),
             raw => facts.text("request_id", &outside(&String::from_utf8_lossy(raw))),
         }
-        let stated = message.meta(meta::TRACE_PARENT).map(|parent| parent.as_str());
-        let trace = match stated {
-            Some(parent) => parent.as_deref().and_then(trace),
-            None => TRACE.try_with(Clone::clone).ok().flatten(),
-        };
-        if let Some(trace) = trace {
+        if let Some(trace) = traces::trace_id(message) {
             facts.text("trace_id", &trace);
         }
         facts.text("policy", &active.version);
@@ -151,29 +147,6 @@ pub fn reload_refused(stays: &Active, by: &str, error: &str) -> Facts {
     facts.text("by", by);
     facts.text("error", &outside(error));
     facts
-}
-
-tokio::task_local! {
-    /// The trace id of the current request, from its header.
-    static TRACE: Option<String>;
-}
-
-/// Processes a request with a `traceparent` header: its audit records get this trace id, unless the
-/// message itself has another one.
-pub(crate) fn traced<F: Future>(
-    parent: Option<&str>,
-    answer: F,
-) -> impl Future<Output = F::Output> + use<F> {
-    TRACE.scope(parent.and_then(trace), answer)
-}
-
-/// The trace id of a W3C `traceparent` value.
-fn trace(parent: &str) -> Option<String> {
-    let mut parts = parent.split('-');
-    let (version, trace) = (parts.next()?, parts.next()?);
-    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'));
-    (version.len() == 2 && is_hex(version) && trace.len() == 32 && is_hex(trace))
-        .then(|| trace.into())
 }
 
 /// A call that is about to be forwarded.

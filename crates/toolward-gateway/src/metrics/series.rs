@@ -12,6 +12,7 @@ use hashbrown::{Equivalent, HashMap};
 
 use super::per_thread::PerThread;
 use crate::lock::LockUnpoisoned;
+use crate::traces::Traces;
 
 /// The value of a label whose name is not known, or not counted individually.
 pub const OTHER: &str = "_OTHER";
@@ -51,6 +52,8 @@ pub struct Series {
     pub decisions: Family<u64>,
     /// Refusals: reason.
     pub refusals: Family<u64>,
+    /// Spans of requests and calls.
+    pub traces: Traces,
 }
 
 impl Series {

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use toolward_config::config::LogFormat;
 use toolward_config::sanitize;
+use toolward_gateway::traces;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
@@ -41,6 +42,9 @@ impl Entry {
     pub(super) fn of(event: &Event<'_>) -> Entry {
         let mut fields = Fields::default();
         event.record(&mut fields);
+        let (trace, decision) = traces::ids();
+        fields.others.extend(trace.map(|id| ("trace_id", id.into())));
+        fields.others.extend(decision.map(|id| ("decision_id", id.into())));
         let metadata = event.metadata();
         Entry {
             time: Timestamp::now(),

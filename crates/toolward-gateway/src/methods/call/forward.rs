@@ -93,6 +93,10 @@ pub(super) async fn forward<'s>(
         }
     } else {
         let declared = envelope.active.declared(client, server);
+        let permit = match forwarded.trace_parent() {
+            Some(parent) => permit.with_trace_parent(&parent),
+            None => permit,
+        };
         let request = permit.message().body().clone();
         let questions = Questions::new(context, envelope, server, forwarded.id(), notes);
         let permit = match row.name {

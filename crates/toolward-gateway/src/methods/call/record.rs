@@ -18,6 +18,7 @@ use crate::metrics::calls::InFlightCall;
 use crate::metrics::series::{Labels, Series};
 use crate::permit::Permit;
 use crate::responses;
+use crate::traces::TracedCall;
 use crate::upstream::Server;
 
 /// A recorded call that may be forwarded to its server.
@@ -58,19 +59,31 @@ struct CountedCall<'s> {
     method: &'static str,
     /// The server's own name of a tool or prompt. URIs of resources are not counted individually.
     name: Box<str>,
+    traced: Option<TracedCall>,
 }
 
 impl<'s> CountedCall<'s> {
     fn new(series: &'s Series, row: &MethodRow, permit: &Permit) -> CountedCall<'s> {
         let listed = matches!(row.subject, PolicySubject::Tool | PolicySubject::Prompt);
         let name = if listed { permit.decision().original.clone() } else { Box::default() };
-        CountedCall { series, method: row.name, name }
+        let traced = TracedCall::begin();
+        if let Some(traced) = &traced {
+            traced.note(|facts| {
+                facts.name = Some(name.clone()).filter(|name| !name.is_empty());
+                facts.is_tool = row.subject == PolicySubject::Tool;
+                facts.server = Some((*permit.decision().server).into());
+            });
+        }
+        CountedCall { series, method: row.name, name, traced }
     }
 
     fn end(self, server: &str, outcome: &'static str, took: Duration) {
         let error_type = if outcome == "ok" { "" } else { outcome };
         let labels = Labels::new([self.method, error_type, ""], [server, &self.name]);
         self.series.calls.observe(labels, took);
+        if let Some(traced) = &self.traced {
+            self.series.traces.end_call(traced, self.method, error_type, took);
+        }
     }
 }
 
@@ -78,6 +91,11 @@ impl Forwarded<'_> {
     /// The id of the call's audit record.
     pub(super) fn id(&self) -> &str {
         self.intent.id()
+    }
+
+    /// The `traceparent` for the server, if the call is traced.
+    pub(super) fn trace_parent(&self) -> Option<String> {
+        self.counted.traced.as_ref().map(TracedCall::parent)
     }
 
     /// Ends the call in the audit log and in the metrics.
