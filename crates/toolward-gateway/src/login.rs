@@ -73,7 +73,7 @@ enum Step {
     Device(DeviceCode),
 }
 
-/// What the person has to do.
+/// The task of the person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Task {
     /// Open an address; the response arrives by itself. `shared`: a running gateway receives it.
@@ -128,7 +128,7 @@ impl Login {
     /// Waits for the person, and stores the grant.
     pub async fn wait(mut self) -> Result<Grant, LoginError> {
         let late = || {
-            LoginError::new("authorization", "nobody logged in within ten minutes")
+            LoginError::new("authorization", "no one logged in within ten minutes")
                 .help("log in again; with --paste if the browser is on another machine")
         };
         let issued = match &mut self.step {
@@ -220,7 +220,7 @@ impl Login {
     }
 }
 
-/// Removes a login. `None` if there was none.
+/// Removes a login. `None` if there was no login.
 pub async fn logout(store: &GrantStore, key: &GrantKey) -> io::Result<Option<Grant>> {
     let lock = store.lock(key).await?;
     // A login that cannot be read can be removed nevertheless.
@@ -230,7 +230,7 @@ pub async fn logout(store: &GrantStore, key: &GrantKey) -> io::Result<Option<Gra
 }
 
 /// A server must not obtain tokens of an authorization server that belongs to another server, unless the configuration
-/// says that both use it: not every authorization server limits its tokens to one resource.
+/// states that both use it: not every authorization server limits its tokens to one resource.
 fn check_issuer(settings: &LoginSettings, discovered: &Discovered) -> Result<(), LoginError> {
     let issuer = &discovered.server.issuer;
     if settings.issuer.as_ref().is_some_and(|own| same_issuer(own, issuer)) {

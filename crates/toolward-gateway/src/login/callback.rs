@@ -22,14 +22,14 @@ use super::form::parameters;
 use crate::http_client::Address;
 
 const DIRECTORY: &str = "logins";
-/// How often an inbox is read.
+/// The interval at which an inbox is read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a browser may take to send a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of open connections. Browsers open some in advance.
 const MAX_CONNECTIONS: usize = 32;
 
-/// What the browser is told.
+/// The answer to the browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Accepted,
@@ -46,7 +46,7 @@ impl Verdict {
         }
     }
 
-    /// The page that the browser shows. It contains nothing from the request.
+    /// The document that the browser shows. It contains nothing from the request.
     pub fn page(self) -> String {
         let (title, text) = match self {
             Verdict::Accepted => {
@@ -63,7 +63,7 @@ impl Verdict {
         )
     }
 
-    /// Headers of the page: the address contains a code, which must not be passed on.
+    /// Headers of that document: the address contains a code, which must not be passed on.
     pub const HEADERS: [(&'static str, &'static str); 5] = [
         ("Content-Type", "text/html; charset=utf-8"),
         ("Cache-Control", "no-store"),

@@ -1,6 +1,6 @@
 //! The `WWW-Authenticate` header of a protected server.
 
-/// What a bearer challenge names.
+/// The parameters of a bearer challenge.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Challenge {
     pub(crate) resource_metadata: Option<String>,

@@ -21,7 +21,7 @@ const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// The request that a server challenges. It has no effect: a session that it opens is not used.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"toolward","version":"0"}}}"#;
 
-/// What a login needs to know about a server.
+/// The result of discovery.
 #[derive(Debug, Clone)]
 pub(crate) struct Discovered {
     pub(crate) network: Network,

@@ -1,4 +1,4 @@
-//! What happens to logins, for the audit log. No event has a token.
+//! Events of logins, for the audit log. No event has a token.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ impl LoginEvent {
     }
 }
 
-/// Events that wait to be recorded. The oldest are dropped if nobody records them.
+/// Events that wait to be recorded. The oldest are dropped if they are not recorded.
 #[derive(Debug, Default)]
 pub(crate) struct LoginEvents(Mutex<VecDeque<LoginEvent>>);
 

@@ -11,7 +11,7 @@ use crate::clock;
 
 /// A token is refreshed this long before it expires, or after three quarters of its lifetime if that is later.
 const REFRESH_AHEAD: u64 = 30;
-/// The maximum lifetime of an access token that is believed, in seconds.
+/// The maximum lifetime of an access token that is accepted, in seconds.
 pub(crate) const MAX_LIFETIME: u64 = 366 * 86_400;
 
 /// The client of a grant.
@@ -91,7 +91,7 @@ pub struct Grant {
     pub(crate) scope: Option<String>,
     /// `None`: the login is lost.
     pub(crate) tokens: Option<Tokens>,
-    /// How often it was refreshed.
+    /// The number of refreshes.
     pub(crate) refreshes: u64,
     /// Why the login is lost.
     pub(crate) lost: Option<String>,

@@ -173,7 +173,7 @@ impl Network {
         }
     }
 
-    /// Fetches a JSON document, following redirects. `None` if there is none at this address.
+    /// Fetches a JSON document, following redirects. `None` if there is no document at this address.
     pub(crate) async fn document(&self, url: &str) -> Result<Option<Value>, String> {
         let mut url = url.to_string();
         for _ in 0..=MAX_REDIRECTS {

@@ -55,7 +55,7 @@ pub(crate) fn exception(issuer: &str) -> Option<&'static Exception> {
     })
 }
 
-/// The client for a login. Each login registers anew: an authorization server may have forgotten an earlier client, and
+/// The client for a login. Each login registers a new client: an authorization server may have forgotten an earlier client, and
 /// would tell only the browser.
 pub(crate) async fn client(
     settings: &LoginSettings,

@@ -125,7 +125,7 @@ impl GrantSource {
         grant: Option<&Grant>,
         rejected: Option<&Secret>,
     ) -> Result<(Tokens, bool), NeedsLogin> {
-        let grant = grant.ok_or_else(|| self.needs("nobody has logged in yet"))?;
+        let grant = grant.ok_or_else(|| self.needs("no one has logged in yet"))?;
         if let Some(why) = grant.lost() {
             return Err(self.needs(why));
         }
@@ -172,7 +172,7 @@ impl GrantSource {
         receiver.await.map_err(|error| failed(error.to_string()))?
     }
 
-    /// Waits until no refresh is under way.
+    /// Waits until no refresh is in flight.
     pub(crate) async fn settled(&self) {
         drop(self.refreshing.lock().await);
     }
@@ -196,7 +196,7 @@ impl GrantSource {
             let usable = self.usable(grant.as_ref(), rejected.as_ref());
             let usable = usable.map_err(|needs| SourceError::NeedsLogin(needs, false))?;
             let (Some(grant), (tokens, is_fresh)) = (grant, usable) else {
-                return Err(SourceError::NeedsLogin(self.needs("nobody has logged in yet"), false));
+                return Err(SourceError::NeedsLogin(self.needs("no one has logged in yet"), false));
             };
             let Some(refresh) = tokens.refresh.clone().filter(|_| !is_fresh) else {
                 return Ok((tokens, grant.id));

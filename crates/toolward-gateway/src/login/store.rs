@@ -22,7 +22,7 @@ const DIRECTORY: &str = "logins";
 const EXTENSION: &str = "grant";
 /// A larger file is not a grant.
 const MAX_BYTES: u64 = 256 << 10;
-/// How often a lock that another process holds is tried again.
+/// The interval at which a lock that another process holds is tried again.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A store of grants. An enum, so that grants can also be kept in a database.

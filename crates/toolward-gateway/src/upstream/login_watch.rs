@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Key, Server};
 use crate::client::Client;
 
-/// How often the login is looked for.
+/// The interval at which the login is looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The timeout for the list of the server.
 const LIST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,6 +1,7 @@
-//! Tokens of the gateway for a server: from client credentials, or from the login of a person.
+//! Tokens of the gateway for a server: from client credentials, from the login of a person, or exchanged for
+//! the caller's JWT (RFC 8693).
 //!
-//! A client's token is never used here.
+//! A client's token is never sent to a server. With `exchange`, it is sent to the configured token endpoint.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hashbrown::HashMap;
 use toolward_wire::Raw;
 
+use crate::client::Claims;
 use crate::clock;
 use crate::http_client::{Address, fetch};
 use crate::lock::LockUnpoisoned;
@@ -32,7 +35,7 @@ const RENEW_AHEAD: Duration = Duration::from_secs(30);
 /// The time between attempts after a failure. It doubles with each failure, up to the maximum.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(60);
-/// How often the login of a cached token is read again: someone may have logged out, or in as somebody else.
+/// The interval at which the login of a cached token is read again: someone may have logged out, or in as somebody else.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// A server that rejects every token must not cause a refresh with each request.
 const REJECTION_INTERVAL: Duration = Duration::from_secs(10);
@@ -50,10 +53,18 @@ enum Source {
     /// The logins of agents. Requests use the source of one of them.
     Logins(GrantSources, Mutex<Vec<(Option<String>, Arc<OAuth>)>>),
     Login(Arc<GrantSource>),
+    /// Tokens that are exchanged for callers' JWTs. Requests use the source of one holder.
+    Exchanges(ClientCredentials, Mutex<HashMap<Arc<Claims>, Arc<OAuth>>>),
+    Exchange(ClientCredentials, Arc<Claims>),
 }
 
+/// The maximum number of holders whose exchanged tokens are cached, for each server.
+const MAX_HOLDERS: usize = 4096;
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+
 /// Client credentials of the gateway.
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 struct ClientCredentials {
     endpoint: Address,
     /// As an `Authorization` header.
@@ -129,14 +140,42 @@ impl OAuth {
         scope: Option<&str>,
         resource: &str,
     ) -> OAuth {
-        // RFC 6749 requires both to be form-encoded in this header.
-        let pair = format!("{}:{}", encoded(client_id), encoded(client_secret));
         let mut form = format!("grant_type=client_credentials&resource={}", encoded(resource));
         if let Some(scope) = scope {
             form += &format!("&scope={}", encoded(scope));
         }
-        let client = format!("Basic {}", STANDARD.encode(pair));
+        let client = basic(client_id, client_secret);
         OAuth::from(Source::ClientCredentials(ClientCredentials { endpoint, client, form }))
+    }
+
+    /// Tokens that are exchanged for the JWT of the caller: for `audience`, or else for the server at
+    /// `resource`.
+    pub fn exchange(
+        endpoint: Address,
+        (client_id, client_secret): (&str, &str),
+        scope: Option<&str>,
+        audience: Option<&str>,
+        resource: &str,
+    ) -> OAuth {
+        let mut form = format!(
+            "grant_type={}&subject_token_type={1}&requested_token_type={1}",
+            encoded(EXCHANGE),
+            encoded(ACCESS_TOKEN)
+        );
+        form += &match audience {
+            Some(audience) => format!("&audience={}", encoded(audience)),
+            None => format!("&resource={}", encoded(resource)),
+        };
+        if let Some(scope) = scope {
+            form += &format!("&scope={}", encoded(scope));
+        }
+        let client = basic(client_id, client_secret);
+        let credentials = ClientCredentials { endpoint, client, form };
+        OAuth::from(Source::Exchanges(credentials, Mutex::default()))
+    }
+
+    pub(super) fn exchanges(&self) -> bool {
+        matches!(self.source, Source::Exchanges(..) | Source::Exchange(..))
     }
 
     /// Tokens of logins, in the state directory of the settings.
@@ -151,7 +190,7 @@ impl OAuth {
     /// The settings of the login, if tokens come from one.
     pub fn login_settings(&self) -> Option<&LoginSettings> {
         match &self.source {
-            Source::ClientCredentials(_) => None,
+            Source::ClientCredentials(_) | Source::Exchanges(..) | Source::Exchange(..) => None,
             Source::Logins(sources, _) => Some(sources.settings()),
             Source::Login(source) => Some(source.settings()),
         }
@@ -163,7 +202,23 @@ impl OAuth {
     }
 
     /// The source of an agent's tokens.
-    pub(super) fn of(self: &Arc<Self>, agent: Option<&str>) -> Arc<OAuth> {
+    pub(super) fn of(
+        self: &Arc<Self>,
+        agent: Option<&str>,
+        holder: Option<&Arc<Claims>>,
+    ) -> Arc<OAuth> {
+        if let (Source::Exchanges(credentials, known), Some(holder)) = (&self.source, holder) {
+            let mut known = known.locked();
+            if known.len() >= MAX_HOLDERS && !known.contains_key(holder) {
+                known.retain(|_, oauth| oauth.known().is_some());
+                if known.len() >= MAX_HOLDERS {
+                    known.clear();
+                }
+            }
+            let own = || Source::Exchange(credentials.clone(), holder.clone());
+            let oauth = known.entry(holder.clone());
+            return oauth.or_insert_with(|| Arc::new(OAuth::from(own()))).clone();
+        }
         let Source::Logins(sources, known) = &self.source else { return self.clone() };
         let source = sources.of(agent);
         let mut known = known.locked();
@@ -181,7 +236,10 @@ impl OAuth {
     pub(super) fn credentials(&self) -> String {
         match &self.source {
             Source::ClientCredentials(credentials) => credentials.client.clone(),
-            Source::Logins(..) => String::new(),
+            Source::Exchange(credentials, holder) => {
+                format!("{} {} {:?}", credentials.client, credentials.form, holder.digest())
+            }
+            Source::Logins(..) | Source::Exchanges(..) => String::new(),
             Source::Login(source) => {
                 source.grant().ok().flatten().map(|grant| grant.id).unwrap_or_default()
             }
@@ -193,7 +251,7 @@ impl OAuth {
         let sources = match &self.source {
             Source::Logins(sources, _) => sources.all(),
             Source::Login(source) => vec![source.clone()],
-            Source::ClientCredentials(_) => Vec::new(),
+            _ => Vec::new(),
         };
         sources.iter().filter_map(|source| source.grant().ok().flatten()).collect()
     }
@@ -201,7 +259,7 @@ impl OAuth {
     /// The login that is missing. With a login for each agent, that of an agent that used the server.
     pub fn needs_login(&self) -> Option<NeedsLogin> {
         match &self.source {
-            Source::ClientCredentials(_) => None,
+            Source::ClientCredentials(_) | Source::Exchanges(..) | Source::Exchange(..) => None,
             Source::Login(source) => source.needs_login().or_else(|| self.rejected_login()),
             Source::Logins(sources, known) => {
                 let known = known.locked().clone();
@@ -229,7 +287,7 @@ impl OAuth {
                 sources.all().iter().flat_map(|source| source.events.take()).collect()
             }
             Source::Login(source) => source.events.take(),
-            Source::ClientCredentials(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -339,9 +397,20 @@ impl OAuth {
     async fn ask(&self) -> Result<Token, (AskError, bool)> {
         match &self.source {
             Source::ClientCredentials(credentials) => {
-                let asked = tokio::time::timeout(FETCH_TIMEOUT, credentials.ask()).await;
-                let late = |_| Err("the token endpoint timed out".into());
-                asked.unwrap_or_else(late).map_err(|why| (AskError::Failed(why), true))
+                let asked = credentials.ask(&credentials.form).await;
+                asked.map_err(|why| (AskError::Failed(why), true))
+            }
+            Source::Exchange(credentials, holder) => {
+                // Not a failure of the endpoint: the next request may bring a JWT.
+                let expired = "the caller's JWT has expired, so that no token can be exchanged for it";
+                let failed = |why: String, again: bool| (AskError::Failed(why), again);
+                let jwt = holder.token().ok_or_else(|| failed(expired.into(), false))?;
+                let form = format!("{}&subject_token={}", credentials.form, encoded(&jwt));
+                credentials.ask(&form).await.map_err(|why| failed(why, true))
+            }
+            Source::Exchanges(..) => {
+                let why = "its tokens are exchanged for the caller's JWT, and the caller has none";
+                Err((AskError::Failed(why.into()), false))
             }
             Source::Login(source) => {
                 let rejected = self.held().rejected.clone();
@@ -371,10 +440,24 @@ impl Token {
     }
 }
 
+/// Client credentials as an `Authorization` header. RFC 6749 requires both to be form-encoded in it.
+fn basic(client_id: &str, client_secret: &str) -> String {
+    let pair = format!("{}:{}", encoded(client_id), encoded(client_secret));
+    format!("Basic {}", STANDARD.encode(pair))
+}
+
 impl ClientCredentials {
-    async fn ask(&self) -> Result<Token, String> {
+    /// Requests a token.
+    async fn ask(&self, form: &str) -> Result<Token, String> {
+        match tokio::time::timeout(FETCH_TIMEOUT, self.request(form)).await {
+            Ok(asked) => asked,
+            Err(_) => Err("the token endpoint timed out".into()),
+        }
+    }
+
+    async fn request(&self, form: &str) -> Result<Token, String> {
         let fields = [("Authorization", self.client.as_str())];
-        let answer = fetch::post_form(&self.endpoint, &fields, &self.form, MAX_RESPONSE_BYTES);
+        let answer = fetch::post_form(&self.endpoint, &fields, form, MAX_RESPONSE_BYTES);
         let answer = answer.await.map_err(|error| error.to_string())?;
         if answer.status != 200 {
             return Err(format!("the token endpoint returned status {}", answer.status));
@@ -407,7 +490,10 @@ impl ClientCredentials {
 impl PartialEq for OAuth {
     fn eq(&self, other: &OAuth) -> bool {
         match (&self.source, &other.source) {
-            (Source::ClientCredentials(one), Source::ClientCredentials(two)) => one == two,
+            (Source::ClientCredentials(one), Source::ClientCredentials(two))
+            | (Source::Exchanges(one, _), Source::Exchanges(two, _)) => one == two,
+            (Source::Exchange(one, of), Source::Exchange(two, other)) => one == two && of == other,
+            _ if self.login_settings().is_none() => false,
             _ => self.login_settings() == other.login_settings(),
         }
     }

@@ -1,4 +1,4 @@
-//! Attacks on a login: by another server, by a web page, by whoever can send requests to the redirect address.
+//! Attacks on a login: by another server, by a web page, by anyone who can send requests to the redirect address.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -114,7 +114,7 @@ fn forged_responses_neither_complete_nor_end_a_login() {
     assert!(end.body.contains("Login complete"), "{end:?}");
     let (code, _, stderr) = login.end();
     assert_eq!(code, Some(0), "{stderr}");
-    // Its response cannot be replayed: nobody listens any longer, and another login has another state.
+    // Its response cannot be replayed: no one listens any longer, and another login has another state.
     let used = end.visited.last().unwrap().clone();
     let mut second = world.begin_login(&[]);
     second.url().unwrap();

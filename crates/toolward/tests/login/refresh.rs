@@ -116,7 +116,7 @@ fn the_grant_survives_a_kill_at_every_point_of_a_refresh() {
         world.tokens.expire_access_tokens();
         world.tokens.switch(|switches| switches.hold = hold);
         gateway.send("tools/call", &json!({"name": "it__whoami", "arguments": {}}));
-        eventually("the refresh is under way", || world.tokens.held() == 1);
+        eventually("the refresh is in flight", || world.tokens.held() == 1);
         gateway.kill();
         world.tokens.switch(|switches| {
             switches.hold = Hold::Nothing;
@@ -144,7 +144,7 @@ fn a_client_that_disconnects_does_not_abandon_a_refresh() {
     world.tokens.expire_access_tokens();
     world.tokens.switch(|switches| switches.hold = Hold::After);
     let id = gateway.send("tools/call", &json!({"name": "it__whoami", "arguments": {}}));
-    eventually("the refresh is under way", || world.tokens.held() == 1);
+    eventually("the refresh is in flight", || world.tokens.held() == 1);
     gateway.cancel(id);
     world.tokens.switch(|switches| switches.hold = Hold::Nothing);
     eventually("the new token is stored", || world.logins()[0]["refreshes"] == 1);

@@ -26,7 +26,7 @@ fn a_missing_login_is_a_state_that_a_login_ends_without_a_restart() {
     let shown = world.run(&["status"]);
     assert!(shown.stdout.contains("it: needs login"), "{shown:?}");
     assert!(shown.stdout.contains("toolward login it"), "{shown:?}");
-    // Nobody opened a browser, and nothing was requested from the authorization server.
+    // No one opened a browser, and nothing was requested from the authorization server.
     assert_eq!(world.tokens.seen().len(), 0);
 
     world.logged_in();

@@ -42,7 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What is true, independent of the implementation.
+/// The true state, independent of the implementation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Model {
     LoggedOut,
@@ -210,7 +210,7 @@ proptest! {
             for op in &ops {
                 world.apply(op).await;
             }
-            // Whatever happened before: a live login works once the faults are over.
+            // In any case, a live login works once the faults are over.
             world.faults = 0;
             world.tokens.switch(|switches| switches.token_faults.clear());
             world.apply(&Op::UseAfterRejection).await;
