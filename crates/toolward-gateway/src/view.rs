@@ -70,7 +70,8 @@ pub struct Rules<'a> {
 #[derive(Debug)]
 pub struct View {
     kind: ListKind,
-    shown: HashMap<Box<str>, ListedEntry>,
+    /// Boxed, because most views of many agents are small and a map has free slots.
+    shown: HashMap<Box<str>, Box<ListedEntry>>,
     array: Bytes,
     /// The positions in `array` at which pages begin; one more at its end.
     page_starts: Vec<usize>,

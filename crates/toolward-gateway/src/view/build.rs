@@ -315,7 +315,7 @@ impl View {
                 shadow_cell: shadow.get(at).map(|cell| (*cell).clone()),
                 headers: list.and_then(|list| list.headers(original)).cloned(),
             };
-            self.shown.insert(name, seen);
+            self.shown.insert(name, Box::new(seen));
         }
         self.servers.push(of_server);
     }
