@@ -133,3 +133,49 @@ fn unknown_definitions_are_told_from_unknown_calls() {
     assert_eq!(why, Some(Unrecorded::Call));
     assert_eq!(subject.is_listed(Some("a")), Some(true));
 }
+
+#[test]
+fn a_record_that_decides_is_certain() {
+    let (tools, _) = ToolSet::read(&[definition(true)]);
+    let mut catalogue = Catalogue::default();
+    catalogue.insert("s", Some(tools));
+    let decide = |allow: &[&str], action, arguments: Option<&Map<String, Value>>| {
+        let policy = policy(allow, &[]);
+        let subject = policy.recorded_subject(Some("a"), "s", (Family::Tools, "t"), &catalogue);
+        let arguments = arguments.map(|arguments| arguments as &dyn toolward_policy::Arguments);
+        let record = RecordedCall { agent: Some("a"), action, arguments };
+        (subject.decide(&record).0.verdict, subject.reads_action())
+    };
+    use RecordedAction::{Is, None as Without, Unknown};
+    // The listing of `t` is `depends`, but the call is certain.
+    assert_eq!(decide(&["t.x"], Is("x"), None), (Verdict::Allow, true));
+    assert_eq!(decide(&["t.x"], Is("y"), None), (Verdict::Deny, true));
+    assert_eq!(decide(&["t.x"], Without, None), (Verdict::Deny, true));
+    assert_eq!(decide(&["t.x"], Unknown, None), (Verdict::Depends, true));
+    assert_eq!(decide(&["t when action == \"x\""], Is("x"), None), (Verdict::Allow, true));
+    let n = json!({"n": 1});
+    let condition = &["t when args.n == 1"];
+    assert_eq!(decide(condition, Without, n.as_object()), (Verdict::Allow, false));
+    assert_eq!(decide(condition, Without, None), (Verdict::Depends, false));
+}
+
+#[test]
+fn the_strictest_layer_decides_a_record() {
+    let mut layers = Vec::new();
+    for tools in [&["t when args.n == 1"][..], &["u"]] {
+        let tools = tools.iter().map(|text| entry(text)).collect();
+        let list = toolward_policy::source::AllowlistSource {
+            path: "allowed_tools".into(),
+            case: Default::default(),
+            tools,
+            prompts: None,
+            resources: None,
+        };
+        layers.push(LayerSource { name: "p".into(), rules: RulesSource::Allowlist(list) });
+    }
+    let policy = Policy::compile(Source { layers, ..Source::default() }).unwrap();
+    let none = Catalogue::default();
+    let subject = policy.recorded_subject(Some("a"), "s", (Family::Tools, "t"), &none);
+    let (decision, why) = subject.decide(&RecordedCall::default());
+    assert_eq!((decision.verdict, decision.layer, why), (Verdict::Deny, Some(1), None));
+}
