@@ -21,7 +21,9 @@ impl Policy {
         let rule = self.rule_at(at.layer, at.rule)?;
         let ask = self.layers.get(usize::from(at.layer))?.rule(at.rule)?.ask.as_deref()?.clone();
         let list = rule.path.rsplit_once('[').map_or(&*rule.path, |(list, _)| list);
-        let identity = format!("{}\n{list}\n{}\n{ask:?}", rule.layer, rule.written());
+        // Gateways that share approvals may have the file in different directories.
+        let file = rule.layer.rsplit('/').next().unwrap_or_default();
+        let identity = format!("{file}\n{list}\n{}\n{ask:?}", rule.written());
         Some(AskText { rule, ask, identity })
     }
 

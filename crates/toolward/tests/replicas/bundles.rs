@@ -156,7 +156,7 @@ fn a_newer_bundle_is_activated_and_nothing_else_ever_is() {
     let wide = only(&["one", "two", "three"]);
     let failing = {
         let mut policy = wide.clone();
-        policy["tests"] = json!([{"deny": ["s/three"]}]);
+        policy["tests"] = json!([{"as": "a", "deny": ["s/three"]}]);
         std::fs::write(publisher.path("policy.yaml"), policy.to_string()).unwrap();
         let refused = toolward(&[
             "bundle",
@@ -180,7 +180,7 @@ fn a_newer_bundle_is_activated_and_nothing_else_ever_is() {
         ("signature is not valid", publisher.sign("other.key", 11, &wide)),
         ("6 was active already", first.clone()),
         ("6 was active already", publisher.sign("bundle.key", 6, &wide)),
-        ("bundle", failing),
+        ("reload", failing),
         ("cut short", good[..good.len() - 9].to_vec()),
         ("policy.tgz", flipped),
     ];

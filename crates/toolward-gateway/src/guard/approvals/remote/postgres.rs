@@ -19,7 +19,7 @@ const LISTEN: &str = "LISTEN toolward_approvals";
 const MIGRATIONS: &[&str] = &[
     // The number of changes, and the wrapped secret: one row.
     "create table toolward_approvals (\
-     only boolean primary key default true check (only), \
+     singleton boolean primary key default true check (singleton), \
      changes bigint not null, secret bytea not null);\
      create table toolward_approval_records (\
      kind text not null, id text not null, change bigint not null, record text, \
