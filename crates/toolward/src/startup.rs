@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use toolward_config::config;
 use toolward_config::sanitize;
 use toolward_config::{Diagnostic, ProcessEnv};
+use toolward_gateway::guard::pins::{Approved, Mode};
 use toolward_gateway::upstream::built_in;
 use toolward_gateway::view::names::Naming;
 
@@ -19,6 +20,7 @@ use crate::gateway::state_folder;
 use crate::guards;
 use crate::identity::{identities, may_listen, tls};
 use crate::load::Input;
+use crate::pins;
 use crate::prepared::definitions;
 
 /// Reasons why no gateway can start with this configuration. `secrets`: all must have a value.
@@ -44,6 +46,19 @@ pub(crate) fn refusals(input: &Input, secrets: bool) -> Vec<Diagnostic> {
     found.extend(refusal(known.map(drop)));
     found.extend(refusal(guards::can_be_built(&config, &input.policy)));
     found
+}
+
+/// Approved definitions that cannot be used: every pinned server would be refused. The message names the repair.
+pub(crate) fn unusable_pins(input: &Input) -> Option<Diagnostic> {
+    let setup = pins::setup(&input.loaded, &input.reads, false);
+    let is_used = setup.servers.iter().any(|server| server.mode != Mode::Off);
+    match setup.approved {
+        Approved::Refused(why) if is_used => {
+            let (why, repair) = why.split_once("; ").unwrap_or((&why, "run `toolward lock`"));
+            Some(Diagnostic::error(sanitize(why)).help(sanitize(repair)))
+        }
+        _ => None,
+    }
 }
 
 /// Further reasons why `serve` cannot start. `secrets`: all must have a value, and the TLS key must exist.

@@ -290,3 +290,20 @@ fn a_gateway_hides_what_is_not_approved_and_refuses_without_its_lock_file() {
     std::fs::write(&config, text).unwrap();
     assert_eq!(place.names(), ["files__read", "files__echo"]);
 }
+
+#[test]
+fn check_names_the_repair_of_an_unusable_lock_file() {
+    let place = Place::new(EVERYTHING);
+    place.run(&["lock"]);
+    assert_eq!(place.run(&["check"]).0, 0);
+    let lock = place.path("toolward.lock");
+    let whole = std::fs::read_to_string(&lock).unwrap();
+    for damaged in ["{", "", "[]", &whole.replace("Reads a file.", "Reads any file.")] {
+        std::fs::write(&lock, damaged).unwrap();
+        let (code, text) = place.run(&["check"]);
+        assert_eq!(code, 3, "{damaged}: {text}");
+        assert!(text.contains("toolward.lock") && text.contains("toolward lock"), "{text}");
+    }
+    place.run(&["lock"]);
+    assert_eq!(place.run(&["check"]).0, 0);
+}

@@ -8,8 +8,11 @@ use tokio::time::Instant;
 use toolward_wire::list::ListKind;
 
 use crate::active::Active;
+use crate::audit::Audit;
+use crate::audit::facts::Facts;
 use crate::client::{Client, Scope};
 use crate::context::Context;
+use crate::guard::pins::Pins;
 use crate::methods::logins;
 use crate::upstream::{Listed, Server, ServerConnection, Unavailable};
 use crate::view::View;
@@ -35,7 +38,7 @@ pub(crate) async fn view(
     if let Some(name) = wanted {
         let lists = known_lists(context, active, (client, kind), ServerConnection::known);
         let view = view_of(active, (client, kind), &lists);
-        report_changes(context, active);
+        record_changes(context, active).await;
         if view.has(name) {
             refresh(context, active, client, kind);
             client.hold(&view, version, &lists);
@@ -45,7 +48,7 @@ pub(crate) async fn view(
     // Boxed because it is rare and would otherwise enlarge the future of every call.
     let lists = Box::pin(fetch_lists(context, active, client, (kind, Vec::new()))).await;
     let view = view_of(active, (client, kind), &lists);
-    report_changes(context, active);
+    record_changes(context, active).await;
     client.hold(&view, version, &lists);
     view
 }
@@ -247,7 +250,26 @@ fn view_of(
     active.views.view(active.rules(), active.naming_of(kind), (client, kind), lists)
 }
 
-/// Records the definitions that were found to differ from the approved ones.
+/// Records the definitions that were found to differ from the approved ones, before the client sees the result. What cannot
+/// be recorded now is recorded with the next view.
+async fn record_changes(context: &Context, active: &Active) {
+    let reports = active.pins.take_reports();
+    if !reports.is_empty() {
+        // Boxed because it is rare and would otherwise enlarge the future of every call.
+        Box::pin(record_reports(&context.audit, &active.pins, reports)).await;
+    }
+}
+
+async fn record_reports(audit: &Arc<Audit>, pins: &Pins, reports: Vec<(&'static str, Facts)>) {
+    for (kind, facts) in reports {
+        if let Err(error) = audit.record(&audit.id(), kind, &facts).await {
+            tracing::error!(target: "pins", "a changed definition is not recorded yet: {error}");
+            pins.put_back(kind, facts);
+        }
+    }
+}
+
+/// The same where nothing can wait: for notifications, and when a configuration is activated.
 pub(crate) fn report_changes(context: &Context, active: &Active) {
     for (kind, facts) in active.pins.take_reports() {
         context.audit.note(kind, &facts);

@@ -48,6 +48,7 @@ pub(crate) fn run(args: CheckArgs, matches: Option<&ArgMatches>) -> Result<u8, F
     if is_main {
         let mut refusals = startup::refusals(&input, !args.no_secrets);
         refusals.extend(startup::serve_refusals(&input, !args.no_secrets));
+        refusals.extend(startup::unusable_pins(&input));
         // With `--no-secrets`, the gateway is meant for another machine.
         if !args.no_secrets {
             refusals.extend(startup::host_refusals(&input));

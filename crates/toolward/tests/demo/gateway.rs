@@ -69,7 +69,9 @@ fn every_tool_is_called_by_every_agent() {
     ];
     for (agent, may) in may {
         let agent = demo.agent(agent);
-        for (tool, arguments, part) in calls() {
+        // A call that waits for a person has a test of its own.
+        let asks = |tool: &str| may.contains(&tool) && tool == "close_issue";
+        for (tool, arguments, part) in calls().into_iter().filter(|(tool, ..)| !asks(tool)) {
             let answer = agent.call(&exposed(tool), arguments);
             assert_eq!(refused(&answer), !may.contains(&tool), "{tool}: {answer}");
             if !refused(&answer) {

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use toolward_testkit::wait::eventually;
+
 use super::running::{Demo, answer, shell};
 
 fn names(listed: &Value) -> Vec<&str> {
@@ -54,6 +56,27 @@ fn an_allowed_call_passes_and_a_denied_one_has_a_reason() {
     assert!(message.contains("tracker__get_issue"), "{message}");
     // The issue still exists.
     assert_eq!(answer(demo.line("allowed"), demo.home.path()), issue);
+}
+
+#[test]
+fn a_call_waits_until_a_person_approves_it() {
+    let demo = Demo::start(&[]);
+    let closed = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| answer(demo.line("waits until you approve"), demo.home.path()));
+        let pending = demo.line("calls that wait for a person");
+        let ticket = eventually("the call waits", || {
+            let listed = shell(&format!("{pending} --json"), demo.home.path(), None);
+            let listed: Value = serde_json::from_slice(&listed.stdout).ok()?;
+            Some(listed[0]["id"].as_str()?.to_string())
+        });
+        let approve = pending.replace(" pending ", &format!(" approve {ticket} "));
+        let approved = shell(&approve, demo.home.path(), None);
+        assert!(approved.status.success(), "{approved:?}");
+        waits.join().unwrap()
+    });
+    let text =
+        closed["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{closed}"));
+    assert!(text.contains("is closed"), "{closed}");
 }
 
 #[test]

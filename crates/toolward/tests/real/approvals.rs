@@ -24,6 +24,7 @@ fn toolward(gate: &Gate, arguments: &[&str]) -> Value {
 #[test]
 fn clients_wait_for_an_approval_or_repeat_the_call() {
     let Some(peers) = peers() else { return };
+    let rust = peers.has(Client::Rust);
     let work = Work::new(peers);
     let gate = work
         .setup(&["time"])
@@ -32,12 +33,15 @@ fn clients_wait_for_an_approval_or_repeat_the_call() {
         .set("approvals", json!({"hold": "2s"}))
         .start();
     let calls = json!([[TOOL, {"timezone": "Etc/UTC"}], [TOOL, {"timezone": "Etc/UTC"}]]);
-    for (client, mode) in [
+    let clients = [
         (Client::Python, "--legacy"),
         (Client::Python, "--modern"),
         (Client::TypeScript, "--legacy"),
         (Client::TypeScript, "--modern"),
-    ] {
+        (Client::Rust, "--legacy"),
+        (Client::Rust, "--modern"),
+    ];
+    for (client, mode) in clients.into_iter().filter(|(one, _)| rust || *one != Client::Rust) {
         let before = gate.records().iter().filter(|one| one["kind"] == "intent").count();
         let seen = std::thread::scope(|scope| {
             let at = place(&gate, "a", "/mcp");

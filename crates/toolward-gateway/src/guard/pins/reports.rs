@@ -15,6 +15,8 @@ use crate::lock::LockUnpoisoned;
 /// Names in a record, and changes of one definition.
 const MAX_RECORDED: usize = 100;
 const MAX_CHANGES: usize = 20;
+/// Reports that wait until they can be recorded.
+const MAX_WAITING: usize = 1000;
 /// Changes that were reported once are not reported again.
 const MAX_REPORTED: usize = 10_000;
 
@@ -39,6 +41,14 @@ impl Pins {
             return Vec::new();
         }
         std::mem::take(&mut self.state.locked().reports)
+    }
+
+    /// Keeps a report that could not be recorded, for the next time.
+    pub(crate) fn put_back(&self, kind: &'static str, facts: Facts) {
+        let mut state = self.state.locked();
+        if state.reports.len() < MAX_WAITING {
+            self.push(&mut state, kind, facts);
+        }
     }
 
     pub(super) fn report(&self, state: &mut State, setup: &ServerSetup, changed: &ChangedEntry) {

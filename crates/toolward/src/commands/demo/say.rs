@@ -138,7 +138,7 @@ impl Facts<'_> {
 
     /// One complete request each.
     fn curl(&self) -> Vec<CopyableLine> {
-        let [reader, ..] = self.agents;
+        let [reader, maintainer, _] = self.agents;
         let call = |about: &str, name: &str, arguments: Value| CopyableLine {
             about: about.into(),
             text: self.request(reader, "tools/call", Some((name, arguments))),
@@ -150,6 +150,14 @@ impl Facts<'_> {
             },
             call("reader reads an issue: allowed", "tracker__get_issue", json!({"number": 17})),
             call("reader deletes one: refused", "tracker__delete_issue", json!({"number": 17})),
+            CopyableLine {
+                about: "maintainer closes one: waits until you approve it in the admin UI".into(),
+                text: self.request(
+                    maintainer,
+                    "tools/call",
+                    Some(("tracker__close_issue", json!({"number": 22}))),
+                ),
+            },
         ]
     }
 
@@ -173,7 +181,7 @@ impl Facts<'_> {
     }
 
     /// The same queries as commands of the program.
-    fn commands(&self) -> [CopyableLine; 3] {
+    fn commands(&self) -> [CopyableLine; 4] {
         let program = quoted(&self.place.program);
         let config = quoted(&self.place.config().display().to_string());
         let write = r#"'{"path": "config/production.yaml"}'"#;
@@ -181,6 +189,7 @@ impl Facts<'_> {
             ("show what reader may do, and the rule for each tool", "ls --as reader".to_string()),
             ("check one call", format!("can-i --as maintainer files/write_file {write}")),
             ("explain the denial", format!("explain --as maintainer files/write_file {write}")),
+            ("show the calls that wait for a person", "pending".to_string()),
         ]
         .map(|(about, words)| CopyableLine {
             about: about.into(),

@@ -71,11 +71,16 @@ async fn call(
     token: &mut Option<ProgressToken>,
 ) -> Result<Value, ServiceError> {
     let params = CallToolRequestParams::new(name).with_arguments(arguments);
-    let request = ClientRequest::CallToolRequest(Request::new(params));
+    let request = ClientRequest::CallToolRequest(Request::new(params.clone()));
     let options = PeerRequestOptions::no_options();
     let handle = service.send_cancellable_request(request, options).await?;
     *token = Some(handle.progress_token.clone());
-    Ok(json!(handle.await_response().await?))
+    let result = json!(handle.await_response().await?);
+    match result["resultType"] == "input_required" {
+        // The client's own loop repeats the call until it has a result.
+        true => Ok(json!(service.call_tool(params).await?)),
+        false => Ok(result),
+    }
 }
 
 async fn look(words: &[String]) -> Result<Value, Failure> {
