@@ -11,6 +11,10 @@
 
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(not(feature = "redis"))]
+#[path = "remote/without_redis.rs"]
 mod redis;
 
 use std::io;
